@@ -117,7 +117,7 @@ def test_an_unfinished_run_is_refused_until_it_is_measured_and_said_to_be_unfini
     assert "the run is not finished" in said and f"goalscope measure {path}" in said
     with Store(path, "w") as store:
         # While it is written to nobody else can measure it, and what is there is not measured: nothing to compare.
-        assert "one writer at a time" in call("measure", path, status=2)
+        assert "writing to" in call("measure", path, status=2)
         assert "are not measured" in call("compare", path, status=2)
         store.put_rows(measure_episodes(store.episodes()), source="behaviour")
         count = len(store.episode_ids())
@@ -135,7 +135,7 @@ def test_a_finished_run_that_is_in_use_is_neither_compared_nor_reported_without_
     run(tiny(), tmp_path)
     with Store(tmp_path, "w") as store:
         for command in ("compare", "report"):
-            assert "one writer at a time" in call(command, tmp_path, status=2)
+            assert "writing to" in call(command, tmp_path, status=2)
         assert not len(store.rows())
     assert "16 of 16 are not measured" in call("compare", tmp_path)
     with Store(tmp_path) as store:

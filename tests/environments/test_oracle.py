@@ -269,11 +269,11 @@ def test_an_environment_of_ones_own_takes_part_with_its_rules_and_others_are_ref
     assert infos[-1]["episode"]["accuracy"] == 0.8 and infos[-1]["episode"]["path_ratio"] == 5 / 4
     with pytest.raises(ValueError, match=r"environment=.*state="):
         oracle(Line())
-    with pytest.raises(ValueError, match="given together"):
+    with pytest.raises(ValueError, match="environment and state"):
         oracle(Line(), environment=Rules())
     turned = oracle(Turned(gymnasium.make("FrozenLake-v1", is_slippery=False)))
     turned.reset(seed=0)
-    with pytest.raises(Mismatch, match="a wrapper below"):
+    with pytest.raises(Mismatch, match="wrapper"):
         for _ in range(10):
             turned.step(1)
     with pytest.raises(ValueError, match="every"):
@@ -281,7 +281,7 @@ def test_an_environment_of_ones_own_takes_part_with_its_rules_and_others_are_ref
 
 
 def test_a_level_whose_obstacles_move_by_chance_is_refused() -> None:
-    with pytest.raises(ValueError, match="by chance"):
+    with pytest.raises(ValueError, match="random numbers"):
         oracle(gymnasium.make("MiniGrid-Dynamic-Obstacles-5x5-v0")).reset(seed=1)
 
 

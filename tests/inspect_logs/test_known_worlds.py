@@ -46,7 +46,7 @@ def test_actions_are_taken_in_the_world_and_recorded_states_are_compared() -> No
         made(("right", None), success=True)
     with pytest.raises(UntrustedError, match="further turn"):
         made(*[("right", None)] * 2, *[("down", None)] * 3)
-    with pytest.raises(ValueError, match="its cluster"):
+    with pytest.raises(ValueError, match="actions and cluster"):
         made(("right", None), cluster="other")
 
 

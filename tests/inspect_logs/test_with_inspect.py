@@ -319,7 +319,7 @@ def test_settings_that_would_belie_the_agents_id_are_refused(tmp_path: Path) -> 
 
     log = evaluated(grids(sizes=7, densities=0, count=1), tmp_path, mock(lambda n: "?"), temperature=0)
     assert log.status == "error"
-    assert "settings of a model" in log.error.message
+    assert "--temperature" in log.error.message
 
 
 def looking() -> Any:

@@ -72,7 +72,7 @@ def test_the_probes_of_the_same_model_site_and_layer_are_taken(tmp_path: Path) -
         ({"model": "model-other"}, 5, "site pre, layer 1 of model-other"),
         ({"layer": 2}, 5, "site pre, layer 2 of model-trained"),
         ({"site": "post"}, 5, "site post, layer 1 of model-trained"),
-        ({}, 9, "with a frame of at least 9 cells; that run has those of: none"),
+        ({}, 9, "with a frame of at least 9 cells; that run has: none"),
     ],
 )
 def test_probes_of_another_model_site_layer_or_size_are_refused_by_name(

@@ -132,33 +132,33 @@ def change(at: int, value: float) -> np.ndarray[Any, Any]:
 
 WALL_CELL = [*STATES[:5], (0, 0), *STATES[6:]]
 HOSTILE: list[tuple[dict[str, Any], str]] = [
-    ({"activations": vectors()[:, :, None, None]}, r"must be \[N, D\] or \[N, P, D\] with numbers in it, got \[80, 60"),
-    ({"activations": vectors()[:, 0]}, r"must be \[N, D\]"),
-    ({"activations": np.zeros((0, 4))}, r"must be \[N, D\]"),
+    ({"activations": vectors()[:, :, None, None]}, r"\[N, D\] or \[N, P, D\] .*got \[80, 60"),
+    ({"activations": vectors()[:, 0]}, r"\[N, D\]"),
+    ({"activations": np.zeros((0, 4))}, r"\[N, D\]"),
     ({"activations": np.array([["a"] * 4] * 80)}, "must be an array of numbers, got <U1"),
     ({"activations": vectors() * 1j}, "must be an array of numbers, got complex64"),
-    ({"activations": change(7, np.nan)}, "finite in float32, got a number that is not in row 7"),
-    ({"activations": change(9, 0).astype(np.float64) * 1e300}, "finite in float32, got a number that is not in row 0"),
-    ({"activations": vectors()[:79]}, "worlds must be as many as the rows of activations, 79, got 80"),
-    ({"activations": {}}, "activations must be given, got none"),
-    ({"activations": scipy.sparse.csr_matrix((80, 10**9))}, "at most 4 GiB as a dense array"),
-    ({"states": STATES[:3]}, "states must be as many as the rows of activations, 80, got 3"),
+    ({"activations": change(7, np.nan)}, "row 7"),
+    ({"activations": change(9, 0).astype(np.float64) * 1e300}, "row 0"),
+    ({"activations": vectors()[:79]}, r"worlds .*\(79\), got 80"),
+    ({"activations": {}}, "activations .*got none"),
+    ({"activations": scipy.sparse.csr_matrix((80, 10**9))}, "as a dense array, more than 4"),
+    ({"states": STATES[:3]}, r"states .*\(80\), got 3"),
     ({"states": WALL_CELL}, r"the world of row 5: start must lie on an open cell, got the wall at \(0, 0\)"),
     ({"states": [*STATES[:5], (1, 70), *STATES[6:]]}, "the world of row 5: the agent must lie in the 7x7 grid"),
     ({"states": [*STATES[:5], (1.5, 2), *STATES[6:]]}, "the world of row 5: the agent must be .row, col."),
     ({"worlds": WORLDS[0]}, "repeat it"),
-    ({"worlds": ["###\n#A#\n###"] * 80}, "the world of row 0: must be whole: with its goal, without fog"),
+    ({"worlds": ["###\n#A#\n###"] * 80}, "the world of row 0: .*without fog"),
     ({"worlds": ["#?#"] * 80}, "the world of row 0: a cell must be one of"),
-    ({"worlds": [3] * 80}, "the world of row 0: must be a Grid or the text of one, got int"),
-    ({"worlds": [one.at(start=None) for one in WORLDS], "states": None}, "row 0: shows no agent"),
+    ({"worlds": [3] * 80}, "the world of row 0: .*Grid.*got int"),
+    ({"worlds": [one.at(start=None) for one in WORLDS], "states": None}, "row 0: .*shows no agent"),
     ({"activations": np.ones((80, 4)), "worlds": [WORLDS[0]] * 80, "states": [STATES[0]] * 80}, "rows 0 and 1 have"),
-    ({"grids": ["a"]}, "grids must be as many as the rows of activations, 80, got 1"),
-    ({"episodes": ["a"]}, "episodes must be as many as the rows of activations, 80, got 1"),
-    ({"density": [0.5]}, "density must be as many as the rows"),
-    ({"site": "end"}, "a site must be one of"),
+    ({"grids": ["a"]}, r"grids .*\(80\), got 1"),
+    ({"episodes": ["a"]}, r"episodes .*\(80\), got 1"),
+    ({"density": [0.5]}, "density must have one entry"),
+    ({"site": "end"}, "site must be one of"),
     ({"random": {("permuted", 0): vectors()}}, "must be another network"),
-    ({"random": {("permuted", 0): {("pre", 1): vectors()}}}, "must be given at the places of the model"),
-    ({"activations": vectors()[:2], "worlds": WORLDS[:2], "states": STATES[:2]}, "must have steps"),
+    ({"random": {("permuted", 0): {("pre", 1): vectors()}}}, "at the same places as the model"),
+    ({"activations": vectors()[:2], "worlds": WORLDS[:2], "states": STATES[:2]}, "has no steps"),
 ]
 
 
@@ -189,5 +189,5 @@ def test_probes_read_what_an_encoder_makes_of_activations() -> None:
     (coded,) = found.activations
     expected = np.maximum(np.concatenate([given, -given], axis=1), 0)
     np.testing.assert_array_equal(coded.vectors[:, 0], expected)
-    with pytest.raises(ValueError, match=r"must make \[n, P, F\]"):
+    with pytest.raises(ValueError, match=r"\[n, P, F\]"):
         from_arrays(given, WORLDS, STATES, encoder=type("Flat", (), {"encode": lambda self, x: x[:, 0, 0]})())

@@ -58,7 +58,7 @@ def test_wrong_uses_of_parts_are_refused(tmp_path: Path) -> None:
     directory = record(tmp_path / "run", local())
     assert "--executor" in call("capture", directory, "--workers", "2", status=2)
     assert "--shard" in call("capture", directory, "--shard", "1/2", "--executor", "processes", status=2)
-    assert "by ray alone" in call("capture", directory, "--executor", "processes", "--gpus", "1", status=2)
+    assert "--executor ray" in call("capture", directory, "--executor", "processes", "--gpus", "1", status=2)
 
 
 @pytest.mark.full

@@ -89,7 +89,10 @@ def test_folds_are_of_whole_grids_and_of_all_kinds() -> None:
     backwards = np.arange(len(cells))[::-1]
     np.testing.assert_array_equal(grid_folds(cells.where(backwards), split.train[backwards])[::-1], fold)
     assert sorted(set(grid_folds(few_grids(3), np.ones(3, dtype=bool)).tolist())) == [0, 1, 2]
-    for given, words in ((few_grids(1), "two training grids or more, got 1"), (few_grids(4), "must be a whole number")):
+    for given, words in (
+        (few_grids(1), "at least two training grids, got 1"),
+        (few_grids(4), "must be a whole number"),
+    ):
         options: dict[str, Any] = {} if "grids" in words else {"folds": 1}
         with pytest.raises(ValueError, match=words):
             grid_folds(given, np.ones(len(given), dtype=bool), **options)

@@ -191,7 +191,7 @@ def test_every_grid_counts_alike_in_the_baselines() -> None:
 def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
     cells = worlds(8)
     split, given, distances = split_by_grid(cells), nothing(cells), np.ones(8)
-    with pytest.raises(ValueError, match="capture with --untrained"):
+    with pytest.raises(ValueError, match="--untrained"):
         probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances)
     with pytest.raises(ValueError, match=r"distances.*shape"):
         probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances[:3], controls=("none",))

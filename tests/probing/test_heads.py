@@ -93,9 +93,9 @@ def test_its_settings_are_kept_and_its_file_is_read_again(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"directions": -1}, "must be built from its settings"),
-        ({"directions": "many"}, "must be built from its settings"),
-        ({"directions": 1 << 70}, "must be built from its settings"),
+        ({"directions": -1}, "settings .*directions"),
+        ({"directions": "many"}, "settings .*directions"),
+        ({"directions": 1 << 70}, "settings .*directions"),
         ({"directions": 1 << 40}, "must be float32"),
         ({"directions": [3]}, "plain values of directions, got 'directions'"),
         ({"other": 3}, "plain values of directions, got 'other'"),

@@ -57,6 +57,6 @@ def test_a_site_that_the_user_names_must_be_there(study: Path, tmp_path: Path) -
         refused = call(command, run, "--sites", "pre,post", "--layers", "1", status=2)
         assert "site post" in refused and "leave the site out" in refused
     # Without --sites patching chooses, and fails for the answers of a random model alone.
-    assert "got post" in call("patch", run, "--sites", "pre,post", "--layers", "1", status=2)
+    assert "post" in call("patch", run, "--sites", "pre,post", "--layers", "1", status=2)
     refused = call("patch", run, "--layers", "1", status=2)
     assert "leaves out site post, site action" in refused and "acts optimally on both sides" in refused

@@ -120,7 +120,7 @@ def test_hostile_input_is_refused_with_what_must_hold() -> None:
         ({"y": np.zeros(count)}, "must vary"),
         ({"y": sizes}, "row 3"),
         ({"y": [None, *labels[1:]]}, "got None"),
-        ({"y": labels[:-1]}, "a label for each"),
+        ({"y": labels[:-1]}, "one label per row"),
         ({"y": [f"word {row}" for row in range(count)]}, "recur"),
         ({"y": np.arange(1000) % 400, "X": np.random.default_rng(0).normal(size=(1000, 2)), "groups": None}, "256"),
         ({"y": [str(one) for one in labels], "kind": "number"}, "numbers must be"),
@@ -130,7 +130,7 @@ def test_hostile_input_is_refused_with_what_must_hold() -> None:
         ({"X": twice}, "rows 0 and 239"),
         ({"random": {("permuted", 0): inputs}}, "another network"),
         ({"random": {("permuted", 0): inputs[:-1]}}, "another network"),
-        ({"position": np.zeros((count, 2, 2))}, "position must be"),
+        ({"position": np.zeros((count, 2, 2))}, "position must"),
         ({"X": np.zeros(3)}, "N, D"),
         ({"shuffles": 0}, "shuffles"),
     ]

@@ -38,9 +38,9 @@ def test_a_table_of_probes_without_or_with_doubled_parts_is_refused() -> None:
     cells = rooms(grids=8)
     split, given = split_by_grid(cells), noise(cells)
     for activations, suite, says in (
-        ([], PLACES, "must have activations, got none"),
-        ([given], (), "must be there and be different, got"),
-        ([given], PLACES * 2, "the entries of a suite must be there and be different"),
+        ([], PLACES, "activations .*got none"),
+        ([given], (), "suite .*got"),
+        ([given], PLACES * 2, "suite .*got"),
     ):
         with pytest.raises(ValueError, match=says):
             probe_cells(ProbeInputs(activations=activations, cells=cells, split=split), suite=suite)
@@ -93,11 +93,11 @@ def test_a_table_of_decoders_without_or_with_doubled_parts_is_refused() -> None:
     plans, split, given = random_plans(cells), split_by_grid(cells), nothing(cells)
     options: dict[str, Any] = {"controls": ("none",), "layers": (1,)}
     for activations, changes, says in (
-        ([], {}, "must have activations, got none"),
-        ([given], {"layers": ()}, "must be there and be different, got"),
-        ([given], {"layers": (1, 1)}, "the entries of a suite must be there and be different"),
-        ([given], {"controls": ("none", "none")}, "the entries of a suite must be there and be different"),
-        ([given], {"controls": ("shuffled",)}, "with none, got"),
+        ([], {}, "activations .*got none"),
+        ([given], {"layers": ()}, "suite .*got"),
+        ([given], {"layers": (1, 1)}, "suite .*got"),
+        ([given], {"controls": ("none", "none")}, "suite .*got"),
+        ([given], {"controls": ("shuffled",)}, "include none, got"),
     ):
         with pytest.raises(ValueError, match=says):
             probe_plans(ProbeInputs(activations=activations, cells=cells, split=split), plans, **options | changes)

@@ -307,7 +307,7 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("missing or unknown: out", **{"weights.out": None})
     refused("multiple of its 4 heads, got 0", **{"weights.in": None})
     refused("must hold centre", centre=None)
-    refused("other arrays than weights", bomb=np.zeros(3, dtype=np.float32))
+    refused("other than float32 weights", bomb=np.zeros(3, dtype=np.float32))
     refused("std must be >= 0", spread=-arrays["spread"])
     refused("its content must have the id", {"site": "post"})
     refused("known ones", {"layers": 64})
@@ -349,7 +349,7 @@ def test_bad_problems_and_settings_are_refused() -> None:
         ({"epochs": 0}, "epochs"),
         ({"rate": float("nan")}, "rate"),
         ({"width": 12}, "multiple of the 8 heads"),
-        ({"validation": 1.0}, "validation fraction"),
+        ({"validation": 1.0}, "validation"),
     )
     for changed, says in changes:
         with pytest.raises(ValueError, match=says):

@@ -117,7 +117,7 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
 def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
     cells = worlds(8)
     plans, split, given = random_plans(cells), split_by_grid(cells), nothing(cells)
-    with pytest.raises(ValueError, match="capture with --untrained"):
+    with pytest.raises(ValueError, match="--untrained"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split), plans)
     with pytest.raises(ValueError, match="another model"):
         probe_plans(

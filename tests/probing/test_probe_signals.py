@@ -184,7 +184,7 @@ def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
 def test_what_a_control_needs_must_be_there() -> None:
     cells = rooms(grids=24)
     split = split_by_grid(cells)
-    with pytest.raises(ValueError, match="capture with --untrained 0 --random-weights default-init"):
+    with pytest.raises(ValueError, match="--untrained 0 --random-weights default-init"):
         probe_cells(ProbeInputs(activations=[noise(cells)], cells=cells, split=split))
     with pytest.raises(ValueError, match="another model"):
         probe_cells(

@@ -98,8 +98,8 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("its content must have the id", changed={"weights.act": flipped})
     refused("finite", changed={"weights.act": np.full_like(act, np.nan)})
     refused("float32", changed={"weights.act": act[:-1].copy()})
-    refused("other arrays than weights", changed={"weights.act": act.astype(np.float64)})
-    refused("other arrays than weights", changed={"bomb": np.zeros(3, dtype=np.float32)})
+    refused("other than float32 weights", changed={"weights.act": act.astype(np.float64)})
+    refused("other than float32 weights", changed={"bomb": np.zeros(3, dtype=np.float32)})
     refused("must be 5 known ones, there are 6, missing or unknown: more", changed={"weights.more": act})
     refused("float32", changed={"weights.bias": np.zeros((8, 8), dtype=np.float32)})
     refused("sum to 1", changed={"prior": np.full(5, np.nan)})
@@ -346,7 +346,7 @@ def test_bad_problems_and_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="rate must"):
         FitSettings(rate=float("nan"))
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="PyTorch sees no GPU"):
+        with pytest.raises(ValueError, match="PyTorch finds no such GPU"):
             fit([good], FitSettings(device="cuda"))
     with pytest.raises(ValueError, match="must converge"):
         fit([Problem(key=key("a", "mlp"), features=given, target=cells.labels)], FitSettings(epochs=9, rate=1e34))

@@ -93,7 +93,7 @@ def test_the_table_is_written_between_the_marks_of_a_page_and_nothing_else_is_to
     page = tmp_path / "page.md"
     page.write_text("before\n", encoding="utf-8")
     words = ("reproduce", "meg", "--all", "--out", tmp_path / "all", "--markdown", page)
-    assert "must be a new file, or hold the lines" in " ".join(call(*words, status=2).split())
+    assert "give a new file to --markdown" in " ".join(call(*words, status=2).split())
     assert page.read_text(encoding="utf-8") == "before\n" and not (tmp_path / "all").exists()
     begin, end = (mark.strip() for mark in reproduce_all._MARKS)
     page.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")

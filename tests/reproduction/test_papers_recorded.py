@@ -24,4 +24,4 @@ def test_recorded_trajectories_stand_beside_the_published_numbers(recorded: Path
     means = [sum(values) / len(values) for values in grids.values()]
     assert line["ours"]["value"] == pytest.approx(sum(means) / len(means))
     again = call("reproduce", "telos table 2", "--logs", recorded, "--out", tmp_path / "b", status=2)
-    assert "works with weights" in again
+    assert "needs weights" in again

@@ -274,5 +274,5 @@ def test_ray_gives_each_actor_one_call_at_a_time_and_its_gpus(monkeypatch: pytes
         begun[0][2].set_exception(OSError("gone"))
         assert [answers[1].result(), answers[3].result()] == [10, 30]
         assert isinstance(answers[0].exception(), BrokenExecutor)
-    with pytest.raises(ValueError, match="ray alone"), open_executor("processes", 2, 1.0):
+    with pytest.raises(ValueError, match="--executor ray"), open_executor("processes", 2, 1.0):
         pass

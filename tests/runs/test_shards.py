@@ -149,7 +149,7 @@ def half_done(shards: list[Path]) -> None:
     change(shards[1], "DELETE FROM episodes WHERE number = 1")
 
 
-@fault("not of shard 2/3")
+@fault("shard 2/3")
 def mixed(shards: list[Path]) -> None:
     shutil.copy(shards[0] / "run.db", shards[1] / "run.db")
     change(shards[1], """UPDATE info SET value = '{"value":"2/3"}' WHERE name = 'shard'""")
@@ -190,7 +190,7 @@ def no_study(shards: list[Path]) -> None:
     change(shards[1], "DELETE FROM study")
 
 
-@fault("found none")
+@fault("there is no run.db")
 def empty(shards: list[Path]) -> None:
     (shards[1] / "run.db").unlink()
 
@@ -256,7 +256,7 @@ def test_a_directory_goes_on_with_the_part_that_it_was_begun_with(
 ) -> None:
     make(tmp_path, begun)
     before = hash_of(tmp_path)
-    with pytest.raises(ValueError, match="the part"):
+    with pytest.raises(ValueError, match="was begun with"):
         make(tmp_path, goes_on)
     make(tmp_path, begun)
     assert hash_of(tmp_path) == before

@@ -209,15 +209,15 @@ def test_what_cannot_be_stored_is_refused_and_what_came_before_is_kept(tmp_path:
             (episode(9, agent="a\ud800"), "the name of an agent must be Unicode text"),
             (episode(9, tags={"t": "\udfff"}), "tag 't' must be Unicode text"),
             (bad(reward=math.nan), "a reward must be a finite number"),
-            (bad(prompt_tokens=(-1,)), "token ids must be whole numbers"),
+            (bad(prompt_tokens=(-1,)), "token ids must be integers"),
             (bad(state=State((9, 9))), "must lie in the 4x5 grid"),
             (bad(extra={"x": math.nan}), "finite numbers"),
-            (episode(0, length=3), "an episode must keep its content"),
+            (episode(0, length=3), "already stored with other steps"),
         ):
             with pytest.raises(ValueError, match=message):
                 store.put_episodes([episode(2), wrong])
         other = GridWorld(grid=WORLD.grid, tags={"size": 6})
-        with pytest.raises(ValueError, match="a world"):
+        with pytest.raises(ValueError, match=r"world .* is already stored"):
             store.put_worlds([other])
         assert store.put_episodes([episode(0), episode(1), episode(7), episode(7)]) == 1
         with pytest.raises(ValueError, match="an episode"):
@@ -295,10 +295,10 @@ def sql(statement: str) -> Any:
 
 
 WRONG: list[tuple[Any, str]] = [
-    (lambda path: path.write_bytes(b"hello, this is no database at all" * 99), "damaged or something else"),
+    (lambda path: path.write_bytes(b"hello, this is no database at all" * 99), "damaged, or not a SQLite file"),
     (lambda path: path.write_bytes(path.read_bytes()[:5000]), "damaged"),
     (damaged, "damaged|must hold"),
-    (sql("PRAGMA application_id = 7"), "must be a run.db written by goalscope"),
+    (sql("PRAGMA application_id = 7"), "not a run.db written by goalscope"),
     (sql("PRAGMA user_version = 99"), "must have schema version 6, got 99: update goalscope"),
     (sql("PRAGMA user_version = 5"), "must have schema version 6, got 5: .* run the study, or import, again"),
     (sql("DROP TABLE steps"), "exactly the tables of a run.db, got a difference at: steps"),
@@ -330,7 +330,7 @@ def test_a_file_that_is_no_run_is_closed_again(tmp_path: Path, monkeypatch: pyte
         return opened[-1]
 
     monkeypatch.setattr("goalscope.runs.opening.sqlite3.connect", connect)
-    with pytest.raises(ValueError, match="got another SQLite database"):
+    with pytest.raises(ValueError, match="another SQLite database"):
         Store(tmp_path)
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         opened[0].execute("SELECT 1")

@@ -107,7 +107,7 @@ def test_values_outside_of_the_bounds_are_refused(model: np.ndarray, control: np
 
 
 def test_vectors_of_different_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="equally long"):
+    with pytest.raises(ValueError, match="control_clusters and seeds, got 1, 1 and 2"):
         crossed_difference([1.0], ["a"], [1.0], ["a"], [0, 1], unit="fraction")
 
 

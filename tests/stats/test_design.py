@@ -67,7 +67,7 @@ def test_what_is_not_declared_is_refused() -> None:
         holm({"rotate": 0.01}, ("rotate",))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"\['swap'\].*\['shear'\]"):
         holm({"rotate": 0.01, "reflect": 0.04, "transpose": 0.03, "shear": 0.01}, FAMILY)
-    with pytest.raises(ValueError, match="different members"):
+    with pytest.raises(ValueError, match=r"members .*\['a', 'a'\]"):
         Family(name="x", members=("a", "a"))
     with pytest.raises(ValueError, match=r"\['swap'\].*\[\]"):
         holm({"rotate": 0.01, "reflect": 0.04, "transpose": 0.03}, FAMILY)
@@ -141,12 +141,12 @@ def test_power_is_that_of_the_level_in_any_unit() -> None:
     [(5, 1, math.inf, 0.1), (5, 1, 0.1, math.nan), (1, 1, 0.1, 0.1), (5, 0, 0.1, 0.1), (5, 1, -1, 0.1), (5, 1, 0, 0)],
 )
 def test_impossible_designs_are_refused(grids: int, trajectories: int, between: float, within: float) -> None:
-    with pytest.raises(ValueError, match="a design needs"):
+    with pytest.raises(ValueError, match=r"a design needs|between and within"):
         PairedDesign(grids=grids, trajectories=trajectories, between=between, within=within)
 
 
 def test_impossible_wishes_are_refused() -> None:
-    with pytest.raises(ValueError, match="large enough"):
+    with pytest.raises(ValueError, match=r"effect .* 0\.0"):
         grids_needed(DESIGN, 0.0)
     with pytest.raises(ValueError, match="level"):
         grids_needed(DESIGN, 0.1, chance=0.01)

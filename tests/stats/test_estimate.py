@@ -235,7 +235,7 @@ def test_an_estimate_refuses_width_zero_and_disorder(ends: tuple[float, float]) 
         ([0.5, math.inf], UNBOUNDED, 0.95, "must be finite"),
         ([0.5, 0.6], (1.0, 0.0), 0.95, "least < greatest"),
         ([0.5, 0.6], SHARE, 95, "inside"),
-        ([0.5], SHARE, 0.95, "one cluster a value"),
+        ([0.5], SHARE, 0.95, "clusters must be as long as values"),
         ([[0.5, 0.6]], SHARE, 0.95, r"shape \[N\]"),
     ],
 )

@@ -59,13 +59,13 @@ def test_the_text_without_an_interval() -> None:
 @pytest.mark.parametrize(
     ("above", "below", "bounds", "message"),
     [
-        ([1.0, 2.0, 3.0], [1.0, 2.0], SHARE, "equally long, got 3, 2, 2"),
-        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], SHARE, "equally long, got 3, 3, 2"),
-        ([1.0, 2.0], [1.0, 2.0, 3.0], SHARE, "equally long, got 2, 3, 2"),
+        ([1.0, 2.0, 3.0], [1.0, 2.0], SHARE, "got 3, 2 and 2"),
+        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], SHARE, "got 3, 3 and 2"),
+        ([1.0, 2.0], [1.0, 2.0, 3.0], SHARE, "got 2, 3 and 2"),
         ([1.0, math.inf], [1.0, 2.0], SHARE, "numerator must be finite"),
         ([1.0, 1.0], [1.0, -2.0], UNBOUNDED, r"denominator must be finite and lie in \[0, inf\], got .*-2"),
         ([1.0, 3.0], [1.0, 2.0], SHARE, r"the ratio of a cluster must be finite and lie in \[0, 1\]"),
-        ([1.0, 0.5], [1.0, 0.0], SHARE, "sum to 0 must have a numerator of 0"),
+        ([1.0, 0.5], [1.0, 0.0], SHARE, "denominators sum to 0"),
         ([1.0, 1.0], [1.0, 2.0], (1.0, 1.0), "least < greatest"),
         ([[1.0, 1.0]], [1.0, 2.0], SHARE, r"numerator must have shape \[N\]"),
     ],

@@ -49,7 +49,7 @@ class Belief:
 
     Attributes:
         walls: ``[H, W]`` bool in the shape of the world, True for impassable cells.
-        goal: (row, col) of the goal; outside of the world if it is believed to be there.
+        goal: (row, col) of the believed goal, which may lie outside the world.
     """
 
     walls: npt.NDArray[np.bool_]
@@ -71,16 +71,15 @@ def measure_beliefs(
 ) -> RunDirectedness:
     """Measure MEG towards the believed goal, compared with the true goal and with controls.
 
-    There are three lines per agent: towards the believed goal; towards the true goal in the same worlds; and towards
-    the
-    believed goal with the believed map as the world. The first and the last have two controls each: the beliefs of a
+    There are three lines per agent: MEG towards the believed goal; towards the true goal in the same worlds; and
+    towards the believed goal on the believed map. The first and the last have two controls each: the beliefs of a
     random network, and the beliefs about another world of the same shape, averaged over several draws. The first line
     is compared with the true goal, and each line with its controls.
 
     Args:
         episodes: the episodes; those in worlds with a belief are measured.
         beliefs: world id -> belief.
-        label: whose beliefs these are: the value of the tag ``beliefs``.
+        label: source of the beliefs, used as the value of the tag ``beliefs``.
         utility, invalid, confidence, seed: as in `goalscope.goals.directedness`.
         random: kind of a random network, and the beliefs decoded from it; None without that control.
         draws: number of draws of the shuffled control.
@@ -90,18 +89,21 @@ def measure_beliefs(
         ValueError: if no episode is in a world with a belief, the random network lacks a belief, or there are no draws.
     """
     if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= 1000:
-        raise ValueError(f"draws of the shuffled control must be a whole number from 1 to 1000, got {draws!r}")
+        raise ValueError(f"draws (of the shuffled control) must be an integer from 1 to 1000, got {draws!r}")
     used_episodes = [episode for episode in episodes if episode.world.id in beliefs]
     if not used_episodes:
-        raise ValueError(f"beliefs must be about worlds of the run, got {len(beliefs)} about others")
+        raise ValueError(
+            f"beliefs must refer to worlds of the run, but {len(beliefs)} refer to other worlds: use "
+            "world ids of this run as keys"
+        )
     worlds = {episode.world.id: (episode.world.grid, episode.world.cluster_id) for episode in used_episodes}
     of_agent = {world: beliefs[world] for world in worlds}
     kind, of_random_network = random or ("", of_agent)
     missing = [world for world in worlds if world not in of_random_network]
     if missing:
         raise ValueError(
-            f"the random network's beliefs must be about the same worlds, {len(missing)} of {len(worlds)} lack one "
-            f"({missing[0]}): decode both at the same steps"
+            f"the random network's beliefs must cover the same worlds, but {len(missing)} of "
+            f"{len(worlds)} are missing ({missing[0]}): decode both at the same steps"
         )
     states = states_of(StepTable.from_episodes(used_episodes))
     measured = MeasuredLines(states, kind=utility, invalid=invalid, confidence=confidence, seed=seed, progress=progress)
@@ -117,7 +119,7 @@ def measure_beliefs(
         controls[f"{first}, {SHUFFLED}"] = SHUFFLED
         lines[f"{first}, {SHUFFLED}"] = [_believed(other, states, on_map) for other in shuffled]
         defined = {name: drawn for name, drawn in lines.items() if drawn[0].states}
-        if first not in defined:  # all believed goals lie under the agent or outside: no map
+        if first not in defined:  # no valid map exists, because all believed goals lie under the agent or outside
             continue
         goal = {"goal": [HypothesisLine(parse("goal"), states)]} if true_goal else {}
         measured.measure({first: defined[first], **goal, **defined}, less=controls)
@@ -125,7 +127,7 @@ def measure_beliefs(
     findings = measured.found(names)
     is_kept = [
         str(name) != goal_measure("goal") for name in findings.rows.measure
-    ]  # rows of some worlds only; those of all worlds come from elsewhere
+    ]  # rows for these worlds only; rows for all worlds come from elsewhere
     cells = [entry.cell for entry in findings.estimates]
     ordered = sorted(findings.estimates, key=lambda entry: (cells.index(entry.cell), entry.agent))
     return replace(
@@ -196,9 +198,9 @@ def measure_decoded_beliefs(
 def decode_beliefs(
     episode_id: npt.NDArray[np.object_], posterior: npt.NDArray[np.float32], episodes: Mapping[str, Episode]
 ) -> dict[str, Belief]:
-    """Return the beliefs about the worlds of ``[N]`` first steps from ``[N, n, n, K]`` probabilities of the cells.
+    """Derive beliefs about worlds from class probabilities ``[N, n, n, K]`` of the cells at N first steps.
 
-    The posteriors of a world's episodes are averaged: before the reasoning they are the same, after it they differ.
+    The posteriors of a world's episodes are averaged. They are equal before the reasoning and differ after it.
     """
     from goalscope.inside.probing.maps import decode_maps
 
@@ -216,7 +218,7 @@ def decode_beliefs(
 
 
 def joined(parts: Sequence[RunDirectedness]) -> RunDirectedness:
-    """Return several results as one, with the settings and counts of the first; all comparisons are one family."""
+    """Join several results into one with the settings and counts of the first. All comparisons form one family."""
     return replace(
         parts[0],
         estimates=tuple(entry for part in parts for entry in part.estimates),
@@ -228,10 +230,10 @@ def joined(parts: Sequence[RunDirectedness]) -> RunDirectedness:
 
 
 def _believed(beliefs: Mapping[str, Belief], states: Sequence[States], on_map: bool) -> HypothesisLine:
-    """Return the line of some beliefs: the believed goals in the true worlds, or on the believed maps that exist.
+    """Build the line for beliefs, with the believed goals in the true worlds or on the valid believed maps.
 
-    A believed goal may lie in a wall or outside of the grid: nobody comes to it then. Worlds without a belief are left
-    out.
+    A believed goal may lie in a wall or outside the grid, and can then not be reached. Worlds without a belief are
+    left out.
     """
 
     def place(world: FiniteWorld) -> npt.NDArray[np.bool_]:
@@ -250,7 +252,7 @@ def _believed(beliefs: Mapping[str, Belief], states: Sequence[States], on_map: b
     maps = {
         world: _map(entry.world.grid, beliefs[world]) for entry in states if (world := entry.world.world.id) in beliefs
     }
-    believed_worlds = dict[FiniteWorld, FiniteWorld]()  # shared by all agents, as are their curves
+    believed_worlds = dict[FiniteWorld, FiniteWorld]()  # maps and their curves are shared by all agents
     result = list[States]()
     for entry in states:
         if (grid := maps.get(entry.world.world.id)) is not None:
@@ -263,9 +265,10 @@ def _believed(beliefs: Mapping[str, Belief], states: Sequence[States], on_map: b
 def _elsewhere(
     beliefs: Mapping[str, Belief], worlds: Worlds, seed: int, draw: int, *, on_map: bool
 ) -> dict[str, Belief]:
-    """Return for each world the belief about another grid of its shape; some have none.
+    """Assign each world the belief about another grid of the same shape, if there is one.
 
-    The set of worlds with one does not depend on the draw. With ``on_map``, the belief must give a valid map here.
+    Which worlds get a belief does not depend on the draw. With ``on_map``, the belief must give a valid map in its new
+    world.
     """
     by_shape: dict[tuple[int, ...], list[str]] = {}
     for world in sorted(beliefs):
@@ -284,7 +287,7 @@ def _elsewhere(
 
 
 def _map(true: Grid, belief: Belief) -> Grid | None:
-    """Return the believed map with the agent at its start; None if the goal is believed there or outside."""
+    """Build the believed map with the agent at its true start; None if the believed goal is at the start or outside."""
     row, col = belief.goal
     inside = 0 <= row < true.height and 0 <= col < true.width
     if true.start is None or not inside or (row, col) == true.start:

@@ -1,1 +1,1 @@
-"""Frameworks of others: Gymnasium, Inspect, verifiers, OpenEnv. Each registers like a stranger's package."""
+"""Integrations with Gymnasium, Inspect, verifiers and OpenEnv, which register like external packages."""

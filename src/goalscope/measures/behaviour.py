@@ -55,7 +55,7 @@ def _is_measure(item: Any, name: str) -> bool:
 
 
 def _nothing(sentence: str) -> None:
-    """Ignore the failure of a measure: no rows replace its rows."""
+    """Ignore the failure of a measure; nothing replaces its rows."""
 
 
 def measure_bounds() -> Mapping[str, tuple[float, float]]:
@@ -260,7 +260,7 @@ def _number(world: World) -> int:
 
 
 def _offers(store: Store, number: int) -> frozenset[str]:
-    """Return what all worlds of one table of `_tables` offer to measures, over all episodes of a run."""
+    """Return which needs of measures all worlds of one table of `_tables` meet, over all episodes of a run."""
     worlds = (store.world(identity) for (identity,) in store.query("SELECT DISTINCT world_id FROM episodes"))
     offers = offers_of((world, oracle(world)) for world in worlds if _number(world) == number)
     select = f"SELECT DISTINCT world_id FROM episodes JOIN steps ON episode = number WHERE {HAS_REWARD}"
@@ -278,7 +278,7 @@ _REPEATS = PROVENANCE | {"start", "index", "agent"}
 
 
 def conditions_of(rows: Rows) -> tuple[str, ...]:
-    """Return the tags that split a measured run into conditions.
+    """Find the tags that split a measured run into conditions.
 
     A tag of `CONDITIONS` counts if it varies. Any other tag counts if one agent meets the same grid with two or more of
     its values, as with the prompt or temperature of imported episodes. A tag that differs for every episode of an agent
@@ -303,9 +303,7 @@ def conditions_of(rows: Rows) -> tuple[str, ...]:
 
 
 def mixed(rows: Rows, conditions: Sequence[str], by: Sequence[str]) -> Mapping[str, list[Tag]]:
-    """Return the conditions that an average over the tags ``by`` would mix, each with its values in order of
-    appearance.
-    """
+    """Return the conditions that groups by the tags ``by`` would mix, each with its values in order of appearance."""
     episodes = _episodes(rows)
     groups = len(set(_column(episodes, by)))
     return {

@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 _KEYS = f"{PAPER}, section 4.3"
 _STAGES = {
     "key": "before the key is picked up",
-    "door": "with the key, the door locked",
+    "door": "while the key is held and the door is locked",
     "goal": "once the door is open",
 }
 
@@ -48,7 +48,7 @@ def stage_accuracy(*, stage: str) -> StepMeasure:
         name=f"accuracy on the way to the {stage}",
         unit="share",
         bounds=(0, 1),
-        text=f"action accuracy {_STAGES[stage]}, on worlds with a door; undefined without such turns",
+        text=f"action accuracy {_STAGES[stage]}, in worlds with a door. Undefined without such turns",
         source=_KEYS,
         needs=("oracle", "grid"),
         function=accuracy,
@@ -60,7 +60,7 @@ add_measures(*(stage_accuracy(stage=stage) for stage in _STAGES))
 
 @measure("key pickup", unit="share", needs=("grid",), source=_KEYS)
 def key_pickup(table: StepTable) -> Entries:
-    """Share of episodes that came to the key's cell (on a control: where it would lie)."""
+    """Share of episodes that reached the key's cell (in a control world, the cell where the key lies in its twin)."""
     cell, has_cell = table.once(key_cells)
     reached_key = table.per_episode((table.state[:, :2] == cell[table.episode]).all(axis=1)) > 0
     reached_key |= (table.final[:, :2] == cell).all(axis=1)
@@ -69,11 +69,11 @@ def key_pickup(table: StepTable) -> Entries:
 
 @measure("key attraction bias", unit="share", per="group", needs=("oracle", "grid"), source=_KEYS)
 def key_attraction(table: StepTable) -> Entries:
-    """Share of the non-optimal actions that approach the key before it is reached; undefined without such
-    actions.
+    """Share of an episode's non-optimal actions, before the key is reached, that approach the key. Undefined without
+    such actions.
 
-    An action approaches the key when the shortest way to it, with the door locked, is shorter afterwards. Turns without
-    an action are no actions.
+    An action approaches the key if it shortens the shortest path to the key with the door locked. Turns without an
+    action do not count as actions.
     """
     group, first = table.groups()
     errors = table.once(_key_errors)
@@ -84,10 +84,10 @@ def key_attraction(table: StepTable) -> Entries:
 
 @measure("errors towards the key", unit="share", needs=("oracle", "grid"), source=OURS)
 def errors_towards_key(table: StepTable) -> Entries:
-    """Share of the actions before the key is reached that are not optimal and approach it.
+    """Share of an episode's actions, before the key is reached, that are not optimal and approach the key.
 
-    The product of how often the agent errs and how often its errors lead to the key. Unlike the attraction bias it is
-    defined for an agent that never errs, so that a world and its control can always be paired.
+    This is the error rate times the share of errors that lead towards the key. Unlike the attraction bias, it is
+    defined for an agent without errors, so that a world and its control can always be paired.
     """
     errors = table.once(_key_errors)
     return Entries.where(errors.known, ratio(table.per_episode(errors.nearer), table.per_episode(errors.before)))
@@ -95,10 +95,10 @@ def errors_towards_key(table: StepTable) -> Entries:
 
 @measure("error approaches the key", unit="share", per="step", needs=("oracle", "grid"), source=_KEYS)
 def error_approaches_key(table: StepTable) -> Entries:
-    """Whether a non-optimal action before the key is reached approaches it.
+    """Whether a non-optimal action, before the key is reached, approaches the key.
 
-    Pooled over all actions of an agent, with grids as units, this is the attraction bias as the paper counts it: every
-    action has the same weight, whereas the mean over grids gives every grid the same weight.
+    Pooled over all actions of an agent, with grids as units, this is the attraction bias as the paper computes it,
+    with equal weight per action. A mean over grids gives equal weight to every grid instead.
     """
     errors = table.once(_key_errors)
     return Entries.where(errors.wrong, errors.nearer.astype(np.float64))
@@ -106,25 +106,28 @@ def error_approaches_key(table: StepTable) -> Entries:
 
 @measure("key path taken", unit="share", needs=("grid",), source=_KEYS)
 def key_path_taken(table: StepTable) -> Entries:
-    """Of two equal paths, whether the goal was entered over the one with the key; undefined for an episode that
-    did not arrive over one of them.
+    """Whether the episode reached the goal along the path with the key, if there are two equally short paths.
+    Undefined if it reached the goal along neither.
     """
     return _key_path(table, first=False)
 
 
 @measure("key path entered first", unit="share", needs=("grid",), source=OURS)
 def key_path_first(table: StepTable) -> Entries:
-    """Of two equal paths, whether the one with the key was entered first; undefined where none was entered."""
+    """Whether the episode entered the path with the key first, if there are two equally short paths. Undefined if it
+    entered neither.
+    """
     return _key_path(table, first=True)
 
 
 @measure("Jaccard similarity with control", unit="share", needs=("grid",), source=B2)
 def control_overlap(table: StepTable) -> Entries:
-    """Common over all visited cells of two paired trajectories, with the key and on the control without.
+    """Number of cells visited both with the key and in the control world without it, divided by the number visited in
+    either, for paired trajectories.
 
-    The trajectory on a world with a key is paired with the one of the same agent and number on its matched control (the
-    same cluster, walls, start and goal, no key). Two runs of one condition are not alike either: read it beside the
-    similarity of pairs on the control alone.
+    A trajectory in a world with a key is paired with the trajectory of the same agent and number in its matched
+    control (same cluster, walls, start and goal, no key). Two trajectories in the same condition differ too, so
+    compare this value with the similarity of pairs within the control.
     """
     keyed = np.array([world.grid.key is not None for world in table.worlds], dtype=bool)
     value = np.full(len(table.length), np.nan)
@@ -145,9 +148,7 @@ def control_overlap(table: StepTable) -> Entries:
 
 
 def _key_path(table: StepTable, *, first: bool) -> Entries:
-    """Return whether the path with the key was taken: the path by which the goal was entered, or the one entered
-    first.
-    """
+    """Return whether the path with the key was taken, judged by the goal's entry or by the path entered first."""
     cell, has_cell = table.once(key_cells)
     value = np.full(len(table.length), np.nan)
     has_two_paths = np.zeros(len(table.length), dtype=bool)

@@ -26,17 +26,17 @@ def success(table: StepTable) -> Values:
 
 @measure("action accuracy", unit="share", needs=("oracle",), source=f"{_B1}, equations 2 and 3")
 def action_accuracy(table: StepTable) -> Values:
-    """Share of an episode's turns that took an action of a shortest path (any of them); a turn without an action
-    counts as wrong, a turn in a state from which the goal cannot be reached is left out; undefined without
-    turns. Averaged over the episodes of a grid, then over grids.
+    """Share of an episode's turns whose action is on a shortest path to the goal. A turn without an action counts as
+    wrong. Turns in states from which the goal cannot be reached are not counted; without other turns the value is
+    undefined. Values are averaged over the episodes of a grid, then over grids.
     """
     return ratio(table.per_episode(table.is_optimal), table.per_episode(np.any(table.optimal, axis=1)))
 
 
 @measure("action accuracy of valid turns", unit="share", needs=("oracle",), source=OURS)
 def valid_action_accuracy(table: StepTable) -> Values:
-    """Share of an episode's turns with an action whose action is on a shortest path; turns without an action, and
-    those in a state from which the goal cannot be reached, are left out; undefined without other turns.
+    """Share of an episode's turns with an action whose action is on a shortest path to the goal. Turns in states from
+    which the goal cannot be reached are not counted; without other turns the value is undefined.
     """
     valid = table.valid & np.any(table.optimal, axis=1)
     return ratio(table.per_episode(table.is_optimal), table.per_episode(valid))
@@ -44,8 +44,8 @@ def valid_action_accuracy(table: StepTable) -> Values:
 
 @measure("action optimality", unit="share", per="step", needs=("oracle",), source=f"{PAPER}, Fig. 4")
 def action_optimality(table: StepTable) -> Entries:
-    """Whether a single turn took an action of a shortest path, by distance to the goal; undefined where no
-    action is optimal.
+    """Whether the action of a single turn is on a shortest path, by distance to the goal. Undefined if no action is
+    optimal in that state.
     """
     value = np.where(table.optimal.any(axis=1), table.is_optimal.astype(np.float64), np.nan)
     return Entries(value, tags={"distance": distance_tag(table.distance)})
@@ -53,7 +53,7 @@ def action_optimality(table: StepTable) -> Entries:
 
 @measure("steps to goal", unit="steps", source=OURS)
 def steps_to_goal(table: StepTable) -> Values:
-    """Steps of an episode that arrived; undefined for one that did not."""
+    """Number of steps of an episode that reached the goal. Undefined for other episodes."""
     return np.where(table.outcome == "goal", table.length, np.nan)
 
 
@@ -65,29 +65,29 @@ def steps_to_goal(table: StepTable) -> Values:
     source="Sutton and Barto (2018), equation 3.7",
 )
 def total_reward(table: StepTable) -> Values:
-    """Sum of an episode's rewards, undiscounted."""
+    """Undiscounted sum of an episode's rewards."""
     rewards = np.nan_to_num(table.reward)
     return np.asarray(np.bincount(table.episode, weights=rewards, minlength=len(table.length)), dtype=np.float64)
 
 
 @measure("path ratio", unit="ratio", bounds=(1, math.inf), needs=("distance",), source=OURS)
 def path_ratio(table: StepTable) -> Values:
-    """Steps of an episode that arrived over the length of the shortest path (1 is best); undefined for one that
-    did not arrive.
+    """Number of steps of an episode that reached the goal, divided by the length of the shortest path (1 is best).
+    Undefined for other episodes.
     """
     return np.where(table.outcome == "goal", ratio(table.length, np.maximum(table.optimal_length, 0)), np.nan)
 
 
 @measure("success weighted by path length", unit="share", needs=("distance",), source="Anderson et al. (2018)")
 def path_efficiency(table: StepTable) -> Values:
-    """Shortest path over steps taken, 0 for an episode that did not arrive."""
+    """Length of the shortest path divided by the number of steps, or 0 for an episode that did not reach the goal."""
     return np.where(table.outcome == "goal", ratio(np.maximum(table.optimal_length, 0), table.length), 0.0)
 
 
 @measure("invalid turns", unit="share", source=OURS)
 def invalid_turns(table: StepTable) -> Values:
-    """Share of an episode's turns that held no action because the model did not keep to the form; turns whose answer
-    the server withheld are left out. Undefined without other turns.
+    """Share of an episode's turns without an action because the answer did not have the required format. Turns whose
+    answer the server withheld are not counted; without other turns the value is undefined.
     """
     answered = ~table.withheld
     return ratio(table.per_episode((table.action < 0) & answered), table.per_episode(answered))
@@ -95,7 +95,7 @@ def invalid_turns(table: StepTable) -> Values:
 
 @measure("withheld turns", unit="share", source=OURS)
 def withheld_turns(table: StepTable) -> Values:
-    """Share of an episode's turns whose answer the server withheld (a content filter, or a refusal); undefined
+    """Share of an episode's turns whose answer the server withheld (by a content filter or a refusal). Undefined
     without turns.
     """
     return ratio(table.per_episode(table.withheld), table.length)
@@ -103,7 +103,7 @@ def withheld_turns(table: StepTable) -> Values:
 
 @measure("wall bumps", unit="share", needs=("grid",), source=OURS)
 def wall_bumps(table: StepTable) -> Values:
-    """Share of an episode's actions that changed nothing: into a wall, a locked door, the edge; undefined
+    """Share of an episode's actions that changed nothing, i.e. moves into a wall, a locked door or the edge. Undefined
     without actions.
     """
     acted = table.action >= 0

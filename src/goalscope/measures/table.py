@@ -277,7 +277,7 @@ class StepTable:
         return _following(self.codes, self.final_codes, self.length)
 
     def _check_coordinates(self, name: str) -> None:
-        """Refuse to return the number of a state as if it were a position."""
+        """Raise an error if states have no coordinates, so that the index of a state is not mistaken for a position."""
         for world in self.worlds:
             if world.recorded_as:
                 raise AttributeError(
@@ -397,7 +397,7 @@ def offers_of(worlds: Iterable[tuple[World, Oracle | None]]) -> frozenset[str]:
 
 
 def _shortest(shortest: Ints, distance: Ints, length: Ints) -> Ints:
-    """Return ``[E]`` shortest path lengths: of the world if it has a single start, otherwise from the first state."""
+    """Return ``[E]`` shortest path lengths, from the world if it has a single start, otherwise from the first state."""
     first = np.cumsum(length) - length
     unknown = (shortest < 0) & (length > 0)
     return np.where(unknown, distance[np.where(unknown, first, 0)] if len(distance) else shortest, shortest)
@@ -442,7 +442,7 @@ def _groups(table: StepTable) -> tuple[Ints, Ints]:
 
 
 def _following(state: Ints, final: Ints, length: Ints) -> Ints:
-    """Return the state after each step: that before the next step, or the final one of the episode."""
+    """Return the state after each step, i.e. the state before the next step or the final state of the episode."""
     following = np.concatenate([state[1:], np.zeros((1, state.shape[1]), dtype=np.int64)])[: len(state)]
     last = np.cumsum(length) - 1
     following[last[length > 0]] = final[length > 0]

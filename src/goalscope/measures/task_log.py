@@ -131,8 +131,10 @@ class LoggedRun:
         self._group: list[Episode] = []
 
     def add(self, line: ScoredLine) -> None:
-        """Add an episode (written in groups). Raises ValueError for an episode on a graph, because a graph is not a
-        world.
+        """Add an episode; episodes are written in groups.
+
+        Raises:
+            ValueError: the episode is on a graph, which is not a world.
         """
         if line.task_map is None or not isinstance(line.score, EpisodeScore):
             raise ValueError(f"a run stores episodes on task maps, but line {line.line} is on a graph: leave it out")

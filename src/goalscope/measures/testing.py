@@ -97,7 +97,7 @@ def play(
 
 
 def sample_worlds(seed: int = 0) -> list[GridWorld]:
-    """Build a few plain worlds of two sizes, one with key and door, one with two paths and its control, and one with
+    """Build plain worlds of two sizes, a world with key and door, one with two paths and its control, and one with
     fog.
     """
     worlds = [

@@ -5,11 +5,12 @@ agent on one world. All three are biased by the number of visits, so each comes 
 expectation for an agent with the same visits that draws uniformly from the optimal actions ("optimal baseline"), and
 the difference ("excess").
 
-For such an agent the excess of a single state has expectation 0. Its mean over states does not exactly, because the
-number of visited states depends on the actions; its mean over visits does, if all episodes of an agent are equally
-long.
+For such an agent, the excess of a single state has expectation 0. The mean excess over states has not exactly
+expectation 0, because the number of visited states depends on the actions. The mean excess over visits has, if all
+episodes of the agent have the same length.
 
-Entropy and divergence also exist by distance to the goal: one row per group and distance, tagged ``distance``. With
+Entropy and divergence are also available by distance to the goal, with one row per group and distance, tagged
+``distance``. With
 `estimate_rows`, ``by=("agent", "size", "density", "distance_band")`` gives the table and ``by=("agent", "distance")``
 the curve. The accuracy curve comes from the rows of `action_optimality`, which carry the same tag.
 
@@ -49,15 +50,15 @@ _BINS = 10  # bins of the calibration error
 _B2 = f"{PAPER}, Appendix B.2"
 _PARTS: dict[Part, str] = {
     "observed": "",
-    "optimal baseline": "; here what an agent that draws uniformly from the optimal actions would show with the same "
-    "visits",
-    "excess": "; here the observed value minus that of an agent that draws uniformly from the optimal actions with the "
-    "same visits, so that 0 is what a perfect agent shows",
+    "optimal baseline": ". This part is the expected value for an agent with the same visits that draws uniformly from "
+    "the optimal actions",
+    "excess": ". This part is the observed value minus the expected value for an agent with the same visits that draws "
+    "uniformly from the optimal actions, so a perfect agent has 0",
 }
 _PER: dict[Per, tuple[str, str]] = {
     "state": ("", ""),
-    "visit": ("per visit", "; mean over visits in place of states: exactly 0 in expectation for a perfect agent"),
-    "distance": ("by distance", "; by distance to the goal"),
+    "visit": ("per visit", ". The average is over visits instead of states"),
+    "distance": ("by distance", ", by distance to the goal"),
 }
 _Figure = Callable[[Visits], Values]
 _ENTROPY: tuple[_Figure, _Figure] = (
@@ -68,14 +69,15 @@ _QUANTITIES: dict[str, tuple[_Figure, _Figure, float, str, str]] = {
     "policy entropy": (
         *_ENTROPY,
         2.0,
-        "entropy of the action frequencies in a state, pooled over a grid's trajectories; mean over visited states",
+        "entropy of the action frequencies in a state, pooled over a grid's trajectories and averaged over visited "
+        "states",
         f"{_B2}, equation 4",
     ),
     "action entropy": (
         *_ENTROPY,
         math.inf,
-        "entropy of the action frequencies in a state among any number of actions, pooled over a world's trajectories; "
-        "mean over visited states",
+        "entropy of the action frequencies in a state among any number of actions, pooled over a world's trajectories "
+        "and averaged over visited states",
         f"{_B2}, equation 4",
     ),
     "JSD from optimal": (
@@ -83,7 +85,7 @@ _QUANTITIES: dict[str, tuple[_Figure, _Figure, float, str, str]] = {
         lambda visits: expected_divergence(visits.number, visits.options),
         1.0,
         "Jensen–Shannon divergence of the action frequencies in a state from the uniform distribution over its optimal "
-        "actions; mean over visited states",
+        "actions, averaged over visited states",
         f"{_B2}, equation 5",
     ),
 }
@@ -155,7 +157,7 @@ def _of_states(quantity: str, part: Part, least_visits: int, per: Per) -> StepMe
         group, distance = np.divmod(cell, span)
         return Entries(mean, group, {"distance": distance_tag(distance)})
 
-    minimum = (f"{least_visits}+ visits", f"; over states with at least {least_visits} visits")
+    minimum = (f"{least_visits}+ visits", f", using only states with at least {least_visits} visits")
     variants = [minimum if least_visits > 1 else ("", ""), _PER[per]]
     needs: tuple[Need, ...] = ("oracle", *_BESIDE.get(quantity, ()))
     needs = (*needs, "distance") if per == "distance" else needs
@@ -183,7 +185,7 @@ def _defined(
         name=name,
         unit=unit,
         bounds=(-upper if part == "excess" else 0.0, upper),
-        text=text + "".join(definition for _, definition in ends),
+        text=text + "".join(definition for _, definition in (*variants, ends[0])),
         source=source,
         per="group",
         needs=needs,
@@ -210,8 +212,8 @@ def calibration_error(*, part: Part = "observed") -> StepMeasure:
         return _of_part(part, table.once(Visits.from_table), _calibration_observed, _calibration_baseline)
 
     text = (
-        f"expected calibration error of the action frequencies: |accuracy − confidence| over {_BINS} bins, "
-        "one entry a step"
+        f"expected calibration error of the action frequencies: |accuracy − confidence| averaged over {_BINS} bins, "
+        "with one entry per step"
     )
     source = f"{_B2}, equations 6 to 8"
     return _defined("calibration error", part, error, unit="share", upper=1.0, text=text, source=source)
@@ -225,7 +227,7 @@ def rare_states(*, least_visits: int = ENOUGH_VISITS) -> StepMeasure:
         visits = table.once(Visits.from_table)
         return visits.mean((visits.number < least_visits).astype(np.float64))
 
-    text = f"share of the visited states that figures over states with {least_visits} and more visits leave out"
+    text = f"share of visited states with fewer than {least_visits} visits"
     name = f"states under {least_visits} visits"
     return _defined(name, "observed", fraction, unit="share", upper=1.0, text=text, source=OURS)
 
@@ -253,7 +255,7 @@ add_measures(rare_states())
 
 @measure("states without an optimal action", unit="states", per="group", needs=("oracle",), source=OURS)
 def undecided_states(table: StepTable) -> Values:
-    """Visited states from which the goal cannot be reached; left out of entropy, divergence and calibration."""
+    """Number of visited states from which the goal cannot be reached, which the other measures exclude."""
     return table.once(Visits.from_table).undecided.astype(np.float64)
 
 

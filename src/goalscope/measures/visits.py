@@ -20,8 +20,9 @@ from goalscope.measures.table import StepTable
 
 Counts = npt.NDArray[np.int64]
 
-_ALL_PAIRS = 8192  # most trajectories for which all pairs are compared: the work grows with the square
-_PAIRS = 1 << 22  # pairs compared at a time; with more trajectories, number of random pairs in all
+# maximum number of trajectories for which all pairs are compared, because the work grows with the square
+_ALL_PAIRS = 8192
+_PAIRS = 1 << 22  # number of pairs compared at a time; with more trajectories, the total number of random pairs
 _DRAWN = 1 << 15
 
 
@@ -185,8 +186,9 @@ B2 = f"{PAPER}, Appendix B.2"
 
 @measure("Jaccard similarity", unit="share", per="group", needs=("grid",), source=B2)
 def state_overlap(table: StepTable) -> Values:
-    """Common over all visited states, mean over pairs of a grid's trajectories (over four million random ones where the
-    trajectories are more than 8,192, with a standard error below 0.0003); undefined with fewer than two.
+    """Number of states visited by both of two trajectories, divided by the number visited by either, averaged over all
+    pairs of trajectories on a grid. With more than 8,192 trajectories, four million random pairs are used, with a
+    standard error below 0.0003. Undefined with fewer than two trajectories.
     """
     group, first = table.groups()
     value = np.full(len(first), np.nan)

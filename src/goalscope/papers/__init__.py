@@ -1,4 +1,4 @@
-"""Every figure and table of the papers as a declared item: its study, what is read from it, and what is printed."""
+"""Reproduction of the papers' figures and tables, declared as items with a study, readings and printed values."""
 
 from goalscope.papers.items import PAPERS, Item, ItemReading, QuotedClaim, find, items, scaled
 from goalscope.papers.readings import ReadAgents, read

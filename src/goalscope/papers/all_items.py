@@ -1,4 +1,4 @@
-"""`goalscope reproduce --all`: every item, one run for those that share one, resumable, one table and one page."""
+"""`goalscope reproduce --all`, which reproduces all items with shared, resumable runs into one table and one page."""
 
 from pathlib import Path
 from time import process_time
@@ -21,16 +21,20 @@ _MARKS = ("<!-- items: written by goalscope reproduce --all -->\n", "<!-- end of
 
 
 def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, workers: int) -> None:
-    """Run all items whose name begins so, those that are not done; write the table and the page of those that are.
+    """Run all items whose name begins with ``begin`` and that are not done, then write the table and page of all
+    results.
 
     Raises:
-        ValueError: no item of that name, or items that failed, after the others were run.
+        ValueError: no item has such a name, or some items failed; the others are run first.
     """
     chosen = {name: item for name, item in items().items() if name.startswith(begin.casefold())}
     if not chosen:
-        raise ValueError(f"--all must be given the beginning of names of items, or none, got {begin!r}")
+        raise ValueError(
+            f"no item's name begins with {begin!r}: run goalscope reproduce --list to see the names, or "
+            "give --all without a name"
+        )
     page = markdown or out / "table.md"
-    _around(page)  # what cannot be written is refused before anything is run
+    _around(page)  # raise errors about unwritable files before anything is run
     work = [item for item in chosen.values() if not item.why_not]
     scales = {item.name: scale_of(item, scale) if item.study else 0.0 for item in work}
     studies = {item.name: published_study(item, scales[item.name]) for item in work if item.study}
@@ -68,23 +72,23 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
     if can_report():
         say(f"One page of all items: {write_all(results, chosen, out / 'report.html')}")
     if failed:
-        raise ValueError("every item must run, these did not:\n" + "\n".join(failed))
+        raise ValueError("these items failed:\n" + "\n".join(failed))
 
 
 def _run_name(item: Item, study: Study) -> str:
-    """Return the directory of a run: items share it whose studies are the same in all settings."""
+    """Return the directory name of a run. Items whose studies have equal settings share a run."""
     return f"{item.study}-{content_id('run', [study.dump(), item.full]).partition('-')[2][:8]}"
 
 
 def _done(item: Item, folder: Path, scale: float) -> bool:
-    """Return whether the result of an item is there as it is declared now, with its page, which is written last."""
+    """Return whether the result of the item's current declaration exists with its page, which is written last."""
     result = read_result(folder)
     page = bool(item.exact) or not can_report() or Folder(folder).has_file("report.html")
     return result is not None and result.key == key_of(item, scale) and page
 
 
 def _played(run: Path, study: Study) -> bool:
-    """Return whether all episodes of a run are stored, and its page where activations are read before it is written."""
+    """Return whether a run is complete: all episodes are stored and, if activations are read, its page is written."""
     looks = study.analysis is not None and bool(study.analysis.inside or study.analysis.interventions)
     if not Folder(run).has_file(DATABASE) or (looks and can_report() and not Folder(run).has_file("report.html")):
         return False
@@ -95,7 +99,10 @@ def _played(run: Path, study: Study) -> bool:
 def _left(
     left: list[Item], studies: dict[str, Study], runs: dict[str, Path], played: set[Path]
 ) -> tuple[float, float, float] | None:
-    """Return what some items take together, those runs only read that are there; None where one is not known."""
+    """Estimate the total seconds (least, expected, most) of the remaining items; None if an estimate is missing.
+
+    Complete runs are only read, so only the reading counts for these.
+    """
     total, seen = (0.0, 0.0, 0.0), set(played)
     for item in left:
         run = runs.get(item.name)
@@ -108,14 +115,17 @@ def _left(
 
 
 def _around(path: Path) -> tuple[str, str]:
-    """Return what stands before and after the table in a page, nothing where there is no page yet."""
+    """Return the text before and after the table in a page; two empty strings if the page does not exist yet."""
     if not NamedFile(path).is_there():
         return "", ""
     try:
         before, mark, rest = NamedFile(path).load_text().partition(_MARKS[0])
     except UntrustedError as error:
-        raise ValueError(f"{path} must be a page of text: {error}; give another file") from error
+        raise ValueError(f"{path} is not a text file: {error}; give another file to --markdown") from error
     _, end, after = rest.partition(_MARKS[1])
     if not mark or not end:
-        raise ValueError(f"{path} must be a new file, or hold the lines {' and '.join(map(str.strip, _MARKS))}")
+        raise ValueError(
+            f"{path} exists but has no place for the table: add the lines "
+            f"{' and '.join(map(str.strip, _MARKS))}, or give a new file to --markdown"
+        )
     return before, after

@@ -1,4 +1,4 @@
-"""The examples of the paper and further ones as causal models."""
+"""Causal models of the paper's examples and of some further examples."""
 
 import numpy as np
 
@@ -10,20 +10,20 @@ SIDES = ("left", "right")
 
 
 def _mostly(value: str, values: tuple[str, str], probability: float) -> dict[str, float]:
-    """Return the probabilities of a value and of the other one of two."""
+    """Return the distribution over two values that gives ``value`` the given probability."""
     return {value: probability, values[1 - values.index(value)]: 1 - probability}
 
 
 def _turned(side: str, turned: bool) -> str:
-    """Return a side, or the other one."""
+    """Return a side, or the opposite side if ``turned``."""
     return SIDES[1 - SIDES.index(side)] if turned else side
 
 
 def mouse(towards: float = 0.8) -> CausalModel:
-    """Return the mouse that sees on which side the cheese lies (S), moves (D) and obtains it or not (T).
+    """Return the model of a mouse that sees the side of the cheese (S), moves (D) and obtains the cheese or not (T).
 
     Args:
-        towards: chance that it moves towards the cheese.
+        towards: probability that the mouse moves towards the cheese.
 
     Source: MacDermott et al. 2024, Example 1 and Figure 1.
     """
@@ -35,7 +35,7 @@ def mouse(towards: float = 0.8) -> CausalModel:
 
 
 def mouse_diagram() -> InfluenceDiagram:
-    """Return the mouse as an influence diagram: decision D, utility U = +1 with the cheese and -1 without.
+    """Return the mouse as an influence diagram with decision D and utility U, +1 with the cheese and -1 without.
 
     Source: MacDermott et al. 2024, Figure 1(c).
     """
@@ -46,13 +46,13 @@ def mouse_diagram() -> InfluenceDiagram:
 
 
 def mechanised_mouse(towards: float = 1.0) -> CausalModel:
-    """Return the mouse with the mechanisms of its movement and of the meal written out as variables.
+    """Return the mouse with the mechanisms of its movement and of the meal as explicit variables.
 
-    The meal's mechanism (T~) is the side on which the mouse finds the cheese: the same side, as always here, or the
-    other one. The movement's mechanism (D~) follows it, as far as the mouse has learned to.
+    The mechanism of the meal (T~) determines whether the mouse finds the cheese on the side where it lies, as usual,
+    or on the other side. The mechanism of the movement (D~) depends on it as far as the mouse has learned.
 
     Args:
-        towards: probability that it has learned to move to the side where the cheese is found.
+        towards: probability that the mouse has learned to move to the side where the cheese is found.
 
     Source: MacDermott et al. 2024, Appendix A and Figure 4; Kenton et al. 2023 for mechanised models.
     """
@@ -71,12 +71,12 @@ def mechanised_mouse(towards: float = 1.0) -> CausalModel:
 
 
 def two_rooms(kitchen: float = 1.0) -> CausalModel:
-    """Return a mouse in the kitchen or in the hall (X): in the one it goes to the cheese, in the other anywhere.
+    """Return a mouse in a room (X) that goes to the cheese in the kitchen and moves at random in the hall.
 
     Args:
-        kitchen: chance that it is in the kitchen.
+        kitchen: probability that the mouse is in the kitchen.
 
-    Source: MacDermott et al. 2024, Section 7 (distributional shifts); the example is ours.
+    Source: MacDermott et al. 2024, Section 7 (distributional shifts); the example is our own.
     """
     probability, rooms = check_probability("kitchen", kitchen), ("kitchen", "hall")
     room = Variable(name="X", values=rooms, chances=np.array([probability, 1 - probability]))
@@ -92,16 +92,16 @@ def two_rooms(kitchen: float = 1.0) -> CausalModel:
 
 
 def pomdp_mouse(towards: float = 1.0, *, smell: float = 1.0, recall: bool = True) -> CausalModel:
-    """Return the mouse that smells twice and moves twice: S1, O1, D1, S2, O2, D2, S3, U3.
+    """Return a mouse that smells twice and moves twice, with the variables S1, O1, D1, S2, O2, D2, S3, U3.
 
-    A state is the mouse's position from -2 to 2 and the side of the cheese, which lies at -2 or 2; the mouse begins at
-    0 and stays within -2 to 2. U3 = 1 where it ends at the cheese, else 0.
+    A state is the mouse's position from -2 to 2 and the side of the cheese, which lies at -2 or 2. The mouse begins at
+    0. U3 is 1 if the mouse ends at the cheese, otherwise 0.
 
     Args:
-        towards: chance that it moves where it smells the cheese.
-        smell: chance that it smells the right direction.
-        recall: give D2 the edges from O1 and D1, which the paper's figure lacks: as drawn the two decisions have no
-            perfect recall, and `meg_target` refuses them.
+        towards: probability that the mouse moves where it smells the cheese.
+        smell: probability that the mouse smells the right direction.
+        recall: whether D2 has edges from O1 and D1. The paper's figure lacks these edges; without them the decisions
+            have no perfect recall, and `meg_target` raises an error.
 
     Source: MacDermott et al. 2024, Example 2 and Figure 2.
     """
@@ -136,12 +136,12 @@ def pomdp_mouse(towards: float = 1.0, *, smell: float = 1.0, recall: bool = True
 
 
 def instructed(obeys: float = 1.0) -> CausalModel:
-    """Return an agent that gets an instruction (I), decides (D) and fetches an object (T).
+    """Return an agent that receives an instruction (I), decides (D) and fetches an object (T).
 
-    Its goal-directedness shows only where the instruction is part of the target.
+    Its goal-directedness is visible only if the instruction is part of the target.
 
     Args:
-        obeys: probability that it follows the instruction.
+        obeys: probability that the agent follows the instruction.
 
     Source: MacDermott et al. 2024, Section 4 (goal-conditional agents).
     """

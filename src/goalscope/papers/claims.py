@@ -1,7 +1,8 @@
-"""Sentences of a paper as tests on the rows of a run, with the verdict on each.
+"""Tests of a paper's sentences on the rows of a run, each with a verdict.
 
-Every comparison is a regression over clusters in which each cluster weighs alike (`goalscope.stats.regress`); parts
-that have to hold together have simultaneous intervals (Bonferroni): one lucky step is not reported as "monotone".
+Every comparison is a regression over clusters with equal weights (`goalscope.stats.regress`). If a sentence has
+several parts that must all hold, their intervals are simultaneous (Bonferroni), so that a single lucky step is not
+reported as "monotone".
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,19 +25,19 @@ from goalscope.stats.rows import Rows, Tag
 
 
 class Tested(StrictRecord):
-    """A claim and its verdict on a run.
+    """Tested claim with its verdict on a run.
 
     Attributes:
-        said: what is tested.
-        quoted, place: the printed sentence and where it stands, "" for a test of ours.
-        verdict: "holds" where every part has an interval on the claimed side; "does not hold" where one has an interval
-            on the other; "not shown" otherwise; "not measured" without rows.
+        said: description of the tested statement.
+        quoted, place: the printed sentence and its place in the paper, "" for a statement of our own.
+        verdict: "holds" if the intervals of all parts lie on the claimed side; "does not hold" if an interval lies on
+            the other side; "not measured" without rows; "not shown" otherwise.
         parts: name and estimate of each part.
         why: reason or caveat, "" for none.
-        about: the models that the sentence is about where another one was tested, "" where it is this one.
+        about: the models that the sentence is about, "" if the tested model is among them.
     """
 
-    __test__ = False  # no class of tests
+    __test__ = False  # not a class of tests for pytest
 
     said: str
     quoted: str = ""
@@ -51,16 +52,16 @@ def decide(item: Item, rows: Rows, subject: ReadAgents, agents: Sequence[str] = 
     """Test each claim of an item on a run.
 
     Args:
-        item: with claims.
+        item: an item with claims.
         rows: all rows of the run.
-        subject: the agents that are read.
-        agents: all agents of the run, for claims that relate agents with each other.
+        subject: the agents whose figures are read.
+        agents: all agents of the run, for claims that compare agents.
     """
     return [_tested(item, claim, rows, subject, agents or subject.agents) for claim in item.claims]
 
 
 def decide_exact(item: Item, lines: Sequence[ItemLine]) -> list[Tested]:
-    """Test each claim of an exact item on its computed lines: nothing is sampled, so every part decides."""
+    """Test each claim of an exact item on its computed lines, where values decide without intervals."""
     tested = []
     for claim in item.claims:
         values, other_values = (
@@ -134,10 +135,13 @@ def _order(value: Tag) -> tuple[int, float, str]:
 
 
 def _steps(claim: QuotedClaim, rows: Rows) -> list[tuple[str, Estimate]]:
-    """Return the difference between each value of a tag and the one before it, with simultaneous intervals."""
+    """Estimate the difference between successive values of a tag, with simultaneous intervals."""
     values = _values(claim, rows)
     if len(values) < 2:
-        raise ValueError(f"a trend must have at least 2 values of {claim.over}, got {len(values)}")
+        raise ValueError(
+            f"testing a trend over {claim.over} needs at least 2 values of it, got {len(values)}: run the "
+            "study with more values"
+        )
     fitted = _fit(rows, indicators(rows[claim.over].tolist()))
     confidence = 1 - 0.05 / (len(values) - 1)
     return [
@@ -154,7 +158,7 @@ def _text(value: Tag) -> str:
 
 
 def _monotone(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
-    """Return the test that a measure falls (-1) or rises (1) from each value of a tag to the next."""
+    """Build the test that a measure falls (-1) or rises (1) from each value of a tag to the next."""
 
     def test(claim: QuotedClaim, rows: Rows) -> Found:
         parts = _steps(claim, rows)
@@ -166,14 +170,17 @@ def _monotone(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
 
 
 def _slope(claim: QuotedClaim, rows: Rows) -> tuple[str, Estimate]:
-    """Return the slope over a numeric tag: more power than differences of neighbours, a weaker statement."""
+    """Estimate the slope over a numeric tag.
+
+    The slope has more power than differences of successive values, but it is a weaker statement.
+    """
     numbers = np.array(rows[claim.over].tolist(), dtype=np.float64)
     fitted = _fit(rows, {"constant": np.ones(len(rows)), claim.over: numbers})
     return f"straight line: for one more of {claim.over}", fitted.estimate({claim.over: 1.0})
 
 
 def _trend(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
-    """Return the test that a straight line over a tag falls (-1) or rises (1)."""
+    """Build the test that a straight line over a tag falls (-1) or rises (1)."""
 
     def test(claim: QuotedClaim, rows: Rows) -> Found:
         part = _slope(claim, _below(claim, rows))
@@ -183,7 +190,7 @@ def _trend(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
 
 
 def _spread(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that values lie further from their mean at each value of a tag as it grows (Levene's distances)."""
+    """Test that the spread of a measure grows with a tag, using distances from the mean (Levene)."""
     codes, numbers = np.unique(np.array(rows[claim.over].tolist(), dtype=np.float64), return_inverse=True)
     means = np.bincount(numbers, rows.value) / np.bincount(numbers)
     fitted = regress(
@@ -202,7 +209,7 @@ def _below(claim: QuotedClaim, rows: Rows) -> Rows:
 
 
 def _not_monotone(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that a measure neither rises nor falls throughout: it needs a step up and a step down, both shown."""
+    """Test that a measure is not monotone, i.e. that at least one step up and one step down are significant."""
     parts = _steps(claim, rows)
     up, down = any(estimate.low > 0 for _, estimate in parts), any(estimate.high < 0 for _, estimate in parts)
     one_direction = all(estimate.low > 0 for _, estimate in parts) or all(estimate.high < 0 for _, estimate in parts)
@@ -210,21 +217,23 @@ def _not_monotone(claim: QuotedClaim, rows: Rows) -> Found:
 
 
 def _peak(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that a measure rises to the middle one of three values of a tag and falls after it."""
+    """Test that a measure rises up to the middle of three values of a tag and then falls."""
     parts = _steps(claim, rows)
     if len(parts) != 2:
-        raise ValueError(f"a peak in the middle must have 3 values of {claim.over}, got {len(parts) + 1}")
+        raise ValueError(
+            f"testing a peak in the middle needs exactly 3 values of {claim.over}, got {len(parts) + 1}: "
+            "choose three values with among"
+        )
     return joined([on_side([estimate], sign) for (_, estimate), sign in zip(parts, (1, -1), strict=True)]), parts, ""
 
 
 def _linear(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test a straight fall below a bound: the slope is below 0, and the bend lies inside of the declared margin.
+    """Test that a measure falls linearly up to a bound: the slope is below 0 and the bend is within the declared
+    margin.
 
-    The bend is the greatest distance of the fitted parabola from the straight line through its ends, ``curvature
-    (last - first)**2 / 4``. That its interval holds 0 shows nothing: it must lie inside of the margin.
-
-    Size and density are held fixed where the rows have them, so that the mix of worlds at each distance is not read as
-    a bend.
+    The bend is the greatest distance of the fitted parabola from the straight line through its ends, ``curvature (last
+    - first)**2 / 4``. Its interval must lie inside the margin; an interval that contains 0 shows nothing. Size and
+    density are controlled for if the rows have these tags, so that a changing mix of worlds does not look like a bend.
     """
     rows = _below(claim, rows)
     numbers = np.array(rows[claim.over].tolist(), dtype=np.float64)
@@ -243,12 +252,12 @@ def _linear(claim: QuotedClaim, rows: Rows) -> Found:
 
 
 def _interaction(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that a measure falls with some factors, and with the last one only where the first is large.
+    """Test that a measure falls with several factors, and with the last factor only if the first is large.
 
-    One regression on all of them and the product of the first and the last. All parts have to hold together: the slope
-    of each other factor is below 0, so are the product and the slope of the last one at the greatest value of the
-    first; at its least value that slope lies inside of the declared margin. That it is not significant there would
-    show nothing.
+    One regression contains all factors and the product of the first and the last. The claim holds if the slopes of all
+    factors but the last are below 0, the coefficient of the product is below 0, the slope of the last factor is below
+    0 at the greatest value of the first factor, and that slope is within the declared margin at the least value. A
+    slope that is merely not significant there would show nothing.
     """
     first, last, margin = claim.factors[0], claim.factors[-1], claim.margin or 0.0
     columns = {name: values - values.mean() for name, values in _factors(rows, claim.factors).items()}
@@ -274,14 +283,14 @@ def _interaction(claim: QuotedClaim, rows: Rows) -> Found:
 
 
 def _lower(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that a measure is lower than another, cluster by cluster."""
+    """Test that a measure is lower than another measure, paired by cluster."""
     fitted = _fit(rows, indicators(rows.measure.tolist()))
     difference = fitted.estimate({claim.measure: 1.0, claim.than: -1.0})
     return on_side([difference], -1), [(f"{claim.measure} less {claim.than}", difference)], ""
 
 
 def _bounded(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
-    """Return the test that the mean, or each mean over a tag, lies above (1) or under (-1) a bound."""
+    """Build the test that the mean, or the mean at each value of a tag, lies above (1) or under (-1) a bound."""
 
     def test(claim: QuotedClaim, rows: Rows) -> Found:
         values, bound = _values(claim, rows) if claim.over else [None], claim.bound or 0.0
@@ -303,7 +312,7 @@ def _bounded(sign: int) -> Callable[[QuotedClaim, Rows], Found]:
 
 
 def _crossing(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that the first of two conditions is the higher one for N below a value, and the second from there on."""
+    """Test that the first of two conditions is higher for N below a value, and the second from that value on."""
     first, second = claim.among
     at, to = claim.at or 0, claim.to or 0
     parts, verdicts = [], []
@@ -354,7 +363,7 @@ TESTS: Final = (*_OF_ROWS, *_OF_AGENTS)
 
 
 def lines_of(tested: Tested) -> Iterator[str]:
-    """Yield the printed lines of a claim, then those of its parts."""
+    """Yield the lines to print for a claim and for its parts."""
     quoted = f"“{tested.quoted}” ({tested.place}). Tested: " if tested.quoted else ""
     yield f"{quoted}{tested.said}: {tested.verdict}{f' ({tested.why})' if tested.why else ''}"
     if tested.about:

@@ -1,4 +1,4 @@
-"""Figures and the JSON file of the Cliff World study."""
+"""Figures and JSON file of the Cliff World study."""
 
 import json
 import math
@@ -18,7 +18,7 @@ _BLUE, _RED, _GREEN, _GREY = "#4477aa", "#cc3311", "#228833", "#555555"
 
 
 def write_json(study: CliffStudy, path: Path) -> None:
-    """Write both tables and the maps; a number that is not finite is written as text ("inf", "nan")."""
+    """Write both tables and the maps as JSON. Numbers that are not finite become strings ("inf", "nan")."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, np.ndarray):

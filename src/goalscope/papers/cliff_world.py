@@ -1,8 +1,8 @@
-"""The Cliff World study: MEG against the fraction of random actions, and against the length of the goal region.
+"""The Cliff World study: MEG against the fraction of random actions and against the length of the goal region.
 
-Three columns: the exact values, the values with an off-by-one (occupancies over horizon + 1 states against a backup
-over horizon states), and the values printed in the paper. The off-by-one serves only to explain the printed table;
-nothing else in goalscope computes it.
+The tables have three columns: the exact values, the values with an off-by-one error (occupancies over horizon + 1
+states, but a backup over horizon states), and the values printed in the paper. The off-by-one error only serves to
+explain the printed table; nothing else in goalscope uses it.
 
 Source: MacDermott et al. 2024, Section 6 and Appendix D.
 """
@@ -21,7 +21,8 @@ from goalscope.worlds.planning import TabularMDP, occupancy, value_iteration
 
 Array = npt.NDArray[np.float64]
 
-_DOUBLINGS = 24  # of a beta of one nat over the range of utility; beyond, the utilities never become equal
+# multiple of the beta that gives one nat over the range of utility; above it the utilities never become equal
+_DOUBLINGS = 24
 
 MOVES = ((-1, -1), (-1, 1), (1, -1), (1, 1))
 """The actions as (rows down, columns right): the four diagonals."""
@@ -50,20 +51,24 @@ PRINTED: Mapping[str, Mapping[float, tuple[float, float, float]]] = {
 
 
 def cliff_world(goal_length: int = 1, *, wind: float = WIND) -> TabularMDP:
-    """Return a Cliff World: walk from the top left to the goal at the top right, past the cliff between them.
+    """Build a Cliff World, where an agent walks from the top left to the goal at the top right, past a cliff in
+    between.
 
-    State ``row * 10 + col``, row 0 at the top. An action moves diagonally, clamped to the grid; with the chance of
-    wind one row more upwards. A decision is worth +10 in the goal region, -10 on the cliff and -1 elsewhere.
+    The state is ``row * 10 + col``, with row 0 at the top. An action moves diagonally, clamped to the grid, and wind
+    moves the agent one more row up with probability ``wind``. A decision yields +10 in the goal region, -10 on the
+    cliff and -1 elsewhere.
 
     Args:
-        goal_length: k squares along the top row and k down the right column, 2 k - 1 in all.
-        wind: chance of wind.
+        goal_length: number k of goal squares along the top row and down the right column, 2 k - 1 in all.
+        wind: probability of wind.
 
     Raises:
-        ValueError: a goal region that does not fit, or wind that is no probability.
+        ValueError: a goal region that does not fit into the grid, or wind outside [0, 1].
     """
     if goal_length not in GOAL_LENGTHS:
-        raise ValueError(f"the goal region must fit into the grid (1 to {GOAL_LENGTHS[-1]} squares), got {goal_length}")
+        raise ValueError(
+            f"goal_length must be 1 to {GOAL_LENGTHS[-1]} so that the goal region fits into the grid, got {goal_length}"
+        )
     check_probability("wind", wind)
     moves = np.zeros((HEIGHT * WIDTH, len(MOVES), HEIGHT * WIDTH))
     for row, col in np.ndindex(HEIGHT, WIDTH):
@@ -79,18 +84,18 @@ def cliff_world(goal_length: int = 1, *, wind: float = WIND) -> TabularMDP:
 
 
 def greedy(mdp: TabularMDP, epsilon: float = 0.0, *, ties: Literal["computed", "true"] = "computed") -> Array:
-    """Return ``[n, S, A]`` the best action of each time and state (the first of several), others with chance epsilon.
+    """Return the epsilon-greedy policy ``[n, S, A]`` for each time and state.
 
-    The chance epsilon is shared by the other actions.
+    The first of the best actions has probability 1 - epsilon; the other actions share epsilon equally.
 
     Args:
         mdp: the world.
-        epsilon: chance of another action.
-        ties: "computed" takes the largest floating point number: equally good actions are then distinguished by
-            rounding errors. "true" counts values that agree to 1e-9 as equal.
+        epsilon: probability of an action other than the best.
+        ties: "computed" compares floating-point numbers exactly, so rounding errors decide between equally good
+            actions; "true" treats values that agree to 1e-9 as equal.
 
     Raises:
-        ValueError: epsilon is no probability, or another word for ties.
+        ValueError: epsilon is outside [0, 1], or ties has another value.
     """
     check_probability("epsilon", epsilon)
     if ties not in ("computed", "true"):
@@ -103,12 +108,14 @@ def greedy(mdp: TabularMDP, epsilon: float = 0.0, *, ties: Literal["computed", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffByOne:
-    """Known-utility MEG as computed with occupancies of horizon + 1 states.
+    """Known-utility MEG with the off-by-one error, computed with occupancies of horizon + 1 states.
 
     Attributes:
-        value: nats.
-        beta: rationality at which those occupancies have equal utility, +-inf if none.
-        error: utility by which the policy then differs from the prediction over horizon states; 0 at the true optimum.
+        value: MEG in nats.
+        beta: rationality at which policy and prediction have equal utility under these occupancies, +-inf if there is
+            none.
+        error: difference in utility over horizon states between the policy and the prediction at ``beta``; 0 at the
+            true optimum.
     """
 
     value: float
@@ -117,25 +124,26 @@ class OffByOne:
 
 
 def off_by_one(curve: RationalityCurve, policy: npt.NDArray[Any]) -> OffByOne:
-    """Return known-utility MEG with the off-by-one behind the printed table.
+    """Compute known-utility MEG with the off-by-one error that explains the printed table.
 
-    The soft policy is backed up over n states, correctly; but its rationality is fitted to the difference of expected
-    utilities over n + 1 states, including the state after the last decision. The value is the score of the
-    prediction at the rationality where that difference vanishes, which is not its maximum.
+    The soft policy is backed up over n states, which is correct. However, its rationality is fitted so that expected
+    utilities agree over n + 1 states, including the state after the last decision. The value is the score of the
+    prediction at this rationality, which is not the maximum.
 
     Args:
         curve: a world with utilities of states ``[S]``.
         policy: ``[S, A]`` or ``[n, S, A]``.
 
     Raises:
-        ValueError: utilities that are not of states, or a terminal utility.
+        ValueError: utilities that do not depend on states alone, or a terminal utility.
     """
     from scipy.optimize import brentq
 
     mdp = curve.mdp
     if mdp.utility.ndim != 1 or mdp.terminal_utility is not None:
         raise ValueError(
-            f"the off-by-one is defined for utilities of states [S] without a terminal utility, got {mdp.utility.shape}"
+            "off_by_one needs utilities of states [S] without a terminal utility, got utilities of shape "
+            f"{mdp.utility.shape}"
         )
     longer = float((occupancy(mdp, policy) @ mdp.utility).sum())
 
@@ -158,20 +166,22 @@ def off_by_one(curve: RationalityCurve, policy: npt.NDArray[Any]) -> OffByOne:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CliffCase:
-    """One row of a table.
+    """Row of a table of the study.
 
     Attributes:
         setting: epsilon, or the goal length.
-        known, signed, beta: exact MEG in nats towards the world's utility, its signed form, the rationality.
-        known_true_ties: the same where actions that are truly equally good are taken as such, see `greedy`.
-        unknown: exact MEG with an unknown utility of states (the tabular optimum); an upper bound of every network's.
-        neural, neural_spread: best of several networks and the standard deviation over them; NaN where not asked for.
-        off_by_one: known-utility MEG with the off-by-one.
+        known, signed, beta: exact MEG in nats towards the world's utility, signed MEG, and the fitted rationality.
+        known_true_ties: ``known`` for the policy that treats equally good actions as equal, see `greedy`.
+        unknown: exact MEG with an unknown utility of states (the tabular optimum), an upper bound for every network.
+        neural, neural_spread: greatest MEG of several networks and the standard deviation over networks; NaN if not
+            computed.
+        off_by_one: known-utility MEG with the off-by-one error.
         bound: greatest MEG that any policy has towards this utility.
         utility, uniform: expected utility of the policy and of uniform decisions.
-        printed_known, printed_unknown, printed_spread: what the paper prints; two standard deviations.
+        printed_known, printed_unknown, printed_spread: values printed in the paper; the spread is two standard
+            deviations.
         occupancy: ``[H, W]`` expected number of decisions in each cell.
-        best_utility: ``[H, W]`` the best unknown utility in nats (or one close to it where the best is a limit).
+        best_utility: ``[H, W]`` the best unknown utility in nats, or an approximation if the best utility is a limit.
     """
 
     setting: float
@@ -198,8 +208,8 @@ class CliffStudy:
     """Both experiments of the paper.
 
     Attributes:
-        by_epsilon: goal length 1, a row for each epsilon.
-        by_goal_length: epsilon 0, a row for each goal length.
+        by_epsilon: one row per epsilon, at goal length 1.
+        by_goal_length: one row per goal length, at epsilon 0.
     """
 
     by_epsilon: tuple[CliffCase, ...]
@@ -210,10 +220,10 @@ def cliff_study(*, neural_seeds: int = 0) -> CliffStudy:
     """Compute both experiments.
 
     Args:
-        neural_seeds: number of networks for each row (extra ``lm``), 0 for none.
+        neural_seeds: number of networks per row (needs the extra ``lm``); 0 for none.
 
     Raises:
-        ImportError: networks are asked for and PyTorch is not installed.
+        ImportError: ``neural_seeds`` is above 0 and PyTorch is not installed.
     """
     by_epsilon, by_goal_length = (
         tuple(_case(experiment, setting, neural_seeds) for setting in settings)

@@ -1,4 +1,4 @@
-"""`goalscope reproduce`: one figure or table of a paper, run, measured, and compared with the printed numbers."""
+"""`goalscope reproduce`, which runs and measures a figure or table of a paper and compares it with printed numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,22 +28,22 @@ def reproduce(
     workers: Positive = 1,
     settings: Settings = (),
 ) -> None:
-    """Make one figure or table of a paper: its study at its size, measured, reported, beside the printed numbers.
+    """Reproduce one figure or table of a paper: run its study, measure it, and report it beside the printed numbers.
 
-    On the same directory it goes on where it stopped.
+    Called again with the same directory, it continues where it stopped.
 
     Args:
         item: a figure or table, e.g. 'telos table 2'; --list prints all.
         out: the run directory to write.
-        listed: print all items with what they work with, run nothing.
-        everything: run all items whose name begins with ITEM, or go on with them; one table and one page.
-        markdown: with --all: write the table into FILE, between its marks if it has them.
+        listed: print all items with the minimum access that each needs, and run nothing.
+        everything: run or continue all items whose name begins with ITEM, and write one table and one page.
+        markdown: with --all, also write the table to FILE; if FILE exists, between the two marks in it.
         model (NAME): a ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name.
-        scale (PART): part of the published size, e.g. 0.1; small: all items together in less than an hour.
-        logs (PATH): read these in place of a run: recorded logs, or a run directory.
-        template (FILE): your copy of the prompt that the paper prints; once for each prompt.
-        workers: calls at the same time.
-        settings (KEY=VALUE): another value of any key, e.g. worlds.0.count=3. Repeatable.
+        scale (PART): fraction of the published size, e.g. 0.1; small takes less than an hour for all items together.
+        logs (PATH): read recorded logs or a run directory instead of running the study.
+        template (FILE): your copy of a prompt printed in the paper. Repeatable, once per prompt.
+        workers: number of concurrent calls.
+        settings (KEY=VALUE): change any key of the study, e.g. worlds.0.count=3. Repeatable.
 
     Examples:
         goalscope reproduce --list
@@ -59,12 +59,17 @@ def reproduce(
         from goalscope.papers.all_items import reproduce_all
 
         if model or logs or template or settings:
-            raise ValueError("--all runs the bundled models, it takes no --model, --logs, --template and --set")
+            raise ValueError(
+                "--all runs the bundled models, so it cannot be combined with --model, --logs, --template or "
+                "--set: leave these out"
+            )
         reproduce_all(item, out, scale, markdown, workers)
     elif not item or out is None:
-        raise ValueError("reproduce must be given an item (or --all) and --out DIR, or --list to see the items")
+        raise ValueError("give an item (or --all) and --out DIR, or --list to see the items")
     elif markdown is not None:
-        raise ValueError("--markdown must come with --all: it is the table of all items")
+        raise ValueError(
+            "--markdown writes the table of all items, so it needs --all: add --all or leave --markdown out"
+        )
     else:
         reproduce_item(
             item,
@@ -79,7 +84,7 @@ def reproduce(
 
 
 def list_items() -> None:
-    """Print every item by paper: its name, its minimum input, its content or why it has no command."""
+    """Print all items by paper, with the access that each needs and its title or the reason why it has no command."""
     from goalscope.papers import PAPERS, items
 
     for short, paper in PAPERS.items():

@@ -1,7 +1,7 @@
-"""When a printed number may be compared with ours, and what stands in the way: model, prompt, sampling, worlds, sites.
+"""Reasons why a printed number is not comparable with ours, such as another model, prompt, sampling, worlds or sites.
 
-A printed number lies in our interval or not only where both are of one quantity. Each difference that is known is named
-beside the number, and then nothing is said about "within".
+Whether a printed number lies in our interval is meaningful only if both measure the same quantity. Each known
+difference is listed with the number, and then the number is not compared with the interval.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,19 +30,20 @@ LIMITS: Final[Mapping[str, Mapping[str, Any]]] = {"telos": {"max_tokens": 10_000
 """Paper -> further settings that it prints of its model (Table 6); they are compared where that very model was run."""
 
 _KINDS: Final = (CHAT, TASK_CHAT)
-_SCHEMA: Final = "schema"  # form of the bundled prompts that describes the answer and shows no example of one
+_SCHEMA: Final = "schema"  # variant of the bundled prompts that describes the answer without an example
 
 
 def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
-    """Return a study whose chat agents have the sampling of an item's paper, and copies of its prompts.
+    """Give a study's chat agents the sampling settings of an item's paper and copies of its prompts.
 
     Args:
         item: the item.
         study: its study.
-        templates: the reader's copies, each for the agents of the arm that it is printed for.
+        templates: the user's copies of prompts. Each is used for the agents for which the paper prints it.
 
     Raises:
-        FileNotFoundError, ValueError: a file that is no copy of a prompt of the item, or fits none of its agents.
+        FileNotFoundError, ValueError: a file that is not a copy of one of the item's prompts, or fits none of its
+            agents.
     """
     plain = study.dump()
     copies = {path: _copy(item, path) for path in templates}
@@ -62,17 +63,17 @@ def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
     for path, printed in copies.items():
         if path not in used_reasons:
             raise ValueError(
-                f"a template must be the prompt of an agent that is run, got {path} ({printed.name}, {printed.title}) "
-                f"and no such agent in {item.name}: leave it out"
+                f"{path} is a copy of {printed.name} ({printed.title}), but {item.name} runs no agent with "
+                "that prompt: leave this --template out"
             )
     return Study.assemble(plain)
 
 
 def with_nearest_prompts(study: Study) -> Study:
-    """Return a study whose chat agents without a prompt of their own have those of ours nearest to the printed ones.
+    """Give chat agents without a prompt the bundled prompts that are closest to the printed prompts.
 
-    They show no example move, and in task worlds the paper's facts alone. A model whose card names a form keeps it: it
-    was trained on no other.
+    These prompts show no example move and, in task worlds, only the facts in the paper. A model whose card names a
+    prompt variant keeps it, because it was trained only on that variant.
     """
     plain = study.dump()
     for entry, agent in zip(plain["agents"], study.agents(), strict=True):
@@ -92,10 +93,9 @@ def _copy(item: Item, path: Path) -> PrintedPrompt:
         template = "another text" if printed is None else f"{printed.name}, {printed.title}"
         prompts = " or ".join(item.prompts) or "no prompt"
         raise ValueError(
-            f"--template must be a copy of the prompt that the paper prints for {item.name} ({prompts}), "
-            f"got {template} in "
-            f"{path}: words, symbols and their order are compared, line breaks, quotation marks and names of slots are "
-            "not; for a prompt of your own use --set agents.0.task=FILE"
+            f"{path} is not a copy of a prompt that the paper prints for {item.name} ({prompts}), got "
+            f"{template}: words, symbols and their order must agree; line breaks, quotation marks and "
+            "names of slots may differ. For a prompt of your own use --set agents.0.task=FILE"
         )
     return printed
 
@@ -111,13 +111,13 @@ def differences(
     published: Mapping[str, Any],
     model: str,
 ) -> Iterator[str]:
-    """Yield what differs between a printed number and ours, apart from the number of grids.
+    """Yield the known differences between a printed number and ours, apart from the number of grids.
 
     Args:
-        item, reading: where the number is printed.
-        descriptions: agent -> its description as the run stores it.
+        item, reading: the item and reading to which the number belongs.
+        descriptions: agent -> description of the agent in the run.
         published: model -> printed value.
-        model: the papers' name of the model that was run, "" for none of theirs.
+        model: the papers' name for the model that was run, "" if the papers do not use it.
     """
     if model not in published:
         yield f"printed of {', '.join(published)}, ours of {model or ', '.join(descriptions)}"
@@ -141,12 +141,12 @@ def differences(
 
 
 def other_worlds(expected: Study, ran: Study | None, *, probed: bool) -> Iterator[str]:
-    """Yield what of a run's worlds differs from those of an item's study; how many there are of each is no difference.
+    """Yield differences between the worlds of a run and those of an item's study, ignoring the numbers of worlds.
 
     Args:
         expected: the study at the published size.
-        ran: that of the run, None where it has none (imported logs).
-        probed: whether probes are fitted on the run: then the number of worlds and of steps counts, too.
+        ran: the study of the run, None if it has none (imported logs).
+        probed: whether probes are fitted on the run. In that case, the numbers of worlds and steps matter too.
     """
     if ran is None:
         yield f"other worlds: recorded ones, not those of the study {expected.name}"
@@ -173,6 +173,6 @@ def _fitted_on(study: Study) -> tuple[Any, ...]:
 
 
 def too_few(ours: Estimate | None) -> Iterator[str]:
-    """Yield the reason of an estimate over too few grids."""
+    """Yield a reason if the estimate rests on too few grids."""
     if ours is not None and ours.method != "exact" and ours.clusters < LEAST_GRIDS:
         yield f"fewer than {LEAST_GRIDS} grids"

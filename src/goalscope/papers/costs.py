@@ -1,4 +1,4 @@
-"""What an item takes on two cores, from kept measurements, said before it starts."""
+"""Estimates of an item's running time on two cores, from stored measurements."""
 
 from typing import Final
 
@@ -29,16 +29,16 @@ COSTS: Final[dict[str, tuple[float, float, float, float]]] = {
 Kept measurements with the bundled models (`goalscope reproduce --all` prints what each item took), with one thread;
 probes and patches are those of a reduced scale.
 """
-_COMPUTED: Final = {"cliff": 3.0}  # of an exact item; others 1.5
+_COMPUTED: Final = {"cliff": 3.0}  # seconds of these exact items; other exact items take 1.5
 _CORES: Final = (0.5, 0.7, 1.4)
 """Seconds on two cores for a processor second: both at work throughout, as measured, and one alone and slower."""
 
 
 def scale_of(item: Item, text: str) -> float:
-    """Return the scale that a text stands for, a number or `SMALL`.
+    """Parse the option --scale, which is a number or `SMALL`.
 
     Raises:
-        ValueError: another text.
+        ValueError: any other text.
     """
     if text == SMALL:
         return COSTS[item.study][0] if item.study else 1.0
@@ -49,12 +49,12 @@ def scale_of(item: Item, text: str) -> float:
 
 
 def seconds(item: Item, study: Study | None, *, shared: bool = False) -> tuple[float, float, float] | None:
-    """Return the least, the expected and the most seconds of an item on two cores, None where nothing is known.
+    """Estimate the least, expected and greatest number of seconds that an item takes on two cores; None if unknown.
 
     Args:
         item: the item.
-        study: its study at the size that is run with its own agents, None for an exact item.
-        shared: whether the run is there already, so that it is only read.
+        study: the study of the item, at the size to be run and with the item's own agents; None for an exact item.
+        shared: whether the run already exists, so that it only needs to be read.
     """
     processor = _COMPUTED.get(item.exact.partition(" ")[0], 1.5)
     if study is not None:
@@ -63,6 +63,6 @@ def seconds(item: Item, study: Study | None, *, shared: bool = False) -> tuple[f
         if not shared and item.full and study.analysis is not None and study.analysis.inside is not None:
             inside = study.analysis.inside
             if inside.steps is None or inside.random is None or inside.random.seeds > 1:
-                return None  # probes at the published size were not measured
+                return None  # the time of probes at the published size was not measured
     low, middle, high = (processor * share for share in _CORES)
     return low, middle, high

@@ -1,4 +1,4 @@
-"""Items that need no agent: numbers that follow from a definition, and pictures of worlds."""
+"""Items without an agent: numbers that follow from a definition, and pictures of worlds."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Row = tuple[tuple[int, int], int, int, int, int]
 
 
 def _rows(text: str) -> list[Row]:
-    """Return the steps of ``x,y:cenS``."""
+    """Parse a table of steps written as ``x,y:cenS``."""
     steps = (step.replace(":", ",").split(",") for step in text.split())
     return [((int(x), int(y)), *map(int, counts)) for x, y, counts in steps]  # type: ignore[misc]
 
@@ -46,7 +46,7 @@ TABLES: Final[dict[int, list[Row]]] = {number: _rows(text) for number, text in _
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactResult:
-    """Result of an exact item: its lines, the written files, and texts to show."""
+    """Result of an exact item, with its lines, the written files and the texts to show."""
 
     lines: tuple[ItemLine, ...] = ()
     files: tuple[Path, ...] = ()
@@ -60,7 +60,7 @@ def compute(item: Item, folder: Path) -> ExactResult:
 
 
 def exact_value(value: float, unit: str) -> Estimate:
-    """Return a number that has no interval because nothing was sampled."""
+    """Wrap an exact number as an estimate without an interval."""
     return Estimate(value=value, low=nan, high=nan, n=1, clusters=1, method="exact", unit=unit, note="exact")
 
 
@@ -70,7 +70,7 @@ def _line(label: str, value: Tag, printed: float | str | None, computed: float, 
 
 
 def _cliff(folder: Path, experiment: str) -> ExactResult:
-    """Compute one experiment of the Cliff World; "known" and "unknown" MEG beside the printed values."""
+    """Compute "known" and "unknown" MEG in one experiment of the Cliff World, with the printed values."""
     from goalscope.papers.cliff_figures import write_figures, write_json
     from goalscope.papers.cliff_world import cliff_study
 
@@ -90,7 +90,7 @@ def _cliff(folder: Path, experiment: str) -> ExactResult:
 
 
 def _mouse(folder: Path, which: str) -> ExactResult:
-    """Compute the MEG of the mouse of Fig. 1, or of the one that smells and moves twice, of Fig. 2."""
+    """Compute the MEG of the mouse in Fig. 1, or of the mouse in Fig. 2 that smells and moves twice."""
     from goalscope.goals.meg import meg_target
     from goalscope.papers.causal_examples import mouse, pomdp_mouse
 
@@ -119,7 +119,7 @@ def _mouse(folder: Path, which: str) -> ExactResult:
 
 
 def counted(table: int) -> list[tuple[int, int, int, int]]:
-    """Return c, e, n and S of each step of a table's walk, computed."""
+    """Compute c, e, n and S for each step of a table's walk."""
     cells = [row[0] for row in TABLES[table]]
     number = {cell: index for index, cell in enumerate(dict.fromkeys(cells))}
     score = StaleScore(number[cells[0]])
@@ -131,7 +131,7 @@ def counted(table: int) -> list[tuple[int, int, int, int]]:
 
 
 def _stale(folder: Path, table: str) -> ExactResult:
-    """Compute the counts of one worked example of the stale score at each step."""
+    """Compute the counts in a worked example of the stale score, step by step."""
     lines = []
     for t, (row, computed) in enumerate(zip(TABLES[int(table)], counted(int(table)), strict=True)):
         for label, printed, number in zip(("c", "e", "n", "S"), row[1:], computed, strict=True):
@@ -141,7 +141,7 @@ def _stale(folder: Path, table: str) -> ExactResult:
 
 
 def _examples(folder: Path, figure: str) -> ExactResult:
-    """Compute the counts of the metric on the named examples of a figure of the exploration paper."""
+    """Compute the metric's counts on the examples in a figure of the exploration paper."""
     chosen = {name: example for name, example in EXAMPLES.items() if example.figure.startswith(figure)}
     lines = [
         _line(
@@ -163,7 +163,7 @@ def _examples(folder: Path, figure: str) -> ExactResult:
 
 
 def _pictures(folder: Path, which: str) -> ExactResult:
-    """Draw the worlds of a figure as SVG and return their texts."""
+    """Draw the worlds of a figure as SVG, and return them as text too."""
     from goalscope.report.pictures import picture
 
     written, texts = [], []
@@ -203,7 +203,7 @@ _GRIDS: Final[Mapping[str, Callable[[], Iterable[tuple[str, Grid]]]]] = {
 
 
 def _settings(folder: Path, model: str) -> ExactResult:
-    """Compare the settings of a ready model and of the study baseline with those of Table 6."""
+    """Compare the settings of a ready-made model and of the study baseline with those in Table 6."""
     from goalscope._ground.yaml_text import read_yaml_text
     from goalscope.runs import Study
     from goalscope.verdict.preflight.model_defaults import ready_models

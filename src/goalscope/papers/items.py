@@ -1,6 +1,6 @@
-"""The items: figures and tables of the papers, their sources, and studies at a reduced size.
+"""Items, i.e. figures and tables of the papers with their sources, and studies at a reduced size.
 
-All of them are data in `items.yaml`; `goalscope reproduce` is the one engine that runs them.
+All items are declared in `items.yaml`, and `goalscope reproduce` runs them.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ How = Literal["mean", "steps", "beliefs", "cells", "plans", "distance", "p-value
 Published = float | str | dict[Tag, float | str | None]
 """Printed value: a number, a text, or one for each value of a tag."""
 
-_STEPS: Final = 3  # of each grid that are read at a reduced scale, where all are at the published size
+_STEPS: Final = 3  # steps per grid to read at a reduced scale, if all steps are read at the published size
 MARGINED: Final = (
     *("linear", "interaction", "unmoved", "unmoved on each", "one size equal"),
     *("equal but different", "moved differently"),
@@ -44,21 +44,21 @@ MIDDLE: Final = "middle"
 
 
 class ItemReading(StudyPart):
-    """One line of an item, or one for each value of a tag.
+    """Declaration of a line of an item, or of one line per value of a tag.
 
     Attributes:
-        label: its name in the paper.
+        label: name of the line in the paper.
         measure: the measure.
-        where: tags of the rows; those of `Item.where` hold, too.
-        by: the tag whose values make lines, "" for one line.
-        how: how rows become a figure.
-        percent: whether the paper prints it in per cent.
+        where: tags of the rows, in addition to those of `Item.where`.
+        by: the tag with one line per value, "" for a single line.
+        how: how a number is computed from the rows.
+        percent: whether the paper prints the number in per cent.
         published: printed values for the item's model.
-        others: other model -> its printed values.
-        differs: known differences between what is printed and ours, besides those of the item.
-        control: changed tags of the rows that are its control, none for those of a random agent in the same worlds.
-        control_is: what that control is, in words.
-        called: value of the tag `by` -> the paper's name of it.
+        others: other model -> printed values.
+        differs: known differences between the printed numbers and ours, in addition to those of the item.
+        control: tags that are changed to select the rows of the control; empty for a random agent in the same worlds.
+        control_is: description of the control in words.
+        called: value of the tag `by` -> the paper's name for the value.
     """
 
     label: str
@@ -78,29 +78,30 @@ class ItemReading(StudyPart):
     def _fitting(self) -> Self:
         for published in (self.published, *self.others.values()):
             if isinstance(published, dict) and not self.by:
-                raise ValueError(f"published numbers by a tag must come with that tag, {self.label} has none: add by")
+                raise ValueError(f"published values by tag need the key by, which {self.label} lacks: add by")
         return self
 
 
 class QuotedClaim(StudyPart):
-    """A sentence of a paper that is tested.
+    """Declaration of a sentence of a paper that is tested.
 
     Attributes:
-        quoted: the sentence or a part of it, as printed; "" where what is tested is ours.
-        place: the section, figure or table of it.
-        said: what is tested, in our words.
-        about: the papers' names of the models that it is about, those of the item by default.
-        test: name of the test, see `goalscope.papers.claims.TESTS`.
+        quoted: the sentence or a part of it, as printed; "" for a statement of our own.
+        place: section, figure or table that contains the sentence.
+        said: the tested statement, in our words.
+        about: the papers' names for the models that the sentence is about; by default those of the item.
+        test: name of the test; see `goalscope.papers.claims.TESTS`.
         measure: the tested measure.
-        where: tags of its rows, None for any value of a tag that the item fixes.
-        over: the tag whose values are compared; a fixed value of it in `Item.where` is dropped.
-        among: those of its values that are compared, in this order; all in ascending order by default.
-        below: only numbers of `over` below it.
-        bound: of "above" and "under", what the mean is compared with.
-        at, to: of "crossing", the value of the tag "N" from which the second is the higher one, and the last one.
-        factors: of "interaction", the numeric tags.
-        than: of "lower", the other measure.
-        margin: the greatest departure that counts as none, in the measure's unit.
+        where: tags of the rows. None removes a condition that the item sets on a tag.
+        over: the tag whose values are compared. A condition on this tag in `Item.where` is dropped.
+        among: the values of the tag to compare, in this order; by default all values in ascending order.
+        below: exclusive upper bound on the values of `over` to use.
+        bound: for the tests "above" and "under", the number with which the mean is compared.
+        at, to: for the test "crossing", the value of the tag "N" from which the second condition is higher, and the
+            last value.
+        factors: for the test "interaction", the numeric tags.
+        than: for the test "lower", the other measure.
+        margin: the largest deviation regarded as negligible, in the measure's unit.
     """
 
     quoted: str = ""
@@ -123,30 +124,34 @@ class QuotedClaim(StudyPart):
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         if (self.test in MARGINED) != (self.margin is not None):
-            raise ValueError(f"a claim of no departure must declare a margin, and no other one: {self.said}")
+            raise ValueError(
+                "margin must be set exactly for claims that state equality or linearity, which is violated "
+                f"by: {self.said}"
+            )
         return self
 
 
 class Item(StudyPart):
-    """A figure, a table or a passage of a paper.
+    """Declaration of a figure, a table or a passage of a paper.
 
     Attributes:
-        name: the paper's short name and what it is there: "telos table 2".
-        title: what it shows.
-        needs: minimum access.
-        why_not: why it has no command; other fields are empty then.
-        study: the shipped study that generates its data.
-        changes: KEY=VALUE changes of that study, to the sizes as published.
-        full: whether it is read with the settings of `--full`, as published.
-        least: minimum worlds of each cell at a reduced scale; the probes need grids on both sides of their split.
-        model: the model that the printed numbers are of.
-        exact: name of the function that computes it, where no study does.
-        section: the section of the report that shows it.
+        name: the paper's short name and the place in it, e.g. "telos table 2".
+        title: subject of the figure or table.
+        needs: minimum access to the agent.
+        why_not: why the item has no command; all other fields are then empty.
+        study: name of the shipped study that generates the data.
+        changes: KEY=VALUE changes that give that study the published sizes.
+        full: whether the run is read with the settings of `--full`, as published.
+        least: minimum number of worlds per cell at a reduced scale, because probes need grids on both sides of their
+            split.
+        model: the model to which the printed numbers belong.
+        exact: name of the function that computes the item without a study.
+        section: section of the report that shows the item.
         where: tags of the rows of all readings.
-        prompts: the printed prompts under which its numbers came out, see `goalscope.agents.printed_prompts`.
-        differs: known differences between what is printed and ours (sites, worlds, decoding), for all readings.
-        readings, claims: what is read, and what is tested.
-        note: caveat on the numbers.
+        prompts: the printed prompts that the published numbers used, see `goalscope.agents.printed_prompts`.
+        differs: known differences between the printed numbers and ours (sites, worlds, decoding), for all readings.
+        readings, claims: lines to read and sentences to test.
+        note: caveat about the numbers.
     """
 
     name: str
@@ -170,15 +175,18 @@ class Item(StudyPart):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if sum(map(bool, (self.why_not, self.study, self.exact))) != 1:
-            raise ValueError(f"{self.name} must have exactly one of why_not, study and exact")
+            raise ValueError(f"{self.name} must have exactly one of the keys why_not, study and exact")
         if self.name.split()[0] not in PAPERS:
-            raise ValueError(f"{self.name} must begin with one of {', '.join(PAPERS)}")
+            raise ValueError(f"the name {self.name} must begin with one of {', '.join(PAPERS)}")
         return self
 
 
 @cache
 def items() -> Mapping[str, Item]:
-    """Return all items by name, in the order of the papers; an entry that is `like` another one changes some keys."""
+    """Return all items by name, in the order of the papers.
+
+    An entry with the key `like` copies another entry and changes some of its keys.
+    """
     text = package_text("goalscope.papers", "items.yaml")
     by_paper: dict[str, list[dict[str, Any]]] = read_yaml_text(text, "items")
     plain: dict[str, dict[str, Any]] = {}
@@ -188,22 +196,21 @@ def items() -> Mapping[str, Item]:
 
 
 def find(name: str) -> Item:
-    """Return an item by its name, in any case, "fig." for "figure".
+    """Find an item by name, ignoring case and accepting "fig." for "figure".
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is no item with this name.
     """
     key = " ".join(name.casefold().replace("fig.", "figure ").replace("tab.", "table ").split())
     if key not in items():
         raise ValueError(
-            f"an item must be one of those that goalscope reproduce --list prints, got {name!r}"
-            f"{near_miss(key, list(items()))}"
+            f"there is no item {name!r}{near_miss(key, list(items()))}: run goalscope reproduce --list to see all items"
         )
     return items()[key]
 
 
 def scaled(study: Study, scale: float, *, least: int = 1) -> Study:
-    """Return a study at a reduced size.
+    """Reduce the size of a study.
 
     Args:
         study: the study at the published size.
@@ -211,13 +218,13 @@ def scaled(study: Study, scale: float, *, least: int = 1) -> Study:
         least: minimum number of worlds of each kind, size and density.
 
     Returns:
-        The study itself for 1. Else the number of worlds of each entry is multiplied by ``scale``, but stays at least
-        ``least``; the rest is taken from the trajectories, of which one stays. Random networks and pairs of
-        interventions are multiplied, too, and where all steps of a grid are read, three are. Sizes, densities and
-        agents stay, so that every cell of a table is there.
+        The study itself if ``scale`` is 1. Otherwise, the number of worlds of each entry is multiplied by ``scale``
+        but is at least ``least``; if that is not enough, the number of trajectories is reduced too, to at least one.
+        Numbers of random networks and of intervention pairs are multiplied as well, and three steps per grid are read
+        instead of all. Sizes, densities and agents do not change, so every cell of a table is filled.
 
     Raises:
-        ValueError: a scale outside of (0, 1].
+        ValueError: a scale outside (0, 1].
     """
     if not 0 < scale <= 1:
         raise ValueError(f"--scale must lie in (0, 1], got {scale:g}: 1 is the published size")
@@ -238,7 +245,7 @@ def scaled(study: Study, scale: float, *, least: int = 1) -> Study:
 
 
 def _thin(analysis: dict[str, Any], scale: float) -> None:
-    """Reduce random networks and pairs of interventions."""
+    """Reduce the numbers of random networks and intervention pairs in an analysis."""
     inside = analysis.get("inside")
     if inside:
         if inside["random"]:

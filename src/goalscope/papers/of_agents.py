@@ -1,4 +1,4 @@
-"""Sentences that relate agents with each other: an error that predicts success, equal success and other behaviour."""
+"""Tests of sentences that compare agents, e.g. that an error predicts success."""
 
 from itertools import combinations
 
@@ -10,13 +10,14 @@ from goalscope.papers.verdicts import Found, beyond
 from goalscope.stats import Estimate, regress
 from goalscope.stats.rows import Rows
 
-_STRONG = 0.5  # share of the variance of success that a strong predictor explains
+_STRONG = 0.5  # minimum share of the variance of success that a strong predictor explains
 
 
 def predicts(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that the logarithm of one error explains most of the variance of success, and more than another one does.
+    """Test that the logarithm of an error explains most of the variance of success, and more than another error does.
 
-    The slope has to be below 0. That intervals lie apart is stricter than an interval of the difference.
+    The slope must be below 0, and the two intervals must not overlap, which is stricter than an interval of the
+    difference.
     """
     agents = list(dict.fromkeys(rows["agent"].tolist()))
     first_relation, other = (log_relation(rows, name, agents) for name in (claim.measure, claim.than))
@@ -31,10 +32,10 @@ def predicts(claim: QuotedClaim, rows: Rows) -> Found:
 
 
 def equal_but_different(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that two agents of equal success differ by more than a margin at some tenth of an episode.
+    """Test that two agents with equal success differ by more than a margin in some tenth of the episode.
 
-    Intervals are simultaneous over the tenths of all pairs, since one pair is enough. It does not hold where all of
-    them lie inside of the margin.
+    Intervals are simultaneous over the tenths of all pairs of agents, because a single pair is sufficient. The claim
+    does not hold if all intervals lie inside the margin.
     """
     agents = list(dict.fromkeys(rows["agent"].tolist()))
     measured, margin = (rows.measure == claim.measure).any(), claim.margin or 0.0
@@ -52,15 +53,15 @@ def equal_but_different(claim: QuotedClaim, rows: Rows) -> Found:
 
 
 def _surely_apart(part: Estimate) -> tuple[float, float]:
-    """Return the least distance of a difference from 0 by its interval, then by its value."""
+    """Return a sort key: the smallest distance from 0 within the interval of a difference, then that of its value."""
     least = min(abs(part.low), abs(part.high)) if part.low * part.high > 0 else 0.0
     return least, abs(part.value)
 
 
 def moved_differently(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that two agents are moved differently from the first to the second value of a tag, paired by map.
+    """Test that two agents change differently between the first and second value of a tag, paired by map.
 
-    It does not hold where all their changes lie inside of a margin of each other.
+    The claim does not hold if all differences between their changes lie inside the margin.
     """
     agents = list(dict.fromkeys(rows["agent"].tolist()))
     if len(agents) < 2 or not rows.known(claim.over).any():

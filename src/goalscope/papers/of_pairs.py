@@ -1,4 +1,7 @@
-"""Sentences that compare two versions of the same grids: transformed and original, probes of one size and general."""
+"""Tests of sentences that compare paired results on the same grids.
+
+The pairs are transformed and original grids, or probes trained on one size and on all sizes.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,13 +14,13 @@ from goalscope.stats import Estimate, paired_difference, sensitivity
 from goalscope.stats.rows import Rows
 from goalscope.worlds.transform import TRANSFORMS
 
-_GENERAL = "general"  # scope of the probe of all sizes; that of one size is called by its shape
+_GENERAL = "general"  # scope of the probe trained on all sizes; the scope of a probe for one size is its shape
 Sides = tuple[str, tuple[Any, ...], dict[str, Any]]
 """Name of the changed side; values and grids of both; their unit and bounds."""
 
 
 def unmoved(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that a measure is the same under each transform: each mean paired difference lies inside of the margin."""
+    """Test that a measure is the same under each transform, i.e. each mean paired difference lies inside the margin."""
     margin, sides = claim.margin or 0.0, list(_transforms(rows))
     confidence = 1 - 0.05 / len(sides)
     parts = [
@@ -29,10 +32,10 @@ def unmoved(claim: QuotedClaim, rows: Rows) -> Found:
 
 
 def unmoved_on_each(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that a measure is the same on single grids: the root mean square of their differences is below the margin.
+    """Test that a measure is the same on single grids, i.e. the root mean square difference is below the margin.
 
-    A mean over random grids hides what cancels: an agent that fails wherever the goal lies to the left loses by a
-    reflection on as many grids as it wins.
+    Differences can cancel in a mean over random grids. For example, an agent that fails whenever the goal lies to the
+    left loses by a reflection on as many grids as it gains.
     """
     margin, sides = claim.margin or 0.0, list(_transforms(rows))
     parts, verdicts = [], list[Verdict]()
@@ -56,7 +59,7 @@ def unmoved_on_each(claim: QuotedClaim, rows: Rows) -> Found:
 
 
 def _transforms(rows: Rows) -> Iterator[Sides]:
-    """Yield each transform with its values beside those of the original grids."""
+    """Yield the values under each transform together with those on the original grids."""
     check_transformed(rows)
     transforms, original = set(rows["transform"].tolist()), rows.select(transform=ORIGINAL)
     for name in TRANSFORMS:
@@ -65,7 +68,7 @@ def _transforms(rows: Rows) -> Iterator[Sides]:
 
 
 def one_size(judge: Callable[[list[Estimate], QuotedClaim], Verdict]) -> Callable[[QuotedClaim, Rows], Found]:
-    """Return the test of probes of one size less the general one, at each size, on the same tested grids."""
+    """Build the test of the difference between single-size probes and the general probe, per size on the same grids."""
 
     def test(claim: QuotedClaim, rows: Rows) -> Found:
         sizes = list(claim.among) or sorted(dict.fromkeys(rows["size"].tolist()), key=str)

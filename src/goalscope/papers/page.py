@@ -1,4 +1,4 @@
-"""The page of an item: printed, ours and a control side by side, what may be compared, the report of its run below."""
+"""The page of an item, with printed values, our values and a control side by side, and the report of the run below."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +13,12 @@ from goalscope.runs import Store
 
 
 def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, made_here: bool, scale: float) -> str:
-    """Return what a reader has to know before the numbers: who acted, and which printed numbers may be compared.
+    """Write the introductory sentence: which agents acted and which printed numbers are comparable.
 
     Args:
-        item, lines, agents: the item and what came out.
-        made_here: whether all of them are models that come with this package.
-        scale: part of the published size, 0 where a run, logs, or other worlds were given.
+        item, lines, agents: the item, its lines and the names of its agents.
+        made_here: whether all agents are models that come with this package.
+        scale: fraction of the published size, 0 if the user gave a run, logs or other worlds.
     """
     printed = [line for line in lines if any(value is not None for value in line.published.values())]
     if item.exact:
@@ -52,7 +52,7 @@ def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, ma
 
 
 def table_of(item: Item, lines: Sequence[ItemLine]) -> Table:
-    """Return the lines of an item beside the printed numbers, a letter for each reason not to compare them."""
+    """Tabulate the lines of an item beside the printed numbers, with a letter per reason not to compare them."""
     notes, papers = Footnotes(), list(dict.fromkeys(name for line in lines for name in line.published))
     controlled = any(line.control is not None for line in lines)
     rows = []
@@ -100,7 +100,7 @@ def declared(
     made_here: bool,
     scale: float,
 ) -> list[Declared]:
-    """Return the sections of an item for its page."""
+    """Build the sections of an item's page."""
     sections = [
         Declared(
             anchor=item.name,
@@ -139,13 +139,13 @@ def write(
     numbers: str,
     path: Path,
 ) -> Path:
-    """Write the page of an item, the report of its run folded below.
+    """Write the page of an item, with the collapsed report of its run below.
 
     Args:
-        item, lines, tested, agents, made_here, scale: the item and what came out.
+        item, lines, tested, agents, made_here, scale: the item and its results.
         run: the measured run.
-        numbers: all of it as JSON, which the page carries.
-        path: the page.
+        numbers: the results as JSON, which the page embeds.
+        path: path of the page.
 
     Raises:
         ImportError: jinja2 is not installed (it comes with the extra ``report``).

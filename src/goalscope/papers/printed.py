@@ -1,25 +1,25 @@
-"""Numbers as a paper prints them: the sizes of a sample that they allow."""
+"""Inference of sample sizes from the numbers that a paper prints."""
 
 from collections.abc import Mapping, Sequence
 
 
 def sizes_that_fit(percentages: Sequence[str], *, means: Mapping[str, str] | None = None, most: int = 100) -> list[int]:
-    """Return each size up to ``most`` of which every printed number of a row can be.
+    """Return the sample sizes up to ``most`` that are consistent with all printed numbers of a row.
 
-    A size that is inferred so is no printed one: it holds if all numbers are of the same cases, and it is to be called
-    inferred. It is tried against every number of its row, since a few fit many sizes by chance.
+    Report such a size as inferred, because it is valid only if all numbers refer to the same cases. All numbers of a
+    row must be consistent, because a few numbers fit many sizes by chance.
 
     Args:
-        percentages: printed shares of the cases, as printed ("17.0"): their digits count.
-        means: printed mean of whole numbers ("131.5") -> the printed share ("25.0") of the cases it is taken over.
-        most: the largest size that is tried.
+        percentages: shares of the cases as printed ("17.0"), because the number of digits matters.
+        means: printed mean of whole numbers ("131.5") -> printed share ("25.0") of the cases over which it was taken.
+        most: the largest size to try.
 
     Raises:
-        ValueError: no number, or a text that is none.
+        ValueError: there is no number, or a text is not a number.
     """
     printed = [*percentages, *(means or {}).values()]
     if not printed:
-        raise ValueError("an inferred size must have printed numbers to fit, got none")
+        raise ValueError("sizes_that_fit needs at least one printed number, got none")
     sizes = [size for size in range(1, most + 1) if all(_counts(text, size) for text in printed)]
     return [
         size

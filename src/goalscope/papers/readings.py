@@ -1,4 +1,4 @@
-"""Lines of an item from the rows of a run: our estimate and the printed value."""
+"""Lines of an item, which pair our estimate from the rows of a run with the printed value."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,13 +37,13 @@ _FURTHER_MEASURES: Final[Mapping[How, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAgents:
-    """The agents whose figures are read.
+    """Agents whose numbers are read from a run.
 
     Attributes:
         agents: names of the model's agents in the run.
-        model: its name in the papers, "" for none.
-        descriptions: agent -> its description as the run stores it.
-        differs: what of the run's worlds and probes differs from those of the item's study.
+        model: the papers' name for the model, "" if there is none.
+        descriptions: agent -> description of the agent in the run.
+        differs: differences between the run's worlds and probes and those of the item's study.
     """
 
     agents: tuple[str, ...]
@@ -53,19 +53,20 @@ class ReadAgents:
 
 
 class ItemLine(StrictRecord):
-    """One figure and its printed values.
+    """Line of an item, with our number and the printed values.
 
     Attributes:
-        label: name of the figure.
-        value: the value of the tag by which the reading is split, None for none.
+        label: name of the line.
+        value: the value of the tag by which the reading is split, or None.
         published: model -> printed value.
-        ours: our estimate, None where the run has no such rows.
-        control: the same of the reading's control, else of the agent `CONTROL` in the same run; None where it has none.
-        control_is: what the control is where it is not that agent.
-        percent: whether all are given in per cent.
-        within: whether the printed number of this very model lies in our interval; None where there is none, where the
-            two cannot be compared, or where ours has no interval.
-        differs: what stands in the way of a comparison with the printed number.
+        ours: our estimate, None if the run has no such rows.
+        control: estimate for the reading's control or, if the reading declares none, for the agent `CONTROL` in the
+            same run; None if there is neither.
+        control_is: description of the control if it is not that agent.
+        percent: whether all numbers are in per cent.
+        within: whether the printed number for the same model lies in our interval; None if there is no such number, if
+            the two are not comparable, or if our estimate has no interval.
+        differs: reasons why the printed number is not comparable.
     """
 
     label: str
@@ -80,12 +81,12 @@ class ItemLine(StrictRecord):
 
 
 def read(item: Item, rows: Rows, subject: ReadAgents) -> list[ItemLine]:
-    """Return the lines of an item, in the order of the paper.
+    """Read the lines of an item from the rows of a run, in the order of the paper.
 
     Args:
-        item: with a study.
+        item: an item with a study.
         rows: all rows of the run.
-        subject: the agents, and their model.
+        subject: the agents and their model.
     """
     return [
         line
@@ -96,7 +97,7 @@ def read(item: Item, rows: Rows, subject: ReadAgents) -> list[ItemLine]:
 
 
 def _arms(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents) -> list[ReadAgents]:
-    """Return the subject, or each of its agents alone where two of them would share a line."""
+    """Return the subject, or one subject per agent if several agents would share a line."""
     if reading.how == "relation" or len(subject.agents) == 1:
         return [subject]
     selected_rows = selected(item, reading.where, rows, subject, [reading.measure])
@@ -110,13 +111,13 @@ def _arms(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents) -> 
 
 
 def selected(item: Item, tags: Mapping[str, Tag], rows: Rows, subject: ReadAgents, measures: Sequence[str]) -> Rows:
-    """Return the rows of some measures of the subject's agents under the conditions of an item and of a part of it."""
+    """Select the rows of the given measures and of the subject's agents that match an item and ``tags``."""
     matching = rows.where(rows.among("measure", measures) & rows.among("agent", subject.agents))
     for name, value in {**item.where, **tags}.items():
         if name == "layer" and value == MIDDLE:
             layers = sorted({int(layer) for layer in matching.tags.get("layer", ()) if layer is not None})
             value = layers[len(layers) // 2] if layers else None
-        if name not in matching.tags:  # a tag that no row has is None everywhere
+        if name not in matching.tags:  # a tag that no row has counts as None in every row
             matching = (
                 matching if value is None or value is False else matching.where(np.zeros(len(matching), dtype=bool))
             )
@@ -179,7 +180,7 @@ def _lines(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents, en
 
 
 def in_figures(estimate: Estimate | None, percent: bool) -> str:
-    """Return an estimate with its interval, in per cent where the source does so, or why there is none."""
+    """Format an estimate with its interval, in per cent if the paper does so, or the reason why it is missing."""
     if estimate is None:
         return "not in this run"
     if estimate.method == "exact":
@@ -194,7 +195,7 @@ def in_figures(estimate: Estimate | None, percent: bool) -> str:
 
 
 def printed_number(printed: float | str | None) -> float | None:
-    """Return the number of a printed value, that before a printed ``±``; None for a word."""
+    """Parse the number of a printed value, i.e. the number before any ``±``; None for a word."""
     if isinstance(printed, str):
         try:
             return float(printed.partition("±")[0])
@@ -204,7 +205,7 @@ def printed_number(printed: float | str | None) -> float | None:
 
 
 def _within(printed: float | str | None, ours: Estimate | None, percent: bool) -> bool | None:
-    """Return whether a printed number lies in our interval, one unit of its last digit allowed for rounding."""
+    """Return whether a printed number lies in our interval, with a tolerance of one unit in its last digit."""
     number = printed_number(printed)
     if number is None or ours is None or not ours.has_interval:
         return None
@@ -217,7 +218,7 @@ def _digits(printed: object) -> int:
 
 
 def equal_as_printed(line: ItemLine) -> bool:
-    """Return whether the printed number of a line is ours, rounded to its digits."""
+    """Return whether our number, rounded to the printed digits, equals the printed number."""
     for printed in line.published.values():
         number = printed_number(printed)
         if number is not None and line.ours is not None:
@@ -236,7 +237,7 @@ def _of(rows: Rows, measure: str) -> Rows:
 
 
 def _steps(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
-    """Pool a share over all steps, as the papers do for counts of actions."""
+    """Pool a share over all steps, as the papers do for action counts."""
     return [
         Grouped(
             key=key,
@@ -247,7 +248,7 @@ def _steps(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
 
 
 def _tests(field: str) -> Callable[[Rows, str, Sequence[str]], list[Grouped]]:
-    """Return the reader of the p-value or the effect of each transform; neither has an interval."""
+    """Build the reader of the p-value or effect for each transform. These numbers have no interval."""
 
     def read_tests(rows: Rows, measure: str, by: Sequence[str]) -> list[Grouped]:
         groups = []
@@ -274,7 +275,7 @@ def _tests(field: str) -> Callable[[Rows, str, Sequence[str]], list[Grouped]]:
 
 
 def _parts(rows: Rows, by: Sequence[str]) -> Iterator[tuple[dict[str, Tag], Rows]]:
-    """Yield the rows of each value of at most one tag, with its key."""
+    """Yield the key and the rows for each value of at most one tag."""
     if not by:
         yield {}, rows
         return
@@ -306,6 +307,6 @@ _HOW: Final[Mapping[How, Callable[[Rows, str, Sequence[str]], list[Grouped]]]] =
 
 
 def with_all_agents(item: Item, subject: ReadAgents, agents: Sequence[str]) -> ReadAgents:
-    """Return the subject with all agents of a run where an item relates agents with each other."""
+    """Extend the subject to all agents of a run if the item compares agents."""
     related = any(reading.how == "relation" for reading in item.readings)
     return replace(subject, agents=tuple(agents)) if related else subject

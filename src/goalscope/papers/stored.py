@@ -1,4 +1,4 @@
-"""Results of items as files: written, read again, and put together as one table and one page."""
+"""Files with the results of items, and the table and page that combine all results."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,17 +27,17 @@ RESULT: Final = "reproduction.json"
 
 
 class Result(SealedRecord, Records):
-    """What came out of an item, as `RESULT` holds it.
+    """Result of an item, as stored in the file `RESULT`.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
-        item, title, note: of the item.
-        goalscope: version of this program.
-        key: id of the item as it is declared, its scale and this version: what decides the result besides the run.
-        scale: part of the published size, 0 where there is none (exact items, logs).
-        agents: the agents that are read, none for an exact item.
-        made_here: whether all of them are models that come with this package.
-        lines, claims: the figures, and the sentences that were tested.
+        version: version of the file format. Files with another version are not read.
+        item, title, note: name, title and note of the item.
+        goalscope: version of goalscope.
+        key: id of the item's declaration, its scale and the version of goalscope, which determine the result of a run.
+        scale: fraction of the published size, 0 if there is none (exact items, logs).
+        agents: the agents whose numbers are read; empty for an exact item.
+        made_here: whether all agents are models that come with this package.
+        lines, claims: the numbers and the tested sentences.
     """
 
     what: ClassVar[str] = "result of goalscope reproduce"
@@ -56,7 +56,9 @@ class Result(SealedRecord, Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record each line: figure, value of its tag, printed by model, ours with its ends, n, grids, control."""
+        """One record per line: label, tag value, printed values by model, our value and interval, n, grids and
+        control.
+        """
         return [
             {
                 "figure": line.label,
@@ -79,15 +81,15 @@ def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 
 def key_of(item: Item, scale: float) -> str:
-    """Return the id of what decides an item's result: its declaration, the scale, and the version of this program."""
+    """Return the id of an item's declaration, its scale and the version of goalscope."""
     return content_id("reproduction", [item.model_dump(mode="json"), float(scale), __version__])
 
 
 def read_result(folder: Path) -> Result | None:
-    """Return the result in a folder, None where there is none.
+    """Read the result in a folder; None if there is none.
 
     Raises:
-        ValueError: a file that is none of ours, or was changed since it was written.
+        ValueError: the file is not a result, or was changed after it was written.
     """
     if not Folder(folder).has_file(RESULT):
         return None
@@ -95,7 +97,7 @@ def read_result(folder: Path) -> Result | None:
 
 
 def printed_in(lines: Sequence[ItemLine]) -> str:
-    """Return the printed values of the lines of one label: ``97.3 (7), 95.2 (9)``, those of each model by its name."""
+    """Format the printed values of the lines with one label, by model if there are several, e.g. ``97.3 (7)``."""
     models = list(dict.fromkeys(name for line in lines for name in line.published))
     texts = []
     for model in models:
@@ -110,9 +112,10 @@ def _at(line: ItemLine) -> str:
 
 
 def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> tuple[Table, Table]:
-    """Return two tables: printed numbers beside ours, or the reasons against it; items of which none is printed.
+    """Build two tables, one of items with printed numbers and one of items without.
 
-    Items whose rows are the same share them. In the first table an empty cell repeats the one above it.
+    The first table shows printed numbers beside ours, or the reasons why they are not comparable. Items with equal
+    rows share them. An empty cell in the first table has the value of the cell above.
     """
     rows, other_rows, notes = list[tuple[str, ...]](), list[tuple[str, ...]](), Footnotes()
     for name, item in items.items():
@@ -137,7 +140,7 @@ def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> tuple[
 
 
 def _shared(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return rows that are the same but for the item once, with the names of all these items."""
+    """Merge rows that differ only in the item, and name all these items."""
     names: dict[tuple[str, ...], list[str]] = {}
     for name, *rest in rows:
         names.setdefault(tuple(rest), []).append(name)
@@ -145,7 +148,7 @@ def _shared(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def names_together(names: Sequence[str]) -> str:
-    """Return names of items in one text, without words that the one before has: ``meg figure 3, table epsilon``."""
+    """Join names of items, leaving out words repeated from the previous name, e.g. ``meg figure 3, table epsilon``."""
     texts = list(names[:1])
     for before, name in pairwise(map(str.split, names)):
         shared = takewhile(lambda pair: pair[0] == pair[1], zip(before, name, strict=False))
@@ -155,7 +158,7 @@ def names_together(names: Sequence[str]) -> str:
 
 
 def _below(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """Return rows without the item, the model and the reasons that the row above has, where the item is the same."""
+    """Blank the item, the model and the reasons of a row if they equal those of the previous row of the same item."""
     lines = list(rows[:1])
     for above, (name, quantity, printed, ours, who, compared) in pairwise(rows):
         if above[0] != name:
@@ -166,14 +169,14 @@ def _below(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
 
 
 def _agents(result: Result, notes: Footnotes) -> str:
-    """Return who acted, and the part of the published size; more than two agents stand below the table."""
+    """Name the agents and the fraction of the published size. More than two agents go to a footnote."""
     names = listed(list(result.agents))
     who = names if len(result.agents) < 3 else f"{len(result.agents)} agents ({notes.mark(names)})"
     return who + (f", {result.scale:g}" if 0 < result.scale < 1 else "")
 
 
 def _ours(lines: Sequence[ItemLine]) -> str:
-    """Return our numbers in order, with n and grids from the least to the most; exact ones that are as printed."""
+    """Format our numbers in order, with the ranges of n and grids, and mark exact numbers equal to the printed ones."""
     counts = [(ours.n, ours.clusters) for line in lines if (ours := line.ours) and ours.method != "exact"]
     if not counts and all(line.ours is not None and equal_as_printed(line) for line in lines):
         return "as printed"
@@ -182,7 +185,7 @@ def _ours(lines: Sequence[ItemLine]) -> str:
 
 
 def _number(line: ItemLine) -> str:
-    """Return our number with its interval; n and grids beside it say why there is none."""
+    """Format our number with its interval. If the interval is missing, n and grids show why."""
     if line.ours is None:
         return "–"
     return in_figures(line.ours if line.ours.has_interval else replace(line.ours, note=""), line.percent)
@@ -199,7 +202,7 @@ def _compared(lines: Sequence[ItemLine], notes: Footnotes) -> str:
 
 
 def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Path) -> Path:
-    """Write one page of all items: the table, then each item as on its own page, without the reports of the runs.
+    """Write one page with the table of all items and the content of each item's page, without the reports of runs.
 
     Raises:
         ImportError: jinja2 is not installed (it comes with the extra ``report``).

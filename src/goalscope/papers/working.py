@@ -1,4 +1,4 @@
-"""What `goalscope reproduce` does with one item: run, compute or read it, print it, write its result and its page."""
+"""The work of `goalscope reproduce` for one item: run, compute or read it, print it, and write its result and page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,47 +28,49 @@ def reproduce(
     settings: Sequence[str] = (),
     workers: int = 1,
 ) -> "Result":
-    """Make one figure or table of a paper beside the printed one, print it, write its page, and return its lines.
+    """Reproduce one figure or table of a paper, print it beside the printed numbers, write its page, and return the
+    result.
 
-    On the same directory it goes on where it stopped.
+    Called again with the same directory, it continues where it stopped.
 
     Args:
         item: name of the figure or table, e.g. "telos table 2".
         out: the run directory.
-        model: takes the place of the study's own model.
-        scale: part of the published size, or "small".
-        logs: recorded logs or a run directory that is read in place of a new run.
-        templates: your own copies of printed prompts.
-        settings: KEY=VALUE changes of the study, after the scale.
-        workers: calls at the same time.
+        model: model to use instead of the study's own model.
+        scale: fraction of the published size, or "small".
+        logs: recorded logs or a run directory to read instead of running the study.
+        templates: your copies of printed prompts.
+        settings: KEY=VALUE changes of the study, applied after the scale.
+        workers: number of concurrent calls.
 
     Raises:
-        ValueError: no such item, one that cannot be reproduced, or an option that does not fit it.
+        ValueError: an unknown item, an item that cannot be reproduced, or an option that does not apply to it.
     """
     from goalscope.papers.costs import scale_of
     from goalscope.papers.items import find
 
     chosen, out = find(item), Path(out)
     if chosen.why_not:
-        raise ValueError(f"{chosen.name} ({chosen.title}) has no command: {chosen.why_not}")
+        raise ValueError(f"{chosen.name} ({chosen.title}) cannot be reproduced: {chosen.why_not}")
     if chosen.exact:
         if model or logs or float(scale_of(chosen, str(scale))) != 1 or settings or templates:
             raise ValueError(
-                f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale, --template and --set: leave "
-                "them out"
+                f"{chosen.name} is computed exactly, so --model, --logs, --scale, --template and --set do not "
+                "apply: leave them out"
             )
         return compute_exact(chosen, out)
     if logs is not None:
         if templates:
             raise ValueError(
-                "--template is for models that are asked, got --logs of answers that are there: leave one out"
+                "--template sets the prompt of a model that is run, but --logs reads existing answers: leave "
+                "one of them out"
             )
         return _read_given(chosen, Path(logs), out)
     return _run(chosen, out, model, scale_of(chosen, str(scale)), list(map(Path, templates)), workers, settings)
 
 
 def _read_given(item: "Item", logs: Path, out: Path) -> "Result":
-    """Compute an item from recorded logs, which are imported first, or from an existing run."""
+    """Reproduce an item from recorded logs, which are imported first, or from an existing run."""
     from goalscope.cli.importing import import_path
     from goalscope.runs.tables import DATABASE
 
@@ -76,8 +78,7 @@ def _read_given(item: "Item", logs: Path, out: Path) -> "Result":
     if not Folder(logs).has_file(DATABASE):
         if item.needs != "logs":
             raise ValueError(
-                f"--logs must be a run directory for {item.name}, which works with {item.needs}: recorded logs alone "
-                "do not hold what it needs"
+                f"{item.name} needs {item.needs}, which recorded logs do not contain: give --logs a run directory"
             )
         import_path(logs, out=out)
         path = out
@@ -94,7 +95,7 @@ def _run(
     workers: int,
     settings: Sequence[str],
 ) -> "Result":
-    """Run the study of an item at its size and compute the item."""
+    """Run the study of an item at the requested size, and read the item from the run."""
     from goalscope.cli.overrides import Overrides
     from goalscope.papers.comparable import as_printed, with_nearest_prompts
     from goalscope.papers.costs import seconds
@@ -102,9 +103,10 @@ def _run(
     study = published_study(item, scale, model)
     if model or templates:
         study = as_printed(item, study, templates)
-    sized, study = study, Overrides(settings=settings).apply(study)  # after the scale: they can be smaller than it
+    # after the scale, because the settings may ask for less than the scale
+    sized, study = study, Overrides(settings=settings).apply(study)
     if model or templates:
-        study = with_nearest_prompts(study)  # after the settings: one of them may name a prompt
+        study = with_nearest_prompts(study)  # after the settings, because a setting may name a prompt
     say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))
     arguments = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}
     run_item(item, study, out, scale, workers, arguments)
@@ -118,7 +120,7 @@ def asked_in(study: "Study") -> list[str]:
 
 
 def published_study(item: "Item", scale: float, model: str | None = None) -> "Study":
-    """Return the study of an item at a part of its published size."""
+    """Return the study of an item at a fraction of its published size."""
     from goalscope.cli.overrides import StudyOptions, load_study
     from goalscope.papers.items import scaled
 
@@ -129,7 +131,7 @@ def published_study(item: "Item", scale: float, model: str | None = None) -> "St
 def run_item(
     item: "Item", study: "Study", out: Path, scale: float, workers: int = 1, origin: Mapping[str, Any] | None = None
 ) -> None:
-    """Run the study of an item, or go on with it."""
+    """Run the study of an item, or continue it."""
     from goalscope.cli.studies import run_study_of
 
     full = item.full and scale == 1
@@ -170,7 +172,8 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
         descriptions = dict(store.agents().values())
         all_agents, ran = store.agent_names(), store.study()
     models = [name for name, description in descriptions.items() if description.get("kind") in ("chat", "task-chat")]
-    # Without a language model the first agent is read: a mean over agents of different goals would be of none of them.
+    # Without a language model, only the first agent is read, because a mean over agents with different goals describes
+    # none of them.
     read_agents = [name for name in agents if name in all_agents] or models or all_agents[:1]
     described = {name: descriptions.get(name, {}) for name in read_agents}
     subject = ReadAgents(
@@ -211,7 +214,7 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
 
 
 def takes(seconds: Sequence[float] | None) -> str:
-    """Return what some work takes in words: ``about 4 min (3 min to 8 min) on two cores``."""
+    """Describe a time estimate in words, e.g. ``about 4 min (3 min to 8 min) on two cores``."""
     if seconds is None:
         return "how long it takes is not known: it was not measured at this size"
     low, middle, high = map(duration, seconds)
@@ -234,7 +237,7 @@ def _write(
     *,
     scale: float,
 ) -> tuple["Result", str]:
-    """Write a result as JSON, return it and the text."""
+    """Write a result as JSON. Return the result and the JSON text."""
     from goalscope._ground.sealed import seal, write_sealed
     from goalscope.papers.stored import RESULT, Result, key_of
 
@@ -262,7 +265,7 @@ def _say_claims(tested: Sequence["Tested"]) -> None:
 
 
 def _made_here(description: Mapping[str, Any]) -> bool:
-    """Return whether an agent is a model that comes with this package, by the hashes of its files."""
+    """Return whether an agent is a model that comes with this package, judged by the hashes of its files."""
     from goalscope.agents.models.folders import PACKAGED, folder_identity, model_folder
 
     model = description.get("model")
@@ -273,7 +276,7 @@ def _made_here(description: Mapping[str, Any]) -> bool:
 
 
 def _paper_name(agents: Sequence[str], descriptions: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the papers' name of the model of the agents, "" where it is none of theirs."""
+    """Return the papers' name for the agents' model, or "" if the papers do not use it."""
     from goalscope.verdict.preflight.model_defaults import ready_name
 
     names = set()

@@ -30,7 +30,7 @@ from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
 from goalscope.worlds.tasks.world import TaskWorld
 from goalscope.worlds.transform import TRANSFORMS, transform
 
-_MAX_REPEATS = 1_000  # in a row
+_MAX_REPEATS = 1_000  # number of consecutive repeated worlds after which the search stops
 _MOST_KEPT_CELLS = 2**17  # maximum cells of a cached batch: 256 grids of 21x21; the whole cache takes at most 32 MB
 WorldT = TypeVar("WorldT", bound=GridWorld)
 _TASK_SPEC = tuple(entry.name for entry in fields(TaskSpec))
@@ -47,7 +47,7 @@ def _check_name(name: str, names: Iterable[str], kind: str) -> str:
 
 
 def _one_of(names: Iterable[str], kind: str) -> AfterValidator:
-    """Return a pydantic validator for a text that must be one of the given names."""
+    """Build a pydantic validator for a text that must be one of the given names."""
     return AfterValidator(partial(_check_name, names=names, kind=kind))
 
 
@@ -101,8 +101,8 @@ def _first_distinct(
         if rejected > _MAX_REPEATS:
             described = ", ".join(f"{name} {value}" for name, value in tags.items())
             raise ValueError(
-                f"{path} must have as many different worlds as it asks for, but only {accepted} of {count} "
-                f"were found ({described}): lower count or use fewer transforms"
+                f"{path} asks for {count} different worlds, but only {accepted} were found ({described}): "
+                "lower count or use fewer transforms"
             )
 
 
@@ -135,7 +135,7 @@ def _grid_batch(size: int, density: float, seed: int, count: int, first: int, mi
 def _batch_or_error(
     size: int, density: float, seed: int, count: int, first: int, minimum_distance: int
 ) -> GridBatch | ValueError:
-    """Return generated grids, or the error that there are none; finding that out takes a thousand draws."""
+    """Return generated grids, or the error if there are none, which is cached because it takes a thousand draws."""
     try:
         batch = generate_batch(size, density, seed=seed, count=count, first=first, minimum_distance=minimum_distance)
     except ValueError as error:
@@ -197,10 +197,14 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
             for index, grid in enumerate(batch, first):
                 placed_grid = self._placed(grid, seed, size, density, index)
                 if placed_grid is not None and (self.goal_side is None or placed_grid.goal_lies(self.goal_side)):
-                    rejected = 0  # versions of one grid with other places are one cluster: phases are paired
+                    # versions of one grid with other placements form one cluster, so that phases are paired
+                    rejected = 0
                     yield self._versions(placed_grid, grid, {**tags, "index": index})
                 elif (rejected := rejected + 1) > _MAX_REPEATS:
-                    raise ValueError(f"no grid of size {size} fits goal, start, key, apart and goal_side: change one")
+                    raise ValueError(
+                        f"no grid of size {size} satisfies goal, start, key, apart and goal_side together: change one "
+                        "of them"
+                    )
 
     def _placed(self, grid: Grid, seed: int, size: int, density: float, index: int) -> Grid | None:
         """Return a grid with its goal, start and key moved as the settings say, or None if that is impossible."""
@@ -229,7 +233,10 @@ class LayoutWorlds(_GridSettings):
     @model_validator(mode="after")
     def _no_swap(self) -> Self:
         if self.kind == "key-door" and "swap" in self.transforms:
-            raise ValueError("key-door worlds cannot swap start and goal, the key may lie behind the door: remove swap")
+            raise ValueError(
+                "transforms of key-door worlds must not include swap, because the key may lie behind the "
+                "door: remove swap"
+            )
         return self
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
@@ -276,8 +283,7 @@ class TextWorlds(_GridSettings):
             worlds = self._versions(grid, grid, {"kind": "text", **size_tag, "index": index})
             if not _take_distinct(worlds, taken_ids):
                 raise ValueError(
-                    f"worlds must be different, but grid {index} of {path}, or one of its transforms, is there "
-                    "already: leave it out"
+                    f"grid {index} of {path}, or one of its transforms, repeats an earlier world: leave it out"
                 )
             yield from worlds
 
@@ -307,8 +313,8 @@ class NamedPlaceWorlds(_GeneratedGrids):
                     yield _with_instructions(grid.at(goal=goal), corner, {**tags, "index": index})
                 elif rejected > _MAX_REPEATS:
                     raise ValueError(
-                        f"minimum_distance must be such that grids of size {size} have a corner that far from their "
-                        f"start, got {self.minimum_distance}: lower it"
+                        f"no generated grid of size {size} has a corner minimum_distance = {self.minimum_distance} "
+                        "steps from its start: lower minimum_distance"
                     )
 
 

@@ -38,14 +38,14 @@ ENTRIES: Final = {
 EPISODES: Final = ("walk", "said", "cost")
 """Kinds of checksums of an episode; its key is its number, that of its cost its id."""
 
-_MAX_VALUES: Final = 500  # of one SQL statement
+_MAX_VALUES: Final = 500  # maximum number of values in one SQL statement
 COUNT: Final = "count"
 """Kind of the stored numbers: of episodes, and of the rows of each source."""
 _PUT: Final = "INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)"
 
 
 def checksum(*parts: Any) -> int:
-    """Return 64 bits of BLAKE2b of the text form of plain values; bytes are used unchanged."""
+    """Compute 64 bits of BLAKE2b over the text form of plain values; bytes are used unchanged."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         # ASCII, because the set of printable characters, and so the text form, differs between versions of Python.
@@ -80,7 +80,7 @@ def number_of(database: sqlite3.Connection, name: str) -> int | None:
 
 
 class Comparison:
-    """The checksums of an open file; it raises an error for a checksum that does not match."""
+    """Verifier of an open file's checksums, which raises an error for a checksum that does not match."""
 
     def __init__(self, database: sqlite3.Connection, file: Path) -> None:
         self._database, self._file = database, file

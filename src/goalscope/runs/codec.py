@@ -184,7 +184,8 @@ def encode_state(state: tuple[int, ...], world: World) -> tuple[Cell, Cell, Cell
         return canonical_json([int(number) for number in state]), 0, 0
     row, col, flags = state
     if not (type(row) is type(col) is int and 0 <= row < world.grid.height and 0 <= col < world.grid.width):
-        row, col = world.grid.check_cell((row, col))  # raises an error, or converts other whole numbers to plain ones
+        # raises an error for non-integers and converts NumPy integers to plain ones
+        row, col = world.grid.check_cell((row, col))
     return row, col, flags
 
 
@@ -218,9 +219,9 @@ def decode_world(cells: Sequence[Cell]) -> World:
     decoded_tags = decode_tags(tags, name)
     kind: Any = "grid"
     plain: Any = {"grid": text, "fog_radius": fog_radius}
-    if text.startswith("{"):  # no grid begins so
+    if text.startswith("{"):  # the text of a grid never begins like this
         if fog_radius is not None:
-            raise ValueError(f"{name} must be without fog radius, as every world but grids, got {fog_radius}")
+            raise ValueError(f"{name} must not have a fog radius, because only grids have one, got {fog_radius}")
         kind, plain = "task-map", {"task_map": decode_json(text, name)}
         if set(plain["task_map"]) == {"kind", "world"}:
             kind, plain = plain["task_map"]["kind"], plain["task_map"]["world"]
@@ -229,7 +230,7 @@ def decode_world(cells: Sequence[Cell]) -> World:
     else:
         world = StoredWorld(name=str(kind), plain=plain, cluster=cluster, tags=decoded_tags)
     if world.id != identity:
-        raise ValueError(f"a world must be stored under its content id {world.id}, got {identity!r}")
+        raise ValueError(f"world {world.id} is stored under another content id, {identity!r}: the file is damaged")
     return world
 
 
@@ -275,7 +276,9 @@ def decode_head(cells: Sequence[Cell]) -> dict[str, Any]:
             )
     spec = EpisodeSpec(**{name: columns[name] for name in ("world_id", "agent_id", *_NUMBERS, "rules")})
     if spec.id != columns["id"]:
-        raise ValueError(f"an episode must be stored under its content id {spec.id}, got {columns['id']!r}")
+        raise ValueError(
+            f"episode {spec.id} is stored under another content id, {columns['id']!r}: the file is damaged"
+        )
     if outcome not in _OUTCOMES:
         raise ValueError(
             f"the outcome of {episode_name} must be one of {', '.join(sorted(_OUTCOMES))}, got {outcome!r}"

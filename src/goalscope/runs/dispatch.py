@@ -1,4 +1,4 @@
-"""Call an agent: in portions of a batch, several at a time. Answers that cost something are committed at once."""
+"""Calls of an agent, with several portions of a batch at a time. Answers that cost something are committed at once."""
 
 import signal
 import threading
@@ -55,7 +55,7 @@ _BESIDE: Final = list[Interrupts]()  # interrupts of runs outside the main threa
 
 
 class Caller:
-    """Asks one agent, with several simultaneous calls of `Agent.act`.
+    """Caller of one agent, with several simultaneous calls of `Agent.act`.
 
     An agent can have these optional attributes. ``largest_batch`` is the maximum number of observations per call; it is
     1 for an agent whose answers arrive one by one (behind a server), so that each answer is committed on arrival.
@@ -83,11 +83,11 @@ class Caller:
         self._hands_out = elsewhere is None and bool(getattr(agent, "hands_out", False)) and takes_arrived(agent.act)
         self._in_threads = elsewhere is None and (self._workers > 1 or self._hands_out)
         self._interrupts = interrupts or Interrupts()
-        self._asked = list[Future[list[Turn]]]()  # in threads of this process, until they are done
-        self.checked = False  # whether the agent's server was tried
+        self._asked = list[Future[list[Turn]]]()  # calls in threads of this process that are not done
+        self.checked = False  # whether the agent's server was checked
 
     def close(self) -> None:
-        """Wait for calls that end soon: those of an agent that hands out its answers, unless its server is slow."""
+        """Wait for calls that end soon, i.e. those of an agent that hands out answers, unless its server is slow."""
         if self._hands_out and budget_of(self.agent) is None:
             wait(self._asked)
 
@@ -171,8 +171,8 @@ class Caller:
             committed(len(new))
 
         def withdraw(portion: list[_Question], error: Exception) -> None:
-            # Where each request is counted, none of them is under way any more; what a model here did not answer
-            # cost nothing.
+            # If requests are counted individually, none is pending any more; unanswered questions to a local model cost
+            # nothing.
             if counted or isinstance(error, NotSentError | StoppedError):
                 journal.withdraw([question.asked for question in portion])
 
@@ -295,7 +295,7 @@ class Caller:
             except BaseException as error:  # noqa: BLE001 - regardless of the code of an agent raises is raised in `ask`
                 future.set_exception(error)
 
-        # The process does not wait for it on exit: after a second interrupt, nobody needs the answer.
+        # The process does not wait for this thread on exit, because nobody needs the answer after a second interrupt.
         threading.Thread(target=work, daemon=True).start()
         self._asked = [call for call in self._asked if not call.done()] + [future]
         return future
@@ -311,7 +311,7 @@ class Caller:
 def check_agents(agents: Sequence[Agent]) -> None:
     """Raise a ValueError for agents that cannot run together, or whose answers cannot be stored."""
     if not agents:
-        raise ValueError("a run must have at least one agent, got none")
+        raise ValueError("a run needs at least one agent, got none")
     for agent in agents:
         check_text("the name of an agent", agent.name)
         encode_tags(getattr(agent, "tags", None) or {})
@@ -373,11 +373,11 @@ def interrupt_others() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """Yield a function that raises KeyboardInterrupt once SIGINT has arrived, however late it is called.
+    """Yield a function that raises KeyboardInterrupt if SIGINT has arrived at any time before the call.
 
-    Python raises KeyboardInterrupt at any point of the program, and discards it inside a destructor; so the signal is
-    also remembered. Nothing is changed if SIGINT is ignored (as in a process started in the background) or has another
-    handler. Outside the main thread, `interrupt_others` replaces the signal.
+    Python may raise KeyboardInterrupt anywhere and discards it inside a destructor, so the signal is also remembered.
+    Nothing changes if SIGINT is ignored (as in a background process) or has another handler. Outside the main thread,
+    `interrupt_others` replaces the signal.
     """
     interrupts = Interrupts()
     if threading.current_thread() is not threading.main_thread():

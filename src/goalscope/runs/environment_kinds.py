@@ -1,4 +1,4 @@
-"""World kinds for environments in a study file: the user's classes, Gymnasium, MiniGrid and BabyAI, TextWorld."""
+"""World kinds for environments in a study file: users' classes, Gymnasium, MiniGrid with BabyAI, and TextWorld."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _MOST_SEEDS = 10_000
 
 
 def _from_span(value: Any) -> Any:
-    """Return the seeds of a span first..last, including both ends; return anything else unchanged."""
+    """Expand a span first..last to its seeds, including both ends; return anything else unchanged."""
     if not isinstance(value, str):
         return value
     span = _SPAN.fullmatch(value)
@@ -125,7 +125,7 @@ class Environments(_Searched):
         elif not is_own(self.kind) or self.source:
             raise ValueError(f"kind must be environment with a source, or module:Class without one, got {self.kind!r}")
         if self.seeds is not None and any("seed" in parameters for parameters in self.parameters):
-            raise ValueError("seeds must be given once, got seeds and a parameter seed: leave one of them out")
+            raise ValueError("seeds are given twice, as seeds and as a parameter seed: leave one of them out")
         return self
 
     def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
@@ -183,7 +183,7 @@ class MiniGridWorlds(_Searched):
     modules: tuple[str, ...] | None = Field(default=None, strict=False)
 
     def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
-        """Yield level by level, seed by seed."""
+        """Yield the worlds by level, then by seed."""
         for level in self.levels:
             for number in self.seeds:
                 parameters = {"level": level, "seed": number, "form": self.form}
@@ -205,7 +205,7 @@ class TextWorldGames(_Searched):
     seeds: _Seeds = sequence(default=(1,))
 
     def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
-        """Yield seed by seed."""
+        """Yield one world per seed."""
         size = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length}
         for number in self.seeds:
             tags: dict[str, Tag] = {"kind": "textworld", **size, "world seed": number}
@@ -213,5 +213,5 @@ class TextWorldGames(_Searched):
 
 
 def _tags(parameters: Mapping[str, Any]) -> dict[str, Tag]:
-    """Return the parameters that rows can be grouped by."""
+    """Return the parameters that can become tags, by which rows are grouped."""
     return {key: value for key, value in parameters.items() if isinstance(value, str | int | float | bool)}

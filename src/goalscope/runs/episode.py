@@ -1,4 +1,4 @@
-"""One episode while it runs: the agent's observations and the effects of its turns."""
+"""A running episode, with the agent's observations and the effects of its turns."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _AGAIN: Final = 1001
 
 
 class LiveEpisode:
-    """An episode that is running, in any kind of world.
+    """Running episode in any kind of world.
 
     If the study has ``answers: 2``, each step with a valid move is answered a second time for the same observation. The
     first answer is carried out, the second is stored with the step.
@@ -58,7 +58,7 @@ class LiveEpisode:
         self._history_as: History = history or ("none" if study is None else study.history)
         self._attempts: list[dict[str, Any]] = []
         self._twice = study is not None and study.answers == 2
-        self._first: Turn | None = None  # of a step that is answered once more
+        self._first: Turn | None = None  # first answer to a step that is answered a second time
 
     @property
     def state(self) -> Any:
@@ -94,7 +94,7 @@ class LiveEpisode:
         index, attempt = len(self.steps), self._attempt
         for name, value in turn.usage.items():
             if not math.isfinite(value):
-                raise ValueError(f"usage must hold finite numbers, got {name} = {value!r} at step {index}")
+                raise ValueError(f"usage must contain only finite numbers, got {name} = {value!r} at step {index}")
             self.usage.append((index, attempt, name, float(value)))
         if self._first is None and turn.action is None and attempt < self._failure.retries:
             self._attempts.append({"failure": turn.failure, "text": turn.text, "reasoning": turn.reasoning})
@@ -155,7 +155,10 @@ class LiveEpisode:
             ValueError: if the episode has not ended.
         """
         if self.outcome is None:
-            raise ValueError(f"an episode must have ended to be recorded, but {self.spec.id} is still running")
+            raise ValueError(
+                f"episode {self.spec.id} is still running and cannot be recorded yet: call record after the "
+                "outcome is known"
+            )
         return Episode(
             spec=self.spec,
             world=self._world,

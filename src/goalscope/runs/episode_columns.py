@@ -92,7 +92,8 @@ def episode_columns(episodes: Iterable[Episode]) -> EpisodeColumns:
         rewards.extend(math.nan if planar or step.reward is None else step.reward for step in steps)
     if len(kinds) > 1:
         raise ValueError(
-            "a table of steps must hold episodes of grids or of other worlds, got both: measure them apart"
+            "a table of steps must contain only episodes on grids or only episodes in other worlds, got "
+            "both: measure them separately"
         )
     width = max(map(len, (*states, *finals)), default=3)
     return heads.columns(
@@ -122,7 +123,7 @@ def read_episode_columns(store: Store, progress: Progress | None = None) -> tupl
 
 def count_episodes(store: Store) -> int:
     """Return the number of stored episodes."""
-    # From the table, not from an index: in a damaged file they may differ.
+    # Counted from the table and not from an index, because they may differ in a damaged file.
     ((total,),) = store.query("SELECT count(*) FROM episodes NOT INDEXED")
     return int(total)
 
@@ -198,14 +199,14 @@ def _read(
             for name, column in _read_page(store, readable, heads).items():
                 parts[name].append(column)
         except (ValueError, TypeError):
-            # Read again one by one: the error then names the episode.
+            # Read again one by one, so that the error names the episode.
             with suppress(KeyError):  # the indices of a damaged file disagree; reporting the first error is enough
                 for _ in store.episodes([row[1] for row in readable]):
                     pass
             raise
         done += len(page)
         progress(done)
-    # Each part is given up as soon as it is joined, and what is read-only is not copied by `freeze`.
+    # Each part is freed as soon as it is joined, and `freeze` does not copy read-only arrays.
     columns = {name: _joined(parts.pop(name)) for name in tuple(parts)}
     reward = _joined([np.full(len(columns["action"]), np.nan)])
     return heads.columns(reward=reward, **columns), unreadable
@@ -316,9 +317,9 @@ def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> 
         sizes.append((world.grid.height, world.grid.width))
         ends.append(tuple(header[9:12]))
     steps = np.concatenate([*walks, np.zeros((0, WALK_WIDTH), dtype=np.int64)])
-    action = steps[:, -1].copy()  # a column of all cells would keep the others in memory
+    action = steps[:, -1].copy()  # a view of one column would keep the other columns in memory
     if not ((action >= NO_ACTION) & (action < len(ACTIONS))).all():
-        raise ValueError("the steps of an episode must hold one of four actions or none")
+        raise ValueError("each step must have one of the four actions or none: the file is damaged")
     size = np.array(sizes, dtype=np.int64).reshape(-1, 2)
     return {
         "state": _states(steps[:, :-1], np.repeat(size, list(map(len, walks)), axis=0)),

@@ -33,7 +33,7 @@ EXECUTORS: Final = ("threads", "processes", "ray")
 AUTO: Final = "auto"
 """The executor that suits the agents of a run: see `suited`."""
 
-_MIN_EPISODES: Final = 400  # episodes of small models from which on processes are worth their start-up
+_MIN_EPISODES: Final = 400  # minimum number of episodes of small models for which starting processes pays off
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,16 @@ class Recipe:
 
 
 def answer(agent: Agent, observations: Sequence[Observation], arrived: Arrived[Turn] | None = None) -> list[Turn]:
-    """Return an agent's turns, reported on arrival if requested; a ValueError unless there is one per observation."""
+    """Ask an agent for its turns, reporting them on arrival if requested.
+
+    Raises:
+        ValueError: the agent did not return one turn per observation.
+    """
     act: Callable[..., Sequence[Turn]] = agent.act
     turns = list(act(observations) if arrived is None else act(observations, arrived=arrived))
     if len(turns) != len(observations) or not all(isinstance(turn, Turn) for turn in turns):
         raise ValueError(
-            f"agent {agent.name!r} must answer each observation with a Turn: {len(observations)} asked, got "
+            f"agent {agent.name!r} must return one Turn per observation: asked {len(observations)}, got "
             f"{len(turns)}: {[type(turn).__name__ for turn in turns[:3]]}"
         )
     return turns
@@ -88,7 +92,7 @@ def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> lis
             raise
         plain_error = RuntimeError(
             f"{type(error).__name__}: {error}"
-        )  # a class of theirs may not reach another process
+        )  # an exception class of another package may not be available in the other process
         vars(plain_error).update(vars(error))
         raise plain_error from None
 
@@ -98,8 +102,9 @@ def _built(recipe: Recipe) -> Agent:
     agent = build_agent(recipe.kind, json.loads(recipe.parameters))
     if (built_id := agent_id(agent)) != recipe.identity:
         raise ValueError(
-            f"a worker must build the agent that the run was begun with, {recipe.identity}, but built {agent.name!r} "
-            f"as {built_id}: its machine must have the same goalscope, packages and model files"
+            f"the worker built {agent.name!r} as {built_id}, but the run was begun with "
+            f"{recipe.identity}: install the same goalscope, packages and model files on the machine of "
+            "the worker"
         )
     return agent
 
@@ -139,11 +144,11 @@ def open_executor(name: str, workers: int, gpus: float = 0.0) -> Iterator[Execut
         ImportError: if Ray is not installed.
     """
     if name not in EXECUTORS:
-        raise ValueError(f"an executor must be one of {', '.join(EXECUTORS)}, got {name!r}")
+        raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, got {name!r}")
     if gpus and name != "ray":
         raise ValueError(
-            f"GPUs are given to workers by ray alone, got {gpus:g} for each of {name}: leave --gpus out, the model's "
-            "device says where it is computed"
+            f"--gpus needs --executor ray, got {gpus:g} with {name}: leave --gpus out; the device of the "
+            "model determines where it runs"
         )
     if name == "threads":
         yield None
@@ -188,7 +193,7 @@ def _processes(workers: int) -> Executor:
 
 
 def _begin(workers: int, allowed: own.Consent) -> None:
-    """Prepare a worker process: a share of the cores, no Ctrl-C of its own, an end with its parent, the consent."""
+    """Prepare a worker process: limit its cores, ignore Ctrl-C, end with the parent, and copy the user's consent."""
     own.adopt(allowed)
     parent = parent_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run waits for pending answers
@@ -198,7 +203,7 @@ def _begin(workers: int, allowed: own.Consent) -> None:
 
 
 def _end_with(parent: Any) -> None:
-    parent.join()  # the answers of a killed run are not read by anyone
+    parent.join()  # end with the parent, because nobody reads the answers of a killed run
     os._exit(1)
 
 
@@ -211,7 +216,7 @@ class _RayActors(Executor):
         except ImportError as error:
             raise lacking("--executor ray needs ray", "ray", error) from error
         self._ray = ray
-        # On this machine, as many as requested regardless of its cores; a cluster has its own number.
+        # On this machine, start as many actors as requested regardless of its cores; a cluster has its own number.
         local_options = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, **local_options)
         allowed = own.current()
@@ -242,7 +247,7 @@ class _RayActors(Executor):
         problem = future.exception()
         if problem is None:
             answered.set_result(future.result())
-        else:  # an error of the function, or of a lost actor
+        else:  # an error of the function, or the loss of the actor
             answered.set_exception(getattr(problem, "cause", None) or BrokenExecutor(str(problem)))
         self._send()
 

@@ -152,7 +152,7 @@ _COLUMNS = {
 """Columns of the tables before their tags; text unless `_schemas` declares another type."""
 CHECKSUMS: Final = "SHA256SUMS"
 """File with the checksums of the exported files."""
-_MOST_EXPORTED: Final = 2**50  # maximum bytes of a file, which was just written here
+_MOST_EXPORTED: Final = 2**50  # maximum size in bytes of a checksum file
 _NUMBERS = "fog_radius trajectory seed horizon steps final_row final_col step row col"
 
 
@@ -197,7 +197,7 @@ def write_checksums(directory: Path, files: Iterable[Path]) -> Path:
         earlier = place.load_text(CHECKSUMS).splitlines() if place.has_file(CHECKSUMS) else []
     except UntrustedError as error:
         path = place.path / CHECKSUMS
-        raise ValueError(f"{path} must be a list of checksums as goalscope writes it: {error}; remove it") from error
+        raise ValueError(f"{path} is not a list of checksums as goalscope writes it: {error}; remove it") from error
     lines = {match[1]: line for line in earlier if (match := _SUM.fullmatch(line))}
     for name in set(names):
         with place.open_file(name, most=_MOST_EXPORTED) as stream:

@@ -24,11 +24,12 @@ from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
 
 _STATE, _LOST, _SENT, _TURN, _USAGE = 6, 7, 8, 10, -2  # `lost`: unanswered requests; a turn's columns are last
-_PLAIN = {int, float, str, bytes, type(None)}  # come back from SQLite as they are
+_PLAIN = {int, float, str, bytes, type(None)}  # types that SQLite returns unchanged
 _CHANGING = f"state, lost, sent, done, {TURN_COLUMNS}"
 _COLUMNS = f"id, agent_id, prompt, episode_id, step, attempt, {_CHANGING}"
 _INSERT = f"INSERT OR IGNORE INTO calls ({_COLUMNS}) VALUES ({marks(_COLUMNS)})"
-_UPDATE = f"UPDATE calls SET ({_CHANGING}) = ({marks(_CHANGING)}) WHERE id = ?"  # not of what is in an index
+# columns that are not part of an index
+_UPDATE = f"UPDATE calls SET ({_CHANGING}) = ({marks(_CHANGING)}) WHERE id = ?"
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class _OpenCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One question to a model.
+    """Question to a model.
 
     Attributes:
         agent_id: content id of the agent's description: model, revision, sampling parameters.
@@ -178,7 +179,7 @@ class Journal:
         """Commit that a request of a call is about to be sent, with its maximum cost. Callable from any thread."""
         with self._lock:
             open_call = self._open_calls[key[1:]]
-            if open_call.pending is not None:  # another request of the call, after one that was answered
+            if open_call.pending is not None:  # another request of the same call, after an answered request
                 open_call.answered += 1
                 open_call.answered_cost = _sum(open_call.answered_cost, open_call.pending)
             open_call.pending = dict(most)
@@ -269,7 +270,7 @@ class Journal:
         ]
         with self._changing(*(open_call for _, open_call in completed)) as database:
             for turn, open_call in completed:
-                # The usage of an answer counts all requests that it took now.
+                # The usage of an answer includes all requests of this session.
                 row = self._stored(database, open_call)
                 if row[_STATE] != "done":
                     changed = (

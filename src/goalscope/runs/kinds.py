@@ -71,7 +71,7 @@ def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 class StudyPart(BaseModel):
-    """A part of a study. Unknown keys, wrong types and numbers that are not finite are errors."""
+    """Base class for parts of a study. Unknown keys, wrong types and numbers that are not finite are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -94,16 +94,16 @@ class Phased(StudyPart):
 
 def sequence(**constraints: Any) -> Any:
     """Return a tuple field that also accepts a YAML list."""
-    return Field(strict=False, **constraints)  # the items stay strict
+    return Field(strict=False, **constraints)  # items are still validated strictly
 
 
 def listed(values: Any, what: str = "values") -> Any:
-    """Return values; raise a ValueError if there are none or one is repeated."""
+    """Check that values are not empty and all different, and return them; otherwise raise a ValueError."""
     if not values:
         raise ValueError("must have at least one entry, got an empty list")
     for index, value in enumerate(values):
         if value in values[:index]:
-            raise ValueError(f"{what} must be different, got {shorten(value)} twice")
+            raise ValueError(f"{what} must all differ, got {shorten(value)} twice")
     return values
 
 
@@ -154,7 +154,7 @@ class UnknownWorlds(BaseModel):
     def expand(self, seed: int, path: str, taken: Any) -> Iterator[World]:
         """Raise a ValueError: worlds of an unregistered kind cannot be made."""
         raise ValueError(
-            f"{path}: the kind of a world must be registered, got {shorten(self.kind)}: install its package"
+            f"{path}: the world kind {shorten(self.kind)} is not registered: install the package that provides it"
         )
 
 
@@ -234,8 +234,9 @@ def view_class(entries: Sequence[BaseModel]) -> type[View]:
         world = world_class(entry)
         if world.view is not first.view:
             raise ValueError(
-                f"the worlds of a study must show the same kind of view for comparable measures: worlds[0] "
-                f"shows {first.view.shows} and worlds[{index}] {world.view.shows}, make it a study of its own"
+                "all worlds of a study must show the same kind of view, so that measures are comparable: "
+                f"worlds[0] shows {first.view.shows}, worlds[{index}] shows {world.view.shows}. Put "
+                f"worlds[{index}] into a study of its own"
             )
     return first.view
 
@@ -247,7 +248,7 @@ def expand(entries: Sequence[Any], seed: int) -> Iterator[World]:
         path = f"worlds[{position}]"
         for world in entry.expand(seed, path, frozenset(world_ids)):
             if world.id in world_ids:
-                raise ValueError(f"worlds must be different, but {path} repeats {world.id}: leave it out")
+                raise ValueError(f"{path} repeats the world {world.id}: leave it out")
             world_ids.add(world.id)
             phase = getattr(entry, "phase", None)
             yield world if phase is None else replace(world, tags={**world.tags, "phase": phase})
@@ -261,4 +262,4 @@ class RecordedWorlds(StudyPart):
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[RecordedWorld]:
         """Raise a ValueError, because a recorded world cannot be run."""
-        raise ValueError(f"{path}: recorded worlds must come from goalscope import, a study cannot run them: remove it")
+        raise ValueError(f"{path}: recorded worlds come from goalscope import and cannot be run: remove this entry")

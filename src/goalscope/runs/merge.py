@@ -19,7 +19,7 @@ from goalscope.runs.study import Study
 from goalscope.runs.study_shard import StudyShard, episodes_of, listed_units, shard_of
 from goalscope.runs.tables import DATABASE, insert_study, marks, remove_episodes
 
-_EPISODES_PER_PAGE = 256  # copied at a time
+_EPISODES_PER_PAGE = 256  # number of items copied at a time
 _CALLS_PER_PAGE = 1024
 _FOLDERS = ("activations", "probes")
 _CALL_COLUMNS = f"id, agent_id, prompt, episode_id, step, attempt, state, lost, sent, done, {TURN_COLUMNS}"
@@ -79,15 +79,15 @@ def merge(
     out = Path(directory)
     parent = Folder(out.parent)
     if not parent.is_free(out.name):
-        raise FileExistsError(f"shards must be merged into a new directory, but {out} is there: choose another one")
+        raise FileExistsError(f"{out} already exists and is not empty: merge into a new directory")
     with ExitStack() as opened:
         stores = [opened.enter_context(Store(path)) for path in shards]
         ordered, study = _sorted_shards(stores)
         partial = parent.below(f".{out.name}.merging")
         with Store(partial.checked(), "w", durability=study.durability) as target:
-            _clear(target)  # the contents of an interrupted merge
+            _clear(target)  # remove the contents of an interrupted merge
             summary = _fill(target, ordered, study, progress, arguments)
-    parent.move(partial.path.name, out.name)  # over an empty directory, too
+    parent.move(partial.path.name, out.name)  # also replaces an empty directory
     parent.sync()
     return summary
 
@@ -110,7 +110,7 @@ def grow(store: Store, study: Study) -> None:
     if stored is None and not store.episode_ids():
         return
     if stored is None:
-        raise ValueError(f"only the run of a study can grow, but {store.path} holds none: choose another directory")
+        raise ValueError(f"only the run of a study can grow, but {store.path} contains none: choose another directory")
     if stored.id == study.id:
         return
     _check_sound(store)
@@ -134,19 +134,19 @@ def grow(store: Store, study: Study) -> None:
             database.executemany(f"DELETE FROM {table} WHERE {name} = ?", [(key,) for key in keys])
             checksums.seal(database, kind, keys)
         insert_study(database, study)
-    for folder in _FOLDERS:  # no longer listed, so files left by a process that dies here do no harm
+    for folder in _FOLDERS:  # these files are no longer listed, so they do no harm if the process dies here
         Folder(store.settled()).below(folder).checked()
         Folder(store.settled()).remove_folder(folder)
 
 
 def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Store]], Study]:
-    """Return the shards in order, and their study.
+    """Sort the shards, and return them with their study.
 
     Raises:
         ValueError: if they are not all shards of one study.
     """
     if not stores:
-        raise ValueError("a merge must be given at least one shard, got none")
+        raise ValueError("merge needs at least one shard, got none")
     by_shard: dict[StudyShard, Store] = {}
     first, study = stores[0], None
     for store in stores:
@@ -155,31 +155,27 @@ def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Stor
         if store_study is None or shard is None:
             content = "imported trajectories" if store_study is None else "a run of a whole study"
             raise ValueError(
-                "a merge must be given shards (`goalscope run STUDY --shard 1/16 --out DIR` writes one), but "
-                f"{store.path} holds {content}: leave it out, and put whole runs side by side with "
-                "`goalscope compare RUN OTHER`"
+                f"{store.path} contains {content}, not a shard (`goalscope run STUDY --shard 1/16 --out DIR` "
+                "writes one): leave it out, and compare whole runs with `goalscope compare RUN OTHER`"
             )
         study = study or store_study
         if store_study.id != study.id:
             raise ValueError(
-                f"all shards must be of one study, but {store.path} is of another one than {first.path}:\n"
-                f"{study.difference(store_study)}\nleave it out"
+                f"all shards must belong to one study, but the study of {store.path} differs from that of "
+                f"{first.path}:\n{study.difference(store_study)}\nleave it out"
             )
         if store_study.analysis != study.analysis:
             raise ValueError(
-                f"all shards must declare the same analysis, but {store.path} declares another one than {first.path}: "
-                "merge those that agree, or run that shard again with the study of the others"
+                f"all shards must declare the same analysis, but {store.path} and {first.path} differ: merge "
+                "shards that agree, or run this shard again with the study of the others"
             )
         if by_shard and shard.of != next(iter(by_shard)).of:
             raise ValueError(
-                f"all shards must be of one division, but {store.path} is shard {shard} and {first.path} is shard "
-                f"{next(iter(by_shard))}: leave one of them out"
+                f"all shards must come from one division of the study, but {store.path} is shard {shard} and "
+                f"{first.path} is shard {next(iter(by_shard))}: leave one of them out"
             )
         if shard in by_shard:
-            raise ValueError(
-                f"each shard must be given once, but {by_shard[shard].path} and {store.path} are both shard {shard}: "
-                "leave one of them out"
-            )
+            raise ValueError(f"{by_shard[shard].path} and {store.path} are both shard {shard}: leave one of them out")
         by_shard[shard] = store
     assert study is not None
     units = listed_units(first)
@@ -196,8 +192,8 @@ def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Stor
     ]:
         further = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         raise ValueError(
-            f"a merge must be given all {count} shards, missing: {', '.join(missing[:8])}{further}; run them, or give "
-            "their directories, too"
+            f"merge needs all {count} shards, missing: {', '.join(missing[:8])}{further}; run them, or "
+            "add their directories"
         )
     return sorted(by_shard.items(), key=lambda item: item[0]), study
 
@@ -205,22 +201,20 @@ def _sorted_shards(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Stor
 def _check_sound(store: Store) -> None:
     [(verdict,), *_] = store.query("PRAGMA quick_check(1)")
     if verdict != "ok":
-        raise ValueError(
-            f"{store.path / DATABASE} must be a sound SQLite file, but it is damaged ({verdict}): run the shard again"
-        )
+        raise ValueError(f"{store.path / DATABASE} is damaged ({verdict}): run the shard again")
 
 
 def _check_complete(store: Store, shard: StudyShard, expected: set[tuple[str, str, int]]) -> None:
     stored = set(store.query("SELECT agent_id, world_id, trajectory FROM episodes NOT INDEXED"))
     if foreign := stored - expected:
         raise ValueError(
-            f"a shard must hold its own episodes only, but {store.path} holds {len(foreign)} that are not of shard "
-            f"{shard}: run the shard again in a new directory"
+            f"{store.path} contains {len(foreign)} episodes that do not belong to shard {shard}: run the "
+            "shard again in a new directory"
         )
     if missing := expected - stored:
         raise ValueError(
-            f"each shard must be finished, but {store.path} lacks {len(missing):,} of its {len(expected):,} episodes: "
-            f"run the same study with --shard {shard} on it to go on"
+            f"{store.path} lacks {len(missing):,} of its {len(expected):,} episodes: finish it by running "
+            f"the same study with --shard {shard} on this directory"
         )
 
 
@@ -287,7 +281,7 @@ def _usage(store: Store, ids: Sequence[str]) -> dict[str, list[tuple[int, int, s
         if not (isinstance(name, str) and isinstance(value, float) and math.isfinite(value)):
             raise ValueError(f"{store.path} is damaged: the costs of episode {episode} are not finite numbers")
         costs[episode].append((step, attempt, name, value))
-    # The target computes new checksums, so damaged costs must be refused here.
+    # The target computes new checksums, so damaged costs must be detected here.
     sums = store.sums.known("cost", ids)
     for episode in ids:
         store.sums.check(f"what {episode} cost", checksums.checksum(costs.get(episode, [])), sums.get(episode))
@@ -301,7 +295,7 @@ def _copy_calls(store: Store, target: Store) -> int:
     while page := store.entries("call", f"WHERE calls.id > ? ORDER BY calls.id LIMIT {_CALLS_PER_PAGE}", (last,)):
         for row in page:
             if row[6] == "done":
-                decode_turn(row[10:])  # raises where the file is damaged
+                decode_turn(row[10:])  # raises an error if the file is damaged
         with target.transaction() as database:
             database.executemany(insert, page)
             checksums.seal(database, "call", [row[0] for row in page])

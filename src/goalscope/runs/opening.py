@@ -14,12 +14,13 @@ from pathlib import Path
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import StrangeFileError
 from goalscope.runs.sqlite_errors import explained
-from goalscope.runs.tables import DATABASE, check_tables, create_tables
+from goalscope.runs.tables import check_tables, create_tables
 
 _LOCK = "run.lock"
-_PROBE_PREFIX, _NEW_PREFIX = ".wal-probe-", ".run-new-"  # prefix of folders that a killed start may leave behind
+# prefix of temporary folders that an interrupted start may leave behind
+_PROBE_PREFIX, _NEW_PREFIX = ".wal-probe-", ".run-new-"
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the first bytes of SQLite's rollback journal
-_SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")  # of SQLite's own files of a database
+_SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files beside a database
 _NO_LINK_ERRORS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
 _NETWORK_FILE_SYSTEMS = {
@@ -74,7 +75,8 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
     with explained(path):
         directory = Folder(path.parent)
         for name in directory.names():
-            if name.startswith((_PROBE_PREFIX, _NEW_PREFIX)):  # left by killed starts: only this process has the lock
+            # remove the remains of interrupted starts; only this process has the lock
+            if name.startswith((_PROBE_PREFIX, _NEW_PREFIX)):
                 directory.remove_folder(name)
         new = unmade(path)
         problem = wal_problem(path.parent)
@@ -97,9 +99,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     check_files(path)
     directory = Folder(path.parent)
     if not directory.has_file(path.name):
-        raise FileNotFoundError(
-            f"a run directory must hold {DATABASE}, found none at {path}: check the path (run and import write one)"
-        )
+        raise FileNotFoundError(f"there is no run.db at {path}: check the path (run and import write one)")
     with explained(path):
         try:
             connection = _connect(path, "ro")
@@ -152,14 +152,14 @@ def unmade(path: Path) -> bool:
         log = path.with_name(f"{path.name}-wal")
         if (log_status := directory.status(log.name)) is not None and log_status.st_size:
             raise ValueError(
-                f"{log} must lie beside the database whose last writes it holds, but {path.name} is missing or empty: "
-                f"put that {path.name} back, or remove {log.name} to begin anew"
+                f"{path.name} is missing or empty, but {log} contains its last writes: restore {path.name}, "
+                f"or remove {log.name} to start over"
             )
         return True
     with explained(path):
         try:
             try:
-                _connect(path, "ro").close()  # somebody else's file stays as it is
+                _connect(path, "ro").close()  # files of other programs are not changed
             except sqlite3.OperationalError as error:
                 if not _needs_writing(error):
                     raise
@@ -173,7 +173,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     """Open a run.db in autocommit mode; close it again if it is not a run.db."""
     check_files(path, one_name=mode == "rw")
     address = f"{(path.parent.resolve() / path.name).as_uri()}?mode={mode}"
-    shared = mode == "rw"  # requests are counted by the threads that make them
+    shared = mode == "rw"  # the threads that make requests also count them
     connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None, check_same_thread=not shared)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -186,7 +186,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def check_files(path: Path, *, one_name: bool = False) -> None:
-    """Refuse a run.db, or a SQLite file beside it, that is not a regular file.
+    """Raise an error if run.db, or a SQLite file beside it, is not a regular file.
 
     A run.db that is only read may have several names, as in copies of folders that share files. SQLite's own files are
     changed even by readers.
@@ -199,12 +199,13 @@ def check_files(path: Path, *, one_name: bool = False) -> None:
 
 
 def _make(path: Path, *, log: bool) -> None:
-    """Create a run.db with all its tables in a temporary folder, sync it, and move it to its path."""
+    """Create a run.db with all tables in a temporary folder, sync it, and move it to its path."""
     # If this process is killed at any point, the path is either unchanged or has the complete file.
     directory = Folder(path.parent)
     with directory.temporary(_NEW_PREFIX) as folder:
         with closing(sqlite3.connect(folder.file(path.name), isolation_level=None)) as connection:
-            connection.execute("PRAGMA synchronous = OFF")  # it is synced as a whole before it is put there
+            # the file is synced as a whole before it is moved to its path
+            connection.execute("PRAGMA synchronous = OFF")
             create_tables(connection)
             if log:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -215,8 +216,8 @@ def _make(path: Path, *, log: bool) -> None:
 
 def _put(directory: Folder, new: str, name: str) -> None:
     """Move a database to its path without replacing one of another process."""
-    empty = directory.has_file(name)  # the caller knows it to be unmade
-    for suffix in _SQLITE_SUFFIXES:  # of an earlier file; SQLite would take them for the new file's
+    empty = directory.has_file(name)  # the caller has checked that it has no content
+    for suffix in _SQLITE_SUFFIXES:  # SQLite would use these files of an earlier database for the new one
         directory.remove_file(name + suffix)
     if empty:
         directory.move(new, name)
@@ -261,7 +262,7 @@ class DirectoryLock:
         try:
             import fcntl
         except ImportError as error:
-            raise OSError("a run directory must be locked, which needs Linux, macOS or WSL") from error
+            raise OSError("locking a run directory needs Linux, macOS or WSL") from error
         path = directory / _LOCK
         self._file: FileIO | None = FileIO(Folder(directory).open_to_change(_LOCK), "r+")
         try:
@@ -276,8 +277,7 @@ class DirectoryLock:
             self.release()
             who = "this very process" if holder == str(os.getpid()) else f"process {holder or 'of unknown number'}"
             raise BlockingIOError(
-                f"a run directory must have one writer at a time, but {who} is writing to {directory}: wait for it to "
-                "end or choose another directory"
+                f"{who} is already writing to {directory}: wait for it to end, or choose another directory"
             ) from None
         except OSError as error:
             self.release()
@@ -298,8 +298,8 @@ class DirectoryLock:
             if self._file is not None and _same(self._file.fileno(), candidate):
                 return candidate
         raise FileNotFoundError(
-            f"a run directory must stay where it is while it is written to, but {former} was renamed or removed: what "
-            "was run is stored in it, wherever it lies now; where it was removed, run the same study again"
+            f"{former} was renamed or removed while it was being written to: continue in the renamed "
+            "directory, or run the same study again if it was removed"
         )
 
     def release(self) -> None:

@@ -67,7 +67,7 @@ Columns = Sequence[Sequence[Any] | None]
 
 
 def pack_steps(steps: Sequence[Step], world: World) -> PackedSteps:
-    """Return the steps of an episode in this world in their stored form.
+    """Pack the steps of an episode in this world into their stored form.
 
     Raises:
         ValueError: for a state outside of the world, a reward that is not finite, or token ids beyond 32 bits.
@@ -88,7 +88,7 @@ def _state(state: Any, world: World) -> tuple[Cell, ...]:
 
 
 def pack_walk(walk: Sequence[Sequence[Any]]) -> bytes:
-    """Return (row, col, flags, action) of each step in their stored form, in as few bytes as possible."""
+    """Pack (row, col, flags, action) of each step into their stored form, in as few bytes as possible."""
     flat = list(chain.from_iterable(walk))
     for width in _WIDTHS:
         try:
@@ -101,7 +101,7 @@ def pack_walk(walk: Sequence[Sequence[Any]]) -> bytes:
 
 
 def pack_numbers(walk: npt.NDArray[np.integer]) -> bytes:
-    """Return ``[T, 4]`` integers in the form of `pack_walk`."""
+    """Pack ``[T, 4]`` integers into the form of `pack_walk`."""
     least, most = (int(walk.min()), int(walk.max())) if len(walk) else (0, 0)
     width, count = next(
         (width, count)
@@ -112,7 +112,7 @@ def pack_numbers(walk: npt.NDArray[np.integer]) -> bytes:
 
 
 def pack_said(columns: Columns) -> bytes:
-    """Return the columns `_SAID` of an episode in their stored form."""
+    """Pack the columns `_SAID` of an episode into their stored form."""
     filled_columns = [
         None if column is None or column.count(default) == len(column) else list(column)
         for column, default in zip(columns, _DEFAULTS, strict=True)
@@ -135,7 +135,7 @@ def _add_tokens(words: "array[int]", tokens: Sequence[int]) -> None:
     try:
         words.extend(array("I", tokens))
     except (OverflowError, TypeError) as error:
-        raise ValueError(f"token ids must be whole numbers in 0..{_MAX_TOKEN}, got {list(tokens)[:20]}") from error
+        raise ValueError(f"token ids must be integers in 0..{_MAX_TOKEN}, got {list(tokens)[:20]}") from error
 
 
 def _little(words: "array[int]") -> "array[int]":
@@ -217,7 +217,7 @@ def _unpack_said(outputs: Any, steps: int) -> list[list[Any]]:
 
 
 def _cut_tokens(counts: list[Any], tokens: bytes) -> tuple[list[tuple[int, ...] | None], bytes]:
-    """Split the stored token ids: those that are counted for each step, and the rest."""
+    """Split the stored token ids into those counted for each step and the rest."""
     known_counts = [count for count in counts if count is not None]
     if not set(map(type, known_counts)) <= {int} or min(known_counts, default=0) < 0:
         raise ValueError(f"token ids must be stored with their number of each step, got {counts[:20]!r}")
@@ -268,7 +268,7 @@ def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
     )
     if [action is None for action in columns[2]] != [cell is not None for cell in columns[3]]:
         raise ValueError("a step must hold either an action or the name of a failure, got both or neither")
-    # Slot by slot, because the constructor of a frozen record takes six times as long; its only check is made above.
+    # Slots are set one by one, because the constructor takes six times as long; its only check is made above.
     steps = tuple(map(object.__new__, repeat(Step, len(walk))))
     for setter, column in zip(_SETTERS, columns, strict=True):
         deque(map(setter, steps, column), maxlen=0)
@@ -276,7 +276,7 @@ def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
 
 
 def _each(decode: Callable[..., Any], cells: list[Any], *names: str) -> list[Any]:
-    """Decode the cells of a column, except for the two types that ``decode`` does not refuse."""
+    """Decode the cells of a column, with an explicit check for the two types that ``decode`` would accept."""
     for cell in dict(zip(map(type, cells), cells, strict=True)).values():
         decode(cell, *names)
     return cells

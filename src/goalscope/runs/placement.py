@@ -17,7 +17,7 @@ from goalscope.worlds.planning.shortest import distances_batch, distances_to
 ANYWHERE: Final = "anywhere"
 RULES: Final = (ANYWHERE, *CORNERS, *get_args(Side))
 _NOT: Final = "not "
-_CELLS: Final = 2**22  # maximum cells of all grids that are searched at once
+_CELLS: Final = 2**22  # maximum total number of cells of the grids that are searched at once
 
 
 def check_rule(rule: str) -> str:

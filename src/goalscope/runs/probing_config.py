@@ -49,14 +49,14 @@ def _layers(value: Any) -> Any:
 
 def _rising(numbers: tuple[int, ...]) -> tuple[int, ...]:
     if any(lower >= higher for lower, higher in pairwise(numbers)):
-        raise ValueError(f"must be rising numbers of training grids such as [50, 100, 200], got {shorten(numbers)}")
+        raise ValueError(f"must be ascending numbers of training grids such as [50, 100, 200], got {shorten(numbers)}")
     return numbers
 
 
 def _registered(names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
     """Return names of analyses; one that is not registered is an error, except in stored studies."""
     for name in names if info.context is not STORED else ():
-        if name not in READS:  # those need no package
+        if name not in READS:  # stored studies need no package
             registry.resolve("analysis", name)
     return names
 
@@ -260,13 +260,13 @@ class Analysis(StudyPart):
                 )
             registry.resolve("agent", "hypothesis")(
                 {"hypothesis": declaration["is"]}
-            )  # refuses what is no written form
+            )  # raises an error for an invalid written form
         listed([entry if isinstance(entry, str) else entry["name"] for entry in entries], "hypotheses")
         return entries
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Empty keys are omitted: studies stored before these keys existed must not change.
+        # Empty keys are omitted, so that studies stored before these keys existed do not change.
         dumped: dict[str, Any] = serialize(self)
         left_out = {"failed_turns"} if self.failed_turns == "wrong" else set()
         return {key: value for key, value in dumped.items() if key == "invariance" or (value and key not in left_out)}
@@ -281,7 +281,8 @@ def check_margin(measure: str, margin: Any) -> float:
     number = isinstance(margin, int | float) and not isinstance(margin, bool)
     if not number or not (math.isfinite(margin) and margin > 0):
         raise ValueError(
-            f"the equivalence margin of {measure!r} must be a finite number above 0, got {shorten(margin)}: no number "
-            "of grids can show that a difference is exactly 0; name the greatest difference that does not matter"
+            f"the equivalence margin of {measure!r} must be a finite number above 0, got "
+            f"{shorten(margin)}: no number of grids can show that a difference is exactly 0. Give the "
+            "largest difference that does not matter to you"
         )
     return float(margin)

@@ -1,4 +1,4 @@
-"""Provenance of a run: versions, the state of the code, the machine, the arguments. It never contains secrets."""
+"""Provenance of a run: versions, state of the code, machine and arguments, without secrets."""
 
 import os
 import platform
@@ -39,7 +39,7 @@ _PLAIN_SETTING = re.compile(r"^core\.(filemode|symlinks|autocrlf) (true|false|in
 
 def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the provenance of the process that is now working on a run."""
-    commit = _git(["rev-parse", "HEAD"])  # of the working tree of the current directory, None if there is none
+    commit = _git(["rev-parse", "HEAD"])  # commit of the working tree of the current directory, or None
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "goalscope": __version__,
@@ -180,7 +180,8 @@ def _differs(commit: str) -> bool | None:
     places = [] if git_output is None else git_output.splitlines()
     if len(places) != 3:
         return None
-    # Three values of its configuration are kept; they describe how files are written and name no command.
+    # Three values of the repository's configuration are kept, which describe how files are written and name no
+    # command.
     core = _git(["config", "--get-regexp", r"^core\.(filemode|symlinks|autocrlf)$"]) or ""
     settings = [f"{name} = {value}" for name, value in _PLAIN_SETTING.findall(core)]
     sha256 = len(commit) == 64
@@ -193,7 +194,7 @@ def _differs(commit: str) -> bool | None:
         top, index, objects = (str(Path(place).absolute()) for place in places)
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": folder,  # the user's own filters are not run on strange files either
+            "HOME": folder,  # the user's own filters are not run on untrusted files either
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_DIR": folder,
@@ -218,7 +219,7 @@ def _differs(commit: str) -> bool | None:
 
 def _git(arguments: Sequence[str], **options: Any) -> str | None:
     """Return the output of git, or None if it fails."""
-    # Hooks and monitors of a stranger's repository are not run, and nothing is locked.
+    # Hooks and monitors of an untrusted repository are not run, and nothing is locked.
     command = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks", *arguments]
     try:
         finished: subprocess.CompletedProcess[str] = subprocess.run(

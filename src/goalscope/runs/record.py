@@ -33,7 +33,9 @@ SECOND = "second answer"
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeSpec:
-    """Who acts where, with which random stream and for how long. Resuming a run compares the ids of specifications.
+    """Specification of an episode: the agent, the world, the random stream and the horizon.
+
+    Resuming a run compares the ids of specifications.
 
     Attributes:
         world_id: content id of the world.
@@ -54,9 +56,9 @@ class EpisodeSpec:
 
     def __post_init__(self) -> None:
         if self.horizon < 1:
-            raise ValueError(f"an episode's horizon must be at least one action, got {self.horizon}")
+            raise ValueError(f"the horizon of an episode must be at least 1, got {self.horizon}")
         if self.trajectory < 0:
-            raise ValueError(f"a trajectory's number must be >= 0, got {self.trajectory}")
+            raise ValueError(f"the number of a trajectory must be >= 0, got {self.trajectory}")
 
     @cached_property
     def id(self) -> str:
@@ -69,7 +71,8 @@ class EpisodeSpec:
             "trajectory": self.trajectory,
             "world": self.world_id,
         }
-        if _PLAIN.issuperset(map(type, plain.values())):  # in the order of their keys, so that sorting costs little
+        # entries are in the order of their keys, so that sorting costs little
+        if _PLAIN.issuperset(map(type, plain.values())):
             return id_of_text("episode", _encode(plain))
         return content_id("episode", plain)
 
@@ -107,7 +110,8 @@ class Step:
     def __post_init__(self) -> None:
         if (self.action is None) == (self.failure is None):
             raise ValueError(
-                f"a step must hold either an action or the name of a failure, got {self.action=} and {self.failure=}"
+                f"a step must have either an action or the name of a failure, got action={self.action!r} and "
+                f"failure={self.failure!r}"
             )
 
 
@@ -138,9 +142,7 @@ class Episode:
 
     def __post_init__(self) -> None:
         if self.spec.world_id != self.world.id:
-            raise ValueError(
-                f"the world must be the one of the specification {self.spec.world_id}, got {self.world.id}"
-            )
+            raise ValueError(f"the world must be that of the specification, {self.spec.world_id}, got {self.world.id}")
         if [step.index for step in self.steps] != list(range(len(self.steps))):
             raise ValueError(f"steps must be numbered 0, 1, 2, ..., got {[step.index for step in self.steps]}")
         if len(self.steps) > self.spec.horizon:

@@ -106,7 +106,7 @@ def repair(directory: str | Path, *, write: bool) -> Repair:
 
 
 def _read_or_none(read: Callable[[], Any]) -> Any:
-    """Return the result of a read, or None if it fails."""
+    """Return the result of a read, or None if the read fails."""
     with suppress(*_UNREADABLE):
         return read()
     return None
@@ -254,7 +254,7 @@ def _replace_database(folder: Folder) -> None:
             folder.remove_file(f"{DAMAGED}{suffix}")
             folder.link(f"{DATABASE}{suffix}", f"{DAMAGED}{suffix}")
     folder.sync()
-    for suffix in ("-wal", "-shm"):  # SQLite would mistake the old log for that of the new file
+    for suffix in ("-wal", "-shm"):  # SQLite would use the old log for the new file
         folder.remove_file(f"{DATABASE}{suffix}")
     folder.move(f"{_PARTIAL}/{DATABASE}", DATABASE)
     folder.sync()
@@ -262,7 +262,7 @@ def _replace_database(folder: Folder) -> None:
 
 def lines(report: Repair) -> Iterator[str]:
     """Yield the lines of a report."""
-    labels = {"rows": "sources of rows"}  # the rows of one measurement are kept or lost together
+    labels = {"rows": "sources of rows"}  # rows of one source are kept or lost together
     sound = ", ".join(f"{number:,} {labels.get(kind, kind)}" for kind, number in report.kept.items())
     yield f"sound: {sound or 'nothing'}"
     for kind, names in report.lost.items():

@@ -1,4 +1,4 @@
-"""Rows as packed groups of columns: each column has its distinct values, and small codes of them for each row.
+"""Rows as packed groups of columns, each with its distinct values and a small code per row.
 
 A group is compressed as a whole: a line of JSON that describes the columns, then their numbers, little-endian. Groups
 are validated as untrusted input when unpacked.
@@ -124,8 +124,8 @@ def _tags_in_order(rows: Rows) -> list[str]:
 
 def _packed_values(values: npt.NDArray[np.float64], numbers: list[bytes]) -> tuple[str, int]:
     """Append values to the numbers, as codes if few differ; return the encoding and the number of different values."""
-    bits = (values + 0.0).astype("<f8")  # -0.0 becomes 0.0
-    bits[np.isnan(bits)] = np.nan  # one form of NaN
+    bits = (values + 0.0).astype("<f8")  # converts -0.0 to 0.0
+    bits[np.isnan(bits)] = np.nan  # uses a single bit pattern for NaN
     labels, codes = np.unique(bits.view("<i8"), return_inverse=True)
     if len(labels) > _MAX_LABELS:
         numbers.append(bits.tobytes())

@@ -40,7 +40,7 @@ _Waiting = Iterator[tuple[EpisodeSpec, World]]
 
 _LENGTH, _HORIZON = map(EPISODE_COLUMNS.split(", ").index, ("length", "horizon"))
 _PROGRESS_SECONDS, _PAGE = 0.1, 4096  # `_PAGE`: episodes (specifications or ids) in memory at a time
-_SCRIPTED = 0.01  # fraction of a model's time per step; used only to estimate the time left
+_SCRIPTED = 0.01  # time per step as a fraction of a model's, used only to estimate the remaining time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +115,8 @@ def run(
     """
     if executor not in ("threads", AUTO) and agents is not None:
         raise ValueError(
-            f"agents that act in other processes must be built from the study, got ready ones with {executor=}: leave "
-            "agents out, or use threads"
+            f"executor={executor!r} builds agents from the study in other processes, so agents cannot be "
+            "passed: leave agents out, or use threads"
         )
     if workers < 1 or batch < 1:
         raise ValueError(f"workers and batch must be at least 1, got {workers=} and {batch=}")
@@ -223,7 +223,7 @@ def _in_sorted(stored: npt.NDArray[np.bytes_], ids: Iterable[str]) -> npt.NDArra
     return result
 
 
-_EXAMPLE = EpisodeSpec(world_id="", agent_id="", trajectory=0, seed=0, horizon=1)  # all ids are as long as its own
+_EXAMPLE = EpisodeSpec(world_id="", agent_id="", trajectory=0, seed=0, horizon=1)  # all ids have the same length
 
 
 class _Runner:
@@ -246,9 +246,10 @@ class _Runner:
         self._calls = self._replayed = 0
         # In steps of a model; an episode that ends early counts as its whole horizon.
         self._work = self._work_total = 0.0
-        # Steps answered but not yet counted as work; and work whose answers came from the journal, in no time.
+        # Steps that are answered but not yet counted as work, and work whose answers came from the journal without
+        # delay.
         self._round_work = self._replayed_work = 0.0
-        # `_asked`: when the agent was last asked.
+        # `_asked`: time of the last question to the agent.
         self._start = self._group_start = self._last_report = self._rate_start = self._asked = time.monotonic()
 
     def run(self, agents: Sequence[Agent]) -> RunSummary:
@@ -267,7 +268,7 @@ class _Runner:
                 f"stopped with {self._reused + self._episodes} of {self._total} episodes stored in "
                 f"{self._directory()}{answers}: {self._again} to go on, nothing stored is repeated"
             ) from None
-        except (Exception, SystemExit) as error:  # regardless of the code of an agent raises
+        except (Exception, SystemExit) as error:  # whatever the code of an agent raises
             error.add_note(f"what was finished is stored: {self._again} to go on")
             self._flush()
             raise
@@ -341,7 +342,7 @@ class _Runner:
 
         def committed(count: int) -> None:
             if not count and not self._calls:
-                self._rate_start = time.monotonic()  # the weights are read
+                self._rate_start = time.monotonic()  # the weights have been read
             self._calls += count
             self._round_work += count * effort
             self._report()

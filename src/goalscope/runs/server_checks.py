@@ -1,4 +1,4 @@
-"""Check a server once before the first call of a run; the checks are stored with the run and count in its caps."""
+"""Check of a server before the first call of a run, which is stored with the run and counts towards its caps."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -135,7 +135,7 @@ def check_before_calls(store: Store, agent: Agent, observation: Observation) -> 
         "accepted": False,
     }
     entries = _entries(store)
-    # The maximum cost, in case the process is killed during the trials.
+    # Store the maximum cost first, in case the process is killed during the trials.
     store.put_info(INFO, [*entries, {**entry, "usage": cost_limit}])
     try:
         report = check_server(model, needs)
@@ -157,7 +157,7 @@ def _note(store: Store, model: HttpModel, metadata: ServerInfo) -> None:
     """Store a server's metadata unless the run has them already."""
     entries = _entries(store)
     report = {"address": model.server.base_url, "model": model.served, "server": dict(metadata.server)}
-    # Only answers contain the fingerprint, not the server's own pages.
+    # Only answers contain the fingerprint; the server's other pages do not.
     stored = [
         {**entry, "server": {name: text for name, text in entry.get("server", {}).items() if name != "fingerprint"}}
         for entry in entries

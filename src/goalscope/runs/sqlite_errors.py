@@ -1,4 +1,4 @@
-"""Explain errors of SQLite: which condition a run.db violates, and what to do."""
+"""Explanations of SQLite errors, which name the condition that a run.db violates and what to do."""
 
 import errno
 import sqlite3
@@ -14,7 +14,7 @@ _FULL = "{} must have room to grow, but the disk is full: what was stored is kep
 
 
 def damaged(file: Path, must: str, why: object = "") -> DamagedError:
-    """Return the error for a damaged run.db: the violated condition, and what to do."""
+    """Build the error for a damaged run.db, with the violated condition and what to do."""
     reason = f" ({why})" if why else ""
     return DamagedError(
         f"{file} must {must}, but it is damaged{reason}: goalscope doctor {file.parent} says what can be rebuilt, or "
@@ -78,8 +78,7 @@ def explained(path: Path) -> Iterator[None]:
         text = str(error)
         if "locked" in text or "busy" in text:
             raise BlockingIOError(
-                f"{path} must be free for a moment, but another process holds it, or its file system has no locks: "
-                f"{text}"
+                f"{path} is in use by another process, or its file system has no locks: {text}; try again later"
             ) from error
         if "full" in text:
             raise OSError(_FULL.format(path)) from error
@@ -88,7 +87,7 @@ def explained(path: Path) -> Iterator[None]:
         if "decode" in text:
             raise damaged(path, "hold UTF-8 text") from error
         raise OSError(
-            f"{path} must be readable (and writable for a run), but SQLite says: {text}; check the directory's "
+            f"SQLite cannot read {path} (or write it, for a run): {text}; check the directory's "
             "permissions and its file system"
         ) from error
     except UnicodeDecodeError as error:  # of SQLite's message, which quotes the file
@@ -96,12 +95,12 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         if "malformed" in str(error):
             raise DamagedError(
-                f"{path} must be a sound SQLite file, but it is damaged: {error}; nothing was changed: goalscope "
-                f"doctor {path.parent} --repair keeps what is sound, and where it cannot, restore the file from a copy"
+                f"{path} is damaged: {error}. Nothing was changed. goalscope doctor {path.parent} --repair "
+                "keeps the intact parts; if it cannot, restore the file from a copy"
             ) from error
         raise DamagedError(
-            f"{path} must be a sound SQLite file written by goalscope, but it is damaged or something else: {error}; "
-            "nothing was changed, restore it from a copy or choose another directory"
+            f"{path} is damaged, or not a SQLite file written by goalscope: {error}. Nothing was changed. "
+            "Restore it from a copy or choose another directory"
         ) from error
     except OSError as error:
         if limit := reached_limit(path, error):

@@ -57,8 +57,8 @@ class Store:
     Args:
         path: the run directory, which contains `run.db`.
         mode: "r" to read, "w" to read and write (creates the directory and the file if they are missing).
-        durability: what written rows survive: "process", the process being killed; "power", a power failure too. The
-            default is that of the run, "process" for a new one.
+        durability: which events written rows survive: "process", the death of the process; "power", also a power
+            failure. The default is that of the run, "process" for a new one.
 
     Raises:
         FileNotFoundError: if there is no run to read.
@@ -75,7 +75,7 @@ class Store:
         durability: Durability | None = None,
     ) -> None:
         if mode not in ("r", "w"):
-            raise ValueError(f"a store's mode must be 'r' (read) or 'w' (write), got {mode!r}")
+            raise ValueError(f"mode must be 'r' (read) or 'w' (write), got {mode!r}")
         if durability not in (None, "process", "power"):
             raise ValueError(f"durability must be 'process' or 'power', got {durability!r}")
         self.path = Path(path)
@@ -95,7 +95,7 @@ class Store:
             self.sums = Comparison(self.database, self._file)
             self.stored_rows = StoredRows(self.database, self.sums)
             if mode == "w":
-                self._configure_journal(problem, durability)  # a warning may be raised as an error
+                self._configure_journal(problem, durability)  # the warning may be turned into an error
             self._resources = resources.pop_all()
         self._cached_world = lru_cache(maxsize=1024)(self._read_world)
 
@@ -113,7 +113,7 @@ class Store:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Commit everything that is done inside, or nothing."""
         if self.mode != "w":
-            raise OSError("a store must be open for writing to be changed, got mode 'r': open it with mode 'w'")
+            raise OSError("this store is open for reading and cannot be changed: open it with mode 'w'")
         with self._write_lock, explained(self._file):
             try:
                 self.database.execute("BEGIN IMMEDIATE")
@@ -164,8 +164,8 @@ class Store:
         stored = self.study()
         if stored is not None and stored.id != study.id and self.holds_answers():
             raise ValueError(
-                f"{self.path} must be continued with the study that it was begun with, got a different one:\n"
-                f"{stored.difference(study)}\nrestore the study or choose another directory"
+                f"{self.path} was begun with another study:\n{stored.difference(study)}\nrestore that study, "
+                "or choose another directory"
             )
 
     def holds_answers(self) -> bool:
@@ -267,7 +267,8 @@ class Store:
 
         def write() -> int:
             nonlocal group
-            full, group = group, []  # removed before it is written, so that an error in it is not raised twice
+            # removed from the group before it is written, so that its error is not raised twice
+            full, group = group, []
             return self.put_encoded(full, usage)
 
         try:
@@ -397,7 +398,7 @@ class Store:
     def _configure_journal(self, problem: str | None, durability: Durability | None) -> None:
         if durability is None:
             durability = "power" if self.info().get("durability") == "power" else "process"
-        # With a rollback journal, EXTRA also syncs the directory once the journal is gone.
+        # With a rollback journal, EXTRA also syncs the directory after the journal is deleted.
         level = "NORMAL" if durability == "process" else "EXTRA" if problem else "FULL"
         self.database.execute(f"PRAGMA synchronous = {level}")
         self.put_info("durability", durability)

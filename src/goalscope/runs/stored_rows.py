@@ -18,7 +18,7 @@ from goalscope.runs.row_groups import GROUP_ROWS, cut, labels_of, pack, unpack
 from goalscope.stats.rows import Rows
 
 _GROUPS_PER_PART: Final = 1 << 32  # maximum number of groups of one part of a source
-_KIND: Final = "rows"  # of the checksums
+_KIND: Final = "rows"  # kind under which the checksums are stored
 _COUNTED: Final = "rows "  # prefix for the name of a source whose rows are counted
 
 
@@ -33,7 +33,7 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """The rows of an open file. Its methods run inside the caller's transaction.
+    """Rows of an open file. All methods run inside the caller's transaction.
 
     Attributes:
         database: the open file.
@@ -168,7 +168,8 @@ def _gathered(parts: Iterable[tuple[int, Rows]]) -> Iterator[tuple[int, Rows]]:
         if sum(map(len, buffer)) >= GROUP_ROWS:
             *full, remainder = _whole_groups(Rows.concatenate(buffer))
             yield from ((position, group) for group in full)
-            buffers[position] = [remainder.at(np.arange(len(remainder)))]  # a slice would keep all rows in memory
+            # copied, because a slice would keep all rows in memory
+            buffers[position] = [remainder.at(np.arange(len(remainder)))]
     for position, buffer in sorted(buffers.items()):
         yield from ((position, group) for group in _whole_groups(Rows.concatenate(buffer)))
 

@@ -1,4 +1,4 @@
-"""Studies: what to run, written as YAML and validated, with a content id."""
+"""Studies, i.e. descriptions of what to run, which are written as YAML, validated and identified by a content id."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,9 +52,11 @@ class FailurePolicy(StudyPart):
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         if self.policy == "retry" and self.retries == 0:
-            raise ValueError("retries must be at least 1 where the policy is retry: give retries")
+            raise ValueError("policy retry needs retries of at least 1: set retries")
         if self.policy != "retry" and (self.retries or self.then != "step"):
-            raise ValueError(f"retries and then belong to policy retry, got them with {self.policy}: leave them out")
+            raise ValueError(
+                f"retries and then apply only to policy retry, but policy is {self.policy}: leave them out"
+            )
         return self
 
     @property
@@ -67,7 +69,7 @@ _ENTRY_KEYS: Final = ("kind", "name", "failure")
 
 
 class AgentEntry(StudyPart):
-    """An agent: its kind, the parameters of that kind, and the treatment of its turns without a valid move."""
+    """Entry for an agent: its kind, the kind's parameters, and the treatment of turns without a valid move."""
 
     kind: str
     name: str | None = Field(default=None, min_length=1, max_length=80)
@@ -87,7 +89,7 @@ class AgentEntry(StudyPart):
     @model_validator(mode="after")
     def _buildable(self, info: ValidationInfo) -> Self:
         if self.failure is not None and self.name is None:
-            raise ValueError("an agent with its own failure policy must have a name to be found by: add name")
+            raise ValueError("an agent with its own failure policy needs a name: add name")
         try:
             canonical_json(self.parameters)
             if info.context is not STORED:
@@ -97,7 +99,7 @@ class AgentEntry(StudyPart):
         return self
 
     def build(self) -> Agent:
-        """Return the agent."""
+        """Build the agent."""
         name = {} if self.name is None else {"name": self.name}
         return build_agent(self.kind, {**self.parameters, **name})
 
@@ -120,7 +122,9 @@ class Horizon(StudyPart):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.factor is None) == (self.steps is None):
-            raise ValueError("a horizon must have either a factor (of the shortest path) or steps, give exactly one")
+            raise ValueError(
+                "a horizon needs either factor (a multiple of the shortest path) or steps: give exactly one"
+            )
         return self
 
     def of(self, world: World) -> int:
@@ -132,8 +136,8 @@ class Horizon(StudyPart):
         shortest = oracle(world)
         if shortest is None:
             raise ValueError(
-                f"a horizon by factor must be given worlds whose shortest path is known, got one of kind {world.kind}: "
-                "give horizon: {steps: N}"
+                "horizon.factor is a multiple of the shortest path, which is unknown in worlds of kind "
+                f"{world.kind}: set horizon: {{steps: N}}"
             )
         steps: float = getattr(shortest, "expected_steps", shortest.length)
         if not 0 <= steps < math.inf:
@@ -144,10 +148,10 @@ class Horizon(StudyPart):
             else:
                 why = "has no way to the goal"
             raise ValueError(
-                f"a horizon by factor is a multiple of the shortest path, but {_named(world)} {why}: set horizon: "
-                "{steps: N}, the most actions of an episode"
+                f"horizon.factor is a multiple of the shortest path, but {_named(world)} {why}: set horizon: "
+                f"{{steps: N}}, the maximum number of actions per episode"
             )
-        # The factor is used as written: 1.1 x 10 steps are 11, not the 12 that binary fractions would round up to.
+        # The factor is used as written, so that 1.1 x 10 steps are 11 and not 12 as binary fractions would give.
         return max(1, math.ceil(Fraction(repr(self.factor)) * Fraction(steps)))
 
 
@@ -162,7 +166,7 @@ class StudySize:
 
 
 class Study(StudyPart):
-    """What to run: worlds x agents x trajectories, and the rules of an episode.
+    """Description of what to run: worlds x agents x trajectories, and the rules of an episode.
 
     Read a study with `load`, `parse` or `restore`. Each raises a ValueError with one line per problem.
     """
@@ -198,7 +202,8 @@ class Study(StudyPart):
         for index, identity in enumerate(ids):
             if identity in ids[:index]:
                 raise ValueError(
-                    f"agents must behave differently, {self._path(index)} repeats {self._path(ids.index(identity))}"
+                    f"{self._path(index)} behaves exactly like {self._path(ids.index(identity))}: leave one of "
+                    "them out, or change its parameters"
                 )
         return self
 
@@ -206,13 +211,13 @@ class Study(StudyPart):
         view = self.view
         if self.analysis is not None and self.analysis.inside is not None and not issubclass(view, GridView):
             raise ValueError(
-                f"a study must have worlds that show a grid to declare analysis.inside, since probes read maps of "
-                f"grids, but these show {view.shows}: leave it out"
+                "analysis.inside needs worlds that show a grid, because probes decode maps of grids, but "
+                f"these worlds show {view.shows}: leave analysis.inside out"
             )
         if self._own_horizons and "horizon" in self.model_fields_set:
             raise ValueError(
-                "a study must have no horizon where each world has its own (the budget of a task map is alpha times "
-                "its cells): leave horizon out, change alpha (generator: {alpha: ...})"
+                "horizon cannot be set for worlds with their own horizon (the budget of a task map is alpha "
+                "times its cells): leave horizon out, and change alpha instead (generator: {alpha: ...})"
             )
 
     @property
@@ -262,7 +267,7 @@ class Study(StudyPart):
     def _validate(cls, mapping: Any, name: str, context: Mapping[str, Any] | None = None) -> "Study":
         if not isinstance(mapping, Mapping) or not all(isinstance(key, str) for key in mapping):
             raise ValueError(
-                f"{name} must be a study: a mapping with the keys {', '.join(_keys()[''])}; got {shorten(mapping)}"
+                f"{name} must be a study, i.e. a mapping with the keys {', '.join(_keys()[''])}; got {shorten(mapping)}"
             )
         check_texts(mapping, name)
         mapping = kinds.with_twins(mapping, name)
@@ -294,7 +299,7 @@ class Study(StudyPart):
         if self._own_horizons:
             del mapping["horizon"]
         if self.answers == 1:
-            del mapping["answers"]  # as in studies that were written before there was this key
+            del mapping["answers"]  # omitted, as in studies written before this key existed
         return mapping
 
     @cached_property
@@ -314,7 +319,7 @@ class Study(StudyPart):
         return kinds.expand(self.worlds_, self.seed)
 
     def agents(self) -> list[Agent]:
-        """Return the agents in the order of the study, including their knowledge of its worlds."""
+        """Build the agents in the order of the study, including their knowledge of its worlds."""
         made = [entry.build() for entry in self.agents_]
         return [agent.in_worlds(self.worlds) if hasattr(agent, "in_worlds") else agent for agent in made]
 
@@ -398,7 +403,7 @@ def read_rules(rules: str) -> tuple[History, FailurePolicy]:
     mapping = decode_object(rules) if rules else {}
     history = mapping.get("history", "none")
     if history not in HISTORIES:
-        raise ValueError(f"the history of an episode must be one of {', '.join(HISTORIES)}, got {shorten(history)}")
+        raise ValueError(f"history must be one of {', '.join(HISTORIES)}, got {shorten(history)}")
     return history, FailurePolicy.model_validate(mapping.get("failure", {}))
 
 

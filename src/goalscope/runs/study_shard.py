@@ -1,4 +1,4 @@
-"""Shards of a study: n parts of its episodes, so that several machines can run one part each.
+"""Shards of a study, which divide its episodes into n parts that different machines can run.
 
 The parts depend only on the study, not on the state of a run. All trajectories of one agent in one world form a unit;
 units are numbered in the order of the study (agent by agent, world by world), and shard k of n has the units k - 1,
@@ -21,7 +21,7 @@ _MAX_SHARDS = 100_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class StudyShard:
-    """One of several parts of a study, written ``3/16``.
+    """Shard of a study, written ``3/16``.
 
     Attributes:
         number: number of the part, counted from 1.
@@ -80,8 +80,7 @@ def keep_to_shard(store: Store, shard: StudyShard | None) -> None:
         stored_part, requested = (f"shard {part}" if part else "the whole study" for part in (stored, shard))
         advice = f"give --shard {stored}" if stored else "leave --shard out"
         raise ValueError(
-            f"{store.path} must be continued with the part of the study that it was begun with, {stored_part}, got "
-            f"{requested}: {advice}, or choose another directory"
+            f"{store.path} was begun with {stored_part}, got {requested}: {advice}, or choose another directory"
         )
 
 

@@ -1,4 +1,4 @@
-"""The tables of `run.db`, and insertion of worlds and episodes. Inserting one that is stored must not change it."""
+"""Tables of `run.db`, and the insertion of worlds and episodes, which must not change stored ones."""
 
 import json
 import re
@@ -25,8 +25,8 @@ _MOST_STATEMENT = 1_000_000  # characters
 _MOST_NAMED = 20
 _RESTORE_ADVICE = "where it is damaged, restore it from a copy"
 
-# The steps of an episode (see `packed_steps`) refer to `episodes.number`, all else is joined by content ids. What is
-# kept in the order of its primary key, without a second index, has no rowid.
+# The steps of an episode (see `packed_steps`) refer to `episodes.number`; other tables are joined by content ids.
+# Tables in the order of their primary key, without a second index, have no rowid.
 _TABLES = """
 CREATE TABLE info (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE sessions (number INTEGER PRIMARY KEY, document TEXT NOT NULL);
@@ -77,7 +77,7 @@ _IDS_PER_QUERY, _STEPS_PER_RANGE = 128, 512
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Make all tables in one transaction."""
+    """Create all tables in one transaction."""
     marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     counts = "INSERT INTO checksums VALUES ('count', 'episodes', 0);"
     connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {checksums.TABLE} {counts} {marks} COMMIT;")
@@ -90,15 +90,15 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
     application, version = _header_numbers(connection)
     if without_tables(connection):
         raise FileNotFoundError(
-            f"{path} must hold a run, but it is empty (its start was interrupted): run the study, or import, into this "
+            f"{path} is empty because its start was interrupted: run the study, or import, into this "
             "directory once more"
         )
     if application != APPLICATION:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type != 'index' LIMIT ?", (_MOST_NAMED,))
         names = ", ".join(sorted(printable(str(name)) for (name,) in tables)) or "none"
         raise ValueError(
-            f"{path} must be a run.db written by goalscope, got another SQLite database (tables: {names}): choose "
-            "another directory, or restore the file from a copy"
+            f"{path} is another SQLite database, not a run.db written by goalscope (tables: {names}): "
+            "choose another directory, or restore the file from a copy"
         )
     if version != VERSION:
         advice = f"update goalscope, or {_RESTORE_ADVICE}"
@@ -108,14 +108,14 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
     expected = _expected_schema()
     schema = _schema(connection)
     if set(schema) != set(expected):
-        # In a damaged file, a name may be bytes.
+        # Names may be bytes in a damaged file.
         different = ", ".join(sorted({printable(str(entry[1])) for entry in set(schema) ^ set(expected)})[:_MOST_NAMED])
         raise ValueError(
             f"{path} must hold exactly the tables of a run.db, got a difference at: {different}; {_RESTORE_ADVICE}"
         )
     for entry, text in expected.items():
         if schema[entry] != text:
-            # Comparing only column names would admit a stranger's expressions, which every reader evaluates.
+            # Comparing only column names would accept foreign expressions, which every reader would evaluate.
             raise ValueError(
                 f"{entry[0]} {entry[1]} of {path} must be declared as {printable(str(text))}, got "
                 f"{printable(str(schema[entry]))}; {_RESTORE_ADVICE}"
@@ -148,7 +148,7 @@ def _schema(connection: sqlite3.Connection) -> dict[tuple[Any, ...], Any]:
 
 
 def _plain(statement: str) -> str:
-    """Return a statement with blanks only between words; none of ours quotes a text."""
+    """Normalise the blanks of a statement; goalscope's statements quote no text."""
     return re.sub(r" ?([(),]) ?", r"\1", " ".join(statement.split()))
 
 
@@ -175,8 +175,9 @@ def insert_worlds(database: sqlite3.Connection, worlds: Iterable[tuple[Cell, ...
         stored = database.execute(f"SELECT {WORLD_COLUMNS} FROM worlds WHERE id = ?", cells[:1]).fetchone()
         if stored != cells:
             raise ValueError(
-                f"a world must keep its cluster and tags: {cells[0]!r} is stored with {shorten(str(stored[3:]))}, got "
-                f"{shorten(str(cells[3:]))}; put what differs between episodes into their tags"
+                f"world {cells[0]!r} is already stored with other cluster or tags, "
+                f"{shorten(str(stored[3:]))}, got {shorten(str(cells[3:]))}: move what differs between "
+                "episodes into their tags"
             )
 
 
@@ -238,7 +239,7 @@ def remove_episodes(database: sqlite3.Connection, ids: Sequence[str]) -> None:
 
 def episode_ids(database: sqlite3.Connection) -> set[str]:
     """Return the ids of all stored episodes."""
-    # From the table: in a damaged file the index may name other ids, which no reader of episodes would find.
+    # Read from the table, because the index of a damaged file may name other ids, which no reader would find.
     return {identity for (identity,) in database.execute("SELECT id FROM episodes NOT INDEXED")}
 
 
@@ -250,7 +251,7 @@ def find_episodes(database: sqlite3.Connection, path: Path, ids: Sequence[str]) 
         raise damaged(path, f"find each of its episodes by id, not so {min(unindexed)}")
     if missing:
         lacking = f"{min(missing)} ({len(missing)} of {len(ids)} missing)"
-        raise KeyError(f"{path.parent} holds no episode {lacking}")
+        raise KeyError(f"{path.parent} has no episode {lacking}")
     return [key[4] for key in keys]
 
 
@@ -276,7 +277,7 @@ def _keys(database: sqlite3.Connection, path: Path, column: str, values: Sequenc
 
 
 def cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of episodes that together have few steps (a long episode is alone)."""
+    """Yield ranges of episodes with few steps in total; a long episode forms its own range."""
     begin, steps = 0, 0
     for index, length in enumerate(lengths):
         steps += length if isinstance(length, int) else 0
@@ -292,6 +293,6 @@ def _check_same(database: sqlite3.Connection, header: tuple[Cell, ...], steps: P
     select = f"SELECT {columns} FROM episodes LEFT JOIN steps ON episode = number WHERE id = ?"
     if database.execute(select, header[:1]).fetchone() != (*header, *steps):
         raise ValueError(
-            f"an episode must keep its content: {header[0]!r} (agent {header[7]!r}, trajectory {header[3]!r}) is "
-            "stored with other steps or tags; give it another trajectory number or use another directory"
+            f"episode {header[0]!r} (agent {header[7]!r}, trajectory {header[3]!r}) is already stored "
+            "with other steps or tags: give it another trajectory number, or use another directory"
         )

@@ -1,8 +1,8 @@
-"""Episodes of scripted agents on plain grids, played many at a time: each is what it is when it is played alone.
+"""Vectorised episodes of scripted agents on plain grids, with the same results as when played one by one.
 
 Such an agent's probabilities are a table over the states of a world, and the world is a table of transitions. All
-episodes of a part take a step together; the random number of each turn is the one that `Observation.draw` would use.
-What is stored is made of the arrays, without records in between.
+episodes of a part take a step together. The random number of each turn is the one that `Observation.draw` would use.
+Episodes are encoded for storage directly from the arrays, without intermediate records.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,26 +23,27 @@ from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.world import World
 
-_MOST_STEPS, _MOST_STATES = 60_000, 500_000  # of a part: what its arrays take, and the time until it is committed
-_FLAGS = np.array([0, 1, 3])  # of each phase
+# maximum number of steps in a part, which limits its memory and the time until it is committed
+_MOST_STEPS, _MOST_STATES = 60_000, 500_000
+_FLAGS = np.array([0, 1, 3])  # for each phase
 
 Planned = tuple[EpisodeSpec, World]
 
 
 def plays_together(agent: Agent) -> bool:
-    """Return whether an agent's probabilities at each state of a plain grid are all that decides its actions."""
+    """Return whether an agent's actions depend only on its probabilities at each state of a plain grid."""
     kind = type(agent)
     has_table = isinstance(agent, ScriptedAgent) and "table" in vars(kind) and "probabilities" in vars(kind)
     return has_table and kind.act is Scripted.act and kind._choose is ScriptedAgent._choose  # type: ignore[attr-defined]
 
 
 def played_world(world: World) -> bool:
-    """Return whether a world is a plain grid: seen as it is, with no other words."""
+    """Return whether a world is a plain grid, without fog or a special instruction."""
     return type(world) is GridWorld and world.fog_radius is None
 
 
 def parts(planned: Iterable[Planned]) -> Iterator[list[Planned]]:
-    """Yield episodes in parts of a bounded number of steps and of states."""
+    """Divide episodes into parts with bounded numbers of steps and states."""
     part, worlds, steps, states = list[Planned](), set[int](), 0, 0
     for spec, world in planned:
         steps += spec.horizon
@@ -60,7 +61,7 @@ def parts(planned: Iterable[Planned]) -> Iterator[list[Planned]]:
 def play_ahead(
     agent: Agent, planned: Iterable[Planned], put: Callable[[list[EncodedEpisode]], None]
 ) -> Iterator[Planned]:
-    """Play what can be played together and pass it on to be stored; yield the episodes that are left, in order."""
+    """Play and store the episodes that can be vectorised; yield the others in order."""
     if not isinstance(agent, ScriptedAgent) or not plays_together(agent):
         yield from planned
         return
@@ -71,7 +72,7 @@ def play_ahead(
 
 
 def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]]) -> list[EncodedEpisode]:
-    """Return episodes as they are stored; see `plays_together` and `played_world` for which these may be."""
+    """Play episodes for which `plays_together` and `played_world` hold, and return them encoded for storage."""
     worlds = {id(world): world for _, world in planned}
     tables = [_tables(agent, world.grid) for world in worlds.values()]
     begins = np.array([0, *accumulate(len(goal) for _, _, goal in tables)])
@@ -93,7 +94,7 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
         live_states = state[live]
         cumulative = chances[live_states]
         drawn = uniforms([begun[index] for index in live.tolist()], turn, 0) * cumulative[:, -1]
-        action = np.minimum((cumulative <= drawn[:, None]).sum(axis=1), 3)  # as `bisect_right` finds it
+        action = np.minimum((cumulative <= drawn[:, None]).sum(axis=1), 3)  # the same index as from `bisect_right`
         moves_made.append((live, live_states, action))
         state[live] = step_batch(after[None], np.int64(0), live_states, action)  # type: ignore[arg-type]
         turn += 1
@@ -120,16 +121,16 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
 def _tables(
     agent: ScriptedAgent, grid: Grid
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return the transitions, the cumulated probabilities ``[S, 4]`` and whether it is the goal of each state."""
+    """Return transitions, cumulative probabilities ``[S, 4]`` and whether each state is the goal, for one grid."""
     count, plain = phases(grid), grid.at(start=None)
     views = [plain, plain.at(key=None), plain.at(key=None, door=None)][:count]
     chances = []
     for phase, seen in enumerate(views if grid.key is not None else views[:1]):
         table = agent.table(seen, phase > 0)
         if table is None:
-            raise ValueError(f"an agent that is played together with others must have a table, got {agent.name}")
+            raise ValueError(f"agent {agent.name} has no table of probabilities, so it cannot be played in parallel")
         chances.append(table.reshape(-1, 4))
-    chances += chances[-1:] * (count - len(chances))  # without a key there are no later phases
+    chances += chances[-1:] * (count - len(chances))  # a grid without a key has no later phases
     goal = np.zeros(grid.walls.shape, dtype=bool)
     if grid.goal is not None:
         goal[grid.goal] = True
@@ -142,7 +143,7 @@ def _cells(
     begins: npt.NDArray[np.int64],
     shapes: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Return (row, col, flags) ``[N, 3]`` of states in worlds."""
+    """Convert state indices in worlds to (row, col, flags), ``[N, 3]``."""
     phase, cell = np.divmod(state - begins[world], shapes.prod(axis=1)[world])
     row, col = np.divmod(cell, shapes[world, 1])
     return np.column_stack([row, col, _FLAGS[phase]])

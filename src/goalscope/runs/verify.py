@@ -1,4 +1,4 @@
-"""Verification of a run.db: each checksum, each content id, and SQLite's own integrity check."""
+"""Verification of a run.db by its checksums, content ids and SQLite's own integrity check."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ def damage(store: Store) -> list[str]:
 
 
 def _guarded(what: str, check: Callable[[], VerifiedPart]) -> VerifiedPart:
-    """Check one kind; an unreadable one counts as damaged."""
+    """Check one kind of content, which counts as damaged if it is unreadable."""
     try:
         return check()
     except (sqlite3.Error, ValueError, TypeError, UnicodeDecodeError) as error:
@@ -156,6 +156,6 @@ def _rows(database: sqlite3.Connection, comparison: Comparison) -> VerifiedPart:
     for source in rows.sources():
         if problem := rows.damage(source):
             damaged.append(problem)
-        with suppress(ValueError):  # reported above
+        with suppress(ValueError):  # already reported above
             checked += sum(group.count for group in rows.index(source))
     return VerifiedPart(what="rows", checked=checked, damaged=tuple(damaged))

@@ -1,4 +1,4 @@
-"""Statistics: rows in, estimates with intervals over clusters out."""
+"""Statistics that turn rows of measured values into estimates with intervals over clusters."""
 
 from goalscope._ground.rng import stream
 from goalscope.stats.compare import PairedComparison, SignedRank, paired_difference, signed_rank

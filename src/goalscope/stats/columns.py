@@ -1,4 +1,4 @@
-"""Dictionary-encoded columns of rows: each different value once, and a small code for each row."""
+"""Dictionary-encoded columns, which store each distinct value once and a small integer code per row."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Coded:
     """A dictionary-encoded column.
 
     Attributes:
-        labels: ``[K]`` the values; no two of one type are equal. Some may occur in no row.
+        labels: ``[K]`` distinct values. A label may occur in no row.
         codes: ``[N]`` index of each row's value, of the smallest unsigned type.
     """
 
@@ -31,17 +31,17 @@ class Coded:
         return len(self.codes)
 
     def __getitem__(self, rows: Any) -> "Coded":
-        """Return the column of some rows."""
+        """Select rows of the column."""
         selected = Coded(self.labels, self.codes[rows])
         return selected.compact() if _SPARSE * len(selected) < len(self.labels) else selected
 
     def decoded(self) -> Objects:
-        """Return ``[N]`` the values themselves."""
+        """Decode the column to its values ``[N]``."""
         values: Objects = self.labels[self.codes] if len(self.labels) else np.empty(0, dtype=object)
         return values
 
     def numbered(self) -> tuple[Numbers, list[Any]]:
-        """Return ``[N]`` numbers in the order of appearance and the values; equal ones (1 and 1.0) are merged."""
+        """Number the values in order of appearance, merging 1 and 1.0. Return the numbers ``[N]`` and the values."""
         values, codes = self.appearing()
         used_labels = [self.labels[code] for code in values]
         numbers = {label: number for number, label in enumerate(dict.fromkeys(used_labels))}
@@ -49,22 +49,23 @@ class Coded:
         return number_of_label[codes] if len(used_labels) else codes, list(numbers)
 
     def appearing(self) -> tuple[Numbers, Numbers]:
-        """Return the codes that occur, in order of appearance, and ``[N]`` the position of each row's among them."""
+        """Return the codes in use, in order of appearance, and ``[N]`` the index of each row's code in that list."""
         count = len(self.codes)
         first = np.full(len(self.labels), count, dtype=np.int64)
-        first[self.codes[::-1]] = np.arange(count - 1, -1, -1)  # the last assignment wins
+        # in reverse, so that the first row of each code is the last to be assigned
+        first[self.codes[::-1]] = np.arange(count - 1, -1, -1)
         order = np.argsort(first, kind="stable")[: int((first < count).sum())]
         number = np.zeros(len(self.labels), dtype=np.int64)
         number[order] = np.arange(len(order))
         return order, number[self.codes]
 
     def compact(self) -> "Coded":
-        """Return the column with only the labels that occur, in order of appearance."""
+        """Drop labels that no row uses, and sort the others by first appearance."""
         values, codes = self.appearing()
         return Coded(self.labels[values], narrowed(codes, len(values)))
 
     def where_label(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return ``[N]`` whether a mask ``[K]`` of labels holds for each row."""
+        """Expand a mask ``[K]`` over labels to a mask ``[N]`` over rows."""
         result: npt.NDArray[np.bool_] = mask[self.codes]
         return result
 
@@ -73,19 +74,19 @@ Column = Coded | Objects
 
 
 def narrowed(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """Return codes below ``count`` in the smallest sufficient type."""
+    """Convert codes below ``count`` to the smallest unsigned integer type that can store them."""
     return codes.astype(next(kind for kind in _WIDTHS if count <= np.iinfo(kind).max + 1), copy=False)
 
 
 def column_of(values: Sequence[Any]) -> Objects:
-    """Return values of any types as an array of objects."""
+    """Convert values of any types to an object array."""
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column
 
 
 def encoded(column: Column) -> Coded:
-    """Return a dictionary-encoded column; 1, 1.0 and True are different values."""
+    """Encode a column by dictionary. The values 1, 1.0 and True stay distinct."""
     if isinstance(column, Coded):
         return column
     numbers, labels = _numbers(column.tolist())
@@ -93,18 +94,18 @@ def encoded(column: Column) -> Coded:
 
 
 def constant(value: Any, count: int) -> Coded:
-    """Return a column of one value."""
+    """Build a column in which all ``count`` rows have the same value."""
     return Coded(column_of([value]), np.zeros(count, dtype=np.uint8))
 
 
 def repeated(values: Sequence[Any], count: int) -> Coded:
-    """Return a column of each of some values so many times: what `joined` makes of a `constant` for each."""
+    """Build a column that repeats each value ``count`` times, as joining one `constant` column per value would."""
     numbers, labels = _numbers(list(values))
     return Coded(column_of(labels), np.repeat(narrowed(numbers, len(labels)), count))
 
 
 def joined(columns: Sequence[Column]) -> Column:
-    """Return concatenated columns; dictionary-encoded if one of them is."""
+    """Concatenate columns. The result is dictionary-encoded if any column is."""
     if not any(isinstance(column, Coded) for column in columns):
         return np.concatenate([column for column in columns if not isinstance(column, Coded)])
     parts = [encoded(column) for column in columns]
@@ -119,7 +120,7 @@ def joined(columns: Sequence[Column]) -> Column:
 
 
 def numbered(column: Column) -> tuple[Numbers, list[Any]]:
-    """Return ``[N]`` numbers of a column's values in the order of appearance, and the values."""
+    """Number a column's values in order of appearance. Return the numbers ``[N]`` and the values."""
     if isinstance(column, Coded):
         return column.numbered()
     values = column.tolist()
@@ -128,9 +129,9 @@ def numbered(column: Column) -> tuple[Numbers, list[Any]]:
 
 
 def _numbers(values: list[Any]) -> tuple[Numbers, list[Any]]:
-    """Return ``[N]`` numbers of values in the order of appearance, and the values; 1, 1.0 and True are different."""
+    """Number values in order of appearance, with 1, 1.0 and True distinct. Return numbers ``[N]`` and values."""
     kinds = set(map(type, values))
-    # Types matter only where numbers of several types occur; most columns are texts.
+    # Types matter only if the column mixes numbers of several types; most columns are strings.
     typed = sum(issubclass(kind, _NUMBERS) for kind in kinds) > 1
     keys: list[Any] = list(zip(map(type, values), values, strict=True)) if typed else values
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
@@ -139,11 +140,11 @@ def _numbers(values: list[Any]) -> tuple[Numbers, list[Any]]:
 
 
 class DecodedColumns(Mapping[str, Objects]):
-    """Tags of rows by name, decoded on access.
+    """Mapping from tag names to columns that are decoded on access.
 
     Args:
         columns: the columns by name.
-        decode: decoder of one column.
+        decode: function that decodes a column.
     """
 
     def __init__(self, columns: Mapping[str, Column], decode: "ColumnDecoder") -> None:
@@ -162,12 +163,12 @@ class DecodedColumns(Mapping[str, Objects]):
         return name in self._columns
 
     def held(self, name: str) -> Column:
-        """Return a tag in its stored form, without decoding."""
+        """Return a tag's column as stored, without decoding."""
         return self._columns[name]
 
 
 class ColumnDecoder:
-    """Decodes columns, with a cache of limited size for repeated access in loops."""
+    """Decoder of columns with a small cache for repeated access in loops."""
 
     __slots__ = ("_cache",)
 
@@ -175,14 +176,14 @@ class ColumnDecoder:
         self._cache: dict[int, tuple[Coded, Objects]] = {}
 
     def __call__(self, column: Column) -> Objects:
-        """Return ``[N]`` the values of a column."""
+        """Decode a column to its values ``[N]``."""
         if not isinstance(column, Coded):
             return column
         entry = self._cache.get(id(column))
         if entry is None:
             if sum(len(values) for _, values in self._cache.values()) + len(column) > _CACHE_CELLS:
                 self._cache.clear()
-            # The entry keeps the column alive, so that no other object gets its id.
+            # The cache entry keeps the column alive, so that no other object can get the same id.
             entry = self._cache[id(column)] = (column, column.decoded())
         return entry[1]
 

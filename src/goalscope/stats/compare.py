@@ -1,4 +1,4 @@
-"""Two conditions compared on the same clusters: the mean difference, and the signed-rank test."""
+"""Paired comparison of two conditions: the mean difference over clusters and the signed-rank test."""
 
 import math
 from collections.abc import Callable
@@ -12,23 +12,23 @@ from goalscope._ground.checks import freeze
 from goalscope.stats.estimate import UNBOUNDED, Estimate, Labels, by_grid, check_bounds, from_codes, vector
 from goalscope.stats.intervals import Bounds, Vector, check_confidence, mean_interval
 
-_EXACT_UP_TO = 300  # pairs: beyond, the normal approximation agrees to three digits
-_SMALLEST_P = 1e-12  # that is told apart
+_EXACT_UP_TO = 300  # pairs; above this number the normal approximation agrees to three digits
+_SMALLEST_P = 1e-12  # smallest p value that is distinguished from 0
 TIED = 1e-12  # largest difference of means that counts as rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedRank:
-    """A Wilcoxon signed-rank test; pairs without a difference are left out of the ranks and counted.
+    """Result of a Wilcoxon signed-rank test. Pairs with a difference of 0 are counted but not ranked.
 
     Attributes:
         positive, negative: sums of the ranks of positive and of negative differences.
         nonzero: number of non-zero (ranked) differences.
-        p_value: two-sided; 1 where no difference is non-zero.
+        p_value: two-sided p value; 1 if all differences are 0.
         effect: signed matched-pairs rank-biserial correlation, (positive - negative) / (positive + negative), from -1
-            (all below) to 1 (all above); NaN where no difference is non-zero.
+            (all below) to 1 (all above); NaN if all differences are 0.
         method: "exact" (all sign patterns, ties included) or "normal approximation".
-        note: a warning where the non-zero differences are too few for a small p value, else "".
+        note: a warning if there are too few non-zero differences to reach a small p value, else "".
     """
 
     positive: float
@@ -42,18 +42,18 @@ class SignedRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedComparison:
-    """Condition a minus condition b, paired by cluster: P pairs.
+    """Comparison of condition a with condition b on the P clusters that have values in both.
 
     Attributes:
         labels: the P clusters that have both conditions, in the order of a.
-        differences: ``[P]`` mean of a minus mean of b, by cluster.
+        differences: ``[P]`` mean of a minus mean of b in each cluster.
         difference: the mean difference with its interval over clusters.
-        test: the signed-rank test: of symmetry about 0, which skewed differences of mean 0 lack. It decides nothing on
-            the mean.
+        test: the signed-rank test of symmetry about 0. Skewed differences can fail it although their mean is 0, so no
+            conclusion about the mean uses it.
         bounds: least and greatest possible difference.
-        unpaired_a, unpaired_b: clusters that have a value in one condition only.
+        unpaired_a, unpaired_b: clusters with values in a only and in b only.
         undefined: number of NaN values left out.
-        counts: number of values of a and of b on the P clusters.
+        counts: numbers of values of a and of b on the P clusters.
     """
 
     labels: tuple[Any, ...]
@@ -68,15 +68,15 @@ class PairedComparison:
 
     @property
     def direction(self) -> str:
-        """Side of b on which the mean of a lies, "higher" or "lower"."""
+        """Whether the mean of a is "higher" or "lower" than that of b."""
         return "higher" if self.difference.value > 0 else "lower"
 
     @property
     def p_value(self) -> float:
-        """Smallest level at which the interval of the mean difference leaves out 0, but no less than `least_p` of P.
+        """Smallest level at which the interval of the mean difference excludes 0, but at least ``least_p(P)``.
 
-        NaN where the interval is undefined. A family that corrects these p values decides by the intervals of the means
-        at its corrected levels.
+        NaN where the interval is undefined. Correcting these p values for multiple tests is equivalent to correcting
+        the levels of the intervals.
         """
         if not self.difference.has_interval:
             return math.nan
@@ -88,7 +88,7 @@ class PairedComparison:
         return smallest_level(leaves_out_zero, least=least_p(len(self.labels)))
 
     def __str__(self) -> str:
-        """Return one line with difference, test and unpaired clusters."""
+        """Summarise the difference, the test and the unpaired clusters in one line."""
         effect = "undefined" if math.isnan(self.test.effect) else f"{self.test.effect:+.2f}"
         parts = [
             f"difference {self.difference}",
@@ -114,18 +114,20 @@ def paired_difference(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> PairedComparison:
-    """Compare two conditions on the clusters that they share: mean within cluster, then the difference by cluster.
+    """Compare two conditions on the clusters that they share.
+
+    The values are averaged within each cluster, and the difference of the averages is taken cluster by cluster.
 
     Args:
         values_a, values_b: ``[N]`` and ``[M]`` values, NaN where undefined.
         clusters_a, clusters_b: the cluster of each value.
         unit: the unit of the values.
-        bounds: least and greatest possible value (of a value, not of a difference).
+        bounds: least and greatest possible value (not difference).
         confidence: nominal coverage.
 
     Returns:
-        The comparison. Clusters with values in one condition only are named; where no cluster has both, the difference
-        is undefined.
+        The comparison. It lists the clusters with values in only one condition. If no cluster has values in both, the
+        difference is undefined.
 
     Raises:
         ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
@@ -135,7 +137,7 @@ def paired_difference(
     first, lost_a = by_grid("a", values_a, clusters_a, (low, high))
     second, lost_b = by_grid("b", values_b, clusters_b, (low, high))
     labels = tuple(label for label in first if label in second)
-    # Sequential sums, as in all other estimates.
+    # Sums are sequential, as in all other estimates, so that the last bits agree.
     means = [np.array([np.cumsum(side[label])[-1] / len(side[label]) for label in labels]) for side in (first, second)]
     raw = means[0] - means[1]
     differences = np.where(np.abs(raw) <= TIED, 0.0, raw)
@@ -163,19 +165,22 @@ def paired_difference(
 
 
 def least_p(clusters: int) -> float:
-    """Return the smallest p value of so many clusters: by chance all lie on one side in ``2**(1 - clusters)``."""
+    """Return the smallest p value that this many clusters can give.
+
+    By chance alone, all differences have the same sign with probability ``2**(1 - clusters)``.
+    """
     return min(1.0, 2.0 ** (1 - clusters))
 
 
 def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRank:
     """Test whether independent paired differences are symmetric about 0 (two-sided Wilcoxon signed-rank test).
 
-    Zeros are left out and counted (Wilcoxon's own rule); ties get their mean rank. The p value is exact, from all
-    sign patterns of the observed ranks, up to 300 non-zero differences.
+    Zeros are counted but not ranked (Wilcoxon's own rule), and ties get their mean rank. Up to 300 non-zero
+    differences, the p value is exact: it enumerates all sign patterns of the observed ranks.
 
     Args:
         differences: ``[P]`` finite differences.
-        level: the level against which "too few differences" is judged.
+        level: the result carries a note if there are too few differences for a p value below this level.
 
     Raises:
         ValueError: a difference that is not finite.
@@ -184,7 +189,7 @@ def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRan
     """
     numbers = vector("differences", differences)
     if not np.isfinite(numbers).all():
-        raise ValueError("differences must be finite, got NaN or infinity: leave undefined pairs out first")
+        raise ValueError("differences must be finite, got NaN or infinity: drop the pairs without a value first")
     nonzero = numbers[numbers != 0]
     count = len(nonzero)
     if count == 0:
@@ -214,7 +219,7 @@ def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRan
 
 
 def smallest_level(leaves_out_zero: Callable[[float], bool], *, least: float) -> float:
-    """Return the smallest level at which an interval leaves out 0, no less than ``least`` and 1 for none."""
+    """Return the smallest level, at least ``least``, at which an interval excludes 0, or 1 if none exists."""
 
     def at(log_level: float) -> bool:
         return leaves_out_zero(math.exp(log_level))
@@ -228,7 +233,7 @@ def smallest_level(leaves_out_zero: Callable[[float], bool], *, least: float) ->
 
 
 def smallest(reached: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
-    """Return by bisection where a condition begins to hold between ``low`` and ``high``; it holds at ``high``."""
+    """Find by bisection the smallest number in (low, high] that meets a condition which ``high`` meets."""
     for _ in range(halvings):
         middle = (low + high) / 2
         low, high = (low, middle) if reached(middle) else (middle, high)
@@ -236,7 +241,7 @@ def smallest(reached: Callable[[float], bool], low: float, high: float, halvings
 
 
 def _mean_ranks(sizes: Vector) -> Vector:
-    """Rank sizes from 1; ties (up to rounding) get the mean of their ranks."""
+    """Rank sizes from 1. Sizes that are equal up to rounding get the mean of their ranks."""
     order = np.argsort(sizes, kind="stable")
     ordered = sizes[order]
     new = np.concatenate([[True], np.diff(ordered) > TIED * np.maximum(1.0, ordered[1:])])
@@ -249,7 +254,7 @@ def _mean_ranks(sizes: Vector) -> Vector:
 
 
 def _exact_p(ranks: Vector, positive: float) -> float:
-    """Two-sided p of a sum of positive ranks, all sign patterns being equally likely."""
+    """Compute the exact two-sided p value of a sum of positive ranks, with all sign patterns equally likely."""
     doubled = np.rint(2 * ranks).astype(np.int64)  # mean ranks are halves
     probability = np.zeros(int(doubled.sum()) + 1, dtype=np.float64)
     probability[0] = 1.0
@@ -264,10 +269,13 @@ def _exact_p(ranks: Vector, positive: float) -> float:
 
 
 def normal_p(ranks: Vector, positive: npt.ArrayLike) -> Vector:
-    """Return ``[...]`` two-sided p values of sums of positive ranks, ``[..., G]`` being the ranks; 1 without any."""
+    """Approximate two-sided p values of sums of positive ranks by the normal distribution.
+
+    The ranks have shape ``[..., G]``, the result ``[...]``. Without any non-zero rank the p value is 1.
+    """
     from scipy.special import ndtr
 
-    # Given the ranks, each enters with probability 1/2, also with ties.
+    # Given the ranks, each is positive with probability 1/2, whether or not there are ties.
     deviation = np.sqrt((ranks**2).sum(axis=-1) / 4)
     distance = np.abs(positive - ranks.sum(axis=-1) / 2)
     score = np.divide(np.maximum(0.0, distance - 0.5), deviation, out=np.zeros_like(deviation), where=deviation > 0)

@@ -1,6 +1,6 @@
-"""Random controls with several seeds: intervals over clusters and over seeds of the control.
+"""Intervals for random controls with several seeds, over clusters and over seeds.
 
-Values are a table of clusters by seeds: the score of a control, or the difference of a model to it.
+The values form a table of clusters by seeds. Each value is a control's score or a model's score minus it.
 """
 
 import math
@@ -28,31 +28,32 @@ def crossed_difference(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Estimate the mean difference of a model to a random control, over clusters and over seeds of the control.
+    """Estimate the mean difference between a model and a random control, over clusters and seeds of the control.
 
-    With ``d[g, s]`` the difference of cluster g to seed s, the mean over both varies with the sample of clusters and
-    with the sample of seeds. The margin over clusters is that of the mean over seeds
-    (`paired_difference`); the margin over seeds is Student's, with S - 1 degrees of freedom, of the variance between
-    the seeds' means less the part ``s_e**2 / G`` due to the clusters' noise. Both margins add in quadrature.
+    Let ``d[g, s]`` be the difference between the model and seed s of the control on cluster g. Its mean varies with
+    the sample of clusters and with the sample of seeds. The margin over clusters is that of the mean over seeds
+    (`paired_difference`); the margin over seeds is that of a t interval with S - 1 degrees of freedom. Its variance is
+    the variance between the means of the seeds minus the part ``s_e**2 / G`` that is due to noise within clusters. The
+    two margins add in quadrature.
 
-    The interval is conditional on the one model whose values are compared.
+    The interval holds for this one model; it does not generalise over models.
 
     Args:
-        values, clusters: ``[N]`` values of the model, NaN where undefined, and the cluster of each.
-        control, control_clusters, seeds: ``[M]`` values of the control, the cluster and the seed of each.
+        values, clusters: ``[N]`` values of the model, NaN where undefined, and their clusters.
+        control, control_clusters, seeds: ``[M]`` values of the control, their clusters and their seeds.
         unit: the unit of the values.
-        bounds: least and greatest possible value (of a value, not of a difference).
+        bounds: least and greatest possible value (not difference).
         confidence: nominal coverage.
 
     Returns:
-        The estimate over the clusters that have a value of the model and of every seed; ``n`` counts these clusters
-        times seeds, ``without`` the other clusters. NaN ends with one cluster, one seed, or equal clusters without
-        bounds.
+        The estimate over the clusters with values from the model and from every seed. ``n`` is the number of these
+        clusters times the number of seeds; ``without`` is the number of other clusters. The ends are NaN with one
+        cluster, with one seed, or if all clusters agree and there are no bounds.
 
     Raises:
         ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
 
-    Source: the two-way random model with one value a cell (Searle, Casella and McCulloch, Variance Components, 1992,
+    Source: the two-way random model with one value per cell (Searle, Casella and McCulloch, Variance Components, 1992,
     4.5); margins in quadrature: Zou and Donner, Statistics in Medicine 27 (2008).
     """
     check_confidence(confidence)
@@ -67,8 +68,9 @@ def crossed_difference(
         len(kinds),
     ):
         raise ValueError(
-            f"values and clusters must be equally long, and control, control_clusters and seeds, got "
-            f"{len(model_values)}, {len(clusters)} and {len(control_values)}, {len(control_clusters)}, {len(kinds)}"
+            f"values and clusters must have the same length, got {len(model_values)} and {len(clusters)}; "
+            f"so must control, control_clusters and seeds, got {len(control_values)}, "
+            f"{len(control_clusters)} and {len(kinds)}"
         )
     for name, numbers in (("values", model_values), ("control", control_values)):
         outside = numbers[~np.isnan(numbers) & ~((numbers >= low) & (numbers <= high))]
@@ -99,19 +101,20 @@ def estimate_crossed(
     groups: float | None = None,
     differences: bool = False,
 ) -> Estimate:
-    """Estimate the mean of values of random controls over clusters and over seeds, see `estimate_table`.
+    """Estimate the mean score of random controls over clusters and seeds; see `estimate_table`.
 
     Args:
         values: ``[N]`` values, NaN where undefined.
-        clusters, seeds: ``[N]`` numbers from 0 of the cluster and the seed of each.
-        unit, bounds, confidence: of the values, and nominal coverage.
-        all_clusters: number of clusters of the group, with a value or without; by default those that occur.
+        clusters, seeds: ``[N]`` cluster and seed of each value, numbered from 0.
+        unit, bounds, confidence: unit and bounds of the values, and nominal coverage.
+        all_clusters: number of clusters in the group, including those without a value; by default the clusters that
+            occur.
         groups: effective number of clusters with unequal weights.
-        differences: whether the values are differences of a model to the controls.
+        differences: whether the values are differences between a model and the controls.
 
     Returns:
-        With one seed the estimate over clusters, noted "one seed". With several the estimate over the clusters that
-        have a value of every seed.
+        With one seed, the estimate over clusters with the note "one seed". With several, the estimate over the
+        clusters that have a value for every seed.
     """
     numbers = vector("values", values)
     size, count = int(clusters.max(initial=-1)) + 1, int(seeds.max(initial=-1)) + 1
@@ -143,7 +146,7 @@ def estimate_crossed(
 
 
 def _cell_means(values: Vector, codes: npt.NDArray[np.int64], size: int) -> Vector:
-    """Return the mean of the defined values of each code, NaN without one."""
+    """Average the defined values of each code; NaN for a code without any."""
     defined = ~np.isnan(values)
     counts = np.bincount(codes[defined], minlength=size)
     sums = np.bincount(codes[defined], weights=values[defined], minlength=size)
@@ -160,17 +163,18 @@ def estimate_table(
     differences: bool = False,
     groups: float | None = None,
 ) -> Estimate:
-    """Estimate the mean of a table ``[G, S]`` of clusters and seeds over the clusters that have a value of every seed.
+    """Estimate the mean of a table ``[G, S]`` of clusters by seeds, using the clusters with a value for every seed.
 
     Args:
         table: values, NaN where there is none.
-        unit, bounds, confidence: of the values, and nominal coverage.
+        unit, bounds, confidence: unit and bounds of the values, and nominal coverage.
         undefined: number of values that were undefined.
-        differences: whether the values are differences of a model to the controls.
+        differences: whether the values are differences between a model and the controls.
         groups: effective number of clusters with unequal weights.
 
     Returns:
-        The estimate; NaN ends with one cluster, one seed, or equal clusters without bounds.
+        The estimate. The ends are NaN with one cluster, with one seed, or if all clusters agree and there are no
+        bounds.
 
     Source: see `crossed_difference`.
     """
@@ -210,7 +214,7 @@ def estimate_table(
 
 
 def _seed_margin(differences: npt.NDArray[np.float64], confidence: float) -> float:
-    """Return the half width of the interval over seeds alone."""
+    """Compute the half-width of the interval over seeds alone."""
     from scipy.special import stdtrit
 
     clusters, seeds = differences.shape

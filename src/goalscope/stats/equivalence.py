@@ -1,8 +1,9 @@
-"""Equivalence of two conditions on the same clusters, by a bound that holds for any shape of their differences.
+"""Test of equivalence of two conditions on the same clusters, valid for any distribution of the differences.
 
-An interval from the sample's own variance knows nothing of clusters that it does not hold. Where two agents agree but
-for a tenth of all grids, on which one of them fails, 12 grids hold none of these in .28 of all studies, and the
-interval is then as narrow as if there were none. Here the greatest difference that can be is one more observation.
+An interval from the sample's own variance ignores clusters that were not sampled. Suppose one of two agents fails on
+a tenth of all grids, and they agree elsewhere. In 28 % of studies, a sample of 12 grids contains none of the grids
+where it fails, and the interval is as narrow as if no such grids existed. The test here therefore adds the greatest
+possible difference to the sample as one more observation.
 """
 
 import math
@@ -23,11 +24,11 @@ _TOGETHER = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalence:
-    """Two one-sided tests of a mean difference against a margin.
+    """Result of two one-sided tests of a mean difference against a margin.
 
     Attributes:
-        margin: the greatest difference that counts as none, > 0, in the unit of the measure.
-        p_value: the smallest level at which both sides are rejected; NaN with fewer than two clusters.
+        margin: the largest difference regarded as negligible, > 0, in the unit of the measure.
+        p_value: the smallest level at which both one-sided tests reject; NaN with fewer than two clusters.
         equivalent: whether ``p_value <= level``.
         level: the level of each one-sided test.
         note: a warning to print with it, "" for none.
@@ -43,13 +44,15 @@ class Equivalence:
 def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0.05) -> Equivalence:
     """Test whether the mean difference lies inside (-margin, margin): two one-sided tests by `chance_beyond`.
 
-    With G clusters that all show no difference, p is ``(1 - margin / maximum)**G``, the chance that they hold none of
-    the clusters that would make the mean differ by the margin; no data of G clusters show more. Without bounds the
-    greatest difference is taken to be ten margins (or the greatest one observed), and the note says so.
+    If all G clusters show no difference, p is ``(1 - margin / maximum)**G``. That is the probability of sampling none
+    of the clusters that would make the mean differ by the margin, and it is the smallest p value that G clusters can
+    give. Without bounds, the greatest possible difference is taken to be ten margins or the greatest observed
+    difference, whichever is larger, and a note says so.
 
     Args:
         comparison: from `paired_difference`.
-        margin: the greatest difference that counts as none, > 0, in the measure's unit; declared before the data.
+        margin: the largest difference regarded as negligible, > 0, in the measure's unit; choose it before seeing the
+            data.
         level: the level of each one-sided test, in (0, 0.5).
 
     Raises:
@@ -60,17 +63,18 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
     """
     if not (math.isfinite(margin) and margin > 0):
         raise ValueError(
-            f"an equivalence margin must be a finite number above 0, got {margin!r}: no number of clusters can "
-            "show that a difference is exactly 0; name the greatest difference that does not matter"
+            f"margin must be a finite number above 0, got {margin!r}: no number of clusters can show that "
+            "a difference is exactly 0. Set margin to the largest difference that does not matter to you"
         )
     maximum = comparison.bounds[1]
     if margin >= maximum:
         raise ValueError(
-            f"an equivalence margin must be below the greatest difference there can be ({maximum:g}), got {margin!r}: "
-            "within it every two conditions are equal; name the greatest difference that does not matter"
+            f"margin must be below the greatest possible difference ({maximum:g}), got {margin!r}: any "
+            "two conditions differ by less than that. Set margin to the largest difference that does not "
+            "matter to you"
         )
     if not 0 < level < 0.5:
-        raise ValueError(f"the level of an equivalence test must lie inside (0, 0.5), got {level!r}: e.g. 0.05")
+        raise ValueError(f"level must lie inside (0, 0.5), got {level!r}: set e.g. level=0.05")
     differences, count = comparison.differences, len(comparison.differences)
     if count < 2:
         note = f"{'one' if count else 'no'} cluster: undefined"
@@ -87,21 +91,22 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
 
 
 def clusters_needed(margin: float, maximum: float, level: float) -> int:
-    """Return the least number of clusters that can show equality: that of clusters without any difference."""
+    """Return the smallest number of clusters that shows equivalence if no cluster shows any difference."""
     return math.ceil(math.log(level) / math.log1p(-margin / maximum) - 1e-9)
 
 
 def chance_beyond(differences: Vector, margin: float, maximum: float) -> Vector:
-    """Return ``[...]`` p values of both one-sided tests of ``[..., G]`` differences in [-maximum, maximum].
+    """Compute p values ``[...]`` of both one-sided tests for ``[..., G]`` differences in [-maximum, maximum].
 
-    An infinite maximum is replaced by ten margins, or by the greatest difference where that is more.
+    An infinite maximum is replaced by ten margins or by the greatest difference, whichever is larger.
 
-    The p value of "the mean is at least the margin" is the chance that ``sum_g w_g d_g + w_0 maximum`` is, with
-    ``(w_0, ..., w_G)`` uniform on the simplex. For differences of 0 and the maximum that is the exact binomial test.
-    The other side is the same of ``-d``; the larger of the two counts.
+    The p value of the hypothesis that the mean is at least the margin is the probability that ``sum_g w_g d_g + w_0
+    maximum`` is at least the margin, with ``(w_0, ..., w_G)`` uniform on the simplex. If every difference is 0 or the
+    maximum, this is the exact binomial test. The other side is computed from ``-d``, and the larger of the two p
+    values is returned.
 
     Source: Gaffke, Mathematical Methods of Statistics 14 (2005); Learned-Miller and Thomas, A new confidence interval
-        for the mean of a bounded random variable (2019), who simulate that it keeps its level for any shape.
+        for the mean of a bounded random variable (2019), whose simulations keep the level for any distribution.
     """
     sides = np.stack([differences, -differences])
     unseen = np.broadcast_to(_reckoned(differences, margin, maximum) - margin, (*sides.shape[:-1], 1))
@@ -110,17 +115,18 @@ def chance_beyond(differences: Vector, margin: float, maximum: float) -> Vector:
 
 
 def _reckoned(differences: Vector, margin: float, maximum: float) -> Vector:
-    """Return ``[..., 1]`` the greatest difference that is reckoned with."""
+    """Return ``[..., 1]`` the greatest difference that the test allows for."""
     greatest = np.abs(differences).max(axis=-1, keepdims=True)
     return np.full_like(greatest, maximum) if math.isfinite(maximum) else np.maximum(FARTHEST * margin, greatest)
 
 
 def _chance_above_zero(terms: Vector) -> Vector:
-    """Return ``[...]`` the chance that ``sum_i E_i a_i > 0`` for ``[..., N]`` terms a and exponential E.
+    """Compute the probability ``[...]`` that ``sum_i E_i a_i > 0`` for terms a ``[..., N]`` and exponential variables
+    E.
 
-    Uniform weights on the simplex are such E over their sum. With ``K(s) = -sum_i log(1 - s a_i)`` the chance is
-    ``1/pi int_0^inf Re exp(K(t + i y)) / (t + i y) dy`` for any t in (0, 1 / max a). At the minimum of K the integrand
-    does not oscillate, so that small chances keep their digits.
+    Exponential variables divided by their sum are uniform on the simplex. With ``K(s) = -sum_i log(1 - s a_i)`` the
+    chance is ``1/pi int_0^inf Re exp(K(t + i y)) / (t + i y) dy`` for any t in (0, 1 / max a). At the minimum of K the
+    integrand does not oscillate, so that small probabilities remain accurate.
     """
     terms = terms / np.abs(terms).max(axis=-1, keepdims=True)
     greatest = terms.max(axis=-1)
@@ -134,7 +140,7 @@ def _chance_above_zero(terms: Vector) -> Vector:
     unit = (1 + _NODES) / 2
     points = shift + 1j * width * unit / (1 - unit)
     exponent = np.zeros(points.shape, dtype=np.complex128)
-    for first in range(0, terms.shape[-1], _TOGETHER):  # products of a few factors do not overflow
+    for first in range(0, terms.shape[-1], _TOGETHER):  # few enough factors that their product does not overflow
         factors = np.ones(points.shape, dtype=np.complex128)
         for index in range(first, min(first + _TOGETHER, terms.shape[-1])):
             factors *= 1 - points * terms[..., index, None]

@@ -1,6 +1,7 @@
-"""Estimates: a value, its interval over clusters, and the method.
+"""Estimates of means and ratios with intervals over clusters.
 
-Clusters are the unit of every interval, never steps: the steps of one cluster share its walls, its start and its goal.
+Every interval treats clusters, never steps, as the independent units: all steps of a cluster share walls, start and
+goal.
 """
 
 import math
@@ -27,22 +28,22 @@ _SLACK = 1e-9  # a value may exceed a bound by rounding, relative to the range
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value with its interval.
+    """An estimated value with its interval.
 
     Attributes:
         value: the estimate, NaN where no value is defined.
-        low, high: ends of the interval, both NaN where it is undefined; never equal to one another.
+        low, high: ends of the interval, both NaN where it is undefined, and never equal.
         confidence: nominal coverage of the interval.
         n: number of values used.
         clusters: number of clusters used.
-        method: method of the interval, to cite.
+        method: name of the interval method, for citation.
         unit: the unit of value, low and high.
         note: a note to print with the interval, "" for none.
         undefined: number of NaN values left out.
-        without: number of further clusters of the same group, in which no value is defined.
+        without: number of clusters in the same group without a defined value, which are not among ``clusters``.
 
     Raises:
-        ValueError: ends in the wrong order, an interval of width 0, a value outside of it, or one end only.
+        ValueError: ends in the wrong order, an interval of width 0, a value outside the interval, or only one NaN end.
     """
 
     value: float
@@ -61,41 +62,41 @@ class Estimate:
         check_confidence(self.confidence)
         if min(self.n, self.clusters, self.undefined, self.without) < 0 or self.clusters > self.n:
             raise ValueError(
-                f"an estimate must have 0 <= clusters <= n and undefined >= 0 and without >= 0, got n = {self.n}, "
+                f"an estimate needs 0 <= clusters <= n, undefined >= 0 and without >= 0, got n = {self.n}, "
                 f"clusters = {self.clusters}, undefined = {self.undefined}, without = {self.without}"
             )
         if math.isnan(self.low) and math.isnan(self.high):
             return
         if not (self.low <= self.value <= self.high and self.low < self.high):
             raise ValueError(
-                f"an interval must hold its value and have a width above 0, got {self.value!r} in "
-                f"[{self.low!r}, {self.high!r}]: an interval that is not known has two NaN ends"
+                f"the interval [{self.low!r}, {self.high!r}] must contain the value {self.value!r} and have a "
+                "width above 0: set both ends to NaN if the interval is unknown"
             )
 
     @classmethod
     def of_ends(
         cls, value: float, low: float, high: float, *, bounds: Bounds = UNBOUNDED, note: str = "", **others: Any
     ) -> Self:
-        """Return an estimate from ends that were shifted, scaled, clipped or resampled, whatever they are.
+        """Build a valid estimate from ends that were shifted, scaled, clipped or resampled.
 
-        Value and ends are taken into the bounds, and the interval is widened to hold the value. Ends without a width
-        are no interval.
+        The value and the ends are clipped to the bounds, and the interval is widened to contain the value. An interval
+        of width 0 becomes undefined.
 
         Args:
             value, low, high: value and ends.
             bounds: least and greatest possible value.
-            note: note of the estimate, joined with the reason where no interval is left.
+            note: note of the estimate. If the interval becomes undefined, the reason is appended.
             others: the other attributes.
         """
         value, low, high = (min(max(number, bounds[0]), bounds[1]) for number in (value, low, high))
         low, high = min(low, value), max(high, value)
-        if not (low <= value <= high and low < high):  # false for NaN, too
+        if not (low <= value <= high and low < high):  # also false for NaN
             has_ends = not (math.isnan(low) and math.isnan(high))
             low, high, note = math.nan, math.nan, "; ".join(filter(None, (note, has_ends * NO_WIDTH)))
         return cls(value=value, low=low, high=high, note=note, **others)
 
     def moved(self, *, by: float = 0.0, over: float = 1.0, bounds: Bounds = UNBOUNDED) -> Self:
-        """Return ``(estimate - by) / over``, ends included; ``over`` must be above 0."""
+        """Return ``(estimate - by) / over`` with its interval; ``over`` must be above 0."""
         numbers = ((number - by) / over for number in (self.value, self.low, self.high))
         other_fields = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in _ENDS}
         return type(self).of_ends(*numbers, bounds=bounds, **other_fields)
@@ -107,17 +108,19 @@ class Estimate:
 
     @property
     def all_clusters(self) -> int:
-        """Number of clusters of the group, with a value or without."""
+        """Number of clusters in the group, including those without a value."""
         return self.clusters + self.without
 
     @property
     def sparse(self) -> bool:
-        """Whether the value comes from less than the fraction `FEWEST` of the clusters of its group."""
+        """Whether fewer than the fraction `FEWEST` of the group's clusters have a value."""
         return 0 < self.clusters < FEWEST * self.all_clusters
 
     def __str__(self) -> str:
-        """Return e.g. ``0.87 [0.83, 0.90] (95 %, t over 30 clusters, n = 300)``, ``20 of 150 clusters`` where some
-        lack."""
+        """Format the estimate, e.g. ``0.87 [0.83, 0.90] (95 %, t over 30 clusters, n = 300)``.
+
+        If clusters lack a value, the number of clusters is shown as ``20 of 150 clusters``.
+        """
         digits = self._digits()
         clusters = f"{self.clusters} of {self.all_clusters}" if self.without else str(self.clusters)
         counts = f"{clusters} cluster{'' if self.all_clusters == 1 else 's'}, n = {self.n}"
@@ -130,7 +133,7 @@ class Estimate:
         return f"{value} {ends} ({100 * self.confidence:g} %, {self.method} over {counts}{note})"
 
     def _digits(self) -> int:
-        """Two decimals, and more where the ends of a narrow interval would look equal."""
+        """Number of decimals: two, or more if the ends of a narrow interval would otherwise look equal."""
         width = self.high - self.low
         if not (math.isfinite(width) and width > 0):
             return 2
@@ -140,17 +143,17 @@ class Estimate:
 def estimate_mean(
     values: npt.ArrayLike, clusters: Labels, *, unit: str, bounds: Bounds = UNBOUNDED, confidence: float = 0.95
 ) -> Estimate:
-    """Estimate a mean: within each cluster first, then over clusters.
+    """Estimate a mean by averaging within each cluster first and then over clusters.
 
     Args:
-        values: ``[N]`` values, NaN where undefined (left out and counted).
+        values: ``[N]`` values. NaN marks undefined values, which are counted but not used.
         clusters: ``[N]`` the cluster of each value.
         unit: the unit of the values.
-        bounds: least and greatest possible value; give them where they exist: they improve the interval.
+        bounds: least and greatest possible value. Bounds improve the interval, so pass them if they exist.
         confidence: nominal coverage.
 
     Returns:
-        The estimate; NaN ends where fewer than two clusters have a value.
+        The estimate. Its ends are NaN if fewer than two clusters have a value.
 
     Raises:
         ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
@@ -160,7 +163,9 @@ def estimate_mean(
     numbers = vector("values", values)
     codes, labels = factorize(clusters)
     if codes.shape != numbers.shape:
-        raise ValueError(f"clusters must be as long as values ({len(numbers)}), got {len(codes)}: one cluster a value")
+        raise ValueError(
+            f"clusters must be as long as values ({len(numbers)}), got {len(codes)}: give one cluster per value"
+        )
     defined = ~np.isnan(numbers)
     return from_codes(
         numbers[defined],
@@ -184,13 +189,13 @@ def from_codes(
     undefined: int = 0,
     differences: bool = False,
 ) -> Estimate:
-    """Estimate a mean from ``[N]`` defined values whose clusters are numbered from 0; numbers may be absent.
+    """Estimate a mean from ``[N]`` defined values whose clusters are numbered from 0; some numbers may be unused.
 
-    ``all_clusters`` is the number of clusters of the group, with a value or without; with ``differences`` the values
-    are differences of two conditions, one for each cluster.
+    ``all_clusters`` is the number of clusters in the group, including those without a value. With ``differences``, the
+    values are differences of two conditions, one per cluster.
     """
     _check_range("values", values, bounds)
-    values = np.clip(values, *bounds)  # beyond a bound they lie by rounding alone
+    values = np.clip(values, *bounds)  # only rounding can push them beyond a bound
     # Sorted, so that the last bits of the sums do not depend on the order of the values.
     order = np.lexsort((values, codes))
     values, codes = values[order], codes[order]
@@ -216,19 +221,20 @@ def estimate_pooled(
 ) -> Estimate:
     """Estimate a ratio of sums, e.g. correct steps over all steps, with an interval over clusters.
 
-    The ratio R is linearised: cluster g enters with ``R + (x_g - R y_g) / mean(y)``, x and y its sums.
+    The ratio R is linearised: cluster g contributes ``R + (x_g - R y_g) / mean(y)``, where x_g and y_g are the sums of
+    numerators and denominators in the cluster.
 
     Args:
-        numerator: ``[N]`` terms of the numerator; NaN where undefined (the pair is left out and counted).
+        numerator: ``[N]`` terms of the numerator. NaN marks undefined pairs, which are counted but not used.
         denominator: ``[N]`` terms of the denominator, >= 0.
-        clusters: ``[N]`` the cluster of each pair.
+        clusters: ``[N]`` the cluster of each pair of terms.
         unit: the unit of the ratio.
         bounds: least and greatest possible ratio.
         confidence: nominal coverage.
 
     Returns:
-        The estimate; ``n`` is the number of pairs. A cluster whose denominators sum to 0 has no ratio: it is counted in
-        ``without``.
+        The estimate; ``n`` is the number of pairs. A cluster whose denominators sum to 0 has no ratio and is counted
+        in ``without``.
 
     Raises:
         ValueError: vectors of different lengths, infinite values, negative denominators, or a cluster's ratio outside
@@ -242,8 +248,8 @@ def estimate_pooled(
     codes, labels = factorize(clusters)
     if numerators.shape != denominators.shape or numerators.shape != codes.shape:
         raise ValueError(
-            f"numerator, denominator and clusters must be equally long, got {len(numerators)}, {len(denominators)}, "
-            f"{len(codes)}"
+            f"numerator, denominator and clusters must have the same length, got {len(numerators)}, "
+            f"{len(denominators)} and {len(codes)}"
         )
     defined = ~(np.isnan(numerators) | np.isnan(denominators))
     order = np.lexsort((denominators, numerators, codes))
@@ -257,13 +263,16 @@ def estimate_pooled(
     )
     has_values = denominator_sums > 0
     if (numerator_sums[~has_values] != 0).any():
-        raise ValueError("a cluster whose denominators sum to 0 must have a numerator of 0, got another one")
+        raise ValueError(
+            "in a cluster whose denominators sum to 0 the numerators must sum to 0 too, but one does "
+            "not: check numerator and denominator"
+        )
     order = np.lexsort((denominator_sums[has_values], numerator_sums[has_values]))
     count = int(has_values[codes].sum())
     numerator_sums, denominator_sums = numerator_sums[has_values][order], denominator_sums[has_values][order]
     ratios = numerator_sums / denominator_sums
     _check_range("the ratio of a cluster", ratios, bounds)
-    clipped = np.clip(ratios, *bounds)  # beyond a bound it lies by rounding alone
+    clipped = np.clip(ratios, *bounds)  # only rounding can push it beyond a bound
     numerator_sums = np.where(clipped == ratios, numerator_sums, clipped * denominator_sums)
     value, points, effective_grids = math.nan, np.zeros(0), 0.0
     if len(numerator_sums):
@@ -293,13 +302,16 @@ def factorize(labels: Labels) -> tuple[npt.NDArray[np.int64], list[Any]]:
 def by_grid(
     name: str, values: npt.ArrayLike, clusters: Labels, bounds: Bounds = UNBOUNDED
 ) -> tuple[dict[Any, Vector], int]:
-    """Return the defined values of each cluster that has one, in ascending order, and the number of undefined
-    values."""
+    """Map each cluster to its defined values in ascending order, and count the undefined values.
+
+    Clusters without a defined value are left out.
+    """
     numbers = vector(f"values_{name}", values)
     codes, labels = factorize(clusters)
     if codes.shape != numbers.shape:
         raise ValueError(
-            f"clusters_{name} must be as long as values_{name} ({len(numbers)}), got {len(codes)}: one cluster a value"
+            f"clusters_{name} must be as long as values_{name} ({len(numbers)}), got {len(codes)}: give "
+            "one cluster per value"
         )
     undefined = np.isnan(numbers)
     _check_range(f"values_{name}", np.where(undefined, max(bounds[0], min(bounds[1], 0.0)), numbers), bounds)
@@ -316,7 +328,7 @@ def _estimate(
     value = min(max(value, bounds[0]), bounds[1]) if not math.isnan(value) else value
     return Estimate(
         value=value,
-        # A mean of equal values may lie a last bit outside of its own interval.
+        # Rounding can put the mean of equal values outside their range by the last bit.
         low=min(interval.low, value),
         high=max(interval.high, value),
         clusters=clusters,
@@ -329,7 +341,7 @@ def _estimate(
 
 
 def vector(name: str, values: npt.ArrayLike) -> Vector:
-    """Return float64 numbers, or raise a ValueError unless they form one axis."""
+    """Convert values to a float64 vector, or raise a ValueError unless they have one axis."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape [N], got {list(array.shape)}")

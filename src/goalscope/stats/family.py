@@ -1,4 +1,4 @@
-"""Holm's correction inside a family of tests that was declared beforehand."""
+"""Holm's correction for a family of tests declared in advance."""
 
 import math
 from bisect import bisect_left
@@ -9,10 +9,10 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """The tests that are corrected together, declared before they are run.
+    """Tests that are corrected together, declared before they are run.
 
     Attributes:
-        name: subject of the family, for tables.
+        name: subject of the family, shown in tables.
         members: the name of every test, including tests that may turn out undefined.
 
     Raises:
@@ -25,7 +25,8 @@ class Family:
     def __post_init__(self) -> None:
         if not self.name or not self.members or len(set(self.members)) != len(self.members):
             raise ValueError(
-                f"a family must have a name and different members, got {self.name!r} with {list(self.members)}"
+                f"a family needs a name and members that all differ, got name {self.name!r} and members "
+                f"{list(self.members)}"
             )
 
 
@@ -35,10 +36,10 @@ class Corrected:
 
     Attributes:
         name: the member.
-        p_value: as given; NaN where the test is undefined.
+        p_value: the uncorrected p value; NaN where the test is undefined.
         adjusted: the smallest family-wise level at which the test is rejected; 1 where it is undefined.
         rejected: whether ``adjusted <= level``.
-        note: a text where the test is undefined, or its clusters are too few for the level of the family, else "".
+        note: a warning if the test is undefined or has too few clusters to reach the family's level, else "".
     """
 
     name: str
@@ -54,15 +55,15 @@ def holm(
     """Correct the p values of a declared family so that the chance of any false rejection is at most ``level``.
 
     Args:
-        p_values: member -> p value in [0, 1]; NaN for an undefined test, which stays in the family and is never
-            rejected.
-        family: the declared family; exactly its members must be given.
+        p_values: member -> p value in [0, 1]. Give NaN for an undefined test, which counts as a member of the family
+            but never rejects.
+        family: the declared family; ``p_values`` must have exactly these members.
         level: family-wise level, in (0, 1).
-        least: member -> the smallest p value that its clusters can give; where even that would not be rejected beside
-            the p values of the others, the note says so.
+        least: member -> the smallest p value that its number of clusters can give. If even that would not reject,
+            given the other p values, the note says so.
 
     Returns:
-        One record a member, in the order of the declaration.
+        One record per member, in the order of the declaration.
 
     Raises:
         TypeError: the family is not a `Family`.
@@ -72,19 +73,20 @@ def holm(
     """
     if not isinstance(family, Family):
         raise TypeError(
-            f"a correction needs a declared Family, got {family!r}: name all tests that are judged together, "
-            "e.g. Family(name='transforms', members=('rotate', 'reflect'))"
+            f"holm needs a declared Family, got {family!r}: list all tests that are judged together, e.g. "
+            "Family(name='transforms', members=('rotate', 'reflect'))"
         )
     missing = [name for name in family.members if name not in p_values]
     foreign = [name for name in p_values if name not in family.members]
     if missing or foreign:
         raise ValueError(
-            f"the p values must be those of the members of family {family.name!r}, got none for {missing} and "
-            f"undeclared ones for {foreign}: give NaN for an undefined test, declare every test beforehand"
+            f"p_values must have exactly the members of family {family.name!r}: {missing} are missing and "
+            f"{foreign} are not declared. Give NaN for an undefined test, and declare every test in "
+            "advance"
         )
     bad = {name: p for name, p in p_values.items() if not (math.isnan(p) or 0 <= p <= 1)}
     if bad or not 0 < level < 1:
-        raise ValueError(f"p values must lie in [0, 1] and the level in (0, 1), got {bad} and {level!r}")
+        raise ValueError(f"p values must lie in [0, 1] and level in (0, 1), got p values {bad} and level {level!r}")
     tested = {name: 1.0 if math.isnan(p_values[name]) else p_values[name] for name in family.members}
     adjusted = _adjusted(tested)
     ordered = sorted(tested.values())
@@ -93,7 +95,7 @@ def holm(
     def note(name: str) -> str:
         if math.isnan(p_values[name]):
             return "undefined test: counted in the family, never rejected"
-        # Those with a smaller p value keep their ranks where this one falls to the lowest that it can have.
+        # The members with smaller p values keep their ranks when this p value falls to its minimum.
         lowest = min(tested[name], (least or {}).get(name, 0.0))
         rank = bisect_left(ordered, lowest)
         if adjusted[name] <= level or max(reached[rank], (len(tested) - rank) * lowest) <= level:
@@ -113,7 +115,7 @@ def holm(
 
 
 def _adjusted(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Return Holm's adjusted p values."""
+    """Adjust p values by Holm's method."""
     adjusted: dict[str, float] = {}
     reached = 0.0
     for rank, name in enumerate(sorted(p_values, key=lambda member: p_values[member])):
@@ -125,10 +127,10 @@ def _adjusted(p_values: Mapping[str, float]) -> dict[str, float]:
 def corrected(
     p_values: Mapping[str, float], name: str, *, level: float = 0.05, least: Mapping[str, float] | None = None
 ) -> dict[str, Corrected]:
-    """Return the tests of a family by their names after `holm`; the p values themselves declare it.
+    """Apply `holm` to a family whose members are the keys of ``p_values``, and map each name to its test.
 
     Args:
-        p_values: member -> p value, NaN for an undefined test; without members there is no family.
+        p_values: member -> p value, NaN for an undefined test. An empty mapping gives an empty result.
         name: subject of the family.
         level: family-wise level, in (0, 1).
         least: see `holm`.

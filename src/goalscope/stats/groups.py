@@ -1,4 +1,4 @@
-"""Rows in, one estimate for each measure and combination of tags out."""
+"""Estimates per measure and combination of tags, computed from rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ LESS: Final = " less "
 DIFFERENCES: Final = "differences"
 """Tag of rows that are differences on the same cluster: 1, and 2 for differences of differences."""
 
-_Factor = tuple[npt.NDArray[np.int64], list[Any]]  # number of each row's label, and the labels
+_Factor = tuple[npt.NDArray[np.int64], list[Any]]  # index of each row's label, and the labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Grouped:
     """The estimate of one measure in one group.
 
     Attributes:
-        key: "measure" and the tags of the group, in the requested order.
+        key: values of "measure" and of the group's tags, in the requested order.
         estimate: the estimate over the group's clusters.
     """
 
@@ -50,37 +50,38 @@ def estimate_rows(
     counts: npt.NDArray[np.int64] | None = None,
     order: Mapping[str, int] | None = None,
 ) -> list[Grouped]:
-    """Estimate every measure in every group that occurs: mean within each cluster, then over clusters.
+    """Estimate every measure in every group that occurs, by averaging within clusters and then over clusters.
 
-    Rows with a tag "differences" are paired differences; their interval is that of `paired_difference`. Rows with a tag
-    "draw" belong to random controls with several seeds: their interval is over clusters and seeds
+    Rows with the tag "differences" are paired differences and get the interval of `paired_difference`. Rows with the
+    tag "draw" belong to random controls with several seeds and get an interval over clusters and seeds
     (`goalscope.stats.crossed.estimate_crossed`).
 
     Args:
-        rows: the rows; NaN values are left out and counted in ``estimate.undefined``.
-        by: names of tags (or of columns) to group by, in the order of sorting; a tag that no row has is None.
-        whole: rows with all clusters of each group, where ``rows`` hold only some measures of them; ``rows`` by
-            default. A cluster of a group without a value is counted in ``estimate.without``; `PARTS` do not split the
-            clusters. Or the number of clusters of each group, from `clusters_of`.
-        bounds: measure -> least and greatest possible value. For measures that are not named here, if their unit is
-            "share": [-1, 1] with the tag "differences" 1, [-2, 2] with 2, ...; for others [0, 1] if all values lie
-            there, [-1, 1] if some are negative. No bounds otherwise.
+        rows: the rows. NaN values are not used, but counted in ``estimate.undefined``.
+        by: names of tags or columns to group by, in the order of sorting. A tag that no row has is None in every
+            group.
+        whole: rows that contain all clusters of each group, if ``rows`` contains only some of the measures, or the
+            number of clusters of each group from `clusters_of`; by default ``rows``. Clusters without a value are
+            counted in ``estimate.without``. The tags in `PARTS` do not split clusters.
+        bounds: measure -> least and greatest possible value. Measures not listed here have bounds only if their unit
+            is "share": [-k, k] for rows whose tag "differences" is k, otherwise [0, 1], or [-1, 1] if some values are
+            negative.
         confidence: nominal coverage.
-        counts: ``[N]`` how many equal rows each one stands for; 1 by default.
-        order: cluster -> its position, where ``rows`` are a part of a run: the last bits of an interval depend on the
-            order of clusters. The order of appearance by default.
+        counts: ``[N]`` the number of equal rows that each row represents; 1 by default.
+        order: cluster -> position in the whole run, if ``rows`` are a part of it; by default the order of appearance.
+            The order of clusters affects the last bits of an interval.
 
     Returns:
         Measures and agents in order of appearance, other tags sorted: None, then numbers by size, then texts.
 
     Raises:
-        ValueError: a name in ``by`` twice, a group whose rows have different units, or of which some alone are of a
-            random control, values outside of given bounds.
+        ValueError: a name twice in ``by``, a group with different units, a group that mixes rows of random controls
+            with other rows, or values outside the given bounds.
     """
     check_confidence(confidence)
     names = [name for name in by if name != "measure"]
     if len(set(names)) != len(names):
-        raise ValueError(f"by must name each tag once, got {list(by)}")
+        raise ValueError(f"by must not repeat a tag, got {list(by)}: list each tag once")
     if not len(rows):
         return []
     measures, *_ = factors = [_ordered(name, rows) for name in ("measure", *names)]
@@ -105,7 +106,8 @@ def estimate_rows(
         units = np.unique(unit_codes[own_rows])
         if len(units) > 1:
             raise ValueError(
-                f"a group's rows must share one unit, got {[unit_labels[code] for code in units]} at {key}"
+                f"all rows of a group must have the same unit, got {[unit_labels[code] for code in units]} at "
+                f"{key}: add to by a tag that separates them"
             )
         if counts is not None:
             own_rows = np.repeat(own_rows, counts[own_rows])
@@ -120,13 +122,11 @@ def estimate_rows(
         }
         if draw is not None and is_control[own_rows].any():
             if not is_control[own_rows].all():
-                raise ValueError(
-                    f"a group must be of random controls, or have none, {key} mixes them: group by control"
-                )
+                raise ValueError(f"the group {key} mixes rows of random controls with other rows: add 'control' to by")
             local_clusters, seeds = (np.unique(codes[own_rows], return_inverse=True)[1] for codes in (cluster, draw))
             estimate = estimate_crossed(values, local_clusters, seeds, **options)
         else:
-            # Renumbered within the group, so that the cost of a group depends on its own rows only.
+            # Clusters are renumbered within the group, so that the cost of a group depends only on its own rows.
             local_clusters = np.unique(cluster[own_rows][defined], return_inverse=True)[1].astype(np.int64)
             estimate = from_codes(values[defined], local_clusters, undefined=int((~defined).sum()), **options)
         result.append(Grouped(key=key, estimate=estimate))
@@ -134,14 +134,14 @@ def estimate_rows(
 
 
 def clusters_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
-    """Return the number of clusters of each group that occurs, over all measures.
+    """Count the clusters of each group that occurs, over all measures.
 
     Args:
         rows: the rows.
-        by: names of tags (or of columns) to group by; `PARTS` are ignored.
+        by: names of tags or columns to group by; those in `PARTS` are ignored.
 
     Returns:
-        Values of the other tags, in order -> number of clusters.
+        A mapping from the values of the remaining tags, in order, to the number of clusters.
     """
     factors = [rows.numbered(name) for name in by if name not in PARTS]
     cluster, clusters = rows.numbered("cluster")
@@ -153,7 +153,7 @@ def clusters_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
 
 
 def distinct(rows: Rows, names: Sequence[str]) -> Rows:
-    """Return the first row of each combination of some columns and tags, `PARTS` ignored."""
+    """Select the first row of each combination of the named columns and tags, ignoring `PARTS`."""
     mask = np.zeros(len(rows), dtype=bool)
     codes = numbers_of(rows, [name for name in names if name not in PARTS])
     mask[np.unique(codes, return_index=True)[1]] = True
@@ -161,7 +161,7 @@ def distinct(rows: Rows, names: Sequence[str]) -> Rows:
 
 
 def numbers_of(rows: Rows, names: Sequence[str], codes: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-    """Return ``[N]`` a number for each combination of some columns and tags, and of additional codes."""
+    """Number rows ``[N]`` by their combination of the named columns and tags, and of optional additional codes."""
     combined = np.zeros(len(rows), dtype=np.int64) if codes is None else codes
     count = int(combined.max(initial=0)) + 1
     for column_codes, labels in map(rows.numbered, names):
@@ -173,7 +173,7 @@ def numbers_of(rows: Rows, names: Sequence[str], codes: npt.NDArray[np.int64] | 
 
 
 def _combined(factors: Sequence[_Factor], count: int) -> npt.NDArray[np.int64]:
-    """Return ``[N]`` one number for each combination of labels."""
+    """Number rows ``[N]`` by their combination of labels."""
     group = np.zeros(count, dtype=np.int64)
     for codes, labels in factors:
         group = group * len(labels) + codes
@@ -181,7 +181,7 @@ def _combined(factors: Sequence[_Factor], count: int) -> npt.NDArray[np.int64]:
 
 
 def _ordered(name: str, rows: Rows) -> _Factor:
-    """Number a column's labels in the order of the output."""
+    """Number a column's labels in the order in which the output lists them."""
     codes, labels = rows.numbered(name)
     if name in ("measure", "agent"):
         return codes, labels
@@ -192,7 +192,7 @@ def _ordered(name: str, rows: Rows) -> _Factor:
 
 
 def natural_order(label: Tag) -> tuple[int, float, str]:
-    """Return a sort key of tags: None, then numbers by size, then texts."""
+    """Return a sort key that puts None first, then numbers by size, then strings."""
     if label is None:
         return 0, 0.0, ""
     if isinstance(label, bool | int | float | np.number | np.bool_):
@@ -201,7 +201,7 @@ def natural_order(label: Tag) -> tuple[int, float, str]:
 
 
 def _differences(rows: Rows) -> npt.NDArray[np.int64]:
-    """Return ``[N]`` how many differences each row is made of, 0 without the tag."""
+    """Return ``[N]`` the tag "differences" of each row, 0 where the tag is absent."""
     codes, labels = rows.numbered(DIFFERENCES)
     return np.array([int(label or 0) for label in labels], dtype=np.int64)[codes]
 

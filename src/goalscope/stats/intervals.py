@@ -1,4 +1,7 @@
-"""Exact bounds, and the interval of a mean over independent clusters, chosen by simulation (docs/statistics.md)."""
+"""Exact binomial intervals, and the interval of a mean over independent clusters.
+
+The method for means was chosen by simulation (docs/statistics.md).
+"""
 
 import math
 from dataclasses import dataclass
@@ -9,16 +12,17 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float64]
 Bounds = tuple[float, float]
 
-_ROUNDING = 1e-12  # means of equal values may differ in their last bits
-_NO_SKEW = 1e-6  # below this the cubic equation is the identity to the last digits
+_ROUNDING = 1e-12  # rounding: means of equal values may differ in their last bits
+_NO_SKEW = 1e-6  # below this skewness the cubic correction changes nothing in float64
 _BOUNDS_SAY_LITTLE = 0.02  # fraction of the maximum variance below which bounds do not affect the distribution
 _ALL_OR_NOTHING = 0.4  # fraction of the maximum variance above which most clusters lie at the bounds
-_FEW_DIFFERENCES = 30  # clusters below which a tenth of all is missing in the sample in more than .05 of the studies
+# with fewer clusters, a sample misses a subgroup of one tenth of all clusters in more than 5 % of studies
+_FEW_DIFFERENCES = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """The ends of an interval (NaN where undefined), a method to cite, and a note to print with them."""
+    """The ends of an interval (NaN where undefined), the method to cite, and a note to print with them."""
 
     low: float = math.nan
     high: float = math.nan
@@ -33,7 +37,7 @@ def check_confidence(confidence: float) -> None:
 
 
 def exact_binomial(successes: int, trials: int, confidence: float = 0.95) -> Bounds:
-    """Return the exact two-sided interval of a binomial share.
+    """Compute the exact two-sided interval of a binomial proportion.
 
     Args:
         successes: number of successes, 0 to ``trials``.
@@ -41,7 +45,7 @@ def exact_binomial(successes: int, trials: int, confidence: float = 0.95) -> Bou
         confidence: nominal coverage, in (0, 1).
 
     Returns:
-        The lower and the upper end; the true coverage is at least ``confidence`` for every share.
+        The lower and the upper end; the true coverage is at least ``confidence`` for every proportion.
 
     Raises:
         ValueError: no trial, or successes outside of 0 .. trials, or a confidence outside of (0, 1).
@@ -63,12 +67,12 @@ def exact_binomial(successes: int, trials: int, confidence: float = 0.95) -> Bou
 
 
 def agreement_bounds(value: float, groups: float, bounds: Bounds, confidence: float) -> Bounds:
-    """Return the interval of a bounded mean where all independent groups have the same value.
+    """Compute the interval of a bounded mean if all sampled groups have the same value.
 
     If a fraction q of all groups has this value, the others may lie anywhere between the bounds, so the mean lies in
-    ``q value + (1 - q) [a, b]``. All of n drawn groups agree with probability q**n, so q >= (tail)**(1 / n) at the
-    chosen confidence. No distribution is assumed. At a bound this is the exact binomial interval of n successes in n
-    trials.
+    ``q value + (1 - q) [a, b]``. A sample of n groups agrees with probability ``q**n``, so ``q >= tail**(1 / n)`` at
+    the chosen confidence. No distribution is assumed. For a value at a bound, this is the exact binomial interval of n
+    successes in n trials.
 
     Args:
         value: the value of every group.
@@ -85,28 +89,30 @@ def agreement_bounds(value: float, groups: float, bounds: Bounds, confidence: fl
 def mean_interval(
     points: Vector, *, bounds: Bounds, confidence: float, groups: float | None = None, differences: bool = False
 ) -> Interval:
-    """Return the interval of the mean of the population that G independent clusters were drawn from.
+    """Compute the interval of a population mean from a sample of G independent clusters.
 
-    A score interval, studentised over clusters, with the sample's own skewness and kurtosis taken into account.
+    This is a score interval, studentised over clusters, that corrects for the skewness and kurtosis of the sample.
 
     1. Satterthwaite: the variance of G values of kurtosis k has min(G - 1, 2 G / (k - 1)) degrees of freedom, which
-       gives the quantile t. They are few where a few clusters cause all the variance.
+       gives the quantile t. The number is small if a few clusters cause all the variance.
     2. Hall: the studentised mean T of values with skewness g becomes symmetric as
-       ``T + a T**2 / 3 + a**2 T**3 / 27 + a / 6``, ``a = g / sqrt(G)``; this is solved for T at -t and at t. Only
-       the part of the skewness that step 3 does not explain is used: ``1 - s``, s the variance over its maximum. For
-       all-or-nothing clusters (s = 1) the mean determines the variance; they keep G - 1 degrees of freedom.
+       ``T + a T**2 / 3 + a**2 T**3 / 27 + a / 6``, ``a = g / sqrt(G)``; this is solved for T at -t and at t. The
+       skewness is multiplied by ``1 - s``, where s is the variance divided by its maximum, because step 3 accounts for
+       the rest. For all-or-nothing clusters (s = 1) the mean determines the variance, and step 1 uses G - 1 degrees of
+       freedom.
     3. Wilson: the variance of a bounded mean shrinks towards its bounds as ``V(mu) = (mu - low) (high - mu)``, so
        ``(mean - mu)**2 = T**2 se**2 V(mu) / V(mean)`` is solved for mu; V is linear with one bound, 1 without bounds.
 
-    For differences each end is the wider of this and of uncorrected t. Differences of two conditions mostly lie on both
-    sides of 0, many at 0 itself. The skewness of a sample with few non-zero differences is often chance, and correcting
-    for it gives intervals that cover too little (.90 instead of .95 on 30 to 100 clusters). Where it is real (a
-    condition that fails on a few clusters) uncorrected t covers too little, and the score is right. Hall's cubic turns
-    at ``T = -3 / a``: beyond it T grows without bound with the skewness, so T stops there.
+    For differences, each end is the wider of this interval and of an uncorrected t interval. Differences of two
+    conditions usually lie on both sides of 0, and many are 0. With few non-zero differences the skewness of the sample
+    is often due to chance, and correcting for it gives coverage that is too low (.90 instead of .95 with 30 to 100
+    clusters). If the skewness is real, because a condition fails on a few clusters, then the uncorrected t interval
+    has too low coverage and the score interval is right. Hall's cubic has a turning point at ``T = -3 / a``, beyond
+    which T would grow without bound with the skewness, so T is clipped there.
 
     Args:
-        points: ``[G]`` one value for each cluster (or linearised values with the estimate as their mean).
-        bounds: least and greatest possible mean; infinite where there is none.
+        points: ``[G]`` one value per cluster, or linearised values whose mean is the estimate.
+        bounds: least and greatest possible mean; infinite if there is no bound.
         confidence: nominal coverage.
         groups: effective number of clusters with unequal weights, G by default.
         differences: whether the points are differences of two conditions on the same cluster.
@@ -114,7 +120,7 @@ def mean_interval(
     count = len(points)
     if count < 2:
         return Interval(note=f"{'one' if count else 'no'} cluster: undefined interval")
-    points = np.sort(points)  # sums, and so the last bits, do not depend on the order of the clusters
+    points = np.sort(points)  # sorted, so that the last bits of the sums do not depend on the order of the clusters
     mean = float(points.mean())
     if float(np.ptp(points)) <= _ROUNDING * max(1.0, abs(mean)):
         return _of_equal_points(mean, count if groups is None else groups, bounds, confidence)
@@ -157,11 +163,11 @@ def _of_equal_points(value: float, groups: float, bounds: Bounds, confidence: fl
 
 
 def _binomial_ends(points: Vector, bounds: Bounds, confidence: float) -> Bounds:
-    """Return exact ends that hold for every distribution, from the clusters that lie at a bound.
+    """Compute ends that are valid for every distribution, from the numbers of clusters at the bounds.
 
     A mean between a and b is at most ``a + (b - a) P(not at a)`` and at least ``a + (b - a) P(at b)``, and these
-    probabilities have exact binomial ends. They matter where all clusters but a few lie at one bound: the variance is
-    then estimated too badly for a studentised interval.
+    probabilities have exact binomial intervals. The ends matter if almost all clusters lie at one bound, where the
+    variance is estimated too poorly for a studentised interval.
     """
     low, high = bounds
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -187,11 +193,11 @@ def _solve_score(mean: float, margin: float, bounds: Bounds) -> float:
     if math.isinf(low) and math.isinf(high):
         return mean - margin
     if math.isinf(low) or math.isinf(high):
-        # Distances from the one bound: (d - x)**2 = 2 half x.
+        # Distances from the only bound: (d - x)**2 = 2 half x.
         finite_bound, outwards = (low, side) if math.isfinite(low) else (high, -side)
         distance = abs(mean - finite_bound)
         half = margin**2 / distance / 2
-        # The smaller root as product over larger root: the difference would cancel near the bound.
+        # The smaller root is the product divided by the larger root; a difference would lose digits near the bound.
         larger = distance + half + math.sqrt(half * (2 * distance + half))
         root = larger if outwards > 0 else distance**2 / larger
         return finite_bound + root if math.isfinite(low) else finite_bound - root
@@ -214,7 +220,7 @@ def _variance_ratio(points: Vector, bounds: Bounds) -> float:
 
 
 def _coverage_note(points: Vector, bounds: Bounds, variance_ratio: float, skewness: float) -> str:
-    """Return a note where, by the simulations of docs/statistics.md, such data may miss the nominal coverage."""
+    """Return a warning if the simulations in docs/statistics.md show too low coverage for such data, else ""."""
     count, (low, high), mean = len(points), bounds, float(points.mean())
     if variance_ratio < _BOUNDS_SAY_LITTLE:
         if count < 10:
@@ -233,5 +239,5 @@ def _coverage_note(points: Vector, bounds: Bounds, variance_ratio: float, skewne
 
 
 def _rare_note(count: int) -> str:
-    """Return the note of an interval that knows nothing of clusters that the sample does not hold."""
+    """Return the warning that the sample may contain none of a rare kind of cluster."""
     return f"few clusters: misses with chance {0.9**count:.2g} or more where a tenth of all lie far from the others"

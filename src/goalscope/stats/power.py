@@ -1,7 +1,8 @@
-"""Power of a paired comparison over grids before a run: in closed form, and by simulation of the tests to be used.
+"""Power of a planned paired comparison over grids, in closed form and by simulating the tests that will be used.
 
-The closed form is that of a t test on normal differences. Shares are simulated: fractions of few trajectories have ties
-and many values at the bounds, and with one trajectory of a success the closed form promises more than is seen.
+The closed form is that of a t test on normally distributed differences. The power for shares is simulated, because
+shares over few trajectories have ties and many values at the bounds; with one success or failure per grid, the closed
+form overestimates the power.
 """
 
 import math
@@ -24,11 +25,11 @@ _HALVINGS = 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedDesign:
-    """Two conditions on the same grids with several trajectories each.
+    """Design with two conditions on the same grids and several trajectories per grid and condition.
 
     Attributes:
         grids: number of grids G, >= 2.
-        trajectories: trajectories T of each condition on each grid, >= 1.
+        trajectories: number of trajectories T per condition and grid, >= 1.
         between: standard deviation over grids of the true difference, >= 0, in the measure's unit.
         within: standard deviation of one trajectory's value around its grid's mean, >= 0, in the measure's unit.
 
@@ -44,26 +45,29 @@ class PairedDesign:
     def __post_init__(self) -> None:
         _check_design(self)
         if self.between == 0 and self.within == 0:
-            raise ValueError("a design needs a deviation above 0, got between = within = 0: then any effect is seen")
+            raise ValueError(
+                "between and within must not both be 0: without any deviation every effect would be detected"
+            )
 
     @property
     def deviation(self) -> float:
-        """Standard deviation over grids of the observed difference of means."""
+        """Standard deviation over grids of the observed difference between the conditions' means."""
         return math.sqrt(self.between**2 + 2 * self.within**2 / self.trajectories)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired(PairedDesign):
-    """A design for simulation, with further assumptions; both deviations may be 0.
+    """Paired design with the additional assumptions that simulation needs; both deviations may be 0.
 
     Attributes:
         mean: mean value over grids.
         spread: standard deviation over grids of a grid's mean.
-        share: whether values are shares in [0, 1] with binomial noise: a value is the fraction of good decisions among
-            as many independent ones as `within` implies (one for a success). Else the noise is normal.
+        share: whether values are shares in [0, 1] with binomial noise, otherwise the noise is normal. A share is the
+            fraction of good decisions among independent decisions, whose number follows from `within` (one decision
+            for a success rate).
 
     Raises:
-        ValueError: a number outside of its range, a mean outside of [0, 1] or a spread that it does not allow.
+        ValueError: a number out of range, a mean outside [0, 1], or a spread too large for the mean.
     """
 
     mean: float
@@ -74,13 +78,13 @@ class Paired(PairedDesign):
         _check_design(self, self.mean, self.spread)
         if self.share and not (0 <= self.mean <= 1 and self.spread**2 <= self.mean * (1 - self.mean) + 1e-12):
             raise ValueError(
-                "the mean of shares must lie in [0, 1] and their spread over grids be at most sqrt(mean (1 - mean)), "
-                f"got mean {self.mean:g} and spread {self.spread:g}"
+                "for shares, mean must lie in [0, 1] and spread must be at most sqrt(mean (1 - mean)), got "
+                f"mean {self.mean:g} and spread {self.spread:g}"
             )
 
     @property
     def decisions(self) -> int:
-        """Number of independent decisions averaged in the value of one trajectory, where values are shares."""
+        """Number of independent decisions that a trajectory's share averages."""
         noise = self.mean * (1 - self.mean) - self.spread**2
         return max(1, round(noise / self.within**2)) if self.within > 0 and noise > 0 else 1
 
@@ -88,29 +92,32 @@ class Paired(PairedDesign):
 def _check_design(design: PairedDesign, mean: float = 0.0, *deviations: float) -> None:
     numbers = (design.between, design.within, *deviations)
     if design.grids < 2 or design.trajectories < 1 or not all(map(math.isfinite, (mean, *numbers))) or min(numbers) < 0:
-        raise ValueError(f"a design needs grids >= 2, trajectories >= 1 and deviations >= 0, got {design}")
+        raise ValueError(f"a design needs grids >= 2, trajectories >= 1, between >= 0 and within >= 0, got {design}")
 
 
 def power(design: PairedDesign, effect: float, *, level: float = 0.05) -> float:
-    """Return the power of a two-sided paired t test over grids for a true mean difference.
+    """Compute the power of a two-sided paired t test over grids for a true mean difference.
 
     Args:
-        design: grids, trajectories and deviations; its differences over grids are normal.
+        design: grids, trajectories and deviations. Differences over grids are assumed to be normal.
         effect: the true mean difference, in the measure's unit.
         level: two-sided level, in (0, 1).
 
     Raises:
-        ValueError: a design of shares, which are not normal: `simulate_power` counts their power.
+        ValueError: a design of shares, which are not normal (use `simulate_power`), or an effect or level out of
+            range.
 
     Source: noncentral t distribution; Cohen, Statistical Power Analysis (1988), 2.
     """
     from scipy.special import nctdtr, stdtrit
 
     if not (math.isfinite(effect) and 0 < level < 1):
-        raise ValueError(f"power needs a finite effect and a level inside (0, 1), got {effect!r} and {level!r}")
+        raise ValueError(
+            f"power needs a finite effect and a level inside (0, 1), got effect {effect!r} and level {level!r}"
+        )
     if isinstance(design, Paired) and design.share:
         raise ValueError(
-            "the closed form holds for normal differences, got a design of shares: give the effect to simulate_power"
+            "power assumes normal differences, but design.share is true: call simulate_power with effect=... instead"
         )
     degrees = design.grids - 1
     shift = abs(effect) * math.sqrt(design.grids) / design.deviation
@@ -122,7 +129,7 @@ def power(design: PairedDesign, effect: float, *, level: float = 0.05) -> float:
 
 
 def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, level: float = 0.05) -> int:
-    """Return the smallest number of grids with which an effect is detected with the given power.
+    """Compute the smallest number of grids that detects an effect with the required power.
 
     Args:
         design: trajectories and deviations; its number of grids is not used.
@@ -131,7 +138,8 @@ def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, le
         level: two-sided level.
 
     Raises:
-        ValueError: an effect of 0, or one that a million grids do not show.
+        ValueError: an effect of 0, an effect too small to detect with a million grids, or a required power that is not
+            between the level and 1.
     """
     _check_chance(chance, level)
     sizes = range(2, _MOST_GRIDS + 1)
@@ -139,26 +147,31 @@ def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, le
         sizes, True, key=lambda grids: power(replace(design, grids=grids), effect, level=level) >= chance
     )
     if index == len(sizes):
-        raise ValueError(f"the effect must be large enough for {_MOST_GRIDS} grids to show it, got {effect!r}")
+        raise ValueError(
+            f"effect is too small to detect with {_MOST_GRIDS} grids, got {effect!r}: plan for a larger "
+            "effect or more trajectories per grid"
+        )
     return sizes[index]
 
 
 def _check_chance(chance: float, level: float) -> None:
     if not 0 < level < chance < 1:
-        raise ValueError(f"the wanted power must lie between the level and 1, got power {chance!r}, level {level!r}")
+        raise ValueError(
+            f"chance (the required power) must lie between level and 1, got chance {chance!r} and level {level!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedPower:
-    """The power of a design, counted over simulated studies.
+    """Power of a design, estimated from simulated studies.
 
     Attributes:
-        effect: the smallest mean difference that is detected with the required power, NaN if none: the interval of the
-            mean at ``1 - level`` leaves out 0.
-        margin: the smallest margin within which equivalence is shown with the required power, the true mean difference
-            being 0; NaN if none.
-        at_effect: the power of detecting a given difference, NaN without one.
-        at_margin: the power of showing equivalence within a given margin, NaN without one.
+        effect: the smallest mean difference that is detected with the required power, NaN if none. A study detects a
+            difference if the interval of the mean at confidence ``1 - level`` excludes 0.
+        margin: the smallest margin for which equivalence is shown with the required power if the true mean difference
+            is 0; NaN if none.
+        at_effect: the power to detect the requested effect, NaN if none was requested.
+        at_margin: the power to show equivalence within the requested margin, NaN if none was requested.
         repeats: number of simulated studies.
         note: a warning to print with it, "" for none.
     """
@@ -181,22 +194,25 @@ def simulate_power(
     margin: float | None = None,
     repeats: int = REPEATS,
 ) -> SimulatedPower:
-    """Simulate the design and count the results of its tests.
+    """Estimate the power of a design by simulating studies and counting the outcomes of their tests.
 
     Args:
         design: the assumptions.
         seed: root seed; the same arguments give the same numbers.
         chance: required power, in (0, 1).
         level: level of each test: two-sided for a difference, of each side for equivalence.
-        effect: a difference whose power is returned too.
-        margin: a margin whose power is returned too.
+        effect: a difference whose power is also estimated.
+        margin: an equivalence margin whose power is also estimated.
         repeats: number of simulated studies.
 
     Raises:
         ValueError: a chance or a level out of range, or no repeats.
     """
     if not (0 < level < 0.5 and level < chance < 1 and repeats >= 1):
-        raise ValueError(f"needs 0 < level < 0.5, level < chance < 1, repeats >= 1; got {level}, {chance}, {repeats}")
+        raise ValueError(
+            "simulate_power needs 0 < level < 0.5, level < chance < 1 and repeats >= 1, got level "
+            f"{level}, chance {chance} and repeats {repeats}"
+        )
     null = draw_differences(design, 0.0, seed=seed, repeats=repeats)[0]
     bound = 1.0 if design.share else math.inf
 
@@ -223,7 +239,9 @@ def simulate_power(
 
 
 def draw_differences(design: Paired, effect: float, *, seed: int, repeats: int) -> tuple[Vector, float]:
-    """Draw ``[repeats, G]`` differences of the conditions' means by grid, and the true mean after clipping to bounds.
+    """Draw differences ``[repeats, G]`` of the conditions' means per grid, and return them with their true mean.
+
+    Shares are clipped to [0, 1], so the true mean can be smaller than ``effect``.
 
     All effects use the same random numbers.
     """
@@ -234,7 +252,7 @@ def draw_differences(design: Paired, effect: float, *, seed: int, repeats: int) 
         deviation = design.within * math.sqrt(2 / design.trajectories)
         return true + deviation * rng.standard_normal(shape), effect
     base = _success_probabilities(design, rng, shape)
-    # Half of the difference on each side: without an effect both conditions have the same distribution.
+    # Each condition moves by half of the effect, so that without an effect both have the same distribution.
     probabilities = [np.clip(base + side * true / 2, 0, 1) for side in (1, -1)]
     count = design.trajectories * design.decisions
     first, second = (rng.binomial(count, probability) / count for probability in probabilities)
@@ -242,18 +260,18 @@ def draw_differences(design: Paired, effect: float, *, seed: int, repeats: int) 
 
 
 def _success_probabilities(design: Paired, rng: np.random.Generator, shape: tuple[int, int]) -> Vector:
-    """Draw each grid's success probability from the beta distribution of this mean and standard deviation."""
+    """Draw each grid's success probability from the beta distribution with the design's mean and spread."""
     maximum_variance = design.mean * (1 - design.mean)
     if design.spread == 0 or maximum_variance == 0:
         return np.full(shape, design.mean)
     concentration = maximum_variance / design.spread**2 - 1
-    if concentration < 1e-6:  # all or nothing
+    if concentration < 1e-6:  # at the largest possible spread every probability is 0 or 1
         return (rng.random(shape) < design.mean).astype(np.float64)
     return rng.beta(design.mean * concentration, (1 - design.mean) * concentration, shape)
 
 
 def _detectable(design: Paired, seed: int, chance: float, level: float, repeats: int) -> float:
-    """Return the smallest true mean difference that is detected with this power, by bisection."""
+    """Find the smallest true mean difference that is detected with the required power, by bisection."""
 
     true_mean: dict[float, float] = {}
 
@@ -268,7 +286,7 @@ def _detectable(design: Paired, seed: int, chance: float, level: float, repeats:
 
 
 def _detected(design: Paired, effect: float, seed: int, level: float, repeats: int) -> tuple[float, float]:
-    """Return the share of studies whose interval of the mean leaves out 0, and the size of the true mean difference."""
+    """Return the share of studies whose interval of the mean excludes 0, and the size of the true mean difference."""
     differences, true_mean = draw_differences(design, effect, seed=seed, repeats=repeats)
     if least_p(design.grids) > level:
         return 0.0, abs(true_mean)

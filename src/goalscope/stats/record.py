@@ -1,4 +1,4 @@
-"""Estimates as files of JSON hold them."""
+"""Records of estimates for JSON files."""
 
 from math import isfinite, nan
 from typing import Annotated, Any, Self
@@ -11,7 +11,7 @@ from goalscope.stats.estimate import Estimate
 
 
 class EstimateRecord(StrictRecord):
-    """An `Estimate`; None stands for a number that is not finite."""
+    """JSON form of an `Estimate`, with None for numbers that are not finite."""
 
     value: float | None
     low: float | None
@@ -27,7 +27,7 @@ class EstimateRecord(StrictRecord):
 
     @classmethod
     def of(cls, estimate: Estimate) -> Self:
-        """Return the record of an estimate."""
+        """Convert an estimate to its record."""
         values: dict[str, Any] = {
             name: float(number) if isfinite(number := getattr(estimate, name)) else None
             for name in ("value", "low", "high")
@@ -38,7 +38,7 @@ class EstimateRecord(StrictRecord):
 
     @property
     def text(self) -> str:
-        """The value with its interval, as sentences and tables show it."""
+        """The value with its interval, formatted for sentences and tables."""
         if self.value is None:
             return "undefined"
         ends = (
@@ -50,7 +50,7 @@ class EstimateRecord(StrictRecord):
 
     @property
     def estimate(self) -> Estimate:
-        """The estimate."""
+        """The estimate that the record stores."""
         values: dict[str, Any] = {name: nan if value is None else value for name, value in self.model_dump().items()}
         return Estimate(**values)
 

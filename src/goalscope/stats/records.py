@@ -1,4 +1,4 @@
-"""Results that are read as plain records: as a data frame, and as a table in a notebook."""
+"""Conversion of results to plain records, data frames and notebook tables."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,10 +19,10 @@ class Records(ABC):
     @property
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
-        """The records, each with plain values by name."""
+        """The result as a list of dictionaries with plain values."""
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return the records as a data frame, a line each.
+        """Convert the records to a data frame with one row per record.
 
         Raises:
             ImportError: pandas is not installed (it comes with the extra ``export``).
@@ -36,7 +36,7 @@ class Records(ABC):
 
 
 def frame(records: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
-    """Return plain records as a data frame.
+    """Convert plain records to a data frame.
 
     Raises:
         ImportError: pandas is not installed (it comes with the extra ``export``).
@@ -49,7 +49,7 @@ def frame(records: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as HTML for a notebook; every text in it is text, whoever wrote it. None is an empty cell."""
+    """Format a table as HTML for a notebook. All text is escaped, and None becomes an empty cell."""
 
     def line(cells: Iterable[object], tag: str) -> str:
         texts = (escape("" if cell is None else str(cell)) for cell in cells)

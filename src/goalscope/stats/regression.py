@@ -1,8 +1,8 @@
-"""Least squares over rows whose clusters are independent, each cluster with the same weight.
+"""Least squares over rows in independent clusters that all have the same weight.
 
-With ``A_g = X_g' X_g / n_g`` and ``b_g = X_g' y_g / n_g`` of the ``n_g`` rows of cluster g, the coefficients are
+With ``A_g = X_g' X_g / n_g`` and ``b_g = X_g' y_g / n_g`` over the ``n_g`` rows of cluster g, the coefficients are
 ``(sum A_g)^-1 sum b_g``. Their covariance is that of the delete-one-cluster jackknife, ``(G - 1) / G sum_g d_g d_g'``
-with ``d_g`` the change of the coefficients without cluster g; intervals are those of t with G - 1 degrees of freedom.
+with ``d_g`` the change of the coefficients without cluster g; intervals use t with G - 1 degrees of freedom.
 
 Source: Bell and McCaffrey (2002), Bias reduction in standard errors for linear regression with multi-stage samples;
 MacKinnon, Nielsen and Webb (2023), Fast and reliable jackknife and bootstrap methods for cluster-robust inference.
@@ -24,12 +24,12 @@ _SINGULAR = 1e-9  # minimum ratio of the singular values of a solvable design
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Regression:
-    """Coefficients with their covariance over clusters.
+    """Regression coefficients with their covariance over clusters.
 
     Attributes:
-        names: ``[K]`` of the columns of the design.
-        values: ``[K]`` coefficients, in the unit of the outcome for one unit of the column.
-        covariance: ``[K, K]``; NaN where a coefficient is undefined without one of the clusters.
+        names: ``[K]`` names of the design's columns.
+        values: ``[K]`` coefficients, in units of the outcome per unit of the column.
+        covariance: ``[K, K]`` covariance; NaN if leaving out some cluster makes the coefficients undefined.
         n: number of rows.
         clusters: number of clusters.
         unit: unit of the outcome.
@@ -43,19 +43,21 @@ class Regression:
     unit: str
 
     def estimate(self, weights: Mapping[str, float], *, confidence: float = 0.95) -> Estimate:
-        """Return a sum of coefficients with its interval, e.g. ``{"size 9": 1, "size 7": -1}`` for a difference.
+        """Estimate a weighted sum of coefficients, e.g. ``{"size 9": 1, "size 7": -1}`` for a difference.
 
         Raises:
-            ValueError: a name that is no column.
+            ValueError: a weight whose name is not a column.
         """
         from scipy.special import stdtrit
 
         check_confidence(confidence)
         if unknown := [name for name in weights if name not in self.names]:
-            raise ValueError(f"coefficients must be among {', '.join(self.names)}, got {', '.join(unknown)}")
+            raise ValueError(
+                f"there is no coefficient {', '.join(unknown)}: the coefficients are {', '.join(self.names)}"
+            )
         vector = np.array([weights.get(name, 0.0) for name in self.names])
         value, variance = float(vector @ self.values), float(vector @ self.covariance @ vector)
-        # Rounding leaves a variance of about 1e-33 where all clusters agree.
+        # If all clusters agree, rounding still leaves a variance of about 1e-33.
         low, high, note = math.nan, math.nan, "no interval: leaving out one cluster leaves it undefined"
         if not math.isnan(variance):
             half = float(stdtrit(self.clusters - 1, (1 + confidence) / 2)) * math.sqrt(max(variance, 0.0))
@@ -76,30 +78,30 @@ class Regression:
 
 
 def regress(outcome: npt.ArrayLike, columns: Mapping[str, npt.ArrayLike], clusters: Labels, *, unit: str) -> Regression:
-    """Fit an outcome by least squares with equal weights of the clusters.
+    """Fit an outcome by least squares, with the same weight for every cluster.
 
     Args:
         outcome: ``[N]`` values; rows with NaN are left out.
-        columns: name -> ``[N]`` finite values; a constant column, if wanted, is one of them.
+        columns: name -> ``[N]`` finite values. Include a constant column if you want an intercept.
         clusters: ``[N]`` the cluster of each row.
         unit: the unit of the outcome.
 
     Raises:
-        ValueError: columns of other lengths or that are not finite, fewer than two clusters, or columns that depend on
-            each other in these rows.
+        ValueError: columns of the wrong length or with values that are not finite, fewer than two clusters, or
+            linearly dependent columns.
     """
     y, labels = np.asarray(outcome, dtype=np.float64), np.asarray(clusters, dtype=object)
     design = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns.values()])
     if y.shape != labels.shape or len(design) != len(y) or not np.isfinite(design).all():
         raise ValueError(
-            f"columns must be finite and as long as the outcome and its clusters ({len(y)}, {len(labels)}), got "
-            f"{len(design)} rows: leave out rows without a value"
+            f"columns must be finite and as long as the outcome ({len(y)}) and its clusters "
+            f"({len(labels)}), got {len(design)} rows: drop rows without a value"
         )
     defined = ~np.isnan(y)
     y, design = y[defined], design[defined]
     codes, names = factorize(labels[defined])
     if len(names) < 2:
-        raise ValueError(f"a regression must have at least 2 clusters with a value, got {len(names)}")
+        raise ValueError(f"a regression needs at least 2 clusters with a value, got {len(names)}")
     weights = 1.0 / np.bincount(codes)[codes]
     count, width = len(names), design.shape[1]
     normal, moment = np.zeros((count, width, width)), np.zeros((count, width))
@@ -108,8 +110,8 @@ def regress(outcome: npt.ArrayLike, columns: Mapping[str, npt.ArrayLike], cluste
     total = normal.sum(axis=0)
     if not _solvable(total[None])[0]:
         raise ValueError(
-            f"the columns {', '.join(columns)} must not depend on each other in these rows: leave one out, or use "
-            "worlds in which they vary apart"
+            f"the columns {', '.join(columns)} are linearly dependent in these rows: leave one out, or "
+            "use worlds in which they vary independently"
         )
     values = np.linalg.solve(total, moment.sum(axis=0))
     without = total - normal
@@ -122,13 +124,13 @@ def regress(outcome: npt.ArrayLike, columns: Mapping[str, npt.ArrayLike], cluste
 
 
 def indicators(values: Sequence[object]) -> dict[str, npt.NDArray[np.float64]]:
-    """Return a column for each different value, 1 where it holds, in order of appearance: ``{"7": [N]}``."""
+    """Build an indicator column ``[N]`` for each distinct value, in order of appearance, e.g. ``{"7": ...}``."""
     labels = dict.fromkeys(values)
     return {str(label): np.array([float(value == label) for value in values]) for label in labels}
 
 
 def _solvable(matrices: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Return which of ``[M, K, K]`` normal equations, their columns scaled to length 1, have one solution."""
+    """Return ``[M]`` whether each of ``[M, K, K]`` normal equations, with scaled columns, has one solution."""
     scale = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
     safe = np.where(scale > 0, scale, 1.0)
     singular = np.linalg.svd(matrices / safe[:, :, None] / safe[:, None, :], compute_uv=False)

@@ -1,7 +1,7 @@
-"""The common row type of all measures and of the statistics.
+"""The row type that all measures produce and all statistics read.
 
-Behaviour, goal-directedness, exploration errors and probes all produce rows: a measure's name and unit, one value, the
-grid it belongs to (the cluster of every interval), episode and step if any, and tags to group by.
+A row has the name and unit of a measure, one value, the grid (the cluster of every interval), the episode and step if
+any, and tags to group by. Behaviour, goal-directedness, exploration errors and probes all produce such rows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,11 +26,11 @@ COLUMNS = ("measure", "unit", "value", "cluster", "episode_id", "step")
 RESERVED: Final = frozenset({*COLUMNS, "agent"})
 """Names forbidden for tags of worlds and episodes: rows have these columns, and the tag "agent"."""
 _TEXTS = ("measure", "unit", "cluster", "episode_id")
-_PLAIN = frozenset({type(None), str, int, float, bool})  # one value of these stands for every row
+_PLAIN = frozenset({type(None), str, int, float, bool})  # types of a single value that applies to every row
 
 
 def unreserved(tags: dict[str, Tag]) -> dict[str, Tag]:
-    """Return the tags of a world or an episode after a check of their names.
+    """Check the tag names of a world or an episode, and return the tags.
 
     Raises:
         ValueError: a name in `RESERVED`.
@@ -38,7 +38,7 @@ def unreserved(tags: dict[str, Tag]) -> dict[str, Tag]:
     reserved = sorted(RESERVED & set(tags))
     if reserved:
         raise ValueError(
-            f"a tag must not be called {', '.join(reserved)}, rows of measures need that name: rename the tag"
+            f"a tag must not be called {', '.join(reserved)}, because rows of measures use that name: rename the tag"
         )
     return tags
 
@@ -50,11 +50,12 @@ class Row:
     Attributes:
         measure: the measure's name, a noun phrase ("success", "action accuracy").
         unit: its unit ("share", "bits", "nats", "steps", "cells").
-        value: the value; NaN means undefined (an empty denominator), never "zero".
-        cluster: content id of the grid, the unit of every interval. Paired conditions of a grid share one.
-        episode_id: content id of the episode, "" for a value over all of a grid's episodes.
-        step: step of the episode, 0-based, `WHOLE_EPISODE` for a value over all steps.
-        tags: what to group by: agent, size, density, transform, ...
+        value: the value. NaN means undefined (e.g. an empty denominator), never zero.
+        cluster: content id of the grid, the independent unit of every interval. Paired conditions of a grid share the
+            id.
+        episode_id: content id of the episode, or "" for a value over all episodes of a grid.
+        step: 0-based step of the episode, or `WHOLE_EPISODE` for a value over all steps.
+        tags: properties to group by, such as agent, size, density or transform.
     """
 
     measure: str
@@ -67,18 +68,18 @@ class Row:
 
 
 class Rows:
-    """Many rows as named columns of equal length N.
+    """Table of rows, stored as named columns of equal length N.
 
     Args:
-        measure, unit, cluster, episode_id: ``[N]`` text, as object arrays or by codes.
+        measure, unit, cluster, episode_id: ``[N]`` strings, as object arrays or encoded columns.
         value: ``[N]`` float64, NaN where undefined.
         step: ``[N]`` int64.
-        tags: name -> ``[N]`` object array, or codes; None where a row lacks the tag.
+        tags: name -> ``[N]`` object array or encoded column; None where a row lacks the tag.
 
     Raises:
         ValueError: columns of different lengths, or a tag with the name of a column.
 
-    The columns are attributes, all of them object arrays: encoded columns are decoded on access.
+    The columns are attributes. Encoded columns are decoded to object arrays on access.
     """
 
     __slots__ = ("_columns", "_decode", "_tags", "step", "value")
@@ -101,44 +102,45 @@ class Rows:
             "cluster": cluster,
             "episode_id": episode_id,
         }
-        # Tags of other rows are taken over without decoding.
+        # Tags of other rows are copied without decoding.
         self._tags = {name: tags.held(name) if isinstance(tags, DecodedColumns) else tags[name] for name in tags}
         count = len(value) if np.ndim(value) == 1 else -1
         for name, column in {**self._columns, "step": step, **self._tags}.items():
             if len(column) != count:
                 raise ValueError(
-                    f"all columns must be vectors as long as value ({len(value)}), got {len(column)} of {name}"
+                    f"every column must be a vector as long as value ({len(value)}), but column {name!r} has "
+                    f"length {len(column)}"
                 )
         clash = set(tags) & set(COLUMNS)
         if clash:
-            raise ValueError(f"a tag must not carry the name of a column, got {sorted(clash)}: rename the tag")
+            raise ValueError(f"a tag must not have the name of a column, got {sorted(clash)}: rename the tag")
 
     def __len__(self) -> int:
         return len(self.value)
 
     @property
     def measure(self) -> npt.NDArray[np.object_]:
-        """``[N]`` the measure of each row."""
+        """``[N]`` measure of each row."""
         return self._decode(self._columns["measure"])
 
     @property
     def unit(self) -> npt.NDArray[np.object_]:
-        """``[N]`` the unit of each row."""
+        """``[N]`` unit of each row."""
         return self._decode(self._columns["unit"])
 
     @property
     def cluster(self) -> npt.NDArray[np.object_]:
-        """``[N]`` the grid of each row."""
+        """``[N]`` grid of each row."""
         return self._decode(self._columns["cluster"])
 
     @property
     def episode_id(self) -> npt.NDArray[np.object_]:
-        """``[N]`` the episode of each row, "" where it has none."""
+        """``[N]`` episode of each row, or "" for rows over all episodes of a grid."""
         return self._decode(self._columns["episode_id"])
 
     @property
     def tags(self) -> Mapping[str, npt.NDArray[np.object_]]:
-        """Name -> ``[N]`` values of each tag, None where a row lacks it."""
+        """Tags as a mapping from name to ``[N]`` values, None where a row lacks the tag."""
         return DecodedColumns(self._tags, self._decode)
 
     def __iter__(self) -> Iterator[Row]:
@@ -154,20 +156,20 @@ class Rows:
         return self._decode(column) if isinstance(column, Coded) else column
 
     def held(self, name: str) -> Column | npt.NDArray[Any]:
-        """Return a column or a tag in its stored form: encoded, or an array."""
+        """Return a column or a tag as stored, either encoded or as an array."""
         if name in ("value", "step"):
             array: npt.NDArray[Any] = getattr(self, name)
             return array
         column = self._columns.get(name, self._tags.get(name))
         if column is None:
             names = ", ".join(sorted((*COLUMNS, *self._tags)))
-            raise KeyError(f"no column or tag {name!r}: there are {names}")
+            raise KeyError(f"there is no column or tag {name!r}: choose one of {names}")
         return column
 
     def numbered(self, name: str) -> tuple[npt.NDArray[np.int64], list[Any]]:
-        """Return ``[N]`` numbers of the values of a column or tag, in order of appearance, and the values.
+        """Number the values of a column or tag in order of appearance. Return the numbers ``[N]`` and the values.
 
-        A tag that no row has is None everywhere.
+        A tag that no row has counts as None in every row.
         """
         if name not in COLUMNS and name not in self._tags:
             return np.zeros(len(self), dtype=np.int64), [None] if len(self) else []
@@ -178,27 +180,27 @@ class Rows:
         return {name: getattr(self, name) for name in COLUMNS} | dict(self.tags)
 
     def changed(self, **columns: Any) -> "Rows":
-        """Return the rows with some columns, or all ``tags``, replaced."""
+        """Return a copy of the rows with the given columns replaced; ``tags`` replaces all tags."""
         return Rows(**{**self._columns, "value": self.value, "step": self.step, "tags": self._tags, **columns})
 
     def tagged(self, tags: Mapping[str, Column]) -> "Rows":
-        """Return the rows with tags added or replaced."""
+        """Return a copy of the rows with tags added or replaced."""
         return self.changed(tags={**self._tags, **tags})
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "Rows":
-        """Return the rows where ``mask`` ``[N]`` holds, in order; the same object where it holds everywhere."""
+        """Select the rows where ``mask`` ``[N]`` is true. If it is true everywhere, return the same object."""
         if len(mask) == len(self) and mask.all():
             return self
         return self.at(mask)
 
     def at(self, rows: npt.NDArray[Any] | slice) -> "Rows":
-        """Return the rows that a mask ``[N]``, indices or a slice selects."""
+        """Select rows by a mask ``[N]``, by indices or by a slice."""
         fixed: dict[str, Any] = {name: column[rows] for name, column in self._columns.items()}
         tags = {name: column[rows] for name, column in self._tags.items()}
         return Rows(**fixed, value=self.value[rows], step=self.step[rows], tags=tags)
 
     def select(self, **equal: Tag) -> "Rows":
-        """Return the rows whose columns and tags equal the given values, e.g. ``select(measure="success", size=7)``."""
+        """Select the rows whose columns and tags equal the given values, e.g. ``select(measure="success", size=7)``."""
         mask = np.ones(len(self), dtype=bool)
         for name, expected in equal.items():
             column = self.held(name)
@@ -211,7 +213,9 @@ class Rows:
         return self.where(mask)
 
     def among(self, name: str, wanted: Iterable[Tag]) -> npt.NDArray[np.bool_]:
-        """Return ``[N]`` whether a column or tag holds one of some values, e.g. ``among("measure", ["success"])``."""
+        """Return ``[N]`` whether the value of a column or tag is among ``wanted``, e.g. ``among("measure",
+        ["success"])``.
+        """
         allowed, column = set(wanted), self.held(name)
         if isinstance(column, Coded):
             labels = column.labels.tolist()
@@ -219,7 +223,7 @@ class Rows:
         return np.fromiter(map(allowed.__contains__, column.tolist()), dtype=bool, count=len(self))
 
     def known(self, name: str) -> npt.NDArray[np.bool_]:
-        """Return ``[N]`` whether a row has a tag; all False for an unknown tag."""
+        """Return ``[N]`` whether each row has the tag; all False if no row has it."""
         column = self._tags.get(name)
         if column is None:
             return np.zeros(len(self), dtype=bool)
@@ -230,7 +234,7 @@ class Rows:
         return present
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return a DataFrame with one column for each column and tag.
+        """Convert the rows to a pandas DataFrame with one column per column and tag.
 
         Raises:
             ImportError: pandas is not installed (it comes with the extra ``export``).
@@ -253,13 +257,13 @@ class Rows:
         step: int | npt.NDArray[np.int64] = WHOLE_EPISODE,
         tags: Mapping[str, Any] | None = None,
     ) -> "Rows":
-        """Build rows from columns; a single text, number or tag value is repeated for every row.
+        """Build rows from columns. A single string, number or tag value is repeated for every row.
 
         Args:
-            measure, unit, cluster, episode_id: ``[N]`` texts each, or one text for all rows.
+            measure, unit, cluster, episode_id: ``[N]`` strings, or one string for all rows.
             value: ``[N]`` values, NaN where undefined; N is the number of rows.
-            step: ``[N]`` steps, or one for all rows.
-            tags: name -> ``[N]`` values, or one for all rows.
+            step: ``[N]`` steps, or one step for all rows.
+            tags: name -> ``[N]`` values, or one value for all rows.
 
         Raises:
             ValueError: columns of different lengths, or a tag with the name of a column.
@@ -287,12 +291,12 @@ class Rows:
         cluster: Sequence[str],
         tags: Mapping[str, Any],
     ) -> "Rows":
-        """Build the rows of several measures of the same G grids: `from_columns` of each, joined.
+        """Build and join the rows of several measures on the same G grids, each as by `from_columns`.
 
         Args:
-            measured: measure, unit, ``[G]`` values, and tags of its own.
+            measured: per measure its name, unit, ``[G]`` values, and tags that only this measure has.
             cluster: ``[G]`` grids.
-            tags: name -> ``[G]`` values, or one for all rows, of all measures.
+            tags: name -> ``[G]`` values, or one value for all rows, for all measures.
         """
         items = list(measured)
         if not items:
@@ -323,7 +327,7 @@ class Rows:
 
     @classmethod
     def concatenate(cls, parts: Iterable["Rows"]) -> "Rows":
-        """Join rows; a tag that a part lacks is None there."""
+        """Concatenate rows. A tag that a part lacks is None in its rows."""
         blocks = list(parts)
         if not blocks:
             return cls.from_rows([])
@@ -345,7 +349,7 @@ class Rows:
 
 
 def _column(cells: Any, count: int) -> Column:
-    """Return the cells of a column; a single value stands for every row."""
+    """Return the cells of a column, repeating a single value for every row."""
     if isinstance(cells, Coded):
         return cells
     if type(cells) in _PLAIN:

@@ -1,9 +1,9 @@
-"""Differences of two conditions on single clusters, which may cancel in the mean.
+"""Size of the differences between two conditions on single clusters, which may cancel in the mean.
 
-A paired test of the mean asks whether one condition is better over all clusters. Where the clusters of both conditions
-follow the same distribution (a reflected random grid is a random grid), the mean difference is 0 for every agent, even
-if it behaves differently on every single pair. The question is then how large the differences of single clusters are,
-beyond the noise of a few trajectories.
+A paired test of the mean asks whether one condition is better over all clusters. If the clusters of both conditions
+come from the same distribution (a reflected random grid is a random grid), then the mean difference is 0 for every
+agent, even for one that behaves differently on every pair. The measure here is how large the differences on single
+clusters are, beyond the noise of a few trajectories.
 """
 
 import math
@@ -26,13 +26,13 @@ class Sensitivity:
     """The root mean square over clusters of the true difference of two conditions.
 
     Attributes:
-        value: the estimate, in the unit of the measure; 0 where the differences are no greater than noise; NaN
-            where no cluster has two values in both conditions.
+        value: the estimate, in the unit of the measure; 0 if the differences are no greater than noise; NaN if no
+            cluster has two values in both conditions.
         low, high: ends of its interval, both NaN where it is undefined.
         square: the mean squared true difference, whose root is ``value``; unbiased, so possibly negative.
-        p_value: of the exchange test, whose null is that trajectories of a cluster are exchangeable between conditions;
-            NaN where undefined.
-        counts: number of values of a and of b used.
+        p_value: p value of the exchange test, whose null hypothesis is that the trajectories of a cluster are
+            exchangeable between conditions; NaN where undefined.
+        counts: numbers of values of a and of b used.
         method: method of the test.
         note: a warning to print with it, "" for none.
     """
@@ -59,17 +59,17 @@ def sensitivity(
     confidence: float = 0.95,
     draws: int = DRAWS,
 ) -> Sensitivity:
-    """Estimate the differences of two conditions on single clusters, and test whether they differ on any.
+    """Estimate how far two conditions differ on single clusters, and test whether they differ on any cluster.
 
-    Of each cluster with two values and more in both conditions, ``d**2 - s_a**2 / T_a - s_b**2 / T_b`` estimates its
-    squared true difference without bias; the mean over clusters has the interval of `estimate_mean`. The test exchanges
-    values between the conditions within each cluster and compares the sum of squared differences.
+    For each cluster with at least two values in both conditions, ``d**2 - s_a**2 / T_a - s_b**2 / T_b`` is an unbiased
+    estimate of the squared true difference; the mean over clusters has the interval of `estimate_mean`. The test
+    exchanges values at random between the conditions within each cluster and compares the sum of squared differences.
 
     Args:
         values_a, values_b: ``[N]`` and ``[M]`` values of single trajectories, NaN where undefined.
         clusters_a, clusters_b: the cluster of each value.
         unit: the unit of the values.
-        rng: for the random exchanges.
+        rng: generator of the random exchanges.
         bounds: least and greatest possible value of a trajectory; the ends of the interval respect them.
         confidence: nominal coverage.
         draws: number of random exchanges.
@@ -81,7 +81,7 @@ def sensitivity(
         Applications in Genetics and Molecular Biology 9 (2010) (p of random exchanges is never 0).
     """
     if draws < 1:
-        raise ValueError(f"an exchange test needs at least one draw, got {draws!r}")
+        raise ValueError(f"draws must be at least 1 for an exchange test, got {draws!r}")
     low, high = check_bounds(bounds)
     (first, _), (second, _) = by_grid("a", values_a, clusters_a), by_grid("b", values_b, clusters_b)
     shared = sorted((label for label in first if label in second), key=str)
@@ -127,20 +127,21 @@ def sensitivity(
 
 
 def _squared_difference(first: Vector, second: Vector) -> float:
-    """Return the squared difference of means less the contribution of noise: unbiased, so possibly negative."""
+    """Compute the squared difference of means minus the contribution of noise; unbiased, so possibly negative."""
     noise = first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second)
     return float((first.mean() - second.mean()) ** 2 - noise)
 
 
 def _exchange(pairs: Sequence[tuple[Vector, Vector]], rng: np.random.Generator, draws: int) -> float:
-    """Return the fraction of exchanges (the observed one included) that reach the observed statistic."""
+    """Return the share of exchanges, including the observed assignment, whose statistic reaches the observed one."""
     observed, drawn = 0.0, np.zeros(draws)
     for first, second in pairs:
         pooled = np.concatenate([first, second])
         low, high = float(pooled.min()), float(pooled.max())
         count, total = len(first), float(pooled.sum())
         observed += (first.mean() - second.mean()) ** 2
-        if ((pooled == low) | (pooled == high)).all():  # two values: the number of high ones drawn is sufficient
+        # if values take only two levels, the number of high values drawn is a sufficient statistic
+        if ((pooled == low) | (pooled == high)).all():
             high_count = int((pooled == high).sum())
             sums = low * count + (high - low) * rng.hypergeometric(
                 high_count, len(pooled) - high_count, count, size=draws

@@ -1,4 +1,4 @@
-"""Two conditions compared on different clusters: the difference of their means."""
+"""Comparison of the means of two conditions on different clusters."""
 
 import math
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ _NO_PAIRS: Final = SignedRank(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpairedComparison(PairedComparison):
-    """Condition a minus condition b where they have no cluster in common.
+    """Comparison of condition a with condition b on different clusters.
 
-    It stands wherever a `PairedComparison` does: `labels` are the clusters of both conditions, `differences` are none,
-    and the test of pairs is undefined.
+    It can be used wherever a `PairedComparison` can: `labels` are the clusters of both conditions, `differences` is
+    empty, and the signed-rank test is undefined.
 
     Attributes:
         means_a, means_b: ``[A]`` and ``[B]`` the mean of each cluster.
@@ -37,10 +37,10 @@ class UnpairedComparison(PairedComparison):
 
     @property
     def p_value(self) -> float:
-        """Smallest level at which the interval leaves out 0, but no less than chance gives both sides in order.
+        """Smallest level at which the interval excludes 0, but at least ``2 / (A + B choose A)``.
 
-        With A and B clusters all of one condition lie above the others in ``2 / (A + B choose A)``. NaN where the
-        interval is undefined.
+        That is the probability that, by chance, all A clusters of one condition lie on the same side of all B clusters
+        of the other. NaN where the interval is undefined.
         """
         if not self.difference.has_interval:
             return math.nan
@@ -63,21 +63,21 @@ def unpaired_difference(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> UnpairedComparison:
-    """Compare two conditions that share no cluster: the difference of their means over clusters.
+    """Compare the means over clusters of two conditions that share no cluster.
 
     With the intervals (l, u) and (l', u') of the means m and m' at the same confidence the ends of the difference are
-    ``m - m' - sqrt((m - l)**2 + (u' - m')**2)`` and ``m - m' + sqrt((u - m)**2 + (m' - l')**2)``: what each interval
-    says of skewness and bounds is kept. Of two t intervals of many clusters it is Welch's.
+    ``m - m' - sqrt((m - l)**2 + (u' - m')**2)`` and ``m - m' + sqrt((u - m)**2 + (m' - l')**2)``: so the difference
+    inherits the corrections for skewness and bounds. For two t intervals over many clusters, this is Welch's interval.
 
     Args:
         values_a, values_b: ``[N]`` and ``[M]`` values, NaN where undefined.
         clusters_a, clusters_b: the cluster of each value.
         unit: the unit of the values.
-        bounds: least and greatest possible value (of a value, not of a difference).
+        bounds: least and greatest possible value (not difference).
         confidence: nominal coverage.
 
     Returns:
-        The comparison; without an interval where a condition has fewer than two clusters.
+        The comparison. Its interval is undefined if a condition has fewer than two clusters.
 
     Raises:
         ValueError: a cluster in both conditions, vectors of different lengths, infinite values, or values outside of
@@ -90,8 +90,11 @@ def unpaired_difference(
     first, lost_a = by_grid("a", values_a, clusters_a, (low, high))
     second, lost_b = by_grid("b", values_b, clusters_b, (low, high))
     if common := sorted(map(str, first.keys() & second.keys())):
-        raise ValueError(f"clusters must be in one condition each, got {', '.join(common[:5])} in both: pair them")
-    # Sequential sums, as in all other estimates.
+        raise ValueError(
+            f"the two conditions must not share clusters, got {', '.join(common[:5])} in both: call "
+            "paired_difference instead"
+        )
+    # Sums are sequential, as in all other estimates, so that the last bits agree.
     means_a, means_b = (
         np.array([np.cumsum(values)[-1] / len(values) for values in side.values()]) for side in (first, second)
     )
@@ -127,7 +130,7 @@ def unpaired_difference(
 
 
 def difference_ends(means_a: Vector, means_b: Vector, bounds: Bounds, confidence: float) -> Bounds:
-    """Return the ends of the interval of the difference of two means over ``[A]`` and ``[B]`` clusters, else NaN."""
+    """Compute the interval of the difference of two means over ``[A]`` and ``[B]`` clusters, or NaN ends."""
     if min(len(means_a), len(means_b)) < 2:
         return math.nan, math.nan
     first, second = (mean_interval(means, bounds=bounds, confidence=confidence) for means in (means_a, means_b))

@@ -1,6 +1,6 @@
-"""Capture: replay the recorded token ids of a run through a model and store the vectors at some sites and layers.
+"""Replay the recorded token ids of a run through a model and store the vectors at chosen sites and layers.
 
-Several processes may each compute a part of the files; then all files are added to the index.
+Several processes may each compute a part of the files; afterwards all files are added to the index.
 """
 
 import json
@@ -109,11 +109,14 @@ def capture(
     site_names = {check_site(name) for name in (DEFAULT_SITES if sites is None else sites)}
     selected_sites: tuple[Site, ...] = tuple(site for site in SITES if site in site_names)
     if not selected_sites:
-        raise ValueError(f"a capture needs at least one site of {', '.join(SITES)}, got none")
+        raise ValueError(f"sites must name at least one of {', '.join(SITES)}, got none")
     if model is not None and untrained is not None:
-        raise ValueError("untrained is for the study's model: give LocalModel(..., untrained=SEED) instead of both")
+        raise ValueError(
+            "untrained applies to the study's model only: pass LocalModel(..., untrained=SEED) instead "
+            "of both model and untrained"
+        )
     check_random_weights(random_weights, untrained)
-    with Store(run) as store:  # nothing is changed before all checks pass
+    with Store(run) as store:  # all checks come before the first change
         target = find_target(store, agent, selected_sites)
         chosen = chosen_steps(store, target.agent_id, scope)
         model = model or model_of(store, target, untrained, random_weights)
@@ -156,7 +159,7 @@ def capture(
 
 @dataclass(frozen=True, kw_only=True)
 class _Capture:
-    """One running capture, with the counts of its steps and the differences of its self-check."""
+    """Capture in progress, with step counts and the differences found by the self-check."""
 
     store: Store
     target: ReplayTarget
@@ -234,9 +237,9 @@ class _Capture:
             enter()
 
     def finish(self) -> Capture:
-        """Return the capture, complete."""
+        """Complete the capture and return it."""
         folder = self.store.folder
-        for path in folder.files(".*.partial", self.pending.path):  # of killed processes
+        for path in folder.files(".*.partial", self.pending.path):  # remove the temporary files of killed processes
             folder.remove_file(self.pending.path, path.name)
         complete = replace(
             self.pending,
@@ -251,9 +254,9 @@ class _Capture:
         return complete
 
     def _computed(self, ready: Container[str]) -> Iterator[tuple[int, Artifact, Shard | str | None]]:
-        """Yield for each file: steps finished with it, its row of the index without the size, its content.
+        """Yield, for each file, the number of finished steps, its row of the index without the size, and its content.
 
-        The content is `ON_DISK` where a sound file exists, and None if nothing is to be done.
+        The content is `ON_DISK` if an intact file exists, and None if the file belongs to another process.
         """
         pending, number, shares_prefix = self.pending, 0, shares_prefixes(self.blocks.config)
         steps = windows(
@@ -292,7 +295,7 @@ class _Capture:
                 yield done, row, shard
 
     def _is_on_disk(self, row: Artifact, planned: ShardPlan) -> bool:
-        """Return whether a sound file with the planned steps exists; a damaged one is computed again."""
+        """Return whether an intact file with the planned steps exists; a damaged file is computed again."""
         pending, path = self.pending, place(self.store, row)
         status = self.store.folder.status(row.path)
         if status is None:
@@ -306,14 +309,16 @@ class _Capture:
                         columns = shard.columns(site, layer, pending.width)
                         shard.vectors(site, layer)
                         if expected != list(zip(columns["episode_id"].tolist(), columns["step"].tolist(), strict=True)):
-                            raise ValueError(f"{path} must hold the steps that are planned, it holds others")
+                            raise ValueError(
+                                f"{path} contains other steps than planned: delete this file and capture again"
+                            )
         except ValueError as error:
             warnings.warn(f"{error}; it is computed again", stacklevel=2)
             return False
         return True
 
     def _check(self, window: Sequence[ReplayItem]) -> None:
-        """Refuse tokens that the model does not have, and a model whose hooks do not read its blocks' outputs."""
+        """Raise an error if the model lacks some tokens, or if its hooks do not read the outputs of its blocks."""
         for item in window:
             try:
                 self.blocks.check_ids(item.ids)
@@ -330,14 +335,14 @@ def _write_if_missing(path: Path, shard: Shard | str) -> int:
 
 
 def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, pending: Capture) -> Shard:
-    """Return a shard with its vectors."""
+    """Compute the vectors of a shard."""
     import torch
 
     by_site: dict[Site, list[Any]] = {site: [] for site in pending.sites}
     for batch in planned.batches:
         for site, vectors in recording.batch(batch, prefix, len(planned.prefix), pending.sites):
             by_site[site].append(vectors)
-    # No synchronisation with the device before this line.
+    # Nothing synchronises with the device before this line.
     items = [item for batch in planned.batches for item in batch.items]
     episodes, arrays = layout(items, pending.sites)
     for site in pending.sites:
@@ -348,9 +353,9 @@ def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, pend
                 vectors = torch.cat([tensor[number] for tensor in by_site[site]]).cpu().numpy()
             if (row := first_infinite(vectors)) is not None:
                 raise ValueError(
-                    f"activations must be finite, got some that are not in {site_items[row].episode[0]} step "
-                    f"{site_items[row].step}, site {site}, layer {layer}: check the model's weights, and its dtype "
-                    "(float16 overflows in some models; bfloat16 and float32 do not)"
+                    f"activations must be finite, but {site_items[row].episode[0]} step {site_items[row].step}, "
+                    f"site {site}, layer {layer} has NaN or infinity: check the model's weights and its dtype "
+                    "(float16 overflows in some models; use bfloat16 or float32)"
                 )
             arrays[f"{site}.{layer}"] = vectors
     header = {"capture": pending.id, "model": pending.model, "number": planned.number, "episodes": episodes}
@@ -365,7 +370,7 @@ def _model(described: str) -> LocalModel:
 def capture_part(
     run: str, options: Mapping[str, Any], model: Mapping[str, Any] | None, shard: str | None = None
 ) -> Capture:
-    """Do a capture, or a part of its files; each process loads its model only once. See `capture_elsewhere`."""
+    """Compute a capture, or a part of it, in a worker of `capture_elsewhere`, which loads the model only once."""
     local_model = None if model is None else _model(canonical_json(model))
     return capture(run, local_model, shard=None if shard is None else StudyShard.parse(shard), **options)
 
@@ -397,7 +402,10 @@ def capture_elsewhere(
     ]
     with open_executor(executor, workers, gpus) as pool:
         if pool is None:
-            raise ValueError("a capture in other processes needs processes or ray, got threads: leave it out")
+            raise ValueError(
+                "executor must be processes or ray for a capture in other processes, got threads: leave "
+                "executor out to capture in this process"
+            )
         futures = [pool.submit(capture_part, run, options, model, part) for part in parts]
         for done, future in enumerate(as_completed(futures), start=1):
             problem = future.exception()

@@ -1,4 +1,5 @@
-"""The schedule of a capture: steps in windows, windows in batches of equal length, batches in shards.
+"""Schedule of a capture, which divides steps into windows, windows into batches of equal length, and batches into
+shards.
 
 The plan depends only on the run and the settings, never on what has been captured already, so that a resumed capture
 computes the same batches and writes the same bytes.
@@ -24,7 +25,7 @@ from goalscope.runs.tables import DATABASE
 
 SCOPES: Final = ("all", "first")
 """Which steps are captured: all, or the first one of each episode; or `some_steps`."""
-_MIN_PREFIX = 64  # tokens; a shorter beginning is not worth a cache
+_MIN_PREFIX = 64  # tokens; caching a shorter prefix does not pay off
 _WINDOW_TOKENS = 1 << 22
 
 
@@ -52,24 +53,24 @@ class CaptureSettings:
         for name in ("window", "batch_tokens", "shard_bytes"):
             size = getattr(self, name)
             if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-                raise ValueError(f"{name} of a capture must be a whole number >= 1, got {size!r}")
+                raise ValueError(f"{name} of a capture must be an integer >= 1, got {size!r}")
 
     def on(self, device: str) -> Self:
-        """Return the settings for a kind of device ("cpu", "cuda")."""
+        """Fill in the defaults for a kind of device ("cpu", "cuda")."""
         return replace(self, batch_tokens=self.batch_tokens or (2048 if device == "cpu" else 32_768))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReplayItem:
-    """One step that is replayed."""
+    """Step to replay."""
 
     episode: tuple[str, str, str]  # ids of episode, world and grid
     step: int
     shape: tuple[int, int]  # height and width of the grid
-    reconstructed: bool  # whether its ids were made again from its text
-    # [T] prompt and output up to the last wanted position; what comes later cannot change what is before
+    reconstructed: bool  # whether its token ids were reconstructed from text
+    # [T] prompt and output up to the last requested position, because later tokens cannot affect earlier ones
     ids: npt.NDArray[np.int64]
-    positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] places in ids
+    positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] positions in ids
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,24 +78,24 @@ class ReplayCounts:
     """Numbers of scheduled steps by outcome."""
 
     steps: int = 0
-    captured: int = 0  # with at least one site
-    reconstructed: int = 0  # captured ones whose ids were made again from text
-    found: Counter[str] = field(default_factory=Counter)  # by site
-    left_out: Counter[str] = field(default_factory=Counter)  # by "site: reason"
+    captured: int = 0  # steps with at least one site
+    reconstructed: int = 0  # captured steps whose ids were reconstructed from text
+    found: Counter[str] = field(default_factory=Counter)  # captured steps by site
+    left_out: Counter[str] = field(default_factory=Counter)  # missing sites by "site: reason"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayBatch:
-    """Steps that pass through the model together; all have the same length, and equal sequences pass only once."""
+    """Steps of equal length that pass through the model together. Identical sequences pass only once."""
 
     sequences: tuple[npt.NDArray[np.int64], ...]
     items: tuple[ReplayItem, ...]
-    places: tuple[int, ...]  # of each item, its sequence
+    places: tuple[int, ...]  # index of the sequence of each item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardPlan:
-    """One file: its number and its batches; ``prefix`` tokens of the window's sequences are computed once."""
+    """Plan of one file: its number, its batches, and the number of prefix tokens to compute only once."""
 
     number: int
     batches: tuple[ReplayBatch, ...]
@@ -109,9 +110,8 @@ def some_steps(maximum: int, seed: int) -> str:
 def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozenset[int]] | None:
     """Return the steps of each episode of an agent that a scope draws, or None if a scope draws none.
 
-    For each grid these are the first step of one episode and others from any episode, drawn by the name of the grid:
-    they
-    depend on the run and the seed, not on the captured model.
+    For each grid, the choice is the first step of one episode and random steps of any episode. The random stream
+    depends on the grid's name and the seed, so the choice does not depend on the captured model.
 
     Raises:
         ValueError: if there is no such scope.
@@ -121,7 +121,7 @@ def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozen
     maximum, colon, seed = scope.partition(":")
     if not (colon and maximum.isdecimal() and seed.isdecimal() and int(maximum)):
         raise ValueError(
-            f"the scope of a capture must be {', '.join(SCOPES)}, or N:SEED for N steps of each grid, got {scope!r}"
+            f"scope must be {', '.join(SCOPES)}, or N:SEED for N random steps per grid, e.g. 4:0, got {scope!r}"
         )
     steps_of_grid: dict[str, list[tuple[str, int]]] = {}
     for item in sorted(item for item in read_heads(store) if item.agent_id == agent_id):
@@ -203,7 +203,7 @@ def shards(
     Args:
         window, first, settings: the steps, the first number, and the sizes as they hold on the device.
         item_bytes: bytes of the vectors at one position, all layers together.
-        shares_prefix: whether the model can go on from a shared beginning.
+        shares_prefix: whether the model can continue from a cached prefix.
         by_shape: whether grids of different shapes go into different files (site ``grid``).
     """
     prefix = _shared(window) if shares_prefix and settings.share_prefix else np.zeros(0, dtype=np.int64)
@@ -230,7 +230,7 @@ def _batches(
     by_ids: dict[bytes, list[ReplayItem]] = {}
     for item in group:
         by_ids.setdefault(item.ids.tobytes(), []).append(item)
-    batch: list[tuple[int, ReplayItem]] = []  # place of its sequence, step
+    batch: list[tuple[int, ReplayItem]] = []  # index of its sequence, step
     size, row = 0, -1
     for equal_items in by_ids.values():
         is_new = True
@@ -253,7 +253,7 @@ def _batch(items: Sequence[tuple[int, ReplayItem]]) -> ReplayBatch:
 
 
 def _shared(window: Sequence[ReplayItem]) -> npt.NDArray[np.int64]:
-    """Return the common prefix of all sequences before any captured position, empty where a cache would not pay."""
+    """Return the common prefix of all sequences before any captured position, empty if caching does not pay off."""
     none = np.zeros(0, dtype=np.int64)
     first = window[0].ids
     n_shared = min(int(positions.min()) for item in window for positions in item.positions.values())
@@ -275,6 +275,6 @@ def _check_found(sites: Sequence[Site], counts: ReplayCounts) -> None:
                 if reason.startswith(f"{site}: ")
             ]
             raise ValueError(
-                f"site {site} was not found in any of the first {counts.steps} steps: "
-                f"{'; '.join(reasons)}. Leave the site out, or give the model that generated the run"
+                f"site {site} was not found in any of the first {counts.steps} steps: {'; '.join(reasons)}. "
+                "Leave the site out, or give the model that generated the run"
             )

@@ -1,8 +1,8 @@
 """Export captures: as Parquet for the library `datasets`, or as safetensors with the names of TransformerLens.
 
 A vector after block L is named ``blocks.L.hook_resid_post``, as in TransformerLens; in nnsight it is the output of the
-block's module. Files are written one after the other from shards that are read one at a time, so that memory does not
-grow with the run.
+block's module. Files are written one after the other, and shards are read one at a time, so memory does not grow with
+the run.
 """
 
 import json
@@ -60,7 +60,7 @@ def export_activations(
 
     Args:
         store: the run.
-        directory: where the folders go; existing files of these names are replaced.
+        directory: parent directory of the folders. Existing files with the same names are replaced.
         formats: some of `FORMATS`.
         chosen: ids of captures; all complete ones by default.
         progress: called with (files done, all files) for each capture.
@@ -74,15 +74,15 @@ def export_activations(
     """
     if not formats or set(formats) - set(FORMATS):
         got = ", ".join(formats) or "none"
-        raise ValueError(f"activations are exported as {' or '.join(FORMATS)} or both, got {got}")
+        raise ValueError(f"formats must be {' or '.join(FORMATS)} or both, got {got}")
     by_id = {capture.id: capture for capture in captures(store)}
     ids = list(chosen) or [identity for identity, capture in by_id.items() if capture.complete]
     missing_ids = [identity for identity in ids if identity not in by_id or not by_id[identity].complete]
     if missing_ids or not ids:
         available = "; ".join(capture.label for capture in by_id.values()) or "nothing"
         raise ValueError(
-            f"an export needs complete captures of {store.path}, got {', '.join(missing_ids) or 'none'}: "
-            f"captured is {available}; goalscope capture {store.path} captures"
+            f"there is no complete capture {', '.join(missing_ids) or 'to export'} in {store.path}; "
+            f"available: {available}. Run goalscope capture {store.path} first"
         )
     return [_export(store, by_id[name], Folder(directory).make(name).path, formats, progress) for name in ids]
 
@@ -138,7 +138,7 @@ def _export(
 def _parts(
     store: Store, capture: Capture, site: Site, rows: Sequence[Artifact]
 ) -> dict[tuple[_Shape, int], list[tuple[Artifact, int]]]:
-    """Return each shard of each file of a site with its number of steps; site ``grid`` has a file for each shape."""
+    """Map each file of a site to its shards with their numbers of steps; site ``grid`` has one file per grid shape."""
     parts: dict[tuple[_Shape, int], list[tuple[Artifact, int]]] = {}
     for row in rows:
         with opened_shard(store, row, capture) as shard:
@@ -153,7 +153,7 @@ def _parts(
 
 
 def _schema(capture: Capture, positions: int) -> "pyarrow.Schema":
-    """Return the columns, with the metadata that the library `datasets` reads."""
+    """Build the Parquet schema, with the metadata that the library `datasets` reads."""
     try:
         import pyarrow
     except ImportError as error:
@@ -182,7 +182,7 @@ def _schema(capture: Capture, positions: int) -> "pyarrow.Schema":
         return {"dtype": str(kind), "_type": "Value"}
 
     features = {name: feature(name, kind) for name, kind in kinds.items()}
-    # How `datasets` stores an Array2D: nested lists of no fixed size, under the name of its own type.
+    # `datasets` stores an Array2D as nested lists of variable size, labelled with its own type name.
     array_metadata = {
         "ARROW:extension:name": _ARRAY,
         "ARROW:extension:metadata": json.dumps([[positions, capture.width], "float32"]),
@@ -202,7 +202,7 @@ def _tables(
     parts: Sequence[tuple[Artifact, int]],
     schema: "pyarrow.Schema",
 ) -> Iterator["pyarrow.Table"]:
-    """Yield the rows of a file: of each shard, layer by layer."""
+    """Yield the rows of a file, shard by shard and layer by layer."""
     import pyarrow
 
     kinds = {name: schema.field(name).type for name in schema.names}
@@ -239,7 +239,7 @@ def _tables(
 
 
 def _tensors(store: Store, capture: Capture, site: Site, row: Artifact, path: Path) -> dict[str, dict[str, Any]]:
-    """Write the vectors of a site in a shard with their steps; return an empty mapping where no step has the site."""
+    """Write a shard's vectors of a site with their steps. Return a description, empty if no step has the site."""
     with opened_shard(store, row, capture) as shard:
         columns = shard.columns(site, capture.layers[0], capture.width)
         if not len(columns["step"]):

@@ -29,7 +29,7 @@ Prefix = Sequence[tuple[Any, Any]]
 
 
 class _Enough(BaseException):
-    """The deepest wanted block has run: what comes after it is not computed."""
+    """Raised after the deepest requested block, so that later blocks are not computed."""
 
 
 class DecoderBlocks:
@@ -47,17 +47,17 @@ class DecoderBlocks:
         kind = model.config.model_type
         if kind not in PLACES:
             raise ValueError(
-                f"activations are captured from models of the types {', '.join(sorted(PLACES))}, got one of type "
-                f"{kind!r}: add the names of its decoder blocks and final norm to PLACES of "
-                "goalscope.inside.activations.hooks"
+                f"cannot capture activations from models of type {kind!r}; supported types: "
+                f"{', '.join(sorted(PLACES))}. Add the names of the decoder blocks and the final norm of this "
+                "type to PLACES in goalscope.inside.activations.hooks"
             )
         blocks, norm = PLACES[kind]
         self.base: Any = model.base_model
         if self.base is model or not hasattr(self.base, blocks) or not hasattr(self.base, norm):
             raise ValueError(
-                f"a model of type {kind!r} must have its decoder blocks in {blocks!r} and its final norm in {norm!r} "
-                f"of its base model, {type(self.base).__name__} does not: the model is built in another way, or this "
-                "version of transformers names them differently"
+                f"a model of type {kind!r} must have its decoder blocks in {blocks!r} and its final norm in "
+                f"{norm!r} of its base model, but {type(self.base).__name__} does not: the model has another "
+                "structure, or this version of transformers uses other names"
             )
         self.list: Any = getattr(self.base, blocks)
         self.norm: Any = getattr(self.base, norm)
@@ -77,14 +77,14 @@ class DecoderBlocks:
         """Raise a ValueError unless the model can read a sequence ``[T]``: its length and all of its token ids."""
         if self._longest is not None and len(ids) > self._longest:
             raise ValueError(
-                f"a sequence must fit the {self._longest} positions of the model, got {len(ids)} tokens: give the "
-                "model that generated the run"
+                f"the sequence has {len(ids)} tokens, but the model has only {self._longest} positions: give "
+                "the model that generated the run"
             )
         if len(ids) and not 0 <= ids.min() <= ids.max() < self._vocabulary:
             odd = ids[(ids < 0) | (ids >= self._vocabulary)][0]
             raise ValueError(
-                f"token ids must be in 0..{self._vocabulary - 1}, the model's embeddings, got {odd}: give the model "
-                "that generated the run"
+                f"token ids must be in 0..{self._vocabulary - 1}, the range of the embedding, got {odd}: give "
+                "the model that generated the run"
             )
 
     @contextmanager
@@ -102,7 +102,7 @@ class DecoderBlocks:
 
 
 class Recording:
-    """Runs sequences through hooked blocks; made by `DecoderBlocks.recording`."""
+    """Context in which sequences run through hooked blocks, created by `DecoderBlocks.recording`."""
 
     def __init__(self, blocks: DecoderBlocks) -> None:
         self._blocks = blocks
@@ -111,11 +111,11 @@ class Recording:
         self._kept: dict[int, Any] = {}
 
     def hook(self, layer: int) -> Any:
-        """Return the hook of a block: it keeps the requested positions, and stops after the deepest block."""
+        """Build the hook of a block, which stores requested positions and stops the pass after the deepest block."""
         last = layer == self._blocks.deepest and layer < self._blocks.count - 1
 
         def keep(module: Any, inputs: Any, output: Any) -> None:
-            # Another thread may use the same model meanwhile.
+            # Another thread may be using the same model.
             if threading.get_ident() != self._thread or self._wanted is None:
                 return
             hidden = output[0] if isinstance(output, tuple) else output
@@ -138,7 +138,7 @@ class Recording:
         Args:
             ids: ``[B, T]`` token ids without padding; after the prefix if there is one.
             rows, columns: ``[K]`` the positions, with columns counted from the first id given here.
-            prefix: keys and values of the beginning that all rows share.
+            prefix: cached keys and values of the prefix that all rows share.
         """
         if prefix is None:
             return self._run(ids, rows, columns, None)
@@ -179,10 +179,10 @@ class Recording:
                 offset = end
 
     def prefix(self, ids: npt.NDArray[np.int64]) -> Prefix:
-        """Return the keys and values of a beginning ``[S]`` that sequences share."""
+        """Compute the keys and values of a shared prefix ``[S]``."""
         from transformers import DynamicCache
 
-        # Without a configuration no layer of the cache lets go of old columns; windows are in the mask all the same.
+        # Without a configuration, no cache layer discards old columns; the mask still applies sliding windows.
         cache: Any = DynamicCache()
         none = np.zeros(0, dtype=np.int64)
         self._run(ids[None], none, none, cache)
@@ -216,14 +216,16 @@ def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
     """
     for layer in layers:
         if isinstance(layer, bool) or not isinstance(layer, int | np.integer) or not 0 <= layer < count:
-            raise ValueError(f"layers must be whole numbers in 0..{count - 1}, the model's blocks, got {layer!r}")
+            raise ValueError(f"layers must be integers in 0..{count - 1} (the model has {count} blocks), got {layer!r}")
     if not layers:
-        raise ValueError("a capture needs at least one layer, got none")
+        raise ValueError("layers must contain at least one layer, got none")
     return tuple(sorted({int(layer) for layer in layers}))
 
 
 def chosen_layers(requested: str | Sequence[int], count: int) -> tuple[int, ...]:
-    """Return the layers of a setting ("thirds", "all" or numbers) in a model of so many blocks; see `check_layers`."""
+    """Return the layers for a setting ("thirds", "all" or numbers) in a model of ``count`` blocks; see
+    `check_layers`.
+    """
     if isinstance(requested, str):
         return thirds(count) if requested == "thirds" else tuple(range(count))
     return check_layers(requested, count)
@@ -235,7 +237,7 @@ def thirds(count: int) -> tuple[int, ...]:
 
 
 def shares_prefixes(config: Any) -> bool:
-    """Return whether the model caches only keys and values, so that a shared beginning can be computed once."""
+    """Return whether the model caches only keys and values, so that a shared prefix can be computed once."""
     try:
         check_cache(config)
     except ValueError:
@@ -246,8 +248,9 @@ def shares_prefixes(config: Any) -> bool:
 def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[int, float]:
     """Compare hooked outputs with the hidden states that the library itself returns; raise an error if they differ.
 
-    The library's last hidden state comes after the final norm, so the last block is compared through that norm. Numbers
-    that are not finite on both sides count as equal here; readers of the activations refuse them and name the episode.
+    The library's last hidden state comes after the final norm, so the last block is compared through that norm.
+    Numbers that are not finite on both sides count as equal here; reading such activations later raises an error that
+    names the episode.
 
     Returns:
         The largest difference per layer, relative to the largest entry; 0.0 if they are bit-equal.
@@ -281,7 +284,8 @@ def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[
     for layer, difference in differences.items():
         if not difference <= limit:
             raise ValueError(
-                f"captured vectors must equal the model's own hidden states, at layer {layer} they differ by "
-                f"{difference:.2g} (relative, at most {limit:g}): this model is built in another way than its type says"
+                f"captured vectors must equal the model's own hidden states, but at layer {layer} they differ "
+                f"by {difference:.2g} (relative, limit {limit:g}): the structure of this model does not match "
+                "its type"
             )
     return differences

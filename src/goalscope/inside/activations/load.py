@@ -1,4 +1,4 @@
-"""Activations (the vectors of one site and layer), and how to read captured ones: all at once, or shard by shard."""
+"""Activations, i.e. the vectors of one site and layer, and functions that load captured ones at once or by shard."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -71,11 +71,11 @@ class Activations:
         for name, shape in _SHAPES.items():
             sizes = check_shape(name, getattr(self, name), shape, sizes)
         if sizes["N"] and not (sizes["P"] and sizes["D"]):
-            raise ValueError(f"a step must have vectors of one number or more, got {list(self.vectors.shape)}")
+            raise ValueError(f"vectors must have at least one number per step, got shape {list(self.vectors.shape)}")
         if (bad := first_infinite(self.vectors)) is not None:
             raise ValueError(
-                f"activations must be finite, got some that are not at {self.episode_id[bad]} step {self.step[bad]}, "
-                f"site {self.site}, layer {self.layer}"
+                f"activations must be finite, but {self.episode_id[bad]} step {self.step[bad]}, site "
+                f"{self.site}, layer {self.layer} has NaN or infinity: leave this step out"
             )
         for name in _SHAPES:
             object.__setattr__(self, name, freeze(getattr(self, name)))
@@ -87,13 +87,13 @@ class Activations:
         """Return some of the steps, given a mask ``[N]`` bool, or indices ``[M]`` int in the desired order."""
         columns = {name: getattr(self, name)[mask] for name in _SHAPES}
         for array in columns.values():
-            array.flags.writeable = False  # a new array that nobody else holds: it need not be copied to be frozen
+            array.flags.writeable = False  # a new array without other references, so it can be frozen without a copy
         return type(self)(site=self.site, layer=self.layer, model=self.model, **columns)
 
 
 def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
     """Return the first step whose vectors ``[N, P, D]`` are not all finite, or None."""
-    # The sum is not finite where an entry is not; no array of N * P * D truth values is made for it.
+    # The sum is not finite if any entry is not. This avoids an array of N * P * D truth values.
     with np.errstate(over="ignore", invalid="ignore"):
         fine = np.isfinite(vectors.sum(axis=(1, 2), dtype=np.float64))
     return None if fine.all() else int(np.argmin(fine))
@@ -115,15 +115,15 @@ class Capture:
     Attributes:
         id: content id of everything that determines its files.
         model: content id of the captured model.
-        model_name: its short name.
+        model_name: short name of the model.
         untrained: seed of the model's random weights, None for trained ones.
-        random_weights: how they were drawn, see `goalscope.agents.models.initialisation`.
+        random_weights: how the random weights were drawn, see `goalscope.agents.models.initialisation`.
         agent: short name of the agent whose steps were replayed.
         agent_id: content id of that agent.
         sites, layers: captured sites and layers; layers are counted from 0.
         width: width D of the residual stream.
         device, dtype: kind of device and number format of the computation; the vectors are always float32.
-        scope: which steps: "all", or "first" of each episode.
+        scope: which steps were captured, see `capture`.
         steps: number of steps of the agent in the scope.
         captured: number of steps with at least one site; None while the capture is incomplete.
         reconstructed: number of steps whose token ids were reconstructed from their text.
@@ -158,7 +158,7 @@ class Capture:
 
     @property
     def label(self) -> str:
-        """One line for messages."""
+        """One-line description for messages."""
         layers = ",".join(map(str, self.layers))
         state = "" if self.complete else " (not complete)"
         return f"{self.id}: {self.model_name}, agent {self.agent}, sites {','.join(self.sites)}, layers {layers}{state}"
@@ -171,15 +171,15 @@ def captures(run: str | Path | Store) -> list[Capture]:
         run: a run directory, or its open store.
 
     Raises:
-        FileNotFoundError: no run there.
-        ValueError: a damaged index.
+        FileNotFoundError: there is no such run.
+        ValueError: the index is damaged.
     """
     with _opened(run) as store:
         return sorted((_capture(row) for row in artifacts(store, CAPTURE)), key=lambda item: item.id)
 
 
 def _opened(run: str | Path | Store) -> AbstractContextManager[Store]:
-    """Return a context with the store of a run; one that was open already stays open."""
+    """Open the store of a run as a context manager. A store that is already open stays open."""
     return nullcontext(run) if isinstance(run, Store) else Store(run)
 
 
@@ -261,14 +261,14 @@ def opened_shard(store: Store, row: Artifact, chosen: Capture) -> AbstractContex
 
 
 def of_shape(columns: Mapping[str, npt.NDArray[Any]], shape: tuple[int, int] | None) -> npt.NDArray[np.int64]:
-    """Return which rows of a shard belong to grids of a shape; None stands for all rows."""
+    """Return the indices of a shard's rows that belong to grids of a shape; None selects all rows."""
     same_shape = columns["shape"] == (columns["shape"] if shape is None else shape)
     return np.flatnonzero(same_shape.all(axis=1))
 
 
 def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[int, int] | None) -> Activations:
     shapes = set[tuple[int, int]]()
-    parts = []  # of each shard: its row of the index, which of its rows are wanted, and their columns
+    parts = []  # per shard: its row of the index, the indices of the selected rows, and their columns
     for row in artifacts(store, SHARD, capture=chosen.id):
         with opened_shard(store, row, chosen) as shard:
             columns = shard.columns(site, layer, chosen.width)
@@ -277,17 +277,18 @@ def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[in
             parts.append((row, selected, {name: column[selected] for name, column in columns.items()}))
     if not parts and shape is not None and shapes:
         raise ValueError(
-            f"{store.path} holds no step with site {site} on grids of shape {shape[0]} x {shape[1]}: there are "
+            f"{store.path} has no step with site {site} on grids of shape {shape[0]} x {shape[1]}: choose one of "
             + ", ".join(f"{height} x {width}" for height, width in sorted(shapes))
         )
     if not parts:
         reasons = "; ".join(f"{reason}: {count}" for reason, count in sorted(chosen.left_out.items()))
-        raise ValueError(f"{store.path} holds no step with site {site} ({reasons or 'no steps'})")
+        raise ValueError(f"{store.path} has no step with site {site} ({reasons or 'no steps'}): choose another site")
     groups = sorted({columns["positions"].shape[1] for *_, columns in parts})
     if len(groups) > 1:
         raise ValueError(
-            f"the vectors of one array must have the same positions, got groups of {', '.join(map(str, groups))} at "
-            f"site {site}: say which grids with shape=(H, W); there are {', '.join(map(str, sorted(shapes)))}"
+            f"site {site} has different numbers of positions per step ({', '.join(map(str, groups))}), "
+            "which do not fit one array: choose grids of one shape with shape=(H, W), one of "
+            f"{', '.join(map(str, sorted(shapes)))}"
         )
     joined = {name: np.concatenate([columns[name] for *_, columns in parts]) for name in parts[0][2]}
     order = np.lexsort((joined["step"], joined["episode_id"].astype(str)))
@@ -316,8 +317,8 @@ def choose_capture(
     """Return the only capture that matches; for the arguments see `load_activations`.
 
     Raises:
-        ValueError: if none or several match, it is incomplete, or episodes were added since; the message says what to
-            do.
+        ValueError: if none or several captures match, the capture is incomplete, or episodes were added since; the
+            message says what to do.
     """
     all_captures = captures(store)
     if capture is not None:
@@ -342,22 +343,22 @@ def choose_capture(
         )
     complete = [entry for entry in at_place if entry.complete]
     if not complete:
-        raise ValueError(f"a capture must be complete to be read, {at_place[0].label}: run the same capture again")
+        raise ValueError(f"the capture {at_place[0].label} is incomplete: run the same capture again to finish it")
     if capture is None:
         current = [entry for entry in complete if entry.plan == plan_id(store, entry.agent_id, entry.scope)]
         if not current:
             raise ValueError(
-                f"episodes were added to {store.path} since {complete[0].label} was captured: run the same capture "
-                "again, or ask for the old one with capture="
+                f"episodes were added to {store.path} after {complete[0].label} was captured: run the same "
+                "capture again, or choose the old one with capture="
             )
-        max_steps = max(entry.steps for entry in current)  # the same steps and more
+        max_steps = max(entry.steps for entry in current)  # keep captures whose steps include those of another
         complete = [entry for entry in current if entry.steps == max_steps]
     if len({(entry.model, entry.plan, entry.device, entry.dtype) for entry in complete}) > 1:
         raise ValueError(
-            f"several captures hold site {site} and layer {layer}, say which with capture=, model= or agent=: "
+            f"several captures have site {site} and layer {layer}, choose one with capture=, model= or agent=: "
             + "; ".join(entry.label for entry in complete)
         )
-    return complete[0]  # equal up to the shapes of their batches
+    return complete[0]  # these captures differ only in the shapes of their batches
 
 
 def put_capture(store: Store, capture: Capture) -> None:
@@ -379,7 +380,9 @@ def _capture(row: Artifact) -> Capture:
         return _CAPTURE.validate_json(json.dumps(tags), strict=True)
     except (KeyError, ValueError) as error:
         problem = " ".join(faults(error, {})[0]) if isinstance(error, ValidationError) else error
-        raise ValueError(f"the index must describe capture {row.id!r} as goalscope does: {problem}") from error
+        raise ValueError(
+            f"the entry of capture {row.id!r} in the index is invalid: {problem}. Delete it and capture again"
+        ) from error
 
 
 _CAPTURE = TypeAdapter(Capture)

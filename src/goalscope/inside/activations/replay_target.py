@@ -1,4 +1,4 @@
-"""Choose the agent whose steps are replayed, which must have token ids, and the model that fits it."""
+"""Choice of the agent whose steps are replayed, which must have token ids, and of the model that fits it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from goalscope.runs.packed_steps import step_cells
 _CHECKED_STEPS = 100
 _AGENT_ID, _AGENT = (EPISODE_COLUMNS.split(", ").index(name) for name in ("agent_id", "agent"))
 _PROMPT, _OUTPUT = (STEP_COLUMNS.split(", ").index(name) for name in ("prompt_tokens", "output_tokens"))
-_MODEL_KINDS = ("chat", "task-chat")  # of agents: the others read no weights
+_MODEL_KINDS = ("chat", "task-chat")  # agent kinds with a model; other kinds read no weights
 _NOT_TOKENIZER_FILES = ("config.json", "generation_config.json", "hub", "revision", "weights")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTarget:
-    """An agent of a run whose steps have token ids: name, content id, description, number of steps."""
+    """Agent of a run whose steps have token ids, with its name, content id, description and number of steps."""
 
     agent: str
     agent_id: str
@@ -34,12 +34,12 @@ class ReplayTarget:
 
 
 def find_target(store: Store, agent: str | None, sites: Sequence[Site]) -> ReplayTarget:
-    """Return the agent for the replay.
+    """Find the agent to replay.
 
     Args:
         store: the run.
-        agent: its short name or id; may be None if only one agent has token ids.
-        sites: the requested sites; `post` and `action` need the ids of outputs.
+        agent: short name or id of the agent; may be None if only one agent has token ids.
+        sites: the requested sites. The sites `post` and `action` need token ids of the output.
 
     Raises:
         ValueError: if there is no such agent, there are several, or steps lack token ids (the message names the setting
@@ -50,19 +50,19 @@ def find_target(store: Store, agent: str | None, sites: Sequence[Site]) -> Repla
     if agent is not None:
         rows = [row for row in rows if agent in (row.agent_id, row.agent)]
         if not rows:
-            raise ValueError(f"the agent must be one of the run ({run_agents}), got {agent!r}")
+            raise ValueError(f"agent must be an agent of the run ({run_agents}), got {agent!r}")
     needs_output = any(site in ("post", "action") for site in sites)
     usable = [row for row in rows if row.prompts and (row.outputs or not needs_output)]
     if not usable:
         lacking = "outputs" if any(row.prompts for row in rows) else "prompts"
         advice = " ".join(dict.fromkeys(_advice(agents.get(row.agent_id, ("", {}))[1], row.agent) for row in rows))
         raise ValueError(
-            f"activations are captured by replaying exact token ids, the steps of {store.path} ({run_agents}) hold "
-            f"none of their {lacking}. {advice}".rstrip()
+            f"activations are captured by replaying exact token ids, but the steps of {store.path} "
+            f"({run_agents}) have no token ids of their {lacking}. {advice}".rstrip()
         )
     if len(usable) > 1:
         names = ", ".join(f"{row.agent} ({row.agent_id})" for row in usable)
-        raise ValueError(f"several agents have token ids, say which one with --agent (agent=): {names}")
+        raise ValueError(f"several agents have token ids: choose one with --agent (agent=), one of {names}")
     (row,) = usable
     description = agents.get(row.agent_id, ("", {}))[1]
     return ReplayTarget(agent=row.agent, agent_id=row.agent_id, description=description, steps=row.steps)
@@ -70,7 +70,7 @@ def find_target(store: Store, agent: str | None, sites: Sequence[Site]) -> Repla
 
 @dataclass(slots=True, kw_only=True)
 class _StepCounts:
-    """The steps of an agent, and how many hold token ids of their prompt and of their output."""
+    """Numbers of an agent's steps: all steps, those with token ids of the prompt, and those with ids of the output."""
 
     agent_id: str
     agent: str
@@ -80,7 +80,7 @@ class _StepCounts:
 
 
 def _agents_with_steps(store: Store) -> list[_StepCounts]:
-    """Return the counts of each agent's steps; each episode is compared with its checksums."""
+    """Count the steps of each agent, verifying the checksums of each episode."""
     by_agent: dict[str, _StepCounts] = {}
     for page in store.pages():
         packed = store.steps_of([row[0] for row in page])
@@ -118,16 +118,18 @@ def model_of(
         if not isinstance(agent, ChatAgent) or agent_id(agent) != target.agent_id:
             continue
         if "server" in entry.parameters:
-            raise ValueError(f"the model of {target.agent} ran behind a server; its weights are needed here: {advice}")
+            raise ValueError(
+                f"the model of {target.agent} ran behind a server, but its weights are needed here: {advice}"
+            )
         if isinstance(agent.model, EngineModel):
             return agent.model.here(untrained, random_weights)
         if untrained is not None:
-            # The default kind is not named, as in stored studies.
+            # As in stored studies, the default kind is omitted.
             kind = {} if random_weights == RANDOM_WEIGHTS[0] else {"random_weights": random_weights}
             agent = build_agent(entry.kind, {**entry.parameters, "untrained": untrained, **kind})
         if isinstance(agent, ChatAgent) and isinstance(agent.model, LocalModel):
             return agent.model
-    raise ValueError(f"{store.path} does not say where the model of {target.agent} lies: {advice}")
+    raise ValueError(f"{store.path} does not record where the model of {target.agent} is: {advice}")
 
 
 def model_id(model: LocalModel) -> str:
@@ -153,14 +155,14 @@ def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool)
     tokenizer_files = [name for name in differing if name not in (*weights, *_NOT_TOKENIZER_FILES)]
     if tokenizer_files:
         raise ValueError(
-            f"the token ids of {target.agent} must be those of the model's tokenizer, {model.name} has another one "
+            f"the token ids of {target.agent} come from another tokenizer than that of {model.name} "
             f"({', '.join(tokenizer_files)} differ): give the model that generated the run"
         )
     if weights and description.get("untrained") is None and not other_weights:
         raise ValueError(
-            f"the run was generated with other weights than those of {model.name} ({', '.join(weights)} differ): "
-            "give the model that generated it, an untrained copy as control (untrained=SEED), or say that other "
-            "weights are meant (other_weights=True, --other-weights)"
+            f"the run was generated with other weights than those of {model.name} ({', '.join(weights)} "
+            "differ): give the model that generated it, an untrained copy as a control (untrained=SEED), "
+            "or allow other weights (other_weights=True, --other-weights)"
         )
 
 
@@ -181,8 +183,8 @@ def check_ids(store: Store, target: ReplayTarget, model: LocalModel) -> None:
         text = "" if step.output_tokens is None else (step.text or "").strip()
         if max(tokens, default=0) >= vocabulary_size or text not in model.text(step.output_tokens or ()):
             raise ValueError(
-                f"the token ids that the server of {target.agent} returned must be those of the model, those of a step "
-                f"are not the text that came with them in {model.name}: give the model that was served"
+                f"the token ids that the server of {target.agent} returned do not decode to the recorded text "
+                f"with {model.name}: give the model that was served"
             )
 
 

@@ -33,9 +33,10 @@ FORMAT: Final = 1
 KEY: Final = "goalscope"
 """The entry of a file's metadata that holds our header, as JSON."""
 
-_PREFIX: Final = 8  # bytes in front of the header that hold its length
-_LARGEST_HEADER: Final = 1 << 24  # bytes; a file of 4,096 steps needs a sixteenth
-_HEADER_DIGEST: Final = "header"  # name of the digest of the header's other entries; no tensor has this name
+_PREFIX: Final = 8  # number of bytes before the header, which store its length
+_LARGEST_HEADER: Final = 1 << 24  # bytes; a file of 4,096 steps needs a sixteenth of this
+# name under which the digest of the other header entries is stored; no tensor has this name
+_HEADER_DIGEST: Final = "header"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,7 +45,7 @@ class Shard:
 
     Attributes:
         header: plain values: format, capture, number, model, and ``episodes``, a list of [episode, world, grid id].
-        arrays: the tensors by name, see the module.
+        arrays: the tensors by name, see the docstring of the module.
     """
 
     header: Mapping[str, Any]
@@ -62,11 +63,11 @@ def write_shard(path: Path, shard: Shard) -> int:
     entries = {name: value for name, value in shard.header.items() if name != "digests"} | {"format": FORMAT}
     digests = {name: _digest(array) for name, array in arrays.items()} | {_HEADER_DIGEST: _header_digest(entries)}
     header = canonical_json({**entries, "digests": digests})
-    # One entry of metadata: the library writes several in an order that changes from process to process.
-    if len(header) > _LARGEST_HEADER // 2:  # quotes are escaped once more
+    # A single metadata entry, because the library writes several entries in an order that varies between processes.
+    if len(header) > _LARGEST_HEADER // 2:  # quotes are escaped a second time
         raise ValueError(
-            f"the header of a file may have {_LARGEST_HEADER // 2} bytes, {path} needs {len(header)}: capture with a "
-            "smaller window"
+            f"the header of {path} needs {len(header)} bytes, more than {_LARGEST_HEADER // 2}: capture "
+            "with a smaller window"
         )
     data = save(arrays, metadata={KEY: header})
     Folder(path.parent).save_bytes(data, path.name, sync=True)
@@ -102,24 +103,26 @@ def open_shard(path: Path, *, size: int, capture: str) -> Iterator["ShardFile"]:
     advice = "delete the file and run the same capture again, which writes it anew"
     file_status = Folder(path.parent).status(path.name)
     if file_status is None:
-        raise FileNotFoundError(f"the run's index names {path}, there is no such file: {advice}")
+        raise FileNotFoundError(f"the index of the run names {path}, but there is no such file: {advice}")
     try:
         if (actual := file_status.st_size) != size:
             raise ValueError(f"it must have {size} bytes, got {actual}")
         with open_tensors(path, max_header=_LARGEST_HEADER) as file:
             if file.header.get("capture") != capture:
-                raise ValueError(f"it must belong to {capture}, got {str(file.header.get('capture'))[:80]!r}")
+                raise ValueError(f"it must belong to capture {capture}, got {str(file.header.get('capture'))[:80]!r}")
             try:
                 header = ShardHeader.model_validate_json(canonical_json(file.header))
             except ValidationError as error:
-                raise ValueError("its header must list its episodes, and hold nothing else than goalscope's") from error
+                raise ValueError(
+                    "its header must list its episodes and contain nothing but the entries that goalscope writes"
+                ) from error
             yield ShardFile(file=file, episodes=header.episodes)
     except ValueError as error:
-        raise ValueError(f"{path} must be a sound shard of activations, but {error}: {advice}") from error
+        raise ValueError(f"{path} is not an intact file of activations ({error}): {advice}") from error
 
 
 class ShardHeader(StrictRecord):
-    """What the header of a shard holds; ``episodes`` are [episode, world, grid id] each."""
+    """Content of a shard's header; each entry of ``episodes`` is [episode, world, grid id]."""
 
     format: Literal[1]
     capture: str
@@ -131,7 +134,7 @@ class ShardHeader(StrictRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardFile:
-    """A shard that is open for reading; every tensor is checked against its digest when it is read."""
+    """Shard opened for reading, which verifies the digest of every tensor that it reads."""
 
     file: "TensorFile"
     episodes: Sequence[tuple[str, str, str]]
@@ -147,13 +150,13 @@ class ShardFile:
         shape = self._tensor("shape", np.int64, "N 2", sizes)
         reconstructed = self._tensor("reconstructed", np.uint8, "N", sizes).astype(bool)
         if len(episode) and not 0 <= episode.min() <= episode.max() < len(self.episodes):
-            raise ValueError("its steps name episodes that it does not list")
+            raise ValueError("its steps refer to episodes that are not in its list")
         for name, array, minimum in (("step", step, 0), ("shape", shape, 1)):
             if len(array) and array.min() < minimum:
                 raise ValueError(f"{name} must be >= {minimum} everywhere, got {array.min()}")
         rows = self._tensor(f"{site}.rows", np.int64, "M", sizes)
         if len(rows) and (rows.min() < 0 or rows.max() >= len(step) or (np.diff(rows) <= 0).any()):
-            raise ValueError(f"the rows of site {site} must rise within its {len(step)} steps")
+            raise ValueError(f"the rows of site {site} must be ascending and within its {len(step)} steps")
         positions = self._tensor(f"{site}.positions", np.int64, "M P", sizes)
         tokens = self._tensor(f"{site}.tokens", np.int64, "M P", sizes)
         shape_in_file, expected = self.file.shape(f"{site}.{layer}"), (*positions.shape, width)
@@ -200,9 +203,9 @@ def _digest(array: npt.NDArray[Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorFile:
-    """A file open for reading: its header, whose digest was verified, and the names of its tensors.
+    """Safetensors file opened for reading, with its verified header and the names of its tensors.
 
-    Every tensor is verified by its digest when it is read.
+    The digest of every tensor is verified when the tensor is read.
     """
 
     header: dict[str, Any]
@@ -223,7 +226,7 @@ class TensorFile:
         try:
             array: npt.NDArray[Any] = self._file.get_tensor(name)
         except (SafetensorError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise ValueError(f"its tensor {name[:80]!r} cannot be an array ({brief(error)})") from error
+            raise ValueError(f"its tensor {name[:80]!r} cannot be read as an array ({brief(error)})") from error
         if _digest(array) != self._digests[name]:
             raise ValueError(f"{name} does not match its digest: it was changed since it was written")
         return array
@@ -250,33 +253,34 @@ def open_tensors(path: Path, *, max_header: int) -> Iterator[TensorFile]:
         with NamedFile(path).open_file(sparse=True) as raw_file:
             length = int.from_bytes(raw_file.read(_PREFIX), "little")
         if length > max_header:
-            raise ValueError(f"it is no sound safetensors file (a header of {length} bytes, {max_header} at most)")
+            raise ValueError(
+                f"it is not an intact safetensors file (its header has {length} bytes, at most {max_header} "
+                "are allowed)"
+            )
         opened: Any = safe_open(str(path), framework="numpy")
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"it is no sound safetensors file ({brief(error)})") from error
+        raise ValueError(f"it is not an intact safetensors file ({brief(error)})") from error
     with opened as file:
         text, names = (file.metadata() or {}).get(KEY, ""), tuple(file.keys())
         try:
             header = decode_object(text, strict=False)
         except UntrustedError as error:
-            raise ValueError(f"its header is no JSON object ({error})") from error
+            raise ValueError(f"its header is not a JSON object ({error})") from error
         yield TensorFile(header=header, names=names, _digests=_checked_digests(header, text, names), _file=file)
 
 
 def _checked_digests(header: Mapping[str, Any], text: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the digests of the tensors of a file, whose header is the one that was written.
+    """Verify the header of a file and return the digests of its tensors.
 
     Raises:
-        ValueError: another format, or the header was changed: any character of it.
+        ValueError: another format, or any character of the header was changed.
     """
     if (version := header.get("format")) != FORMAT or isinstance(version, bool):
-        raise ValueError(f"its header must be of format {FORMAT}, got {str(version)[:80]!r}")
+        raise ValueError(f"its header must have format {FORMAT}, got {str(version)[:80]!r}")
     digests = header.get("digests")
     if not isinstance(digests, dict) or set(digests) != {*names, _HEADER_DIGEST}:
         different = sorted({*digests} ^ {*names, _HEADER_DIGEST})[:1] if isinstance(digests, dict) else [str(digests)]
-        raise ValueError(
-            f"its digests must be those of its tensors and header, got a difference at {different[0]!r:.90}"
-        )
+        raise ValueError(f"its digests must match its tensors and header, but differ at {different[0]!r:.90}")
     entries = {name: value for name, value in header.items() if name != "digests"}
     if digests[_HEADER_DIGEST] != _header_digest(entries) or text != canonical_json(header):
         raise ValueError("its header does not match its digest: it was changed since it was written")
@@ -308,15 +312,15 @@ class Artifact:
         path = PurePosixPath(self.path)
         if not self.path or path.is_absolute() or ".." in path.parts or "\\" in self.path or "\0" in self.path:
             raise ValueError(
-                f"an artifact must lie inside of its run directory, got the path {self.path[:200]!r}: the index was "
-                "not written by goalscope, do not trust this run"
+                f"the path of an artifact must lie inside its run directory, got {self.path[:200]!r}: "
+                "goalscope did not write this index, so do not trust the run"
             )
         if self.size < 0:
             raise ValueError(f"the size of an artifact must be >= 0 bytes, got {self.size}")
 
 
 def put_artifacts(store: Store, *artifacts: Artifact) -> None:
-    """Store the rows of some artifacts instead of those with the same ids; the files must exist already."""
+    """Store the index rows of artifacts, replacing rows with the same ids. The files must already exist."""
     rows = [
         (artifact.id, artifact.kind, artifact.path, artifact.size, encode_tags(artifact.tags)) for artifact in artifacts
     ]
@@ -326,7 +330,7 @@ def put_artifacts(store: Store, *artifacts: Artifact) -> None:
 
 
 def artifacts(store: Store, kind: str, **tags: Tag) -> Iterator[Artifact]:
-    """Return the artifacts of a kind that have these tags, ordered by path.
+    """Yield the artifacts of a kind that have the given tags, ordered by path.
 
     Raises:
         ValueError: if a stored row has other types.
@@ -337,7 +341,9 @@ def artifacts(store: Store, kind: str, **tags: Tag) -> Iterator[Artifact]:
         if stored_kind != kind:
             continue
         if not isinstance(identity, str) or not isinstance(path, str) or not isinstance(size, int):
-            raise ValueError(f"an artifact must be stored as text and a size, got {identity!r}, {path!r}, {size!r}")
+            raise ValueError(
+                f"the index row of an artifact must have text fields and a size, got {identity!r}, {path!r}, {size!r}"
+            )
         stored_tags = decode_tags(cell, f"artifact {identity!r}")
         if all(name in stored_tags and stored_tags[name] == tag for name, tag in tags.items()):
             yield Artifact(id=identity, kind=kind, path=path, size=size, tags=stored_tags)
@@ -353,4 +359,6 @@ def place(store: Store, artifact: Artifact) -> Path:
         folder = Folder(store.path.resolve())
         return folder.below(artifact.path).checked() if artifact.kind == "capture" else folder.file(artifact.path)
     except OSError as error:
-        raise ValueError(f"an artifact must have a path in {store.path}, {artifact.path[:200]!r} is none") from error
+        raise ValueError(
+            f"{artifact.path[:200]!r} is not a path below {store.path}, so this artifact cannot be located"
+        ) from error

@@ -1,4 +1,7 @@
-"""Sites: positions in a sequence at which vectors are captured, found by matching token ids, not by fixed offsets."""
+"""Sites, i.e. positions in a sequence at which vectors are captured.
+
+Sites are found by matching token ids, not by fixed offsets.
+"""
 
 import re
 import warnings
@@ -34,34 +37,34 @@ DEFAULT_SITES: Final[tuple[Site, ...]] = ("pre", "post")
 
 _CHECKED_STEPS = 4096  # steps
 _MARKER = "goalscope"
-_MAX_LAYOUTS = 8  # remembered for prompts of one length
+_MAX_LAYOUTS = 8  # number of layouts cached per prompt length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sites:
-    """The sites of one step, and the reasons why others are missing."""
+    """Sites of one step, with the reasons why other sites are missing."""
 
     positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] positions in prompt and output together
     missing: dict[Site, str]
 
 
 class _MissingError(Exception):
-    """A step does not have a site; the message is the reason."""
+    """Raised if a step lacks a site; the message is the reason."""
 
 
 def check_site(site: str) -> Site:
-    """Return a site if it exists.
+    """Check the name of a site and return it.
 
     Raises:
         ValueError: if there is no such site.
     """
     if site not in SITES:
-        raise ValueError(f"a site must be one of {', '.join(SITES)}, got {site!r}")
+        raise ValueError(f"site must be one of {', '.join(SITES)}, got {site!r}")
     return site
 
 
 def grids_seen(episode: Episode) -> Iterator[Grid]:
-    """Return the grid that the agent saw at each step; under fog, the part seen so far."""
+    """Yield the grid that the agent saw at each step; under fog, the part seen so far."""
     world = episode.world
     fog = None if world.fog_radius is None else Fog.start(world.grid, world.fog_radius)
     for step in episode.steps:
@@ -112,14 +115,16 @@ def available_sites(
             missing[site] = reason
     available = tuple(site for site in sites if site not in missing)
     if not available:
-        raise ValueError(f"one of the sites {', '.join(sites)} must be there, none is: {'; '.join(missing.values())}")
+        raise ValueError(
+            f"none of the sites {', '.join(sites)} is available: {'; '.join(missing.values())}. Choose another site"
+        )
     for site, reason in missing.items():
         warnings.warn(f"site {site} is left out: {reason}", stacklevel=2)
     return available
 
 
 def _missing_reason(store: Store, agent_id: str, finder: "SiteFinder", site: Site) -> str:
-    """Return why the first steps of an agent lack a site, "" where one of them has it."""
+    """Return why the first steps of an agent lack a site, or "" if a step has it."""
     reasons: Counter[str] = Counter()
     for _, step, grid in islice(steps_seen(store, agent_id), _CHECKED_STEPS):
         missing = finder.find(step, grid).missing
@@ -130,14 +135,13 @@ def _missing_reason(store: Store, agent_id: str, finder: "SiteFinder", site: Sit
 
 
 class SiteFinder:
-    """Finds the sites of steps whose chats were written by a model's own template.
+    """Finder of the sites in steps whose chats were rendered by a model's own template.
 
-    * ``pre``: the last three tokens before the model starts; the template's opening of the answer, which must end the
-      prompt.
+    * ``pre``: the last three tokens of the prompt, with which the template opens the answer.
     * ``post``: the same three tokens where they open the final answer after the reasoning (harmony channels), or the
-      three tokens that end with the mark that closes the reasoning (tags).
+      three tokens that end with the closing tag of the reasoning (tags).
     * ``grid``: the token of each cell of the last grid shown.
-    * ``action``: the last token before the one that starts the word of the action.
+    * ``action``: the last token before the token that starts the word of the action.
 
     Args:
         model: the model; only its tokenizer and template are used.
@@ -155,22 +159,22 @@ class SiteFinder:
         self.style: Style = model.style
         if "post" in self._sites and self.style == "none":
             raise ValueError(
-                f"site post lies between reasoning and answer, {model.name} writes no reasoning that is marked as such "
+                f"site post lies between reasoning and answer, but {model.name} does not mark its reasoning "
                 "(reasoning: none): leave the site out"
             )
         self._opening = self._find_opening()
         self._close = tuple(model.encode(model.marks.close)) if self.style == "tags" else ()
         self._channel = vocabulary.get("<|channel|>", -1)
         self._message = vocabulary.get("<|message|>", -1)
-        # By length of the prompt, height and width of the grid.
+        # Layouts by length of the prompt and by height and width of the grid.
         self._layouts: dict[tuple[int, int, int], list[_PromptLayout]] = {}
 
     def find(self, step: Step, grid: Grid) -> Sites:
-        """Return the sites of one step.
+        """Find the sites of one step.
 
         Args:
             step: a step with its prompt ids; ``post`` and ``action`` also need the ids of the output.
-            grid: the grid that it showed.
+            grid: the grid shown in the prompt.
 
         Raises:
             ValueError: if a cell is not a token of its own, or the prompt does not contain the grid (site ``grid``).
@@ -207,20 +211,20 @@ class SiteFinder:
         return np.array([end + self._action(output, step.action.name) - 1])
 
     def _find_opening(self) -> tuple[int, ...]:
-        """Return the ids of the template between the end of the last message and the answer."""
+        """Return the template's token ids between the end of the last message and the answer."""
         text = self._model.render([Message(role="user", content=_MARKER)], Sampling())
         start = text.rfind(_MARKER)
         opening = tuple(self._model.encode(text[start + len(_MARKER) :])) if start >= 0 else ()
         if not opening:
             raise ValueError(
-                f"the template of {self._model.name} must open the model's answer with tokens of its own, it has none: "
-                "sites cannot be found in its prompts"
+                f"the template of {self._model.name} does not open the answer with tokens of its own, so "
+                "sites cannot be found in its prompts: use a model with a chat template that does"
             )
-        # Where the last message does not end with a special token, the first token may hold a part of the message.
+        # If the last message does not end with a special token, the first token may contain a part of the message.
         return opening if self.style == "harmony" else opening[-min(TRIPLE, max(1, len(opening) - 1)) :]
 
     def _end_of_reasoning(self, output: Sequence[int]) -> int:
-        """Return the number of output tokens before the opening of the final answer."""
+        """Return the index in the output at which the opening of the final answer begins."""
         if self.style == "tags":
             end = _last_end(output, self._close)
             if end is None:
@@ -253,7 +257,8 @@ class SiteFinder:
         if match is None:
             raise _MissingError("the word of the action is not found in the answer")
         beginning = text[: match.start("word") + 1]
-        # The fewest tokens whose text holds the word's first letter; the last of them begins the word.
+        # The shortest prefix whose text contains the first letter of the word ends with the token that begins the
+        # word.
         sizes = range(1, len(answer))
         return begin + bisect_left(sizes, True, key=lambda size: self._text(answer[:size]).startswith(beginning))
 
@@ -268,8 +273,8 @@ class SiteFinder:
         text = self._text(prompt)
         if self._model.encode(text) != list(prompt):
             raise ValueError(
-                f"the ids of a prompt must be what the tokenizer of {self._model.name} makes of its text, they differ: "
-                "give the model that generated the run; cells cannot be found otherwise"
+                f"the token ids of a prompt differ from those that the tokenizer of {self._model.name} gives "
+                "for its text, so cells cannot be found: give the model that generated the run"
             )
         cells = check_cell_tokens(self._model, grid.render(), prompt=text, capture=True)
         positions = np.ascontiguousarray(cells.positions.reshape(-1), dtype=np.int64)
@@ -287,9 +292,10 @@ class SiteFinder:
 
 
 class _PromptLayout:
-    """A prompt with known cell positions, which hold for every prompt that differs from it in cells only.
+    """Layout of a prompt with known cell positions, valid for every prompt that differs only in cells.
 
-    The id of a cell must have been the token of the same symbol in an earlier prompt of this layout.
+    The id of each cell must already have occurred as the token of the same symbol in an earlier prompt with this
+    layout.
     """
 
     def __init__(self, ids: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:
@@ -308,6 +314,6 @@ class _PromptLayout:
 
 
 def _last_end(tokens: Sequence[int], pattern: tuple[int, ...]) -> int | None:
-    """Return where a pattern ends last in a sequence, None if it does not occur."""
+    """Return the end of the last occurrence of a pattern in a sequence, or None."""
     ends = range(len(tokens), len(pattern) - 1, -1) if pattern else ()
     return next((end for end in ends if tuple(tokens[end - len(pattern) : end]) == pattern), None)

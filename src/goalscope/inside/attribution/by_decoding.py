@@ -66,7 +66,7 @@ def by_map(trial: Trial) -> Attribution:
 
 
 def _places(hypothesis: Hypothesis) -> dict[str, Hypothesis]:
-    """Return the places that a hypothesis speaks of by their written form."""
+    """Map the written form of each place in a hypothesis to the place."""
     inner = [
         part
         for part_or_parts in hypothesis.parts
@@ -85,7 +85,7 @@ def by_plan(trial: Trial) -> Attribution:
     places = [(answers.world, state) for answers in trial.answers for state in answers.state.tolist()]
     clusters = np.array([answers.cluster for answers in trial.answers for _ in answers.state])
     if len({*clusters.tolist()}) < FEWEST:
-        raise Undefined(f"it needs steps in at least {FEWEST} worlds")
+        raise Undefined(f"decoding needs steps in at least {FEWEST} worlds")
     later = np.concatenate([_later(answers) for answers in trial.answers])
     read = {network: _cross_read(of, later, clusters) for network, of in inside.vectors(places).items()}
     low = _above({network: moves == later for network, moves in read.items()}, clusters, trial.level)
@@ -115,7 +115,7 @@ def _by_world(trial: Trial, moves: Numbers) -> Any:
 
 
 def _later(answers: Answers) -> Numbers:
-    """Return ``[N, AHEAD]`` the moves after each step's own; the number of actions where the episode is over."""
+    """Return ``[N, AHEAD]`` the moves after each step's own move, where the number of actions encodes the end."""
     actions = answers.world.process.actions
     moves = np.full((len(answers.state), AHEAD), actions)
     chosen_moves = answers.first.argmax(axis=1)
@@ -126,7 +126,10 @@ def _later(answers: Answers) -> Numbers:
 
 
 def _follows(bank: Mapping[str, Hypothesis], answers: Answers, moves: Numbers) -> Numbers:
-    """Return ``[K, N, AHEAD]`` whether decoded moves, carried out, are preferred; -1 where nothing is, or at an end."""
+    """Return ``[K, N, AHEAD]`` whether each hypothesis prefers the decoded move where it is carried out.
+
+    The value is -1 if the hypothesis prefers no move there or the episode is over.
+    """
     follows_bank = np.full((len(bank), *moves.shape), -1)
     follow, actions = answers.world.process.transitions, answers.world.process.actions
     for number, hypothesis in enumerate(bank.values()):
@@ -146,7 +149,7 @@ def _follows(bank: Mapping[str, Hypothesis], answers: Answers, moves: Numbers) -
 
 
 def _above(right: Mapping[str, Mask], clusters: Array, level: float) -> float:
-    """Return the least lower end by which the first network's share of right readings exceeds that of each other."""
+    """Return the smallest lower end of the differences in accuracy between the first network and each other network."""
     first_network, *other_networks = (readings.mean(axis=1) for readings in right.values())
     of = [clusters == cluster for cluster in dict.fromkeys(clusters.tolist())]
     return min(
@@ -155,7 +158,7 @@ def _above(right: Mapping[str, Mask], clusters: Array, level: float) -> float:
 
 
 def _cross_read(vectors: Array, labels: Numbers, clusters: Array) -> Numbers:
-    """Return ``[N, C]`` the likeliest labels by a linear map that was fitted in other worlds."""
+    """Return ``[N, C]`` the most likely labels under a linear map that was fitted in other worlds."""
     predicted = np.empty_like(labels)
     fold = np.unique(clusters, return_inverse=True)[1] % FOLDS
     for tested in range(FOLDS):
@@ -168,7 +171,7 @@ def _cross_read(vectors: Array, labels: Numbers, clusters: Array) -> Numbers:
 
 
 def likeliest(vectors: Any, labels: Numbers, fitted: Numbers, held: Numbers, tested: Numbers) -> Numbers:
-    """Return ``[M]`` the most likely labels of the test rows by a linear map to indicators.
+    """Predict the most likely labels ``[M]`` of the test rows with a linear map to label indicators.
 
     Args:
         vectors: ``[N, D]`` activations.

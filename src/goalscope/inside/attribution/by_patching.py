@@ -1,21 +1,22 @@
-"""Patching with null pairs: activations of a grid with one thing elsewhere are put into the pass of the grid.
+"""Patching with null pairs: activations from a changed grid replace those in the forward pass of the original grid.
 
-In the first state of each world the goal, the key or the agent lies elsewhere, in `CHANGES` versions each. With S_h(x)
-the moves that h prefers in x, and p the probabilities of moves with the activations put in, and without them,
+In the first state of each world, the goal, the key or the agent is moved, in `CHANGES` versions each. Let S_h(x) be
+the moves that hypothesis h prefers in x, and p the probabilities of moves with and without the patch. Then
 
     turn(h) = mean over pairs (x, y) of  p(S_h(y) | x with y put in) - p(S_h(y) | x),   S_h(x) and S_h(y) disjoint
 
-over h's *own pairs*. Those with S_h(x) = S_h(y) are its *null pairs*. A hypothesis is claimed where
+over the *own pairs* of h. Pairs with S_h(x) = S_h(y) are its *null pairs*. A hypothesis is claimed if
 
-* own pairs are not shown to turn the moves by less than `LEAST`, whatever thing was moved (of those whose place changes
-  its moves in `OFTEN` of the pairs), and turn them by more where some thing was;
-* in its null pairs the moves turn to none that a rival prefers, and it does not, by more than `NULL`;
-* no rival is shown to turn more, over own pairs of both in which they differ. One that is not shown to turn less, and
-  does not fail in the rest, stands with it.
+* no moved thing is shown to turn the moves by less than `LEAST` over own pairs (among things whose place changes the
+  preferred moves in at least the share `OFTEN` of the pairs), and some thing is shown to turn them by more;
+* in its null pairs, the moves do not turn by more than `NULL` to moves that only a rival prefers;
+* no rival is shown to turn the moves more, over own pairs of both in which they differ. A rival that is not shown to
+  turn them less, and meets the other conditions, is claimed too.
 
-Intervals: Student's t over clusters, `FEWEST` of them at least.
+Intervals are Student's t over at least `FEWEST` clusters.
 
-What is put in is seen by the later parts of the network alone, so that a turn is smaller than that of a moved object.
+Only later parts of the network see the patch, so it turns the moves less than moving the object itself would.
+
 Source: Geiger et al. (2021), Causal abstractions of neural networks (interchange interventions).
 """
 
@@ -47,7 +48,7 @@ OFTEN: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MovedPair:
-    """A world, and a copy of it with one thing moved; `cluster` is that of the world."""
+    """World and a copy of it with one thing moved, in the cluster of the world."""
 
     cluster: str
     thing: str
@@ -56,10 +57,11 @@ class MovedPair:
 
 
 def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
-    """Return the worlds of a trial with things moved, drawn evenly; worlds that do not show their agent have none.
+    """Draw pairs of worlds and copies with one thing moved, evenly over things. Worlds that hide the agent have no
+    pairs.
 
     Raises:
-        Undefined: if there are none.
+        Undefined: if there are no pairs.
     """
     pairs = list[MovedPair]()
     for answers in trial.answers:
@@ -79,7 +81,7 @@ def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
 
 @attribution("patching", asks="inside")
 def by_patching(trial: Trial) -> Attribution:
-    """Return the hypotheses whose own pairs change the moves, and whose null pairs do not."""
+    """Name the hypotheses whose own pairs change the moves and whose null pairs do not."""
     inside, pairs = trial.opened, moved_pairs(trial, THINGS)
     chances = inside.put_in([(pair.own, pair.other) for pair in pairs])
     change = chances[:, 0] - chances[:, 1]
@@ -94,12 +96,12 @@ def by_patching(trial: Trial) -> Attribution:
     of_things = [np.array([pair.thing == thing for pair in pairs]) for thing in THINGS]
 
     def low(values: Array, chosen: Mask) -> float | None:
-        """Return the lower end of the mean over clusters of some values; None from too few clusters."""
+        """Return the lower end of the interval of a mean over clusters, or None with too few clusters."""
         means = [values[chosen & (clusters == cluster)].mean() for cluster in dict.fromkeys(clusters[chosen].tolist())]
         return lower_end(np.array(means), trial.level) if len(means) >= FEWEST else None
 
     def ends(k: int) -> tuple[list[float], list[float]]:
-        """Return the lower and the upper ends of the turns of own pairs, by thing."""
+        """Return the lower and upper ends of the intervals of the turn over own pairs, per moved thing."""
         pairs_of = [decisive[:, k] & of for of in of_things if (decisive[:, k] & of).sum() >= OFTEN * of.sum()]
         lows = [end for of in pairs_of if (end := low(turns[:, k], of)) is not None]
         return lows, [-end for of in pairs_of if (end := low(-turns[:, k], of)) is not None]
@@ -127,7 +129,7 @@ def by_patching(trial: Trial) -> Attribution:
 
 
 def _preferred(bank: Mapping[str, Hypothesis], world: FiniteWorld, cached: dict[int, Mask]) -> Mask:
-    """Return ``[K, A]`` the moves that each hypothesis prefers in the first state; none where all are alike."""
+    """Return ``[K, A]`` the moves that each hypothesis prefers in the first state, none if all are equally good."""
     if id(world) not in cached:
         start, rows = int(world.process.start.argmax()), list[Array]()
         for hypothesis in bank.values():
@@ -142,7 +144,7 @@ def _preferred(bank: Mapping[str, Hypothesis], world: FiniteWorld, cached: dict[
 
 
 def claimed(method: str, names: Sequence[str], trial: Trial, words: str, weights: Mapping[str, float]) -> Attribution:
-    """Return the claim of a method that looks inside: the hypotheses it names, as strong as in the episodes seen."""
+    """Build the claim of a method that looks inside an agent, with strengths taken from the observed episodes."""
     kind: Said = "undecided" if not names else "named" if len(names) == 1 else "set"
     gain, size = trial.evidence.gain.sum(axis=0), trial.evidence.size.sum(axis=0)
     parts = []

@@ -34,7 +34,7 @@ _ANY: Final = re.compile(_CELL)
 
 @attribution("written reasoning")
 def by_reasoning(trial: Trial) -> Attribution:
-    """Return the hypothesis whose place the written plans lead to, or the texts name."""
+    """Name the hypothesis whose place the written plans lead to or the texts name."""
     if all(answers.written is None for answers in trial.answers):
         raise Undefined("it needs written reasoning, but this agent writes none")
     named, planned, followed = dict[str, list[Array]](), dict[str, list[Array]](), dict[str, list[float]]()
@@ -58,7 +58,7 @@ def by_reasoning(trial: Trial) -> Attribution:
         if len(shares_by_cluster) >= FEWEST
     }
     if not sources:
-        raise Undefined(f"it needs texts with a cell or a plan in at least {FEWEST} worlds, got {len(named)}")
+        raise Undefined(f"the method needs texts with a cell or a plan in at least {FEWEST} worlds, got {len(named)}")
     follows = float(np.mean([np.mean(shares) for shares in followed.values()])) if followed else 0.0
     chosen = {source: chosen_of(shares_by_cluster, targets, trial) for source, shares_by_cluster in sources.items()}
     acts = "planned" in sources and follows >= HALF
@@ -90,7 +90,10 @@ def by_reasoning(trial: Trial) -> Attribution:
 
 
 def _read(answers: Answers) -> tuple[Numbers, Numbers, Array]:
-    """Return ``[N]`` cells that texts name, and that plans lead to, -1 for none; and which first moves are taken."""
+    """Return ``[N]`` the cells named in texts, the cells plans lead to, and whether the first planned move is taken.
+
+    The cell is -1 if there is none.
+    """
     texts, width = answers.written or ("",) * len(answers.state), answers.world.grid.width
     size = answers.world.grid.walls.size
     says, leads = np.full(len(texts), -1), np.full(len(texts), -1)
@@ -112,7 +115,7 @@ def _read(answers: Answers) -> tuple[Numbers, Numbers, Array]:
 
 
 def _target(hypothesis: Hypothesis, world: FiniteWorld) -> Numbers:
-    """Return ``[S]`` the cell that a hypothesis is after in each state, -2 where it is after none."""
+    """Return ``[S]`` the target cell of a hypothesis in each state, -2 if it has none."""
     nowhere = np.full(world.process.states, -2)
     try:
         if hypothesis.kind == "place":
@@ -131,12 +134,12 @@ def _target(hypothesis: Hypothesis, world: FiniteWorld) -> Numbers:
 
 
 def shares_of(shares_by_cluster: Mapping[str, list[Array]]) -> Array:
-    """Return ``[G, K]``: for each cluster, the share of steps in which the cell is that of each hypothesis."""
+    """Return ``[G, K]`` per cluster and hypothesis, the share of steps whose cell is the target of the hypothesis."""
     return np.array([np.mean(rows, axis=0) for rows in shares_by_cluster.values()])
 
 
 def chosen_of(shares: Array, targets: list[tuple[str, Array]], trial: Trial) -> tuple[str, ...]:
-    """Return the hypothesis with the largest share, and those with the same target or without a shown difference."""
+    """Return the hypothesis with the largest share, and those with the same target or no significant difference."""
     value, best = shares.mean(axis=0), int(shares.mean(axis=0).argmax())
     if lower_end(shares[:, best], trial.level) <= HALF:
         return ()

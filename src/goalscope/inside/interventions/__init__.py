@@ -1,4 +1,4 @@
-"""Does an agent use the content of its activations? Counterfactual pairs, patches, and their effects."""
+"""Interventions that test whether an agent uses the content of its activations: counterfactual pairs and patches."""
 
 from goalscope.inside.interventions.edits import COMPONENTS, EMBEDDING, Edit, Editor
 from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, PairSettings, intervention

@@ -1,14 +1,14 @@
-"""Ablation of what a probe reads: its directions are projected out until a refitted probe is at chance.
+"""Ablation of the information that a probe reads, by projecting out directions until a refitted probe is at chance.
 
-Each round removes the directions along which activations covary with the truth: without them no linear predictor has
-any information in the states that they are learned from. The information is linearly gone once the predictor refitted
-to the residual does not correlate with the truth on held-back grids either; before that, unchanged behaviour is no
-evidence. Random subspaces of the same rank are the control: removing many directions does harm by itself. The removed
-component is set to its mean over the states that the directions are learned from.
+Each round removes the directions along which activations covary with the truth. In the states used for learning, no
+linear predictor has any information without them. The information counts as removed once a predictor refitted to the
+residual does not correlate with the truth on held-out grids; before that, unchanged behaviour is no evidence. Random
+subspaces of the same rank are the control, because removing many directions does harm by itself. The removed component
+is set to its mean over the states used for learning.
 
 Sources: Elazar et al. 2021, Amnesic probing; Ravfogel et al. 2020, Null it out (iterated projection); Haghighatkhah et
-al. 2022, Better hit the nail on the head than beat around the bush (the covariance's direction instead of the
-predictor's: as much is removed with fewer directions).
+al. 2022, Better hit the nail on the head than beat around the bush (using the direction of the covariance instead of
+the predictor's removes as much with fewer directions).
 """
 
 import math
@@ -49,12 +49,12 @@ RANDOM: Final = "random subspace"
 READABLE: Final = "correlation"
 RANK: Final = "rank"
 """Tags: correlation of prediction and truth on held-back grids before anything was removed; directions removed."""
-_RIDGE: Final = 1e-3  # of the mean variance of an input
+_RIDGE: Final = 1e-3  # as a fraction of the mean variance of an input
 _CHANCE_Z: Final = 1.96
-_FLAT_STD: Final = 1e-6  # of the standard deviation of the truth
+_FLAT_STD: Final = 1e-6  # as a fraction of the standard deviation of the truth
 _MIN_ROWS: Final = 20
 _PAIRS_AT_ONCE: Final = 16
-_OTHER_CELLS: Final = 6  # negatives drawn from each grid
+_OTHER_CELLS: Final = 6  # number of negatives drawn per grid
 
 Thing = Literal["goal", "agent"]
 SiteName = Literal["grid", "pre", "post"]
@@ -63,12 +63,12 @@ Array = npt.NDArray[np.float64]
 
 @intervention(KIND)
 class Ablation(OnPairs):
-    """Removes what linear probes of goal or agent read, at each site and layer, for the original of each pair.
+    """Experiment that removes what linear probes of goal or agent read, in the original of each pair.
 
-    At the cells of the grid, a probe distinguishes the thing's cell from all others; elsewhere it predicts its row and
-    column. At most `most` directions are removed, until the refitted probe is at chance on held-out grids. They are
-    learned from `states` grids of each size and density, none of which is tested. `random` is the number of random
-    subspaces of the same rank, which are the control.
+    At the cells of the grid, a probe distinguishes the thing's cell from all others; at other sites it predicts the
+    row and column of the thing. At most `most` directions are removed, until the refitted probe is at chance on
+    held-out grids. They are learned from `states` grids per size and density, none of which is tested. `random` is the
+    number of random control subspaces of the same rank.
     """
 
     headline: ClassVar[Headline] = ((STAYS,), {}, ("moved", "thing", "site", "layer", "rank", "fallen", "subspace"))
@@ -83,7 +83,7 @@ class Ablation(OnPairs):
     seed: int = Field(default=0, ge=0, le=2**62)
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Ablate at each site and layer; stored results are not computed again."""
+        """Ablate at each site and layer, skipping results that are already stored."""
         layers = layers_of(subject.model, self.layers)
         pairs = subject.pairs(self.pairs)
         views = fresh_views(pairs.kept, count=self.states, seed=self.seed)
@@ -109,12 +109,12 @@ def ablate(
     site: SiteName,
     layer: int,
 ) -> Rows:
-    """Project out of the first side of each pair what a probe reads at one site and layer.
+    """Project what a probe reads out of the activations of each pair's first side, at one site and layer.
 
     Args:
         agent: the agent that the pairs were found with.
         pairs: the pairs.
-        states: states that directions are learned from; no grid of the pairs is among them.
+        states: states from which directions are learned; they contain no grid of the pairs.
         settings: maximum number of directions, random subspaces, seeds.
         thing: what the probe reads.
         site, layer: where the activations are read and changed.
@@ -124,7 +124,7 @@ def ablate(
         are grids.
 
     Raises:
-        ValueError: too few states to decide whether a probe is at chance.
+        ValueError: there are too few states to decide whether a probe is at chance.
     """
     model = local_model(agent)
     activations = read_passages(model, states.passages[site], layer)
@@ -149,15 +149,15 @@ def ablate(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Erased:
-    """A subspace without which a linear predictor is at chance.
+    """Subspace whose removal leaves a linear predictor at chance.
 
     Attributes:
         basis: ``[F, K]`` orthonormal directions.
         mean: ``[F]`` mean activation.
-        rank: K.
-        initial_correlation: of prediction and truth on held-back rows before anything was removed.
-        final_correlation: that of the predictor that was fitted last.
-        fallen: whether that is at chance: below 1.96 / sqrt(rows - 3) of held-back rows.
+        rank: number K of directions.
+        initial_correlation: correlation of prediction and truth on held-out rows before any removal.
+        final_correlation: correlation for the predictor that was fitted last.
+        fallen: whether the final correlation is at chance, i.e. below 1.96 / sqrt(held-out rows - 3).
     """
 
     basis: npt.NDArray[np.float64]
@@ -169,24 +169,24 @@ class Erased:
 
 
 def erase(vectors: Array, targets: Array, held_out: npt.NDArray[np.bool_], *, max_rank: int) -> Erased:
-    """Return the directions that a linear predictor can use, removed round by round until it is at chance.
+    """Remove the directions that a linear predictor can use, round by round, until it is at chance.
 
     Args:
         vectors: ``[N, F]`` activations.
-        targets: ``[N, T]`` numbers that are predicted.
-        held_out: ``[N]`` which rows are held back to score the predictor.
+        targets: ``[N, T]`` numbers to predict.
+        held_out: ``[N]`` whether each row is held out to score the predictor.
         max_rank: maximum number of directions.
 
     Returns:
-        The subspace. With T targets each round removes at most T directions.
+        The subspace. Each round removes at most T directions.
 
     Raises:
-        ValueError: too few rows on either side.
+        ValueError: there are too few rows on either side of the split.
     """
     if min(int(held_out.sum()), int((~held_out).sum())) < _MIN_ROWS:
         raise ValueError(
-            f"a probe must have at least {_MIN_ROWS} rows to learn from, and as many held back, to be called at "
-            f"chance, got {int((~held_out).sum())} and {int(held_out.sum())}: give more states"
+            f"deciding whether a probe is at chance needs at least {_MIN_ROWS} rows for learning and as "
+            f"many held out, got {int((~held_out).sum())} and {int(held_out.sum())}: increase states"
         )
     mean = vectors[~held_out].mean(axis=0)
     residual = vectors - mean
@@ -195,7 +195,7 @@ def erase(vectors: Array, targets: Array, held_out: npt.NDArray[np.bool_], *, ma
     target_mean = targets[~held_out].mean(axis=0)
     centred = targets - target_mean
     chance = _CHANCE_Z / math.sqrt(max(1, int(held_out.sum()) - 3))
-    # Relative to the variance before any removal: rounding errors along removed directions are not amplified.
+    # Relative to the variance before any removal, so that rounding errors along removed directions are not amplified.
     penalty = max(float((residual[~held_out] ** 2).mean()) * _RIDGE, 1e-12)
     while True:
         train = residual[~held_out]
@@ -220,7 +220,7 @@ def erase(vectors: Array, targets: Array, held_out: npt.NDArray[np.bool_], *, ma
 
 
 def _correlation(predicted: Array, true: Array) -> float:
-    """Return the mean correlation of the columns of two arrays, 0 if predictions hardly vary."""
+    """Compute the mean correlation between the columns of two arrays; 0 if predictions hardly vary."""
     correlations = []
     for predictions, truths in zip(predicted.T, true.T, strict=True):
         constant = predictions.std() <= _FLAT_STD * truths.std()
@@ -234,14 +234,14 @@ def _correlation(predicted: Array, true: Array) -> float:
 def _truth(
     states: ReadStates, activations: Sequence[npt.NDArray[np.float32]], thing: Thing, site: SiteName, seed: int
 ) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """Return activations, the targets of a probe, and which rows are held back: a third of the grids."""
+    """Return the activations, the targets of a probe, and a mask of held-out rows (a third of the grids)."""
     rng = stream(seed, "held-back grids", thing, site)
     clusters = list(dict.fromkeys(states.clusters))
     held_out_clusters = {clusters[index] for index in rng.permutation(len(clusters))[: max(1, len(clusters) // 3)]}
     vectors, targets, held_out = [], [], []
     for view, cluster, activation in zip(states.views, states.clusters, activations, strict=True):
         cell = view.grid.goal if thing == "goal" else view.grid.start
-        assert cell is not None  # generated grids have both
+        assert cell is not None  # generated grids have both agent and goal
         if site == "grid":
             index = cell[0] * view.grid.width + cell[1]
             other_cells = rng.permutation(np.setdiff1d(np.arange(len(activation)), [index]))[:_OTHER_CELLS]
@@ -256,7 +256,7 @@ def _truth(
 
 
 def removal(passage: Passage, layer: int, basis: Array, mean: Array, present: npt.NDArray[np.float32]) -> list[Edit]:
-    """Return the edits of prompt 0 that set a subspace to its mean; those of `pre` or `post` are one vector."""
+    """Build the edits of prompt 0 that set a subspace to its mean; the tokens of `pre` or `post` form one vector."""
     if not basis.shape[1]:
         return []
     flat = present.astype(np.float64).reshape(-1, len(mean))

@@ -1,8 +1,9 @@
-"""Directions of the residual stream that stand for "the goal (or the agent) is at cell c", with their controls.
+"""Directions of the residual stream that represent "the goal (or the agent) is at cell c", with their controls.
 
-At the tokens of cells a direction is that of a class of cells: it is added to the cell that becomes the goal, and
-subtracted from the cell that was it. Before and after the reasoning it is one of a cell: "goal at c" - "goal at b".
-A probe's direction is the gradient of a class's score. A mean difference is that of the activations of two classes.
+At the tokens of cells, a direction represents a class of cells. It is added at the cell that becomes the goal and
+subtracted at the cell that was the goal. Before and after the reasoning, a direction represents a position, as in
+"goal at c" - "goal at b". A probe's direction is the gradient of a class score. A mean difference is the difference
+between the mean activations of two classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ OWN: Final = "own difference"
 Kind = Literal["probe", "mean difference", "shuffled probe"]
 
 _THINGS: Final[Mapping[str, int]] = {"agent": AGENT, "goal": GOAL}
-_MIN_STATES: Final = 2  # states of each side of a mean difference
+_MIN_STATES: Final = 2  # minimum number of states on each side of a mean difference
 _PENALTIES: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 Array = npt.NDArray[np.float32]
@@ -40,12 +41,12 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Directions:
-    """The directions of one site and layer.
+    """Directions at one site and layer.
 
     Attributes:
-        site, layer: where the activations are read.
-        probe: predicts the class of a cell; `flips` uses it on steered states.
-        shuffled: the same, fitted to the labels of other states.
+        site, layer: origin of the activations.
+        probe: probe of the class of a cell; `flips` applies it to steered states.
+        shuffled: the same probe, fitted to the labels of other states.
         means: class, or (class, cell), -> mean activation ``[P * D]`` float64 and number of states.
     """
 
@@ -58,7 +59,7 @@ class Directions:
     def vectors(self, kind: Kind, pair: Pair) -> npt.NDArray[np.float64] | None:
         """Return the vectors that turn the first side of a pair into the second, ``[P, D]`` of any length.
 
-        None if a class or a cell has too few states, or where the moved thing has no class (a key).
+        None if a class or a cell has too few states, or if the moved thing has no class (a key).
         """
         changes = self._changes(pair)
         if changes is None:
@@ -96,9 +97,9 @@ class Directions:
         return int(probabilities[0, :, label].argmax()) == cell
 
     def _changes(self, pair: Pair) -> list[tuple[tuple[int, int], tuple[int, int]]] | None:
-        """Return pairs (gained, lost) of (cell of the frame, class): one per changed cell, or one of the moved thing.
+        """Return pairs (gained, lost) of (cell of the frame, class), one per changed cell or one for the moved thing.
 
-        At the tokens of cells the frame is a single cell.
+        At the tokens of cells, the frame is a single cell.
         """
         if pair.moved not in _THINGS:
             return None
@@ -116,7 +117,7 @@ class Directions:
 
 
 def _gradient(probe: Probe, cell: int, label: int) -> npt.NDArray[np.float64]:
-    """Return the gradient ``[P * D]`` of the score of a class at a cell with respect to the activations."""
+    """Compute the gradient ``[P * D]`` of a class score at a cell with respect to the activations."""
     act = probe.weights["act"].astype(np.float64).reshape(len(probe.mean), -1, len(CLASSES))
     factor = np.divide(1.0, probe.std, out=np.zeros(len(probe.std)), where=probe.std > 0)
     gradient: npt.NDArray[np.float64] = act[:, cell, label] * factor
@@ -141,7 +142,7 @@ def fit_directions(
     """Fit the directions of one site and layer.
 
     Args:
-        site: site of the activations; "changed" and "grid" are the tokens of all cells.
+        site: site of the activations; "changed" and "grid" both mean the tokens of all cells.
         layer: number of the block.
         model: content id of the model.
         states: N states.
@@ -149,7 +150,7 @@ def fit_directions(
         seed: root seed of shuffles and draws.
 
     Raises:
-        ValueError: too few grids for a probe.
+        ValueError: there are too few grids for a probe.
     """
     rng = stream(seed, "directions", site, layer)
     side = max(max(view.grid.height, view.grid.width) for view in states.views)
@@ -179,18 +180,18 @@ def fit_directions(
 
 
 def kept_probes(run: Path, site: Where, layer: int, model: str, side: int) -> tuple[Probe, Probe]:
-    """Return the per-cell linear probe that a run stores for a site and layer, and the one of shuffled labels.
+    """Load a run's per-cell linear probe for a site and layer, and its control fitted to shuffled labels.
 
     Args:
         run: a run directory with such probes.
-        site: site of the probe; runs have probes of the sites pre and post.
+        site: site of the probe. Runs have probes at the sites pre and post.
         layer: number of the block.
         model: content id of the model.
         side: side of the largest grid.
 
     Raises:
-        FileNotFoundError: no run there.
-        ValueError: no such probe, or one of another model, site or layer.
+        FileNotFoundError: there is no such run.
+        ValueError: there is no such probe, or only for another model, site or layer.
     """
     by_control: dict[str, Probe] = {}
     unfit: list[str] = []
@@ -206,9 +207,10 @@ def kept_probes(run: Path, site: Where, layer: int, model: str, side: int) -> tu
     if set(by_control) != {"none", "shuffled"}:
         available = "; ".join(sorted(set(unfit))[:4]) or "none"
         raise ValueError(
-            f"steering at site {site}, layer {layer} of {model} must have its per-cell probe and the one of shuffled "
-            f"labels in {run}, with a frame of at least {side} cells; that run has those of: {available}. Fit them "
-            f"(goalscope probe {run} --reads cognitive-map --layers {layer} --full), or leave probes out"
+            f"steering at site {site}, layer {layer} of {model} needs its per-cell probe and the probe of "
+            f"shuffled labels in {run}, with a frame of at least {side} cells; that run has: {available}. "
+            f"Fit them with goalscope probe {run} --reads cognitive-map --layers {layer} --full, or leave "
+            "probes out"
         )
     return by_control["none"], by_control["shuffled"]
 
@@ -219,7 +221,7 @@ def _tokens(
     clusters: Sequence[str],
     rng: np.random.Generator,
 ) -> tuple[Array, npt.NDArray[np.int64], list[str]]:
-    """Return tokens of cells with classes ``[N, 1]``: agent, goal, and a few open cells and walls of each grid."""
+    """Draw cell tokens with their classes ``[N, 1]``: agent, goal, and a few open cells and walls per grid."""
     vectors, labels, grids = [], [], []
     for cell_classes, activation, cluster in zip(maps, activations, clusters, strict=True):
         flat = cell_classes.ravel()

@@ -1,7 +1,8 @@
-"""Changes of activations inside a forward pass: the edits, and the hooks that make them.
+"""Edits of activations inside a forward pass, and the hooks that apply them.
 
-An edit copies activations from another row of the same pass, or writes given vectors. Nothing is captured beforehand,
-so a patch from a row to itself is bit-identical; activations of two passes with different shapes differ by rounding.
+An edit copies activations from another row of the same pass or writes given vectors. Source and target are in the same
+pass, because activations of two passes with different shapes differ by rounding. A patch from a row to itself is
+therefore bit-identical.
 """
 
 import threading
@@ -35,26 +36,28 @@ _ROUTERS: Final = ("router", "gate")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Edit:
-    """One change of one row of a pass, at one layer.
+    """Edit of one row of a pass at one layer.
 
-    ``replace`` writes what is read, ``add`` adds it, and ``noise`` writes ``c + |x - c| u`` with c the vector of the
-    row `clean` there, x what is read and u the vector given: a patch of the same size in another direction.
+    Let x be the source vector. ``replace`` writes x and ``add`` adds x. ``noise`` writes ``c + |x - c| u``, where c is
+    the vector of the row `clean` at the same position and u a given unit vector, i.e. a patch of the same size in
+    another direction.
 
     Attributes:
-        row: the prompt that is changed, by its index in the call.
+        row: index of the prompt to change among the prompts of the call.
         layer: number of the block, 0-based; `EMBEDDING` for the input of the first block.
-        positions: ``[P]`` int64 token positions in that prompt, all different.
-        component: see `Component`; the embedding has its residual alone.
-        source: the prompt of the same call that is read, None if vectors are given.
+        positions: ``[P]`` int64 different token positions in that prompt.
+        component: see `Component`; the embedding has only the residual.
+        source: index of the prompt to read, or None if vectors are given.
         source_positions: ``[P]`` int64 positions in that prompt; the same positions by default.
-        vectors: ``[P, D]`` tensor that is written or added; for `noise` the unit vectors u, or with a bank of N
-            positions the weights ``[P, N]`` of their centred activations: normal ones give u the covariance of these.
-        how: see above.
-        clean: for `noise`, the prompt whose vectors are c, read at `positions`.
-        bank: for `noise`, prompts and their positions whose activations have the covariance that u is to have.
+        vectors: ``[P, D]`` tensor to write or add. For `noise`, the unit vectors u or, with a bank of N positions,
+            weights ``[P, N]`` of the bank's centred activations; normally distributed weights give u the covariance of
+            the bank.
+        how: kind of edit, see above.
+        clean: for `noise`, index of the prompt with the vectors c, read at `positions`.
+        bank: for `noise`, prompts and positions whose activations define the covariance of u.
 
     Raises:
-        ValueError: inconsistent fields; names them.
+        ValueError: inconsistent fields, which the message names.
     """
 
     row: int
@@ -74,22 +77,22 @@ class Edit:
         if len(set(positions.tolist())) < len(positions):
             raise ValueError(f"the positions of an edit must be different, got {positions.tolist()}")
         if self.component not in COMPONENTS:
-            raise ValueError(f"a component must be one of {', '.join(COMPONENTS)}, got {self.component!r}")
+            raise ValueError(f"component must be one of {', '.join(COMPONENTS)}, got {self.component!r}")
         if self.layer == EMBEDDING and self.component != "residual":
-            raise ValueError(f"the embedding (layer {EMBEDDING}) has no {self.component}: use component residual")
+            raise ValueError(f"the embedding (layer {EMBEDDING}) has no {self.component}: set component to residual")
         if self.how not in get_args(How):
-            raise ValueError(f"an edit must be one of {', '.join(get_args(How))}, got {self.how!r}")
+            raise ValueError(f"how must be one of {', '.join(get_args(How))}, got {self.how!r}")
         present = {name for name in ("source", "vectors", "clean") if getattr(self, name) is not None}
         if present not in ([{"source", "vectors", "clean"}] if self.how == "noise" else [{"source"}, {"vectors"}]):
             raise ValueError(
-                "an edit must have a source or vectors, one of them, and noise needs source, vectors and clean; got "
+                "an edit needs either source or vectors, and noise needs source, vectors and clean; got "
                 f"how={self.how!r} with {', '.join(sorted(present)) or 'none of them'}"
             )
         source_positions = self.positions if self.source_positions is None else self.source_positions
         object.__setattr__(self, "source_positions", _position_array(source_positions, "source_positions"))
         for name, count in (("source_positions", len(source_positions)), ("vectors", _length(self.vectors))):
             if count not in (None, len(positions)):
-                raise ValueError(f"an edit of {len(positions)} positions must have as many {name}, got {count}")
+                raise ValueError(f"an edit of {len(positions)} positions needs as many {name}, got {count}")
 
     @property
     def place(self) -> Place:
@@ -98,7 +101,7 @@ class Edit:
 
     @property
     def first(self) -> int:
-        """The first position that is read or written: rows may share only the tokens before it."""
+        """The first position that is read or written. Rows may share only the tokens before it."""
         read = () if self.source is None or self.source_positions is None else self.source_positions
         return int(min((*self.positions, *read, *(position for _, positions in self.bank for position in positions))))
 
@@ -106,7 +109,7 @@ class Edit:
 def _position_array(positions: Any, name: str) -> npt.NDArray[np.int64]:
     places = np.asarray(positions)
     if places.ndim != 1 or not len(places) or places.dtype.kind not in "iu" or places.min() < 0:
-        raise ValueError(f"{name} of an edit must be a list of places >= 0 in a prompt, got {positions!r}")
+        raise ValueError(f"{name} of an edit must be a list of token positions >= 0, got {positions!r}")
     return freeze(places.astype(np.int64))
 
 
@@ -115,13 +118,13 @@ def _length(vectors: Any) -> int | None:
 
 
 class Editor:
-    """The hooks that change activations of a model; the model itself is never changed.
+    """Hooks that change activations of a model without changing the model itself.
 
     Args:
         model: a transformers causal language model of a known type, see `goalscope.inside.activations.hooks.PLACES`.
 
     Raises:
-        ValueError: an unknown type of model.
+        ValueError: the type of the model is unknown.
     """
 
     def __init__(self, model: Any) -> None:
@@ -130,7 +133,7 @@ class Editor:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """All layers, the embedding first."""
+        """All layers, starting with the embedding."""
         return (EMBEDDING, *self.blocks.layers)
 
     def check(self, edits: Iterable[Edit], lengths: Sequence[int]) -> None:
@@ -138,8 +141,8 @@ class Editor:
         for edit in edits:
             if edit.layer not in self.layers:
                 raise ValueError(
-                    f"a layer must be in {EMBEDDING}..{self.blocks.count - 1}, {EMBEDDING} the embedding, got "
-                    f"{edit.layer!r}: the model has {self.blocks.count} blocks"
+                    f"layer must be in {EMBEDDING}..{self.blocks.count - 1}, where {EMBEDDING} is the embedding, "
+                    f"got {edit.layer!r}: the model has {self.blocks.count} blocks"
                 )
             reads = edit.bank if edit.source is None else ((edit.source, edit.source_positions), *edit.bank)
             clean = () if edit.clean is None else ((edit.clean, edit.positions),)
@@ -150,14 +153,14 @@ class Editor:
                     )
                 if positions is not None and positions.max() >= lengths[row]:
                     raise ValueError(
-                        f"the positions of an edit must be in prompt {row} of {lengths[row]} tokens, got "
+                        f"the positions of an edit of prompt {row} must be below its length {lengths[row]}, got "
                         f"{positions.max()}"
                     )
             vectors = None if edit.bank else edit.vectors
             if vectors is not None and (vectors.ndim != 2 or vectors.shape[-1] != self.blocks.width):
                 raise ValueError(
-                    f"vectors of an edit must have the width {self.blocks.width} of the model, got "
-                    f"{list(vectors.shape)}: are they those of another model?"
+                    f"vectors of an edit must have the width {self.blocks.width} of the model, got shape "
+                    f"{list(vectors.shape)}: check that they belong to this model"
                 )
             self._module(edit.place)
 
@@ -182,18 +185,19 @@ class Editor:
 
     @contextmanager
     def applying(self, edits: Sequence[Edit], rows: Sequence[int], begins: Sequence[int]) -> Iterator[dict[int, Any]]:
-        """Make edits in the forward passes of this thread for as long as the context lasts.
+        """Apply edits in the forward passes of this thread while the context lasts.
 
         Args:
-            edits: the changes, by the numbers of prompts.
-            rows: ``[B]`` the prompt of each row of the pass.
+            edits: the edits, which refer to prompts by index.
+            rows: ``[B]`` index of the prompt of each row of the pass.
             begins: ``[B]`` the position in its prompt of each row's first token.
 
         Yields:
-            The experts chosen by the routers, layer -> ``[B, T, K]``, filled once the pass is over.
+            The experts chosen by the routers, layer -> ``[B, T, K]``, filled in at the end of the pass.
 
         Raises:
-            ValueError: an edit reads a prompt that is not in this pass, or a position computed before it.
+            ValueError: an edit reads a prompt that is not in this pass, or a position that was computed before the
+                pass.
         """
         row_of = {prompt: row for row, prompt in enumerate(rows)}
         operations: dict[Place, list[_Operation]] = {}
@@ -209,7 +213,7 @@ class Editor:
             self._active.operations, self._active.chosen = {}, None
 
     def routers(self) -> list[tuple[int, Any]]:
-        """Return the routers of the mixtures of experts, by layer; none in a dense model."""
+        """Return the mixture-of-experts routers by layer; none in a dense model."""
         routers = []
         for layer, block in enumerate(self.blocks.list):
             mlp = next((getattr(block, name) for name in _NAMES["mlp"] if hasattr(block, name)), None)
@@ -229,8 +233,8 @@ class Editor:
         module = next((getattr(block, name) for name in names if hasattr(block, name)), None)
         if module is None:
             raise ValueError(
-                f"a block must have its {component} in one of {', '.join(names)}, {type(block).__name__} has none: "
-                "change its residual alone"
+                f"a block must have its {component} in one of {', '.join(names)}, but {type(block).__name__} "
+                "has none of these: set component to residual"
             )
         return module, False
 
@@ -269,7 +273,7 @@ class Editor:
 
 @dataclass(slots=True, kw_only=True)
 class _Operation:
-    """Edits of one kind at one place, as indices ``[N]`` into the hidden states ``[B, T, D]`` of a pass."""
+    """Edits of one kind at one place, stored as indices ``[N]`` into the hidden states ``[B, T, D]`` of a pass."""
 
     rows: list[int]
     columns: list[int]
@@ -284,13 +288,15 @@ class _Operation:
         def column(prompt: int, positions: Any) -> tuple[list[int], list[int]]:
             if prompt not in row_of:
                 raise ValueError(
-                    f"an edit of prompt {edit.row} must pass together with prompt {prompt}, which it reads, their "
-                    "lengths differ by more tokens than they share at their beginning: read its vectors first"
+                    f"an edit of prompt {edit.row} reads prompt {prompt}, so both must be in one pass, but their "
+                    "lengths differ by more tokens than they share at their beginning: read the vectors of "
+                    f"prompt {prompt} first"
                 )
             row = row_of[prompt]
             if positions.min() < begins[row]:
                 raise ValueError(
-                    f"an edit must not reach before place {begins[row]}, which rows share, got {positions.min()}"
+                    f"an edit must not change positions before {begins[row]}, which are shared by several rows, "
+                    f"got {positions.min()}"
                 )
             return [row] * len(positions), (positions - begins[row]).tolist()
 
@@ -311,7 +317,7 @@ class _Operation:
 
 
 def _merged(operations: Sequence[_Operation]) -> list[_Operation]:
-    """Return operations with those of one kind joined, so that a pass has a few large ones."""
+    """Merge operations of the same kind, so that a pass has a few large operations."""
     by_kind: dict[tuple[Any, ...], _Operation] = {}
     for operation in operations:
         merged = by_kind.get(operation.kind)
@@ -329,7 +335,7 @@ def _merged(operations: Sequence[_Operation]) -> list[_Operation]:
 
 
 def _changed(hidden: Any, operations: Sequence[_Operation]) -> Any:
-    """Return hidden states ``[B, T, D]`` after all operations; all of them read the states before."""
+    """Apply all operations to hidden states ``[B, T, D]``. Every operation reads the original states."""
     import torch
 
     values: Any

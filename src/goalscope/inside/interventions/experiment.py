@@ -1,6 +1,4 @@
-"""The plugin interface of interventions: settings by kind, the subject that an experiment works on, and the loop over
-all experiments that a run's study declares.
-"""
+"""Plugin interface of interventions: settings, subject of an experiment, and loop over a study's experiments."""
 
 import ctypes
 import gc
@@ -57,9 +55,9 @@ Settings = TypeVar("Settings", bound=BaseModel)
 
 
 def _in_grids(text: str) -> str:
-    """Return the written form of a hypothesis that has a meaning in grids."""
+    """Check that a hypothesis is defined in grids, and return its written form."""
     study = parse(text)
-    bind(study, [GridWorld(grid=Grid.parse("A_G"))])  # refuses names, which grids do not give to goals
+    bind(study, [GridWorld(grid=Grid.parse("A_G"))])  # raises an error for names, because goals of grids have no names
     return study.text
 
 
@@ -73,14 +71,14 @@ Headline = tuple[tuple[str, ...], Mapping[str, Tag], tuple[str, ...]]
 
 
 class PairSettings(StudyPart):
-    """Which counterfactual pairs to use. Grids of one size are drawn in turn, one pair per grid.
+    """Settings that select counterfactual pairs. Grids of each size are drawn in turn, one pair per grid.
 
     * `moved`: the things to move.
     * `per_size`, `controls`: numbers of pairs per size whose optimal actions differ or agree; each thing gets an equal
       share, rounded up.
-    * `tries`: number of counterfactuals of a grid that the agent is shown.
+    * `tries`: number of counterfactuals per grid to show to the agent.
     * `seed`: random seed of the choice.
-    * `hypothesis`: the goal for which actions are optimal.
+    * `hypothesis`: the goal that defines which actions are optimal.
     """
 
     moved: Things = get_args(Moved)[:2]
@@ -88,10 +86,11 @@ class PairSettings(StudyPart):
     controls: int = Field(default=4, ge=0)
     tries: int = Field(default=4, ge=1)
     seed: int = Field(default=0, ge=0, le=2**62)
-    hypothesis: Written = Field(default=GOAL, exclude_if=lambda text: text == GOAL)  # ids of results stay
+    # keeps the ids of earlier results valid
+    hypothesis: Written = Field(default=GOAL, exclude_if=lambda text: text == GOAL)
 
     def share(self, *, control: bool = False) -> int:
-        """Return the number of pairs of each size and each thing moved."""
+        """Return the number of pairs per size and moved thing."""
         return math.ceil((self.controls if control else self.per_size) / len(self.moved))
 
 
@@ -133,11 +132,11 @@ class ExperimentSubject:
 
     @property
     def model(self) -> LocalModel:
-        """The agent's model; a ValueError if its weights are not on this machine."""
+        """The agent's model. Raises a ValueError if its weights are not on this machine."""
         return local_model(self.agent)
 
     def pairs(self, settings: PairSettings, *, control: bool = False, find: Callable[..., Pairs] = find_pairs) -> Pairs:
-        """Return the pairs for some settings, found by `find_pairs` or another function; they are searched once."""
+        """Find the pairs for the settings with `find_pairs` or another function, and cache them."""
         key = f"{settings.model_dump_json()} {control}"
         if key not in self.pair_cache:
             self.pair_cache[key] = choose_pairs(self.agent, self.originals, settings, control=control, find=find)
@@ -151,7 +150,7 @@ class ExperimentSubject:
         return self.pair_cache[key]
 
     def has(self, unit: str) -> bool:
-        """Return whether the rows of a work item are stored already."""
+        """Return whether the rows of a work item are already stored."""
         return f"{self.source}/{unit}" in self.store.row_sources()
 
     def keep(self, unit: str, rows: Rows) -> None:
@@ -161,7 +160,7 @@ class ExperimentSubject:
         give_back()
 
     def work(self, units: Mapping[str, tuple[Any, ...]], rows: Callable[..., Rows]) -> None:
-        """Do all work items, given by name, that are not stored yet; ``rows(*item)`` returns the rows of one."""
+        """Process all named work items that are not stored yet; ``rows(*item)`` computes the rows of an item."""
         for done, (unit, piece) in enumerate(units.items()):
             self.show(done, len(units))
             if not self.has(unit):
@@ -177,7 +176,7 @@ def give_back() -> None:
     """
     gc.collect()
     if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has this function
         if trim is not None:
             trim(0)
 
@@ -211,7 +210,7 @@ def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
 
 
 def originals_of(store: Store, agent_id: str) -> list[Original]:
-    """Return the first state of each grid that an agent of a run saw completely, in the order of the run."""
+    """Return the first state of each grid that the agent saw without fog, in the order of the run."""
     originals: dict[str, Original] = {}
     for episode, step, grid in steps_seen(store, agent_id, "first"):
         world = episode.world
@@ -231,7 +230,7 @@ def choose_pairs(
     control: bool = False,
     find: Callable[..., Pairs] = find_pairs,
 ) -> Pairs:
-    """Return the pairs for some settings: for each size, the share of each thing moved, with one pair per grid.
+    """Choose pairs according to the settings, with equal shares of each moved thing per size and one pair per grid.
 
     If too few pairs are found for one thing, no other thing replaces it; the missing pairs are counted as left out.
     """
@@ -264,10 +263,10 @@ def choose_pairs(
 def _by_thing(
     originals: Sequence[Original], missing: Mapping[Moved, int], options: Mapping[str, Any]
 ) -> tuple[dict[Moved, list[Original]], list[Original]]:
-    """Return as many originals for each thing as it lacks pairs, and those that are left.
+    """Assign originals to the things that lack pairs. Return these and the originals that are left over.
 
-    Each goes to the thing that lacks most among those that can be moved in it. One in which none can is with the
-    thing that lacks most, which has its reason counted.
+    Each original goes to the thing that lacks most pairs among those that can be moved in it. If nothing can be moved
+    in it, it goes to the thing that lacks most pairs, so that the reason is counted.
     """
     lacking, left = dict(missing), []
     groups: dict[Moved, list[Original]] = {thing: [] for thing in missing}
@@ -319,8 +318,8 @@ def study_interventions(
 
     Raises:
         FileNotFoundError: if there is no such run or model.
-        ValueError: if nothing is declared, the run has no token ids, or an experiment refuses; the message says what to
-            do.
+        ValueError: if nothing is declared, the run has no token ids, or an experiment raises an error; the message
+            says what to do.
         ImportError: if torch or transformers is missing.
         BlockingIOError: if another process is writing to the run.
     """
@@ -328,8 +327,8 @@ def study_interventions(
         experiments = declared_in(store) if declared is None else tuple(declared)
         if not experiments:
             raise ValueError(
-                f"interventions must be declared, the study of {run} has none (analysis: interventions:): name a kind, "
-                "e.g. goalscope patch RUN --kind patching"
+                f"the study of {run} declares no interventions (analysis: interventions:): name a kind, e.g. "
+                "goalscope patch RUN --kind patching"
             )
         for settings in experiments:
             registry.resolve("intervention", settings.kind)  # type: ignore[attr-defined] # a stored study may name others
@@ -344,7 +343,7 @@ def study_interventions(
 
 
 def _nothing(sentence: str) -> None:
-    """Nothing takes the place of an experiment of another package that raised."""
+    """Ignore the failure of an experiment of another package; nothing replaces it."""
 
 
 def declared_in(store: Store) -> tuple[BaseModel, ...]:
@@ -360,7 +359,7 @@ def _run_one(
     decisive = {"settings": settings.model_dump(mode="json"), "agent": agent_id(agent), "pairs": _CHOICE}
     kind, tags = f"{settings.kind}/{target.agent_id}/", {TAG: settings.kind, "agent": target.agent}
     source = kind + content_id("intervention", decisive)
-    for name in store.row_sources():  # rows of earlier settings
+    for name in store.row_sources():  # rows from earlier settings
         if name.startswith(kind) and not name.startswith(f"{source}/"):
             store.put_rows(Rows.from_rows([]), source=name)
     with stage(settings.kind) as show:
@@ -379,7 +378,7 @@ def _needs_weights(settings: Any) -> bool:
 
 
 def _target(store: Store, settings: Any) -> ReplayTarget:
-    """Return the agent whose activations or reasoning are changed; the latter needs no token ids."""
+    """Find the agent whose activations or reasoning are changed. Editing reasoning needs no token ids."""
     if _needs_weights(settings):
         return find_target(store, settings.agent, ("pre",))
     agents = list(_chat_agents(store))
@@ -387,8 +386,8 @@ def _target(store: Store, settings: Any) -> ReplayTarget:
     if len(matching) != 1:
         names = ", ".join(agent.name for agent in agents) or "none"
         raise ValueError(
-            f"edits of reasoning are made to one chat agent of the run ({names}), got {settings.agent!r}: name one "
-            "(agent)"
+            f"edits of reasoning need one chat agent of the run ({names}), got {settings.agent!r}: set "
+            "agent to one of these"
         )
     identity = agent_id(matching[0])
     return ReplayTarget(agent=matching[0].name, agent_id=identity, description=matching[0].describe(), steps=0)
@@ -400,7 +399,7 @@ def _chat_agents(store: Store) -> Iterator[Any]:
 
 
 def _agent(store: Store, target: ReplayTarget, model: LocalModel | None, *, weights: bool) -> ChatAgent:
-    """Return the agent of a run's study, with another model if one is given."""
+    """Rebuild the agent from a run's study, with another model if one is given."""
     for agent in _chat_agents(store):
         if not isinstance(agent, ChatAgent) or agent_id(agent) != target.agent_id:
             continue
@@ -410,6 +409,7 @@ def _agent(store: Store, target: ReplayTarget, model: LocalModel | None, *, weig
         if isinstance(agent.model, LocalModel) or not weights:
             return agent
     raise ValueError(
-        f"{store.path} does not say how {target.agent} is asked and where its model lies: interventions need a run of "
-        "a study with a chat agent and a local model (for one behind a server, give --model FOLDER)"
+        f"{store.path} does not record how {target.agent} is prompted or where its model is: "
+        "interventions need a run of a study with a chat agent and a local model (for a model behind "
+        "a server, give --model FOLDER)"
     )

@@ -1,4 +1,4 @@
-"""Generate and score with changed activations; rows that read from each other pass through the model together.
+"""Generation and scoring with changed activations. Rows that read from each other pass through the model together.
 
 Edits apply only in the pass of the prompt. Later tokens read the changed keys and values from the cache; without a
 cache, the prompt would be computed again, unchanged, and the edits would have no effect.
@@ -16,7 +16,7 @@ from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.threads import work_on_cores
 from goalscope.inside.interventions.edits import Edit, Editor
 
-_EVERYTHING = 2**62  # tokens of a pass: rows that read from each other are not cut apart
+_EVERYTHING = 2**62  # maximum tokens of a pass; rows that read from each other stay together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,9 +24,10 @@ class Batch:
     """Prompts that pass through the model together, and their edits.
 
     Attributes:
-        prompts: ``[N]`` token ids of each prompt; the continuation is generated, or scored.
-        edits: the changes; they refer to prompts by their indices here.
-        clean: ``[N]`` the unchanged prompt with which each one's routing is compared; itself by default.
+        prompts: ``[N]`` token ids of each prompt, whose continuation is generated or scored.
+        edits: the edits, which refer to prompts by their index in ``prompts``.
+        clean: ``[N]`` index of the unchanged prompt with which the routing of each prompt is compared; by default its
+            own.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -35,7 +36,7 @@ class Batch:
 
 
 def each_change(prompt: Sequence[int], changes: Sequence[Sequence[Edit]]) -> Batch:
-    """Return a prompt once per change, whose edits refer to it as prompt 0; an empty change leaves it unchanged."""
+    """Build a batch with one copy of a prompt per change, whose edits refer to the prompt as prompt 0."""
     edits = [replace(edit, row=row) for row, change in enumerate(changes) for edit in change]
     return Batch(prompts=[prompt] * len(changes), edits=edits)
 
@@ -45,7 +46,7 @@ class Generated:
     """The outputs after each prompt of a batch.
 
     Attributes:
-        outputs: ``[N]`` token ids, and how they ended.
+        outputs: ``[N]`` token ids and finish reasons.
         rerouted: ``[N]`` fraction of (token, layer) pairs of the pass with another set of experts than in the unchanged
             prompt; None for a model without experts, or prompts of another length.
     """
@@ -97,7 +98,7 @@ def score_answers(
 
 @contextmanager
 def _editing(network: Any, batches: Sequence[Batch]) -> Iterator[Editor]:
-    """Check all edits, and hook every place that one of them changes, before any thread begins."""
+    """Check all edits and hook every place that they change, before any thread begins."""
     editor = Editor(network)
     for batch in batches:
         editor.check(batch.edits, [len(prompt) for prompt in batch.prompts])
@@ -107,7 +108,7 @@ def _editing(network: Any, batches: Sequence[Batch]) -> Iterator[Editor]:
 
 
 class _Passes:
-    """Makes the edits of a batch in its prompt passes, and records the fraction of rerouted tokens."""
+    """Context factory that applies the edits of a batch in its prompt passes and records rerouted tokens."""
 
     def __init__(self, editor: Editor, batch: Batch) -> None:
         self._editor, self._batch = editor, batch
@@ -115,7 +116,7 @@ class _Passes:
 
     @contextmanager
     def __call__(self, rows: Sequence[int], begins: Sequence[int]) -> Iterator[None]:
-        """Make the edits in one pass."""
+        """Apply the edits in one pass."""
         with self._editor.applying(self._batch.edits, rows, begins) as chosen:
             yield
         self._compare(rows, begins, chosen)
@@ -148,7 +149,7 @@ class _Passes:
 def _generated(network: Any, editor: Editor, stop: frozenset[int], max_tokens: int, batch: Batch) -> Generated:
     passes = _Passes(editor, batch)
     settings = passes.settings(max_tokens=max_tokens, stop=stop, slots=max(1, len(batch.prompts)))
-    rngs = [stream(0, "greedy")] * len(batch.prompts)  # at temperature 0 nothing is drawn
+    rngs = [stream(0, "greedy")] * len(batch.prompts)  # at temperature 0 no random numbers are drawn
     outputs = decode(network, settings, batch.prompts, rngs)
     return Generated(outputs=outputs, rerouted=passes.rerouted)
 

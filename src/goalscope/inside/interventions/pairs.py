@@ -2,8 +2,8 @@
 
 A pair is used if the agent takes an optimal action in both grids and the two sets of optimal actions are disjoint: the
 action then shows the effect of an intervention. In a control pair the sets are equal: the action must not change.
-Optimal means leading to the goal, or following another hypothesis (`goals.hypotheses`): for an agent that heads for a
-corner, a control pair moves the goal, while its own best actions stay the same.
+By default, actions are optimal for the goal. Another hypothesis can define optimality (`goals.hypotheses`): for an
+agent that heads for a corner, a control pair moves the goal while the agent's own optimal actions stay the same.
 """
 
 from collections import Counter
@@ -72,7 +72,7 @@ class Side:
 
     @property
     def step(self) -> Step:
-        """The turn as a record of a run."""
+        """The turn as a recorded step."""
         start = self.view.grid.start
         assert start is not None  # grids of pairs show their agent
         state = State(start, self.view.carrying_key)
@@ -86,7 +86,7 @@ class Pair:
     Attributes:
         moved: the object that differs.
         control: whether the optimal actions are the same on both sides; otherwise they are disjoint.
-        cluster, tags: those of the original.
+        cluster, tags: cluster and tags of the original.
         sides: the original and the counterfactual.
         cells: the cells that differ, (row, col).
         changed: ``[C]`` int64 positions of their tokens, the same in both prompts; no other token differs.
@@ -134,12 +134,10 @@ def counterfactuals(
         ValueError: if the object to move is unknown, or the grid is under fog.
     """
     if moved not in MOVED:
-        raise ValueError(f"what is moved must be one of {', '.join(MOVED)}, got {moved!r}")
+        raise ValueError(f"moved must contain only {', '.join(MOVED)}, got {moved!r}")
     view, grid = original.view, original.view.grid
     if grid.fog is not None:
-        raise ValueError(
-            "counterfactual pairs need grids that are shown whole, got one under fog: leave fog_radius out"
-        )
+        raise ValueError("counterfactual pairs need grids without fog: remove fog_radius from the worlds")
     original_actions = best(view, hypothesis)
     if not original_actions:
         return []
@@ -229,7 +227,8 @@ def local_model(agent: ChatAgent) -> LocalModel:
     """
     if not isinstance(agent.model, LocalModel):
         raise ValueError(
-            f"interventions need the weights of the agent's model, {agent.name} has none here: give a local model"
+            f"interventions need the weights of the agent's model, but {agent.name} has no local model: "
+            "give one with --model FOLDER"
         )
     return agent.model
 
@@ -245,7 +244,7 @@ def pairs_of(
     seed: int,
     hypothesis: str = GOAL,
 ) -> Pairs:
-    """Return the pairs from an agent's answers in originals and counterfactuals; other arguments as in `find_pairs`.
+    """Find pairs given functions that answer views and align tokens; other arguments as in `find_pairs`.
 
     Args:
         originals: the grids.
@@ -264,7 +263,7 @@ def pairs_of(
                 len(candidates)
             )
             tasks.append((original, item, [candidates[index] for index in order[:tries]]))
-    # Each view is shown once, with the same example in its prompt for both sides of a pair.
+    # Each view is shown once. Both sides of a pair have the same example in their prompts.
     views = dict.fromkeys([original.view for original, *_ in tasks] + [view for *_, group in tasks for view in group])
     sides = dict(zip(views, answer_views(list(views)), strict=True))
     pairs_kept = []
@@ -323,16 +322,17 @@ def align(
         excerpts = [repr(model.text(ids[max(0, index - 2) : index + 3])) for ids in (first_ids, second_ids)]
         raise ValueError(
             f"the prompts of a pair must have the same number of tokens, got {len(first_ids)} and "
-            f"{len(second_ids)}; they part at token {index}: "
-            f"{excerpts[0]} and {excerpts[1]}. This tokenizer joins cells with what is around them"
+            f"{len(second_ids)}, which differ from token {index} on: {excerpts[0]} and {excerpts[1]}. "
+            "This tokenizer merges cells with the text around them, so choose another template or model"
         )
     positions = finder.find(first.step, first.view.grid).positions["grid"].reshape(first.view.grid.walls.shape)
     changed = np.array(sorted(int(positions[cell]) for cell in cells), dtype=np.int64)
     if changed.tolist() != differing:
         wrong = sorted({*differing} ^ {*changed.tolist()})[0]
         raise ValueError(
-            "the prompts of a pair must differ in the tokens of the changed cells alone, token "
-            f"{wrong} is {model.text(first_ids[wrong : wrong + 1])!r} and {model.text(second_ids[wrong : wrong + 1])!r}"
+            "the prompts of a pair must differ only in the tokens of the changed cells, but token "
+            f"{wrong} is {model.text(first_ids[wrong : wrong + 1])!r} and "
+            f"{model.text(second_ids[wrong : wrong + 1])!r}: choose another template or model"
         )
     return changed
 

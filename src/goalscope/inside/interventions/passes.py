@@ -1,7 +1,7 @@
-"""Passes of patching: for each site of a pair, one pass with both sides unchanged and one copy per patch.
+"""Forward passes of patching, which contain both unchanged sides of a pair and one copy per patch at a site.
 
-A `Condition` is one patch: its site, layers, component and the vectors that are written; `edits_of` returns its edits
-for the rows of the pass.
+A `Condition` describes one patch by its site, layers, component and source of vectors; `edits_of` returns its edits
+for the rows of a pass.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,15 +35,16 @@ TARGET, SOURCE, WRONG = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One patch.
+    """Description of a patch.
 
     Attributes:
         site: name of the site.
-        layers: the layers, a contiguous range.
+        layers: contiguous range of layers.
         component: residual, attention or mlp.
-        patch: the vectors that are written.
-        everywhere: whether these are all layers, including the embedding.
-        structural: whether nothing can read the patch: the last layer, at a site without the last token.
+        patch: kind of vectors to write.
+        everywhere: whether ``layers`` are all layers, including the embedding.
+        structural: whether the patch cannot have an effect, because it is in the last layer at a site without the last
+            token.
     """
 
     site: str
@@ -55,7 +56,7 @@ class Condition:
 
     @property
     def label(self) -> str:
-        """The layers as tables write them: ``3``, ``2 to 4``, ``all``."""
+        """The layers as text for tables: ``3``, ``2 to 4`` or ``all``."""
         if self.everywhere:
             return "all"
         first, last = self.layers[0], self.layers[-1]
@@ -63,7 +64,7 @@ class Condition:
 
     @property
     def tags(self) -> dict[str, Any]:
-        """Tags of its rows; ``layer`` for a single one."""
+        """Tags of the patch's rows, including ``layer`` for a single layer."""
         return {
             "site": self.site,
             "layers": self.label,
@@ -90,13 +91,13 @@ def conditions(
     Identity is patched at all layers.
 
     Args:
-        site: its name.
+        site: name of the site.
         layers: the layers, ascending; all layers of the model if `all layers` is to be included.
         last: the model's last layer.
         reaches_end: whether the site includes the last token of the pass.
         windows: widths of contiguous ranges of layers.
-        components: residual and parts of it.
-        controls: patches other than that of the source.
+        components: residual stream or parts of it.
+        controls: kinds of control patches.
     """
     noise: list[Patch] = [patch for patch in controls if patch == "isotropic"]
     source: tuple[Patch, ...] = ("source",)
@@ -130,15 +131,16 @@ def edits_of(
     width: int,
     rng: np.random.Generator,
 ) -> list[Edit]:
-    """Return the edits of one patch.
+    """Build the edits of one patch.
 
     Args:
         condition: the patch.
-        row: the row that is changed, a copy of the target's.
-        places: token positions of each site in the rows `TARGET`, `SOURCE` and `WRONG`; equally many of a site.
+        row: index of the row to change, a copy of the target's row.
+        places: row -> site -> token positions, for the rows `TARGET`, `SOURCE` and `WRONG`; a site has equally many
+            positions in each row.
         bank: rows and positions whose activations define the covariance of noise.
-        width: D of the model.
-        rng: directions of noise.
+        width: width D of the model.
+        rng: generator of the noise directions.
     """
     at = places[TARGET][condition.site]
     common: dict[str, Any] = {"row": row, "positions": at, "component": condition.component}
@@ -161,7 +163,7 @@ def edits_of(
 
 
 def noise(rng: np.random.Generator, shape: tuple[int, int], *, unit: bool) -> Any:
-    """Return normal vectors as a tensor of that shape, each of length 1 with ``unit``."""
+    """Draw normally distributed vectors as a tensor; with ``unit``, each is scaled to length 1."""
     import torch
 
     normal = rng.standard_normal(shape)
@@ -180,13 +182,13 @@ IN_OUTPUT: Final = ("post", "action")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pass:
-    """One pass: the sides unchanged, then a copy of the target per condition.
+    """Pass with the unchanged sides followed by one copy of the target per condition.
 
     Attributes:
-        site, reading: the patched site, and how the answer is obtained.
-        batch: the prompts and their edits.
-        conditions: ``[N]`` the patch of each copy.
-        sides: `TARGET`, `SOURCE` and, if one fits, `WRONG`: the rows that are not changed.
+        site, reading: the patched site and how the answer is obtained.
+        batch: the prompts with their edits.
+        conditions: ``[N]`` patch applied to each copy.
+        sides: unchanged rows `TARGET`, `SOURCE` and, if a wrong source fits, `WRONG`.
     """
 
     site: str
@@ -198,7 +200,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Read:
-    """The token ids of a side, with the positions of the site and of the cells among them."""
+    """Token ids of a side, with the positions of the site and of the cells."""
 
     ids: tuple[int, ...]
     site: Places
@@ -206,20 +208,21 @@ class _Read:
 
 
 def answers_after(model: LocalModel, side: Side) -> Alternatives:
-    """Return the answers of all actions after a side's own reasoning; their common tokens are part of the context.
+    """Return the answers for all actions after a side's own reasoning, with their common tokens as part of the
+    context.
 
     Raises:
-        ValueError: a model that does not mark its reasoning, or an output without a final answer.
+        ValueError: the model does not mark its reasoning, or an output has no final answer.
     """
     if model.style == "none":
         raise ValueError(
-            "an answer after replayed reasoning needs a model that marks its reasoning (harmony channels, tags), "
-            f"{model.name} does not: change its activations by --kind patching or --kind steering"
+            "answers after replayed reasoning need a model that marks its reasoning (harmony channels, "
+            f"tags), but {model.name} does not: use --kind patching or --kind steering instead"
         )
     reply = reply_of(model, side, side.output)
     alternatives = placed(model, model.text(side.prompt), answers_of(side.view.actions), reply)
     if alternatives is None:
-        raise ValueError("the answers of a pair must come to a final one, got one that does not")
+        raise ValueError("the answers of a pair must end in a final answer, but one does not: raise max_tokens")
     return Alternatives(
         context=(*alternatives.context, *alternatives.answers[0][: alternatives.shared]),
         answers=tuple(answer[alternatives.shared :] for answer in alternatives.answers),
@@ -229,22 +232,22 @@ def answers_after(model: LocalModel, side: Side) -> Alternatives:
 
 
 def reply_of(model: LocalModel, side: Side, tokens: Sequence[int], *, complete: bool = True) -> Reply:
-    """Return the reply of an output to a side's prompt."""
+    """Parse an output after a side's prompt as a reply."""
     output = Decoded(tokens=list(tokens), finish="stop" if complete else "length")
     return model.reply(model.text(side.prompt), side.prompt, output, Sampling(temperature=0.0))
 
 
 class Reader:
-    """Finds the sites of pairs and builds their passes.
+    """Builder of passes, which finds the sites of pairs.
 
     Args:
         model: the model.
-        spans: further sites: a name, and a text of the prompt.
+        spans: further sites, as name -> text in the prompt.
         sites: names of the sites to find.
-        width: D of the model.
+        width: width D of the model.
 
     Raises:
-        ValueError: the model's template has no such site; says why.
+        ValueError: the model's template lacks a site; the message says why.
     """
 
     def __init__(self, model: LocalModel, sites: Sequence[str], spans: Mapping[str, str], width: int) -> None:
@@ -255,13 +258,13 @@ class Reader:
     def read(
         self, pair: Pair, sides: Mapping[int, Side], conditions: Sequence[Condition], reading: Reading, seed: int
     ) -> Pass | None:
-        """Return the pass for some conditions at one site, or None if the reasonings differ too much in length.
+        """Build the pass for conditions at one site; None if the two reasoning texts differ too much in length.
 
         Args:
-            pair: the pair; its id seeds the noise.
-            sides: the target, the source, and a wrong source, which is left out if its length does not fit.
+            pair: the pair, whose id seeds the noise.
+            sides: target, source and wrong source. The wrong source is left out if its length does not fit.
             conditions: the patches, all at one site.
-            reading: see `Reading`.
+            reading: how the answer is obtained, see `Reading`.
             seed: root seed of the noise.
         """
         site = conditions[0].site
@@ -271,7 +274,8 @@ class Reader:
         if WRONG in reads and not _together(list(reads.values())):
             reads.pop(WRONG)
         conditions_kept = [candidate for candidate in conditions if candidate.patch != "wrong" or WRONG in reads]
-        rows = {row: number for number, row in enumerate(reads)}  # 0, 1 and where it fits 2: as the edits say
+        # rows 0, 1 and, if the wrong source fits, 2, to which the edits refer
+        rows = {row: number for number, row in enumerate(reads)}
         rng = stream(seed, "patching", pair.id, site)
         places = {row: {site: reads[row].site} for row in rows}
         bank = [(row, self._bank(reads[row], site)) for row in rows]
@@ -295,7 +299,8 @@ class Reader:
         places = self._finder.find(side.step, side.view.grid).positions
         output: tuple[int, ...] = ()
         if site == "action" or reading == "forced":
-            # At sites of the prompt a source is read with the target's output, which no token of its prompt sees.
+            # At sites in the prompt, the source is followed by the target's output, which cannot affect its prompt
+            # tokens.
             answered = side if site in IN_OUTPUT else sides[TARGET]
             output = answers_after(self._model, answered).context[len(answered.prompt) :]
         elif site == "post":
@@ -312,13 +317,15 @@ class Reader:
         return _Read(ids=ids, site=positions, cells=places["grid"].reshape(-1))
 
     def _span(self, side: Side, name: str) -> Places:
-        """Return the tokens of a text in a prompt, its last occurrence."""
+        """Return the token positions of the last occurrence of a text in a prompt."""
         text, prompt = self._spans[name], self._model.text(side.prompt)
         ends = np.cumsum([len(self._model.text([token])) for token in side.prompt])
         begin = prompt.rfind(text) if text else -1
         if begin < 0 or ends[-1] != len(prompt):
             problem = "is not in it" if begin < 0 else "cannot be placed: tokens of this prompt are parts of letters"
-            raise ValueError(f"the span {name!r} must be a text of the prompt, {text!r} {problem}")
+            raise ValueError(
+                f"the span {name!r} must be a text in the prompt, but {text!r} {problem}: copy the text from the prompt"
+            )
         inside = np.flatnonzero((ends > begin) & (np.r_[0, ends[:-1]] < begin + len(text)))
         return inside.astype(np.int64)
 
@@ -328,17 +335,17 @@ class Reader:
 
 
 def _together(reads: Sequence[_Read]) -> bool:
-    """Whether sequences pass through the model together: lengths differ by no more than their common beginning."""
+    """Whether sequences can share a pass, i.e. their lengths differ by no more than their common prefix."""
     ids = [read.ids for read in reads]
     return max(map(len, ids)) - min(map(len, ids)) <= common_prefix(ids)
 
 
 def log_odds(scores: Sequence[Sequence[float]], source: Side, target: Side) -> float:
-    """Return log P(an optimal action of the source) - log P(one of the target), nats.
+    """Return log P(optimal action of the source) - log P(optimal action of the target) in nats.
 
     Args:
-        scores: ``[A]`` lists, the log-probability of each token of each answer.
-        source, target: the sides.
+        scores: ``[A]`` lists with the log-probability of each token of each answer.
+        source, target: the two sides of the pair.
     """
     sums = np.array([sum(score) for score in scores])
     parts = [np.logaddexp.reduce(sums[sorted(side.optimal)]) for side in (source, target)]

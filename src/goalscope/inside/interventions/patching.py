@@ -1,4 +1,4 @@
-"""Activation patching: which vectors, at which tokens and layers, carry the action from one grid to another.
+"""Activation patching, which finds the tokens and layers whose vectors carry the action from one grid to another.
 
 A work item is one pair in one direction. By default the answer is generated freely. If the recorded reasoning is
 replayed before the answer (reading `forced`), the target's own plan stays in the context, which biases towards no
@@ -53,8 +53,8 @@ WHOLE: Final = "prompt"
 """Site of the forced reading with the source's whole prompt: the upper bound of a patch of the prompt there."""
 
 Site = Literal["grid", "changed", "pre", "post", "action"]
-_FEW: Final = 12  # blocks of a model whose every layer is patched by default
-_ENDS: Final = ("pre", "post", "action")  # sites that hold the last token of their pass
+_FEW: Final = 12  # maximum number of blocks of a model in which every layer is patched by default
+_ENDS: Final = ("pre", "post", "action")  # sites that include the last token of their pass
 PAIRS: Final = {False: "counterfactual", True: "control"}
 
 
@@ -67,14 +67,14 @@ LayerSetting = Annotated[Literal["auto", "thirds", "all"] | tuple[int, ...], Bef
 
 @intervention(KIND)
 class Patching(OnPairs):
-    """Patches of activations between the two grids of counterfactual pairs.
+    """Experiment that patches activations between the two grids of counterfactual pairs.
 
     `sites` are the cells of the grid, the cells that differ, the tokens before and after the reasoning, and the token
-    before the word of the action; `spans` are further ones: a name, and a text of the prompt whose tokens they are.
-    `layers` are thirds, all, auto (all of a model of at most 12 blocks, else thirds), or numbers, -1 for the
-    embedding; `windows` the widths of runs of layers. `components` are the residual stream and what attention and MLP
-    add to it. `forced` also reads the answer after the replayed reasoning. Where the model marks no reasoning,
-    `forced` and the default sites of its output are left out, with a warning.
+    before the word of the action. `spans` are further sites, given as a name and a text in the prompt. `layers` is
+    thirds, all, auto (all for a model of at most 12 blocks, otherwise thirds) or a list of numbers, with -1 for the
+    embedding. `windows` are widths of contiguous ranges of layers. `components` are the residual stream and the
+    contributions of attention and MLP to it. `forced` also reads the answer after the replayed reasoning. If the model
+    does not mark its reasoning, `forced` and the default sites in the output are left out with a warning.
     """
 
     kind: Literal["patching"] = KIND
@@ -95,7 +95,7 @@ class Patching(OnPairs):
     )
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Patch every pair in both directions; stored results are not computed again."""
+        """Patch every pair in both directions, skipping results that are already stored."""
         settings = self._fitting(subject.model)
         work = _Work(subject.model, settings, subject.agent.sampling.max_tokens)
         by_control = {control: subject.pairs(self.pairs, control=control) for control in (False, True)}
@@ -103,7 +103,8 @@ class Patching(OnPairs):
         if not by_control[False].kept:
             raise ValueError(
                 "patching needs pairs in which the agent acts optimally on both sides, but found none "
-                f"({_reasons(by_control[False].left_out)}): give more grids, or other things to move (pairs.moved)"
+                f"({_reasons(by_control[False].left_out)}): give more grids, or set pairs.moved to other "
+                "things"
             )
         units = {
             f"{pair.id} {direction}": (pair, direction, by_control[pair.control].kept)
@@ -122,17 +123,17 @@ class Patching(OnPairs):
         }
 
     def _fitting(self, model: LocalModel) -> Self:
-        """Return the settings without what needs marked reasoning, where the model has none; a warning names it.
+        """Drop settings that need marked reasoning if the model has none, with a warning that names them.
 
         Raises:
-            ValueError: a site of the output is named by the user, not by the default.
+            ValueError: the user, not the default, names a site in the output.
         """
         out = [site for site in self.sites if site in IN_OUTPUT]
         if model.style != "none" or not (out or self.forced):
             return self
         why = f"{model.name} marks no reasoning apart from its answer"
         if out and self.sites != type(self).model_fields["sites"].default:
-            raise ValueError(f"patching needs sites that are there, {why}, got {', '.join(out)}: leave the site out")
+            raise ValueError(f"the sites {', '.join(out)} do not exist, {why}: leave them out of sites")
         reasons = [*(f"site {site}" for site in out), *(["the forced reading"] if self.forced else [])]
         warnings.warn(f"patching leaves out {', '.join(reasons)}: {why}", stacklevel=2)
         sites = tuple(site for site in self.sites if site not in IN_OUTPUT)
@@ -140,15 +141,19 @@ class Patching(OnPairs):
 
 
 def patched_layers(setting: LayerSetting, blocks: int, name: str) -> tuple[int, ...]:
-    """Return the layers of a setting, rising, of a model with that number of blocks; a ValueError for others."""
+    """Return the ascending layers for a setting in a model of ``blocks`` blocks.
+
+    Raises:
+        ValueError: the setting is invalid for the model.
+    """
     all_layers = tuple(range(EMBEDDING, blocks))
     by_name = {"all": all_layers, "thirds": thirds(blocks)}
     by_name["auto"] = by_name["all" if blocks <= _FEW else "thirds"]
     selected = by_name[setting] if isinstance(setting, str) else setting
     if not selected or not set(selected) <= {EMBEDDING, *range(blocks)} or len(set(selected)) < len(selected):
         raise ValueError(
-            f"layers must be auto, thirds, all, or different numbers in {EMBEDDING}..{blocks - 1}, {EMBEDDING} the "
-            f"embedding, got {list(selected)}: {name} has {blocks} blocks"
+            f"layers must be auto, thirds, all, or different numbers in {EMBEDDING}..{blocks - 1}, where "
+            f"{EMBEDDING} is the embedding, got {list(selected)}: {name} has {blocks} blocks"
         )
     return tuple(sorted(selected))
 
@@ -158,7 +163,7 @@ def _reasons(left_out: Mapping[str, int]) -> str:
 
 
 class _Work:
-    """Patches of one pair in one direction at a time."""
+    """Work items of patching, each of which patches one pair in one direction."""
 
     def __init__(self, model: LocalModel, settings: Patching, max_tokens: int) -> None:
         self._model, self._settings = model, settings
@@ -170,12 +175,12 @@ class _Work:
         self.left_out: Counter[str] = Counter()
 
     def rows(self, pair: Pair, direction: str, other_pairs: Sequence[Pair]) -> Rows:
-        """Return the effect of every patch, a row for each measure and reading.
+        """Compute the effect of every patch, with one row per measure and reading.
 
         Args:
             pair: the pair.
-            direction: `NOISING` patches the original, `DENOISING` the counterfactual.
-            other_pairs: pairs that the wrong source is chosen from, where they are of other grids.
+            direction: `NOISING` to patch the original, `DENOISING` to patch the counterfactual.
+            other_pairs: pairs from which the wrong source is chosen, if they have other grids.
         """
         target, source = pair.sides if direction == NOISING else pair.sides[::-1]
         sides = {TARGET: target, SOURCE: source}
@@ -197,7 +202,7 @@ class _Work:
         passes = []
         for site in (*self._settings.sites, *self._settings.spans):
             if reading == "forced" and site == "action":
-                continue  # nothing is written between this token and the action: both readings are one
+                continue  # nothing is generated between this token and the action, so both readings agree
             patches = list(self._conditions(site, reading, few=reading == "forced" or pair.control))
             pass_ = self._reader.read(pair, sides, patches, reading, self._settings.pairs.seed)
             if pass_ is None:
@@ -219,7 +224,7 @@ class _Work:
         )
 
     def _written(self, pass_: Pass, output: Generated) -> Iterator[Row]:
-        """Yield the effects on the freely written action."""
+        """Yield the effects on the freely generated action."""
         target, source = pass_.sides[TARGET], pass_.sides[SOURCE]
         actions = [
             self._action(pass_, row, decoded.tokens, decoded.finish) for row, decoded in enumerate(output.outputs)
@@ -279,14 +284,14 @@ class _Work:
                 )
 
     def _action(self, pass_: Pass, row: int, tokens: Sequence[int], finish: str) -> int | None:
-        """Return the action of an output, with the part of it that was in the prompt."""
+        """Parse the action of an output together with the part of the answer that was in the prompt."""
         side = pass_.sides.get(row, pass_.sides[TARGET])
         prefix = pass_.batch.prompts[row][len(side.prompt) :]
         return turn(reply_of(self._model, side, [*prefix, *tokens], complete=finish == "stop")).action
 
 
 def _wrong(other_pairs: Sequence[Pair], target: Side, source: Side) -> Side | None:
-    """Return a side of another pair of equal length and shape with another action, if possible unlike both sides'."""
+    """Choose a side of another pair with equal length and shape and another action, if possible unlike both sides'."""
     shape = target.view.grid.walls.shape
     fits = [
         side
@@ -299,8 +304,11 @@ def _wrong(other_pairs: Sequence[Pair], target: Side, source: Side) -> Side | No
 
 
 def _must_equal(condition: Condition) -> int | None:
-    """Return the row whose output a patch must reproduce: the target's own, or the source's after a swap of the cells
-    that differ in the embedding; None for all others."""
+    """Return the row whose output a patch must reproduce, or None.
+
+    An identity patch must reproduce the target, and a swap of the differing cells in the embedding must reproduce the
+    source.
+    """
     if condition.patch == "identity":
         return TARGET
     swap = condition.site == "changed" and condition.patch == "source" and condition.layers == (EMBEDDING,)

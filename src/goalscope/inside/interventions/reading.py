@@ -1,4 +1,4 @@
-"""Activations at token positions of prompts, and an agent's answers after these are changed."""
+"""Reading of activations at token positions of prompts, and of an agent's answers after changing them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,16 +30,16 @@ Where = Literal["changed", "grid", "pre", "post"]
 """The tokens of the changed cells, those of all cells, and those before and after the reasoning."""
 
 Change = TypeVar("Change")
-_ROWS: Final = 32  # sequences of one length that are read together
+_ROWS: Final = 32  # maximum number of sequences of equal length to read together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Passage:
-    """A prompt, and the part of its output that is replayed so that it includes a site.
+    """Prompt with the part of its output that is replayed so that a site is included.
 
     Attributes:
-        ids: all token ids that pass through the model before it generates.
-        replayed: how many of them belong to the output.
+        ids: all token ids that pass through the model before generation.
+        replayed: number of these ids that belong to the output.
         places: ``[P]`` int64 token positions of the site.
     """
 
@@ -49,34 +49,34 @@ class Passage:
 
 
 def passage(finder: SiteFinder, site: Where, side: Side, cells: npt.NDArray[np.int64]) -> Passage:
-    """Return a side of a pair up to the end of a site.
+    """Build the passage of a pair's side up to the end of a site.
 
     Args:
-        finder: finds the sites grid, pre and post.
+        finder: finder of the sites grid, pre and post.
         site: name of the site.
         side: the view and the agent's answer.
         cells: ``[C]`` token positions of the changed cells.
 
     Raises:
-        ValueError: the side lacks the site; says why.
+        ValueError: the side lacks the site; the message says why.
     """
     if site == "changed":
         return Passage(ids=side.prompt, replayed=0, places=cells)
     sites = finder.find(side.step, side.view.grid)
     name: Site = site
     if name not in sites.positions:
-        raise ValueError(f"site {site} must be in what the agent wrote, it is not: {sites.missing[name]}")
+        raise ValueError(f"the agent's output has no site {site}: {sites.missing[name]}. Leave the site out")
     return _up_to(sites.positions[name], side.prompt, side.output)
 
 
 def _up_to(places: npt.NDArray[np.int64], prompt: tuple[int, ...], output: tuple[int, ...]) -> Passage:
-    """Return a prompt with its output up to the last of some positions."""
+    """Build the passage of a prompt and its output up to the last given position."""
     replayed = max(0, int(places.max()) + 1 - len(prompt))
     return Passage(ids=(*prompt, *output[:replayed]), replayed=replayed, places=places)
 
 
 def finder_of(model: LocalModel, sites: Sequence[Where | Site]) -> SiteFinder:
-    """Return a finder of sites in a model's prompts; raise a ValueError if its template has no such site."""
+    """Build a finder of sites in a model's prompts. Raises a ValueError if its template lacks a site."""
     names: list[Site] = [site for site in sites if site != "changed"]
     return SiteFinder(model, names or ["grid"])
 
@@ -87,19 +87,19 @@ def read_activations(
     places: Sequence[npt.NDArray[np.int64]],
     layers: Sequence[int],
 ) -> dict[int, list[npt.NDArray[np.float32]]]:
-    """Return the residual stream after some blocks at some positions of each prompt.
+    """Read the residual stream after the given blocks at the given positions of each prompt.
 
     Args:
         model: a local model.
         prompts: ``[N]`` token ids.
-        places: ``[N]`` token positions ``[P]`` of each.
+        places: ``[N]`` arrays ``[P]`` of token positions.
         layers: numbers of blocks, 0-based.
 
     Returns:
         Layer -> ``[N]`` arrays ``[P, D]``.
 
     Raises:
-        ValueError: a layer that the model does not have.
+        ValueError: the model lacks a layer.
     """
     with model.alone() as network:
         blocks = DecoderBlocks(network, layers)
@@ -123,12 +123,12 @@ def read_activations(
 
 
 def read_passages(model: LocalModel, passages: Sequence[Passage], layer: int) -> list[npt.NDArray[np.float32]]:
-    """Return the residual stream after a block at the positions of each passage, ``[N]`` arrays ``[P, D]``."""
+    """Read the residual stream after a block at the positions of each passage, as ``[N]`` arrays ``[P, D]``."""
     return read_activations(model, [item.ids for item in passages], [item.places for item in passages], [layer])[layer]
 
 
 def added(passage: Passage, layer: int, vectors: npt.NDArray[Any]) -> list[Edit]:
-    """Return the edit of prompt 0 that adds vectors ``[P, D]`` at the positions of a passage."""
+    """Build the edit of prompt 0 that adds vectors ``[P, D]`` at the positions of a passage."""
     import torch
 
     tensor = torch.from_numpy(vectors.astype(np.float32))
@@ -141,7 +141,7 @@ class Answer:
 
     Attributes:
         action: the action, None if the answer states none.
-        text: the whole output, its replayed part included.
+        text: the whole output, including the replayed part.
     """
 
     action: Action | None
@@ -149,13 +149,15 @@ class Answer:
 
     @classmethod
     def of(cls, reply: Reply) -> Self:
-        """Return the answer of a reply."""
+        """Extract the answer from a reply."""
         action = turn(reply).action
         text = reply.raw if reply.raw is not None else f"{reply.reasoning or ''}{reply.answer}"
         return cls(action=None if action is None else Action(action), text=text)
 
     def effect(self, pair: Pair) -> dict[str, float]:
-        """Return the effect on the action of a pair's first side, 0 or 1 by measure: all optimal actions are equal."""
+        """Return the effect on the action of a pair's first side as 0 or 1 per measure. Optimal actions count as
+        equal.
+        """
         first, second = (side.optimal for side in pair.sides)
         follows, stays = self.action in second, self.action in first
         return {FOLLOWS: float(follows), STAYS: float(stays), ELSEWHERE: float(not follows and not stays)}
@@ -177,7 +179,7 @@ def answers(
     *,
     max_tokens: int | None = None,
 ) -> list[list[Answer]]:
-    """Return an agent's greedy answers with changed activations; all changes of a passage are in one batch.
+    """Generate an agent's greedy answers with changed activations, with all changes of a passage in one batch.
 
     Args:
         agent: a chat agent with a local model.
@@ -216,7 +218,7 @@ def acted(
     sides: int = 1,
     max_tokens: int | None = None,
 ) -> Iterator[tuple[Pair, Change, Answer]]:
-    """Yield an agent's answer after each change of the first side of each pair at one site and layer.
+    """Yield an agent's answer after each change to the first side of each pair at one site and layer.
 
     Args:
         agent: a chat agent with a local model.
@@ -224,8 +226,8 @@ def acted(
         place: site and layer.
         changes: function of a pair, the passage of its first side, and the activations ``[P, D]`` of one side or both
             (``sides``); returns the changes that are made one at a time, each with its edits.
-        together: pairs whose changed prompts are in memory at a time.
-        sides: 1 or 2.
+        together: number of pairs whose changed prompts are in memory at a time.
+        sides: number of sides whose activations are read, 1 or 2.
         max_tokens: maximum number of tokens of an answer; by default the agent's own.
     """
     site, layer = place
@@ -249,12 +251,12 @@ def acted(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReadStates:
-    """Shown grids with their prompts, from which directions and subspaces are learned.
+    """Shown grids with their prompts, used to learn directions and subspaces.
 
     Attributes:
         views: ``[N]`` shown grids.
-        clusters: ``[N]`` the grid of each.
-        passages: site -> ``[N]`` prompts up to its end, and its positions.
+        clusters: ``[N]`` grid of each view.
+        passages: site -> ``[N]`` passages up to the end of the site.
     """
 
     views: Sequence[GridView]
@@ -265,7 +267,7 @@ class ReadStates:
 def states_of(
     agent: ChatAgent, views: Sequence[GridView], sites: Sequence[Where], *, max_tokens: int | None = None
 ) -> ReadStates:
-    """Return states with their prompts. If a site is in the output, the agent is asked, at temperature 0.
+    """Build states with their prompts. If a site is in the output, the agent is run at temperature 0.
 
     Args:
         agent: a chat agent with a local model.
@@ -288,7 +290,7 @@ def states_of(
     passages: dict[Site, list[Passage]] = {site: [] for site in names}
     for index, (view, prompt, output) in enumerate(zip(views, prompts, outputs, strict=True)):
         start = view.grid.start
-        assert start is not None  # the views of pairs and of generated grids show their agent
+        assert start is not None  # views of pairs and of generated grids always show the agent
         step = Step(
             index=0,
             state=State(start, view.carrying_key),
@@ -311,11 +313,11 @@ def states_of(
 
 
 def fresh_views(pairs: Sequence[Pair], *, count: int, seed: int) -> list[GridView]:
-    """Return new grids of the sizes and densities of some pairs, none with the walls and goal of one of them.
+    """Generate new grids with the sizes and densities of the pairs, but different walls or goals.
 
     Args:
         pairs: pairs whose grids are excluded.
-        count: how many of each size and density.
+        count: number of grids per size and density.
         seed: root seed.
     """
     layouts = {_layout(side.view) for pair in pairs for side in pair.sides}
@@ -335,7 +337,7 @@ def _layout(view: GridView) -> bytes:
 
 
 def layers_of(model: LocalModel, layers: Layers) -> tuple[int, ...]:
-    """Return the numbers of blocks of a study's setting (thirds, all, or numbers); a ValueError for a missing one."""
+    """Return the layers for a study's setting (thirds, all or numbers). Raises a ValueError for a missing layer."""
     with model.alone() as network:
         return chosen_layers(layers, DecoderBlocks(network).count)
 
@@ -347,13 +349,13 @@ def pair_tags(pair: Pair) -> dict[str, Tag]:
 
 
 def pair_rows(pair: Pair, values: Mapping[str, float], **tags: Tag) -> Iterator[Row]:
-    """Yield one row of a pair per measure, all shares, with its tags and further ones."""
+    """Yield one row per measure for a pair, in the unit "share", with the pair's tags and additional tags."""
     for measure, value in values.items():
         yield Row(measure=measure, unit="share", value=value, cluster=pair.cluster, tags={**pair_tags(pair), **tags})
 
 
 def averaged(rows: Iterable[Row]) -> Rows:
-    """Return one row per measure, grid and set of tags: the mean over random draws."""
+    """Average rows over random draws, giving one row per measure, grid and set of tags."""
     groups: dict[tuple[str, str, tuple[tuple[str, Tag], ...]], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.measure, row.cluster, tuple(row.tags.items())), []).append(row)

@@ -1,10 +1,10 @@
-"""Edits of the written reasoning: the answer is generated again after an edited text. Does it follow the edit?
+"""Edits of the written reasoning, which test whether the answer generated after an edited text follows the edit.
 
-This needs no weights: the output starts with the edited reasoning (`Request.prefill`), and the model continues. A model
-behind a server is called as usual. Its answers are stored with the run, call by call, so that no answered call is
-repeated after an interruption.
+This needs no weights: the output starts with the edited reasoning (`Request.prefill`), and the model continues. A
+model behind a server is called as usual. Its answers are stored with the run, call by call, so that no answered call
+is repeated after an interruption.
 
-An answer that follows the text shows that the text decides there; an answer that stays the same is no evidence about
+An answer that follows the edit shows that the text determines it; an answer that stays the same is no evidence about
 activations. For local models the same pairs are also patched.
 
 Source: Lanham et al. 2023, Measuring faithfulness in chain-of-thought reasoning (truncation, mistakes, paraphrase).
@@ -66,12 +66,12 @@ _MOVE: Final = re.compile(rf"\b({_WORDS})\b", re.IGNORECASE)
 
 @intervention(KIND)
 class ReasoningEdits(OnPairs):
-    """Edits the reasoning for the original of each pair, and records the answer that the model then gives.
+    """Experiment that edits the reasoning for the original of each pair and records the model's answer.
 
     * `own`: the reasoning unchanged.
-    * `swap`: the reasoning of the counterfactual.
-    * `plan`: the counterfactual's moves replace its own.
-    * `coordinates`: the counterfactual's cell of the moved thing replaces its own.
+    * `swap`: the reasoning for the counterfactual.
+    * `plan`: the moves in the reasoning for the counterfactual replace the original's moves.
+    * `coordinates`: the counterfactual's cell of the moved thing replaces the original's cell.
     * `prefill`: the start of the reasoning with that cell; the model continues reasoning.
     * `truncate`, `empty`: the first half of the reasoning, or none of it.
     * `corrupt`: another move replaces each move.
@@ -87,7 +87,7 @@ class ReasoningEdits(OnPairs):
     seed: int = Field(default=0, ge=0, le=2**62)
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Edit the reasoning of all pairs; what is stored is not done again."""
+        """Edit the reasoning of all pairs, skipping results that are already stored."""
         agent = subject.agent
         local = isinstance(agent.model, LocalModel)
         limit = self.max_tokens or agent.sampling.max_tokens
@@ -99,8 +99,8 @@ class ReasoningEdits(OnPairs):
         ]
         if pairs.kept and not pairs_kept:
             raise ValueError(
-                f"edits of reasoning need reasoning that stands apart from the answer, {agent.name} wrote none in "
-                f"{len(pairs.kept)} pairs: check its settings for reasoning"
+                f"edits of reasoning need reasoning that is separate from the answer, but {agent.name} wrote "
+                f"none in {len(pairs.kept)} pairs: check its settings for reasoning"
             )
         parts = [pairs_kept[begin : begin + _PAIRS_AT_ONCE] for begin in range(0, len(pairs_kept), _PAIRS_AT_ONCE)]
         units = {" ".join(pair.id for pair in part): (cached, part, local) for part in parts}
@@ -124,7 +124,7 @@ class ReasoningEdits(OnPairs):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenReasoning:
-    """An agent's output: the text before its reasoning, the reasoning, and the text between that and the answer."""
+    """Output of an agent, split into the text before the reasoning, the reasoning, and the text up to the answer."""
 
     before: str
     reasoning: str
@@ -133,26 +133,26 @@ class WrittenReasoning:
 
 
 def _write_reply(reply: Reply) -> dict[str, Any]:
-    """Return what a run stores of a reply: its parts and how it ended, no token ids."""
+    """Convert a reply to the form that a run stores: its parts and finish reason, without token ids."""
     return {"parts": [asdict(part) for part in reply.parts], **{name: getattr(reply, name) for name in _STORED_FIELDS}}
 
 
 def _read_reply(stored: Mapping[str, Any]) -> Reply:
-    """Return a stored reply."""
+    """Rebuild a stored reply."""
     return Reply(**{**stored, "parts": tuple(Part(**part) for part in stored["parts"])})
 
 
 @dataclass(slots=True)
 class CachedAgent:
-    """An agent at temperature 0 with a cache: each view is asked about once.
+    """Agent at temperature 0 with a cache, so that each view is asked about only once.
 
     Args:
-        agent: a chat agent whose model writes its reasoning apart from the answer; local, or behind a server.
+        agent: a chat agent whose model separates its reasoning from the answer, either local or behind a server.
         max_tokens: maximum number of tokens of an answer.
         known: view -> the agent's reply.
-        store: the run that stores a server's answers, None for a local model.
-        answers: content id of the request -> reply, of this process or an earlier one.
-        continues: whether the model was checked to continue an answer that was begun for it.
+        store: the run in which a server's answers are stored; None for a local model.
+        answers: content id of the request -> reply, from this or an earlier process.
+        continues: whether the model is known to continue a given beginning of an answer.
     """
 
     agent: ChatAgent
@@ -164,24 +164,24 @@ class CachedAgent:
 
     @classmethod
     def stored(cls, agent: ChatAgent, max_tokens: int, store: Store) -> Self:
-        """Return an agent behind a server, with its answers stored in a run; the run must be open for writing."""
+        """Create a cached agent behind a server, with its answers stored in a run that is open for writing."""
         answers = {name: _read_reply(stored) for name, stored in noted(store, ANSWERS_INFO).items()}
         return cls(agent, max_tokens, store=store, answers=answers)
 
     def ask(self, views: Sequence[GridView]) -> None:
-        """Ask about views that were not asked about before."""
+        """Ask about all views that are not in the cache."""
         fresh = [view for view in dict.fromkeys(views) if view not in self.known]
         self.known |= dict(zip(fresh, self._complete([(view, "") for view in fresh]), strict=True))
 
     def reasoning_of(self, view: GridView) -> WrittenReasoning | None:
-        """Return the output for a view, None without reasoning, or without an action."""
+        """Return the output for a view; None if it has no reasoning or no action."""
         self.ask([view])
         reply = self.known[view]
         action, reasoning = turn(reply).action, reply.reasoning
         if action is None or not reasoning:
             return None
         raw = reply.raw
-        if raw is None:  # a server that takes the reasoning apart itself
+        if raw is None:  # a server that separates the reasoning itself
             before, between = "<think>\n", "\n</think>\n\n"
         else:
             begin, end = raw.find(reasoning), raw.rfind(reply.answer)
@@ -191,7 +191,7 @@ class CachedAgent:
         return WrittenReasoning(before=before, reasoning=reasoning, between=between, action=Action(action))
 
     def write_on(self, beginnings: Sequence[tuple[GridView, str]]) -> list[Answer]:
-        """Return the agent's answer for each view, continued from a given beginning."""
+        """Generate the agent's answer for each view from a given beginning."""
         return [Answer.of(reply) for reply in self._complete(beginnings)]
 
     def _complete(self, beginnings: Sequence[tuple[GridView, str]]) -> list[Reply]:
@@ -204,7 +204,7 @@ class CachedAgent:
         return [self._answered(request, sampling) for request in requests]
 
     def _answered(self, request: Request, sampling: Sampling) -> Reply:
-        """Return a stored answer, or ask for it and store it."""
+        """Return the stored answer to a request, or ask and store the answer."""
         parts = {"messages": [asdict(item) for item in request.messages], "prefill": request.prefill}
         described = {"agent": dict(self.agent.describe()), "sampling": sampling.describe(), **parts}
         identity = content_id("asked", described)
@@ -217,30 +217,30 @@ class CachedAgent:
     def check_continues(self, pair: Pair) -> None:
         """Raise a ValueError if a server does not continue the beginning of an answer.
 
-        On the first grid of a pair it is given its reasoning on the second, so that only the answer is left to
-        generate; a server that begins anew reasons again. Local models, and servers that are sent tokens, always
+        The server is given the pair's first grid with the reasoning for the second, so that only the answer is left to
+        generate. A server that starts over reasons again. Local models, and servers that receive tokens, always
         continue.
 
         Raises:
-            ValueError: the server begins anew; says what to do.
+            ValueError: the server starts over; the message says what to do.
         """
         model: Any = self.agent.model
         if self.continues or isinstance(model, LocalModel) or getattr(model, "dialect", None) is not None:
             return
         recorded = self.reasoning_of(pair.sides[1].view)
-        assert recorded is not None  # pairs without reasoning were left out
+        assert recorded is not None  # pairs without reasoning have been left out
         (reply,) = self._complete([(pair.sides[0].view, recorded.before + recorded.reasoning + recorded.between)])
         if turn(reply).action is None or (reply.reasoning or "").strip() != recorded.reasoning.strip():
             written = (reply.answer or reply.reasoning or "")[:80]
             raise ValueError(
-                f"edits of reasoning need a server that continues a begun answer, that of {self.agent.name} was given "
-                f"its reasoning up to the answer and wrote {written!r}: serve the model with one that "
-                "knows continue_final_message (vLLM, SGLang), or ask it in mode completions"
+                "edits of reasoning need a server that continues a given beginning of an answer, but that of "
+                f"{self.agent.name} was given its reasoning up to the answer and wrote {written!r}: use a "
+                "server that supports continue_final_message (vLLM, SGLang), or set mode: completions"
             )
         self.continues = True
 
     def find_pairs(self, agent: ChatAgent, originals: Sequence[Original], **settings: Any) -> Pairs:
-        """Return pairs as `inside.interventions.find_pairs` does, of an agent whose token ids are not known."""
+        """Find pairs like `inside.interventions.find_pairs`, for an agent with unknown token ids."""
 
         def sides(views: Sequence[GridView]) -> list[Side | None]:
             self.ask(views)
@@ -251,13 +251,13 @@ class CachedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Edited:
-    """An edit of the original's reasoning.
+    """Edit of the reasoning for the original of a pair.
 
     Attributes:
         pair: the pair.
-        name: the edit.
-        prefill: the beginning of the output.
-        towards: the actions that follow the edit, none where it should change nothing.
+        name: name of the edit.
+        prefill: the given beginning of the output.
+        towards: the actions that would follow the edit; empty if the edit should change nothing.
     """
 
     pair: Pair
@@ -267,7 +267,7 @@ class Edited:
 
 
 def edits_of(cached: CachedAgent, pair: Pair, names: Sequence[EditName], seed: int) -> Iterator[Edited]:
-    """Yield the edits of a pair that its reasoning has a place for.
+    """Yield the edits that apply to the reasoning of a pair.
 
     Args:
         cached: the agent and its outputs.
@@ -276,7 +276,7 @@ def edits_of(cached: CachedAgent, pair: Pair, names: Sequence[EditName], seed: i
         seed: seed of the moves of the edit `corrupt`.
     """
     written, counterfactual = (cached.reasoning_of(side.view) for side in pair.sides)
-    assert written is not None and counterfactual is not None  # pairs without reasoning were left out
+    assert written is not None and counterfactual is not None  # pairs without reasoning have been left out
     rng = stream(seed, "corrupted reasoning", pair.id)
     second = pair.sides[1].optimal
     for name in names:
@@ -287,7 +287,7 @@ def edits_of(cached: CachedAgent, pair: Pair, names: Sequence[EditName], seed: i
         if name == "corrupt":
             first = _MOVE.search(text)
             towards = frozenset({Action[first[1].upper()]}) if first else frozenset[Action]()
-        closing = "" if name == "prefill" else written.between  # the model reasons on
+        closing = "" if name == "prefill" else written.between  # the model continues reasoning
         yield Edited(pair=pair, name=name, prefill=written.before + text + closing, towards=towards)
 
 
@@ -296,13 +296,13 @@ _TOWARDS: Final = frozenset({"swap", "plan", "coordinates", "prefill", "corrupt"
 
 
 def _edited(name: EditName, original: str, other: str, pair: Pair, rng: np.random.Generator) -> str | None:
-    """Return the edited reasoning; None if there is no place for the edit.
+    """Apply an edit to the reasoning; None if the edit does not apply.
 
     Args:
         name: the edit, see `ReasoningEdits`.
         original, other: the reasoning on the two sides of the pair.
         pair: the pair.
-        rng: draws the move of the edit `corrupt`, one for the whole text.
+        rng: generator of the replacement move of the edit `corrupt`, which is drawn once for the whole text.
     """
     moves, other_moves = list(_MOVE.finditer(original)), list(_MOVE.finditer(other))
     match name:
@@ -317,7 +317,7 @@ def _edited(name: EditName, original: str, other: str, pair: Pair, rng: np.rando
             return " ".join(words[: len(words) // 2])
         case "paraphrase":
             return _MOVE.sub(lambda move: f"go {move[1].lower()},", original)
-        case "plan":  # the text from the first to the last move
+        case "plan":  # text from the first to the last move
             if not moves or not other_moves:
                 return None
             return (
@@ -339,7 +339,7 @@ def _edited(name: EditName, original: str, other: str, pair: Pair, rng: np.rando
 
 
 def _cells(pair: Pair) -> tuple[Position, Position]:
-    """Return the cell of what was moved on either side."""
+    """Return the cell of the moved thing on each side."""
     name = {"agent": "start", "goal": "goal", "key": "key", "door": "door"}[pair.moved]
     first, second = (getattr(side.view.grid, name) for side in pair.sides)
     return first or (-1, -1), second or (-1, -1)
@@ -357,9 +357,9 @@ def _effects(edited: Edited, answer: Answer) -> Iterator[Row]:
 
 
 def _patched(cached: CachedAgent, pair: Pair) -> Iterator[Row]:
-    """Yield the effect of the counterfactual's embeddings at the changed cells, without and with the own reasoning."""
+    """Yield the effect of patching the counterfactual's embeddings in, with and without the own reasoning."""
     model, written = local_model(cached.agent), cached.reasoning_of(pair.sides[0].view)
-    assert written is not None  # pairs without reasoning were left out
+    assert written is not None  # pairs without reasoning have been left out
     replayed = model.encode(written.before + written.reasoning + written.between)
     for name, text in zip(PATCHES, ([], replayed), strict=True):
         prompts = [(*side.prompt, *text) for side in pair.sides]

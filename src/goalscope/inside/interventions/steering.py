@@ -1,8 +1,8 @@
-"""Steering: a direction that represents another cell of goal or agent is added. Does the action change accordingly?
+"""Steering, which adds a direction that represents another cell of goal or agent and tests whether the action follows.
 
 A dose is the length of the added vector, in units of the difference between the two sides of the pair at the site,
-because norms differ by site and layer. Dose 1 of the pair's own difference is a patch. The controls of each direction,
-of the same length, are random directions and that of a probe of shuffled labels. The expected action follows from the
+because norms differ by site and layer. Dose 1 of the pair's own difference is a patch. The controls have the same
+length: random directions, and the direction of a probe fitted to shuffled labels. The expected action follows from the
 edited map.
 """
 
@@ -50,17 +50,18 @@ STATED: Final = "position of the unmoved thing still stated"
 Direction = Literal["probe", "mean difference", "shuffled probe", "random", "own difference"]
 DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
 Array = npt.NDArray[np.float32]
-_PAIRS_AT_ONCE: Final = 8  # pairs whose changed prompts are in memory at a time
+_PAIRS_AT_ONCE: Final = 8  # number of pairs whose changed prompts are in memory at a time
 
 
 @intervention(KIND)
 class Steering(OnPairs):
-    """Adds directions that represent another cell of goal or agent to the original of each pair.
+    """Experiment that adds directions for another cell of goal or agent to the original of each pair.
 
-    `sites` are the cells that differ, and the tokens before and after the reasoning; `layers` are thirds, all, or
-    numbers. `doses` are lengths in units of the site's own difference; `random` is the number of random directions per
-    pair. Directions are learned from `states` grids of each size and density, none of which is steered. With `probes`,
-    a run directory, the directions before and after the reasoning come from the per-cell probes of that run.
+    `sites` are the cells that differ and the tokens before and after the reasoning. `layers` is thirds, all, or a list
+    of numbers. `doses` are lengths in units of the difference between the pair's sides at the site. `random` is the
+    number of random directions per pair. Directions are learned from `states` grids per size and density, none of
+    which is steered. With `probes`, a run directory, the directions before and after the reasoning come from the
+    per-cell probes of that run.
     """
 
     headline: ClassVar[Headline] = (
@@ -81,7 +82,7 @@ class Steering(OnPairs):
     seed: int = Field(default=0, ge=0, le=2**62)
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Steer all pairs at each site and layer; stored results are not computed again."""
+        """Steer all pairs at each site and layer, skipping results that are already stored."""
         layers = layers_of(subject.model, self.layers)
         groups = [subject.pairs(self.pairs, control=control) for control in (False, True)]
         pairs = [pair for group in groups for pair in group.kept]
@@ -115,7 +116,7 @@ def steer(
         Rows with the tags site, layer, direction, dose, moved, pairs, and those of the pairs; clusters are grids.
 
     Raises:
-        ValueError: a layer or site that is not there, or a probe of another model, site or layer.
+        ValueError: a layer or site does not exist, or a probe belongs to another model, site or layer.
     """
     model = local_model(agent)
     probe_site: Site = "grid" if site == "changed" else site
@@ -153,7 +154,7 @@ def steer(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Plan:
-    """One change: the direction, its dose, the added vectors ``[P, D]``, and the activations after that."""
+    """Planned change with its direction, dose, added vectors ``[P, D]`` and the resulting activations."""
 
     kind: str
     dose: float
@@ -164,7 +165,8 @@ class _Plan:
 def _planned(pair: Pair, directions: Directions, settings: Steering, first: Array, second: Array) -> Iterator[_Plan]:
     difference = (second - first).astype(np.float64)
     rng = stream(settings.seed, "random directions", pair.id, directions.site, directions.layer)
-    # Each changed cell is scaled by its own difference; several tokens of one site by that of all together.
+    # Each changed cell is scaled by its own difference. Several tokens of one site are scaled by their joint
+    # difference.
     axis: Any = -1 if directions.site in ("changed", "grid") else None
     size = np.linalg.norm(difference, axis=axis, keepdims=True)
     for kind in settings.directions:
@@ -190,7 +192,7 @@ def _effects(pair: Pair, directions: Directions, plan: _Plan, answer: Answer, be
 
 
 def _still_stated(pair: Pair, before: str, after: str) -> bool | None:
-    """Return whether the cell of the unmoved thing is still written as (row,col), None if it never was."""
+    """Return whether the text still states the cell of the unmoved thing as (row,col); None if it never did."""
     grid = pair.sides[0].view.grid
     cell = grid.start if pair.moved == "goal" else grid.goal
     if cell is None:

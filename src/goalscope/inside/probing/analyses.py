@@ -1,7 +1,7 @@
-"""The seam of analyses of activations, and the reader that hands them activations and truth by site and layer.
+"""Plugin interface of analyses of activations, and the reader that gives them activations and labels.
 
-All use one set of steps, their labels, and one split by grid. Each fits the probes that are not stored yet and returns
-rows. Only the vectors of one site and layer, of all networks, are in memory at a time.
+All analyses use the same steps, labels and split by grid. Each analysis fits the probes that are not stored yet and
+returns rows. Only the vectors of one site and layer, of all networks, are in memory at a time.
 """
 
 import warnings
@@ -54,8 +54,8 @@ Reading = tuple[Rows, list[ShownMap]]
 """Rows, and maps to draw."""
 Settings = TypeVar("Settings", bound=FitSettings)
 
-_IN_EVERY_ID: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
-_OWN_KEYS: Final = {"layers", "stepwise"}  # which decoders there are, not how they are trained
+_IN_EVERY_ID: Final = {"hidden", "epochs", "rate", "batch"}  # settings that are part of the id of every fit
+_OWN_KEYS: Final = {"layers", "stepwise"}  # settings that choose decoders but do not affect their training
 
 Place = tuple[str, int]
 """A site and a layer."""
@@ -72,9 +72,9 @@ class ActivationAnalysis:
     Attributes:
         name: its name in studies and commands, and the source of its rows.
         title: its name in reports.
-        headline: what commands print about the middle layer: a label, and the tags of its rows.
+        headline: entries that commands print for the middle layer, each with a label and the tags of its rows.
         pick: chooses the form of probe to print, if a line of the headline leaves it open.
-        compute: returns its rows at a place.
+        compute: function that returns the rows of the analysis at a place.
     """
 
     name: str
@@ -155,7 +155,7 @@ class ProbeDataset:
         ]
 
     def summary(self) -> dict[str, int]:
-        """Return numbers of steps and grids."""
+        """Return the numbers of steps and grids."""
         split = self.split
         return {
             "steps": len(self.cells),
@@ -175,9 +175,9 @@ def probe_dataset(
     *,
     shuffled: bool = True,
 ) -> ProbeDataset:
-    """Return the steps that have every site, their labels and their split; too few grids are refused at once.
+    """Collect the steps that have every site, with labels and split. Too few grids raise an error immediately.
 
-    With ``shuffled`` there must also be enough grids for the control of shuffled labels.
+    With ``shuffled``, there must also be enough grids for the control with shuffled labels.
     """
     sites, capture = declared.wanted_sites, captures[OWN]
     activations = {site: load_activations(store, site=site, layer=layers[0], capture=capture.id) for site in sites}
@@ -187,7 +187,7 @@ def probe_dataset(
     }
     common = set.intersection(*map(set, keys.values()))
     if not common:
-        raise ValueError(f"the steps that are read must have all sites ({', '.join(sites)}), none has: read fewer")
+        raise ValueError(f"no step has all sites that are read ({', '.join(sites)}): read fewer sites")
     rows: dict[str, npt.NDArray[Any]] = {
         site: np.flatnonzero([key in common for key in site_keys]) for site, site_keys in keys.items()
     }
@@ -220,7 +220,8 @@ def probe_dataset(
 
 
 class AnalysisReader:
-    """Computes the analyses of a run that is open for writing; see `goalscope.inside.probing.pipeline.study_inside`."""
+    """Reader that computes the analyses of a run that is open for writing; see
+    `goalscope.inside.probing.pipeline.study_inside`."""
 
     def __init__(
         self,
@@ -232,7 +233,7 @@ class AnalysisReader:
         models: Callable[[Network], LocalModel] | None = None,
     ) -> None:
         self.store, self.dataset, self.declared, self.stage, self.device = store, dataset, declared, stage, device
-        self._models = models  # the networks themselves, for the logit lens
+        self._models = models  # network -> model, for the logit lens
         self._lenses: dict[Network, Lens] = {}
         self._shown: list[ShownMap] = []
 
@@ -254,7 +255,7 @@ class AnalysisReader:
         )
 
     def fit_settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
-        """Return the settings of a fit, from those that are declared."""
+        """Derive the settings of a fit from the declared settings."""
         return kind(**declared.model_dump(exclude=_OWN_KEYS), seed=self.declared.seed, device=self.device)
 
     @cached_property
@@ -282,7 +283,7 @@ class AnalysisReader:
         return self.store.episodes(sorted(set(self.dataset.cells.episode_id.tolist())))
 
     def read(self, name: str) -> Reading:
-        """Return the rows of an analysis at all sites and layers, and maps to draw; those without a site once.
+        """Compute the rows of an analysis at all sites and layers, and the maps to draw.
 
         Raises:
             ValueError: if there is no analysis of this name.
@@ -296,7 +297,7 @@ class AnalysisReader:
         return Rows.concatenate(parts), self._shown
 
     def show(self, maps: Sequence[ShownMap]) -> None:
-        """Keep decoded maps to be drawn on the page."""
+        """Store decoded maps that the page should show."""
         self._shown += maps
 
     def inputs(self, place: Place) -> ProbeInputs:
@@ -323,7 +324,7 @@ class AnalysisReader:
 
     def _model(self, network: Network) -> LocalModel:
         if self._models is None:
-            raise ValueError("the logit lens needs the networks themselves, a reader was made without them (models=)")
+            raise ValueError("the logit lens needs the models of the networks: create the reader with models=...")
         return self._models(network)
 
     def lens(self, network: Network) -> Lens:
@@ -333,7 +334,7 @@ class AnalysisReader:
         return self._lenses[network]
 
     def is_first(self, place: Place) -> bool:
-        """Return whether what needs no site is computed at a place, which it is once."""
+        """Return whether a place is the one at which results without a site are computed."""
         return place == self.dataset.places[0]
 
     def full(self, place: Place) -> bool:
@@ -341,7 +342,7 @@ class AnalysisReader:
         return self.declared.table == "complete" or place[1] == self.dataset.middle
 
     def usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
-        """Return the entries whose data exist."""
+        """Return the suite entries for which data exist."""
         missing = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
             missing.add("text")
@@ -350,7 +351,7 @@ class AnalysisReader:
     def fit(
         self, place: Place, data: ProbeInputs, suite: Sequence[Entry], *, scored: bool = True, by_size: bool = False
     ) -> FittedProbes:
-        """Return the probes at a place: general ones, or with ``by_size`` those of each shape of grid."""
+        """Fit the probes at a place, either general probes or, with ``by_size``, separate probes per grid shape."""
         fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored, seen=self._seen)
         with self.stage(f"probes {'of one size ' if by_size else ''}at {place_name(place)}") as show:
             return fit(
@@ -362,11 +363,11 @@ class AnalysisReader:
 
 
 def place_name(place: Place) -> str:
-    """Return a place in words."""
+    """Describe a place in words."""
     return f"{place[0]}, layer {place[1]}"
 
 
 def _placed(rows: Rows, name: str, place: Place) -> Rows:
-    """Return rows with the tags of a place and a form of probe, the name of the analysis, where they have none."""
+    """Add the tags of a place, and the name of the analysis as ``head``, to rows that lack these tags."""
     own_tags = {"site": place[0], "layer": place[1], "head": name, "control": "none"}
     return rows.tagged({tag: constant(value, len(rows)) for tag, value in own_tags.items() if tag not in rows.tags})

@@ -1,4 +1,4 @@
-"""Activations captured elsewhere as inputs of probes: arrays, and the grids that they belong to."""
+"""Conversion of arrays captured elsewhere, with their grids, to inputs of probes."""
 
 import itertools
 from collections import defaultdict
@@ -76,7 +76,7 @@ def from_arrays(
     """
     places = dict(activations) if isinstance(activations, Mapping) else {(site, layer): activations}
     if not places:
-        raise ValueError("activations must be given, got none")
+        raise ValueError("activations must contain at least one array, got none")
     vectors = {
         place: vectors_of(array, f"activations of {place[0]}, layer {place[1]}", encoder)
         for place, array in places.items()
@@ -96,14 +96,17 @@ def from_arrays(
         by_place = dict(random_arrays) if isinstance(random_arrays, Mapping) else {(site, layer): random_arrays}
         if set(by_place) != set(places):
             raise ValueError(
-                f"{name} must be given at the places of the model, {sorted(places)}, got {sorted(by_place)}"
+                f"{name} must have arrays at the same places as the model, {sorted(places)}, got {sorted(by_place)}"
             )
         arrays = {
             place: vectors_of(by_place[place], f"{name} at {place[0]}, layer {place[1]}", encoder) for place in places
         }
         for place, array in arrays.items():
             if array.shape == vectors[place].shape and np.array_equal(array, vectors[place]):
-                raise ValueError(f"{name} must be another network, its arrays at {place} are those of {model} itself")
+                raise ValueError(
+                    f"{name} must be another network, but its arrays at {place} equal those of {model}: capture "
+                    "the random network again"
+                )
         networks[kind, draw] = wrapped(arrays, name)
     return ProbeInputs(
         activations=wrapped(vectors, model),
@@ -114,31 +117,31 @@ def from_arrays(
 
 
 def vectors_of(source: Any, name: str, encoder: Any = None) -> npt.NDArray[np.float32]:
-    """Return an array as ``[N, P, D]`` float32, or its code by an encoder."""
+    """Convert an array to ``[N, P, D]`` float32, or to its encoding if there is an encoder."""
     if hasattr(source, "toarray"):  # a sparse matrix of SciPy
         size = 4 * int(np.prod(source.shape, dtype=np.float64))
         if size > MAX_DENSE_BYTES:
             raise ValueError(
-                f"{name} must take at most {MAX_DENSE_BYTES >> 30} GiB as a dense array, a sparse matrix "
-                f"{list(source.shape)} takes {size / 2**30:.1f}: keep the features that are active most often, or "
-                "fewer steps"
+                f"{name} is a sparse matrix {list(source.shape)} that takes {size / 2**30:.1f} GiB as a "
+                f"dense array, more than {MAX_DENSE_BYTES >> 30}: keep only the most frequently active "
+                "features, or fewer steps"
             )
         source = source.astype(np.float32).toarray()
     elif hasattr(source, "detach"):  # a tensor of PyTorch; NumPy knows no bfloat16
         source = source.detach().cpu().float().numpy()
     array = np.asarray(source)
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
-        raise ValueError(f"{name} must be an array of numbers, got {array.dtype} {list(array.shape)}")
+        raise ValueError(f"{name} must be an array of numbers, got {array.dtype} with shape {list(array.shape)}")
     if array.ndim == 2:
         array = array[:, None]
     if array.ndim != 3 or not array.size:
-        raise ValueError(f"{name} must be [N, D] or [N, P, D] with numbers in it, got {list(np.shape(source))}")
-    with np.errstate(over="ignore"):  # what becomes infinite is refused with its row
+        raise ValueError(f"{name} must have shape [N, D] or [N, P, D] and not be empty, got {list(np.shape(source))}")
+    with np.errstate(over="ignore"):  # values that overflow to infinity raise an error that names their row
         vectors = np.ascontiguousarray(array, dtype=np.float32)
     finite = np.isfinite(vectors).all(axis=(1, 2))
     if not finite.all():
         bad = int(np.argmin(finite))
-        raise ValueError(f"{name} must be finite in float32, got a number that is not in row {bad}: leave it out")
+        raise ValueError(f"{name} must be finite in float32, but row {bad} has NaN or infinity: leave it out")
     return vectors if encoder is None else vectors_of(_encoded(vectors, encoder), f"the code of {name}")
 
 
@@ -151,7 +154,7 @@ def _encoded(vectors: npt.NDArray[np.float32], encoder: Any) -> Any:
     for piece, code in zip(pieces, codes, strict=True):
         if code.shape[:-1] != piece.shape[:-1]:
             raise ValueError(
-                f"an encoder must make [n, P, F] of [n, P, D], got {list(code.shape)} of {list(piece.shape)}"
+                f"the encoder must map [n, P, D] to [n, P, F], but mapped {list(piece.shape)} to {list(code.shape)}"
             )
     return torch.cat(codes)
 
@@ -159,12 +162,12 @@ def _encoded(vectors: npt.NDArray[np.float32], encoder: Any) -> Any:
 def _grids_in_states(
     worlds: Sequence[Grid | str], states: Sequence[Any] | None, count: int
 ) -> tuple[list[Grid], list[str]]:
-    """Return the grids in their states, and the id of each one's grid without its agent."""
+    """Return the grids in their states, and the ids of the grids without the agent."""
     if isinstance(worlds, Grid | str):
-        raise ValueError("worlds must be a list with a grid for each row, got a single one: repeat it ([grid] * N)")
+        raise ValueError("worlds must be a list with one grid per row, got a single grid: repeat it ([grid] * N)")
     for name, values in (("worlds", worlds), ("states", states)):
         if values is not None and len(values) != count:
-            raise ValueError(f"{name} must be as many as the rows of activations, {count}, got {len(values)}")
+            raise ValueError(f"{name} must have one entry per row of activations ({count}), got {len(values)}")
     parsed: dict[str, Grid] = {}
     ids: dict[Grid, str] = {}
     shown_grids, clusters = [], []
@@ -173,12 +176,12 @@ def _grids_in_states(
             if isinstance(world, str):
                 world = parsed[world] if world in parsed else parsed.setdefault(world, Grid.parse(world))
             if not isinstance(world, Grid):
-                raise ValueError(f"must be a Grid or the text of one, got {type(world).__name__}")
+                raise ValueError(f"it must be a Grid or the text of a grid, got {type(world).__name__}")
             if world.goal is None or world.fog is not None:
-                raise ValueError("must be whole: with its goal, without fog")
+                raise ValueError("it must be complete, with a goal and without fog")
             state = world.start if states is None else states[row]
             if state is None:
-                raise ValueError("shows no agent, and no states are given")
+                raise ValueError("it shows no agent: give states")
             if not isinstance(state, State):
                 state = State(world.at(start=None).check_cell(state, "the agent"))
             shown_grids.append(shown(world, state))
@@ -214,7 +217,7 @@ def _cells(
         ("reasoning", texts),
     ):
         if len(values) != count:
-            raise ValueError(f"{name} must be as many as the rows of activations, {count}, got {len(values)}")
+            raise ValueError(f"{name} must have one entry per row of activations ({count}), got {len(values)}")
     numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
     return Cells(
         frame=side,
@@ -229,7 +232,7 @@ def _cells(
 
 
 def _check_different(vectors: Mapping[Place, npt.NDArray[np.float32]], cells: Cells) -> None:
-    """Refuse two rows of one grid, state and activations: one would be counted twice."""
+    """Raise an error for two rows with equal grid, state and activations, because one step would be counted twice."""
     rows_by_content: dict[tuple[bytes, ...], int] = {}
     for row in range(len(cells)):
         key = (
@@ -239,8 +242,8 @@ def _check_different(vectors: Mapping[Place, npt.NDArray[np.float32]], cells: Ce
         )
         if rows_by_content.setdefault(key, row) != row:
             raise ValueError(
-                f"rows must differ, rows {rows_by_content[key]} and {row} have the same grid, state and activations: "
-                "leave one of them out, or name their episodes (episodes=) where both were recorded"
+                f"rows {rows_by_content[key]} and {row} have the same grid, state and activations: leave one "
+                "of them out, or name their episodes (episodes=) if both were recorded"
             )
 
 

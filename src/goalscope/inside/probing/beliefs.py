@@ -1,8 +1,10 @@
-"""Compare an agent's actions with its apparent beliefs: optimal on the decoded map, in truth, in both, or in neither.
+"""Compare an agent's actions with its apparent beliefs, i.e. with optimal actions on the decoded map and on the true
+map.
 
-Every number comes with the same number for shuffled beliefs: the decoded map of a state of another grid of equal size
-and density. Recovery and the most likely candidates explain many actions by chance, so only the difference is
-informative. It is not a draw but the exact mean over all such grids, with equal weight as in all scores.
+Every number comes with the same number for shuffled beliefs, which are the decoded maps of states of other grids with
+equal size and density. Recovery and the most likely candidates explain many actions by chance, so only the difference
+is informative. The number for shuffled beliefs is the exact mean over all such grids with equal weight, not a random
+draw.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,12 +79,12 @@ _Share = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def beyond(kind: str) -> str:
-    """Return the suffix of the names of differences between a probe and the same probe on random networks."""
+    """Return the name suffix for differences between a probe and the same probe on random networks."""
     return f"{DIFFERENCE}{LESS}{kind}"
 
 
 def top_name(count: int) -> str:
-    """Return the name of the accuracy against some candidate pair of the likeliest cells."""
+    """Return the name of the accuracy against any candidate pair among the ``count`` likeliest cells."""
     return f"accuracy against top-{count} beliefs"
 
 
@@ -92,10 +94,10 @@ class Beliefs(Columns):
 
     Attributes:
         maps: the maps.
-        optimal: ``[N, 4]`` bool; no action where the map holds no plan: the goal cannot be reached or is the agent's
-            own cell.
-        tops, top: numbers of candidate cells, ascending; ``[N, T, 4]`` bool, whether an action is optimal for some
-            pair of one of the k likeliest cells of the agent and one of those of the goal, for each of these k.
+        optimal: ``[N, 4]`` bool; no action if the goal cannot be reached on the map or is the agent's own cell.
+        tops: T ascending numbers k of candidate cells.
+        top: ``[N, T, 4]`` bool, whether an action is optimal for at least one pair of an agent cell and a goal cell
+            among the k likeliest cells of each.
         expected: ``[N, 4]`` probability that an action is optimal, with agent and goal drawn from the posterior.
     """
 
@@ -126,7 +128,7 @@ def read_beliefs(posterior: npt.ArrayLike, *, tops: tuple[int, ...] = TOPS) -> B
     """
     probabilities = check_posterior(posterior)
     if not tops or min(tops) < 1 or list(tops) != sorted(set(tops)):
-        raise ValueError(f"numbers of candidates must be >= 1 and ascend, got {tops}")
+        raise ValueError(f"tops must be ascending numbers >= 1, got {tops}")
     maps = decode_maps(probabilities)
     closed = maps.closed
     pairs = optimal_sets(closed, likeliest(probabilities, AGENT, tops[-1]), likeliest(probabilities, GOAL, tops[-1]))
@@ -160,12 +162,12 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
         ValueError: other numbers of beliefs and decisions.
     """
     if len(beliefs) != len(decisions):
-        raise ValueError(f"beliefs and decisions must be of the same steps, got {len(beliefs)} and {len(decisions)}")
+        raise ValueError(f"beliefs and decisions must refer to the same steps, got {len(beliefs)} and {len(decisions)}")
     kinds, codes = _groups(decisions)
     grids, first = Grids.of(decisions, codes), np.unique(codes, return_index=True)[1]
     common: dict[str, Any] = {**(tags or {}), "agent": decisions.agent[first].tolist()}
     sides = decisions.shape[first]
-    if (sides[:, 0] != sides[:, 1]).any():  # a turned grid is a row of its own
+    if (sides[:, 0] != sides[:, 1]).any():  # a rotated grid gets its own row
         common["shape"] = [f"{height}x{width}" for height, width in sides.tolist()]
     return grids.rows(_measures(beliefs, decisions, kinds, grids), common)
 
@@ -215,7 +217,8 @@ def pooled_share(rows: Rows, measure: str) -> Estimate:
     shares, counts = rows.select(measure=measure), rows.select(measure=count_measure)
     if shares.cluster.tolist() != counts.cluster.tolist():
         raise ValueError(
-            f"rows must hold {measure!r} and {count_measure!r} of the same grids in the same order, they do not"
+            f"rows must contain {measure!r} and {count_measure!r} for the same grids in the same order: "
+            "pass the rows of one call of belief_rows"
         )
     sums = np.where(counts.value > 0, shares.value * counts.value, 0.0)
     estimate = estimate_pooled(sums, counts.value, counts.cluster, unit="share", bounds=(0.0, 1.0))
@@ -296,7 +299,7 @@ class ShownMap(BaseModel):
     @classmethod
     def _equal(cls, lines: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(map(len, lines))) > 1:
-            raise ValueError("the lines of a shown map must be of equal length")
+            raise ValueError("all lines of a shown map must have the same length")
         return lines
 
 
@@ -308,11 +311,12 @@ def compare_beliefs(
     suite: Sequence[Entry] = BELIEF_SUITE,
     device: str = "cpu",
 ) -> tuple[Rows, list[ShownMap]]:
-    """Compare the actions on the tested grids with the maps that each probe decodes there.
+    """Compare the actions on the test grids with the maps that each probe decodes there.
 
-    Returns rows of all probes in both readings (tag ``reading``), see `belief_rows`; with random networks also how much
-    each difference exceeds theirs, by grid and seed; and the maps to be drawn: of the first entry at natural
-    frequencies.
+    Returns:
+        The rows of all probes in both readings (tag ``reading``), see `belief_rows`. If there are random networks,
+        rows also give how much each difference exceeds that of the random networks, by grid and seed. The second
+        result is the maps to draw, which come from the first entry at natural frequencies.
     """
     tested = decisions.where(data.split.test)
     layers = sorted({activations.layer for activations in data.activations})
@@ -338,7 +342,9 @@ def maps_of(
     for entry in suite:
         head, control = entry
         if control != "none" and control not in RANDOM_WEIGHTS:
-            raise ValueError(f"maps are read of controls none, {', '.join(RANDOM_WEIGHTS)}, got {control!r}")
+            raise ValueError(
+                f"maps can be decoded only for the controls none, {', '.join(RANDOM_WEIGHTS)}, got {control!r}"
+            )
         networks: list[tuple[int | None, Sequence[Activations]]] = [(None, data.activations)]
         if control != "none":
             networks = [(seed, group) for (kind, seed), group in data.random.items() if kind == control]
@@ -348,7 +354,8 @@ def maps_of(
                 f"SEED --random-weights {control}"
             )
         for draw, group in networks:
-            for activations in group[:1] if head in COUNTED else group:  # heads that read no activation come once
+            # heads that read no activations occur only once
+            for activations in group[:1] if head in COUNTED else group:
                 probe = fitted.probe(head, activations, control=control, draw=draw)
                 prediction = probe.predict(activations.where(data.split.test), device=device)
                 tags: dict[str, Tag] = {"head": head, "control": control, "scope": "general", "probe": probe.id}

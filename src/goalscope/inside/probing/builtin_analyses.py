@@ -41,7 +41,7 @@ _NOWHERE: Final = ("wall-count", "input", "text")
 
 
 def _decoder(heads: Sequence[str]) -> str:
-    """Return the decoder of two layers where it was fitted, else the first in the alphabet."""
+    """Return the two-layer decoder if it was fitted, otherwise the alphabetically first decoder."""
     return MAIN_DECODER if MAIN_DECODER in heads else min(heads)
 
 
@@ -127,7 +127,7 @@ def plans(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     beside_layers = layers if reader.declared.table == "complete" else main
     kinds: dict[str, Any] = {"beside": beside_layers, "stepwise": decoders.stepwise, "settings": settings}
     fit_plans = partial(probe_plans, plans=reader.executed, layers=layers if reader.full(place) else main, **kinds)
-    # The planner is not fitted: it is scored on the test maps alone, and no probe was fitted on those.
+    # The planner needs no fit. It is scored on test maps, on which no probe was fitted.
     activations = data.activations[0]
     probe = reader.fit(place, replace(data, random={}), ((MAPS, "none"),), scored=False).probe(MAPS, activations)
     maps = {place: decode_maps(probe.predict(activations, device=reader.device).maps("natural"))}

@@ -1,4 +1,4 @@
-"""The built-in heads by name; importing this registers them, torch is imported where a module is built."""
+"""Built-in heads, registered when this module is imported. Only building a head imports torch."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""How scores of probes grow with the training grids and with the head, and how short probes make a map's description.
+"""Learning curves of probes over training grids, and the description length of maps given a probe.
 
-A claim that nothing can be decoded needs a flat curve: with few grids a probe fails regardless of the activations hold.
-
-The description length is that of an online code. Sender and receiver know the activations and the shape of every grid,
-and both fit the same probe to the blocks of grids that were sent before; it codes the next block. A code is short where
-few grids suffice, so that it depends less on the size of a probe than accuracy does. The first block costs
-the uniform code over the four classes of a grid's cells, 2 bits a cell.
+A claim that something cannot be decoded needs a flat learning curve, because with few grids a probe fails whatever the
+activations contain. The description length is that of an online code. Sender and receiver know the activations and the
+shape of every grid. Both fit the same probe to the blocks of grids sent so far and use it to code the next block. The
+code is short if few grids suffice, so it depends less on the size of a probe than accuracy does. The first block is
+coded uniformly over the four classes of cells in a grid, at 2 bits per cell.
 
 Sources: Voita and Titov 2020, Information-theoretic probing with minimum description length; Rissanen, IEEE
 Transactions on Information Theory 30 (1984), the prequential code.
@@ -55,7 +54,7 @@ def nested_order(cells: Cells, grids: Iterable[str], name: str, seed: int) -> li
     Args:
         cells: steps with the shape and density of their grids.
         grids: the grids to order.
-        name: of the random stream.
+        name: name of the random stream.
         seed: root seed.
     """
     kinds: dict[tuple[str, ...], list[str]] = {}
@@ -71,12 +70,12 @@ def nested_order(cells: Cells, grids: Iterable[str], name: str, seed: int) -> li
 
 
 def check_counts(cells: Cells, split: Split, grids: Sequence[int]) -> set[str]:
-    """Return the training grids, or raise a ValueError unless these are rising numbers of them."""
+    """Return the training grids, or raise a ValueError unless ``grids`` are ascending numbers of training grids."""
     pool, counts = set(cells.cluster[split.train].tolist()), list(grids)
     if not counts or counts != sorted(set(counts)) or counts[0] < 1 or counts[-1] > len(pool):
         raise ValueError(
-            f"a learning curve must have rising numbers of grids, from 1 to the {len(pool)} of the training part, got "
-            f"{counts}: leave out those that are too large, or record more grids"
+            f"grids must be ascending numbers from 1 to {len(pool)}, the number of training grids, got "
+            f"{counts}: leave out larger numbers, or record more grids"
         )
     return pool
 
@@ -157,7 +156,7 @@ def curve_ends(
         One entry per measure and curve; none if no number of grids is at most half of the greatest.
     """
     if not margin > 0:
-        raise ValueError(f"the margin of a gain must be > 0, got {margin!r}: no curve is shown to be exactly flat")
+        raise ValueError(f"margin must be > 0, got {margin!r}: no curve can be shown to be exactly flat")
     counts = sorted({int(count) for count in rows[TRAINED_ON].tolist()}) if len(rows) else []
     halves = [count for count in counts if 2 * count <= counts[-1]]
     if not halves:
@@ -208,8 +207,9 @@ def description_length(
     ends = [round(len(names) * 2.0 ** (1 + block - blocks)) for block in range(blocks)]
     if blocks < 2 or ends[0] < 2 or not orders:
         raise ValueError(
-            f"an online code must have two blocks or more, the first of two grids or more, and an order, got {blocks} "
-            f"blocks of {len(names)} grids: give at least {2**blocks} grids, or fewer blocks"
+            "an online code needs at least two blocks, at least two grids in the first block, and at "
+            f"least one order, got {blocks} blocks of {len(names)} grids: give at least {2**blocks} "
+            "grids, or set fewer blocks"
         )
 
     def score(probe: Probe, features: Features, truth: Truth, tags: dict[str, Any]) -> Iterator[Rows]:
@@ -248,16 +248,16 @@ def code_bits(prediction: Prediction, cells: Cells) -> npt.NDArray[np.float64]:
 
 
 def compression(rows: Rows, by: Sequence[str] = ("head", "control", "site", "layer")) -> list[Grouped]:
-    """Return by how much shorter each code is than that of the position alone: a ratio of sums over grids.
+    """Compute how much shorter each code is than the code from positions alone, as a ratio of sums over grids.
 
     Args:
-        rows: of `description_length`, with the head "position".
+        rows: rows from `description_length`, including the head "position".
         by: tags to group by, head among them.
     """
     codes = rows.select(measure=BITS)
     position = codes.select(head="position", control="none")
     if not len(position):
-        raise ValueError("compression must have the code of the position alone beside it, add the head position")
+        raise ValueError("compression compares with the code from positions alone: add 'position' to heads")
     other_codes = codes.where(~codes.among("head", ["position"]))
     position_bits = dict(zip(zip(position.cluster, position["order"], strict=True), position.value, strict=True))
     groups = []

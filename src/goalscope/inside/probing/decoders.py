@@ -1,4 +1,4 @@
-"""Decoders of plans as modules: all places at once, or place by place; imported where they are used, with torch."""
+"""Torch modules that decode plans, either all positions at once or one position after the other."""
 
 import math
 from collections.abc import Mapping
@@ -12,21 +12,21 @@ from goalscope._ground.checks import check_whole
 from goalscope._ground.rng import stream
 from goalscope.inside.probing.heads import HeadSizes, Weights
 
-_PER_LAYER = 3  # norms: before self-attention, before cross-attention, before the perceptron
+_PER_LAYER = 3  # layer norms before self-attention, before cross-attention and before the perceptron
 
 
 def zeros(*shape: int) -> nn.Parameter:
-    """Return a parameter of that shape; what trains it gives it numbers."""
+    """Create a zero parameter of the given shape; training initialises it."""
     return nn.Parameter(torch.zeros(shape))
 
 
 class Decoder(nn.Module):
-    """The one-shot decoder of plans.
+    """One-shot decoder of plans.
 
-    The P vectors h of a site pass one shared bottleneck, ``LN(W h + b)``. T learned queries, one a place of the plan,
-    pass a Transformer decoder (self-attention among the queries, cross-attention to the P vectors, two-layer
+    The P vectors h of a site pass a shared bottleneck, ``LN(W h + b)``. T learned queries, one per position of the
+    plan, pass a Transformer decoder (self-attention among the queries, cross-attention to the P vectors, two-layer
     perceptron, each after a LayerNorm and added), and one linear map gives the scores of the tokens of every position.
-    All positions are scored at once, independent of the tokens chosen at the others.
+    All positions are scored at once, independently of the tokens chosen at other positions.
 
     Source: behavioural and representational evaluation, section 5.3; Vaswani et al. 2017, Xiong et al. 2020 (norm
     first).
@@ -62,13 +62,13 @@ class Decoder(nn.Module):
         return self.stacked(weights, vectors[None])[0]
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-        """Return the scores of several at once; attention has no rule of its own in `torch.func.vmap`."""
+        """Return the scores of several decoders at once; `torch.func.vmap` has no batching rule for attention."""
         return self._scored(weights, vectors, weights["queries"][:, None].expand(-1, vectors.shape[1], -1, -1))
 
     def _scored(
         self, weights: Mapping[str, Tensor], vectors: Tensor, hidden: Tensor, *, causal: bool = False
     ) -> Tensor:
-        """Return the scores from first vectors of the places ``[Q, B, T, V]``; causal: each sees those before it."""
+        """Compute scores from initial vectors of the positions ``[Q, B, T, V]``, with optional causal attention."""
         inputs = vectors.view(*vectors.shape[:2], self.sizes.positions, self.sizes.width)
         memory = _norm(_affine(inputs, weights, "in"), weights, "in.norm")
         for layer in range(self.cost):
@@ -84,7 +84,7 @@ class Decoder(nn.Module):
         return _affine(_norm(hidden, weights, "norm"), weights, "out")
 
     def initial(self, seed: int, name: str) -> Weights:
-        """Return random weights: normal with the standard deviation 1 / sqrt(inputs), 1 for queries; scales 1."""
+        """Draw initial weights: normal with standard deviation 1 / sqrt(inputs), 1 for queries; scales are 1."""
         weights = {}
         for parameter_name, parameter in self.named_parameters():
             key, shape = parameter_name.replace("/", "."), tuple(parameter.shape)
@@ -98,29 +98,29 @@ class Decoder(nn.Module):
 
 
 class Stepwise(Decoder):
-    """The decoder of plans that is given the tokens decoded so far.
+    """Autoregressive decoder of plans, which receives the tokens decoded so far.
 
-    The vector of the token at place t - 1, or of the beginning, is added to the query of place t, and each place sees
-    those before it alone. Trained on the true tokens before each place; a plan is decoded place by place, from the
-    likeliest tokens. Its later places can be continued from the earlier ones, regardless of the activations hold: read
-    it beside the one-shot decoder and the same controls.
+    The vector of the token at position t - 1, or a start vector, is added to the query of position t, and attention is
+    causal. Training uses the true earlier tokens; decoding uses the likeliest tokens, position by position. Later
+    positions can be predicted from earlier ones whatever the activations contain, so compare it with the one-shot
+    decoder and the same controls.
 
     Source: behavioural and representational evaluation, section 5.3 (why it was not used there), and the post.
     """
 
     def __init__(self, sizes: HeadSizes, layers: int, width: int, feedforward: int, heads: int) -> None:
         super().__init__(sizes, layers, width, feedforward, heads)
-        self.tokens = zeros(sizes.classes + 1, width)  # the last one is the beginning
+        self.tokens = zeros(sizes.classes + 1, width)  # the last embedding is the start vector
 
     def taught(self, weights: Mapping[str, Tensor], vectors: Tensor, values: Tensor) -> Tensor:
-        """Return the scores given the true tokens before each place, ``[Q, B, T, K]``."""
+        """Return the scores given the true earlier tokens, ``[Q, B, T, K]``."""
         begin = torch.full_like(values[:, :, :1], self.sizes.classes)
         earlier = values[:, :, :-1]
         inputs = torch.cat([begin, torch.where(earlier < 0, self.sizes.classes, earlier)], dim=2)
         return self._features(weights, vectors, inputs)
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-        """Return the scores given the likeliest tokens before each place, ``[Q, B, T, K]``."""
+        """Return the scores given the likeliest earlier tokens, ``[Q, B, T, K]``."""
         shape = (len(weights["queries"]), vectors.shape[1], self.sizes.outputs)
         inputs = torch.full(shape, self.sizes.classes, device=vectors.device)
         scored = self._features(weights, vectors, inputs)

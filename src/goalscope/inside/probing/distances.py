@@ -1,7 +1,7 @@
-"""Decoding of the optimal path length: probes and their baselines, their errors by tested grid, R^2.
+"""Decoding of the optimal path length with probes and baselines, scored by errors per test grid and R^2.
 
-One baseline is a line fitted on decoded maps. Its training maps must have the quality of its test maps: those that a
-probe decodes at the very steps it was fitted on are better than those of other grids, and would bias the line.
+One baseline is a line fitted on decoded maps. Its training maps must have the same quality as its test maps. Maps that
+a probe decodes at the steps on which it was fitted are better than those of other grids and would bias the line.
 `cross_fitted` therefore decodes training steps by probes of the other training grids.
 
 Sources: behavioural and representational evaluation, Appendix E.3; Stone 1974, Cross-validatory choice and assessment
@@ -34,7 +34,7 @@ from goalscope.stats.estimate import factorize
 from goalscope.stats.rows import Rows, Tag
 
 ERROR, SQUARED, DEVIATION = "distance error", "squared distance error", "squared distance deviation"
-_NO_DEVIATION: Final = 1e-12  # relative to the greatest one
+_NO_DEVIATION: Final = 1e-12  # relative to the greatest value
 FOLDS: Final = 5
 """Parts of the training grids, where there are as many grids."""
 MAPS: Final = "percell"
@@ -80,8 +80,8 @@ def probe_distances(
     for name, part in data.split.parts:
         if np.isnan(distances[part]).all():
             raise ValueError(
-                f"the {name} part of a split must have steps from which the goal can be reached, it has none: record "
-                "more grids, or leave the reading out"
+                f"the {name} part of the split has no step from which the goal can be reached: record more "
+                "grids, or leave the reading out"
             )
 
     def score(probe: Probe, features: Features, truth: Truth, tags: dict[str, Any]) -> Iterable[Rows]:
@@ -174,7 +174,7 @@ def r_squared(
     """
     squared, deviations = np.asarray(error, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
     maximum = float(np.fmax.reduce(deviations, initial=0.0))
-    # A grid whose steps all lie at the mean has deviation 0, yet its error counts; where all have, the ratio is NaN.
+    # A grid whose steps all lie at the mean has deviation 0, but its error counts. If all grids do, the ratio is NaN.
     squared, deviations = np.where(maximum > 0, squared, np.nan), np.maximum(deviations, maximum * _NO_DEVIATION)
     seeds = len({seed for seed in draws.tolist() if seed is not None}) if draws is not None else 0
     if seeds > 1:
@@ -188,7 +188,7 @@ def r_squared(
     else:
         estimate = estimate_pooled(squared, deviations, clusters, unit="share")
         estimate = replace(estimate, note="; ".join(filter(None, (estimate.note, ONE_SEED if seeds else ""))))
-    # No squared error is negative, though the line of the ratio may be.
+    # Squared errors are not negative, although the linearised ratio may be.
     return replace(
         estimate, value=1 - estimate.value, low=1 - estimate.high, high=float(np.minimum(1.0, 1 - estimate.low))
     )
@@ -201,7 +201,7 @@ def fit_line(x: npt.ArrayLike, y: npt.ArrayLike, weights: npt.ArrayLike | None =
     check_finite("x", values)
     check_finite("y", target)
     if not len(values):
-        raise ValueError("a line must be fitted to points, got none")
+        raise ValueError("fit_line needs at least one point, got none")
     weight = np.ones(len(values)) if weights is None else np.asarray(weights, dtype=np.float64)
     x_mean, y_mean = float(np.average(values, weights=weight)), float(np.average(target, weights=weight))
     centred = values - x_mean
@@ -224,7 +224,7 @@ def grid_folds(
     check_whole("the number of folds", folds, 2)
     kinds = {grid: kind for grid, kind in grid_kinds(cells).items() if grid in set(cells.cluster[train].tolist())}
     if len(kinds) < 2:
-        raise ValueError(f"folds need two training grids or more, got {len(kinds)}: record more grids")
+        raise ValueError(f"cross-fitting needs at least two training grids, got {len(kinds)}: record more grids")
     fold_of: dict[str, int] = {}
     for kind in sorted(set(kinds.values())):
         grids = sorted(grid for grid, grid_kind in kinds.items() if grid_kind == kind)

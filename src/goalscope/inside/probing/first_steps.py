@@ -1,7 +1,7 @@
 """Decode maps from the activations before the first action of each episode.
 
-They are decoded only on grids on which their probe was not fitted. The action with which a belief is compared does not
-influence the belief.
+Maps are decoded only on grids that were not used to fit the probe, so the action with which a belief is compared
+cannot influence the belief.
 """
 
 from collections.abc import Mapping
@@ -77,7 +77,9 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage) ->
     site_name = check_site(site)
     with Store(run) as store:
         if not all(issubclass(world.view, GridView) for world in store.worlds()):
-            raise ValueError(f"beliefs are maps of grids, but worlds of {store.path} are task worlds: they have none")
+            raise ValueError(
+                f"beliefs are maps of grids, but the worlds of {store.path} are task worlds: leave --beliefs out"
+            )
         settings = _read_last(store, site, layer)
         capture = choose_capture(store, site_name, layer, None, None, None, settings.agent)
         # A capture of the agent with a matching one of a random network is preferred.
@@ -91,8 +93,8 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage) ->
         dataset = probe_dataset(store, {OWN: capture, **control}, (layer,), settings, shuffled=False)
         if dataset.doors:
             raise ValueError(
-                f"beliefs are compared with actions in worlds without a door, {store.path} has some with one: no class "
-                "of the probe stands for a door, leave --beliefs out"
+                f"no class of the probe represents a door, but some worlds of {store.path} have one: leave "
+                "--beliefs out"
             )
         probes, fitted = _at_first(AnalysisReader(store, dataset, settings, stage, "cpu"), (site, layer))
         tested = set(dataset.cells.cluster[dataset.split.test].tolist())
@@ -103,13 +105,13 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage) ->
     episodes = vectors["none"].episode_id
     if not len(episodes):
         raise ValueError(
-            "beliefs are read before the first action, but no first step of a tested grid was captured: capture all "
-            "steps"
+            "beliefs are decoded before the first action, but no first step of a test grid was captured: "
+            "capture all steps"
         )
     if any(not np.array_equal(item.episode_id, episodes) for item in vectors.values()):
         raise ValueError(
-            f"{store.path}: the random network was captured at other steps than {capture.agent}: a capture's files are "
-            "damaged, run it again"
+            f"{store.path}: the random network was captured at other steps than {capture.agent}, so the "
+            "files of a capture are damaged: run the capture again"
         )
     predictions = {name: probes[name].predict(item, device="cpu") for name, item in vectors.items()}
     return FirstSteps(
@@ -126,7 +128,7 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage) ->
 
 
 def _read_last(store: Store, site: str, layer: int) -> Inside:
-    """Return the last settings used at a site and layer, else those of the run's study, else the defaults."""
+    """Return the settings last used at a site and layer, or those of the run's study, or the defaults."""
     notes = noted(store, INFO)
     for note in (notes[name] for name in dict.fromkeys((*READS, *notes)) if notes.get(name) is not None):
         try:
@@ -134,14 +136,14 @@ def _read_last(store: Store, site: str, layer: int) -> Inside:
                 return Inside.parse({**note["settings"], "agent": note["agent"]}, f"what was read of {store.path}")
         except (KeyError, TypeError) as error:
             raise ValueError(
-                f"{store.path} must hold how its activations were read as goalscope does, but: {error!r}; read them "
-                f"again: goalscope probe {store.path}"
+                f"the stored settings of the last reading in {store.path} are invalid ({error!r}): read again "
+                f"with goalscope probe {store.path}"
             ) from error
     return declared_in(store) or Inside()
 
 
 def _strictest(store: Store, capture: Capture, site: Site, layer: int, settings: Inside) -> dict[Network, Capture]:
-    """Return a capture of the same steps from the strictest random network there is, that of a wanted seed first."""
+    """Find a capture of the same steps from the strictest kind of random network, preferring the requested seeds."""
     entries = [
         entry
         for entry in captures(store)
@@ -162,7 +164,7 @@ def _strictest(store: Store, capture: Capture, site: Site, layer: int, settings:
 
 
 def _matching_captures(store: Store, capture: Capture, site: Site, layer: int) -> list[Capture]:
-    """Return the captures of other steps of the same place, by the same model."""
+    """Return the captures of the same model at the same place for other sets of steps."""
     return [
         entry
         for entry in captures(store)
@@ -182,7 +184,7 @@ def _missing(run: Path, capture: Capture, site: Site, layer: int) -> str:
 
 
 def _at_first(reader: AnalysisReader, place: Place) -> tuple[dict[str, Probe], tuple[str, ...]]:
-    """Return the probes of a place by control, and which of them had to be fitted."""
+    """Return the probes at a place by control, and the controls whose probes had to be fitted."""
     by_control: dict[str, Probe] = {}
     absent: list[Network] = []
     for name, draw in reader.dataset.captures:

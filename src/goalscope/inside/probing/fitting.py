@@ -1,10 +1,10 @@
-"""The one fit: problems that share a head and a shape train as one batched problem, each as it would alone.
+"""Fitting of probes. Problems with the same head and shapes train as one batch, with the same results as alone.
 
-A `Problem` is a head (`inside.probing.heads`) with a target. In all of them inputs are normalised on the training
-steps, all grids have equal weight, as in the scores, and part of the training grids is held back. A head with a solver
-chooses its penalty there and is solved. The others are trained: AdamW minimises the target's loss with a learning rate
-that falls linearly to 0, and the weights of the epoch with the minimum loss on the held-back grids are kept. A weight
-decay can be chosen there, too.
+A `Problem` is a head (`inside.probing.heads`) with a target. Inputs are normalised on the training steps, all grids
+have equal weight, as in the scores, and part of the training grids is held out for validation. A head with a solver is
+solved in closed form with the penalty that is best on the validation grids. Other heads are trained with AdamW and a
+learning rate that falls linearly to 0, and the weights of the epoch with the minimum validation loss are kept. The
+weight decay can be chosen on the validation grids too.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from goalscope.stats.rows import Tag
 if TYPE_CHECKING:
     from torch import Tensor
 
-_SMALL: Final = 1e-6  # an input that varies less than this, relative to all inputs, is rounding
+_SMALL: Final = 1e-6  # an input that varies less than this, relative to all inputs, is treated as constant
 INNER: Final = 0.2
 """Part of the training grids that chooses a penalty where no validation part is wanted."""
-_ONE_THREAD: Final = 4_000_000  # weights of one probe below which one thread trains
-_MAX_PARALLEL_STACKS: Final = 4  # most stacks that hold memory at the same time
+_ONE_THREAD: Final = 4_000_000  # number of weights per probe below which one thread trains
+_MAX_PARALLEL_STACKS: Final = 4  # maximum number of stacks in memory at the same time
 ROOM: Final = {"cpu": 1 << 24, "cuda": 1 << 30}
 """Numbers that the problems of a stack may hold together while they train."""
 PER_STACK: Final = 64
@@ -54,9 +54,9 @@ class Callbacks:
     """Callbacks of a fit.
 
     ``find`` returns the stored probe of a key, or None; ``keep`` is called with the probes of each stack as soon as all
-    are fitted, so that an interrupted fit can go on: it must keep all of them or none, since the last bits of a probe
-    can depend on which train with it. ``progress`` is called with finished units and all. ``pool``, where given, trains
-    stacks in other processes; the results are the same to the byte.
+    are fitted, so that an interrupted fit can continue. It must store all of them or none, because the last bits of a
+    probe can depend on the probes that train with it. ``progress`` is called with the numbers of finished and of all
+    units. ``pool`` trains stacks in other processes, with identical results to the byte.
     """
 
     find: Callable[[ProbeKey], Probe | None] = lambda key: None
@@ -92,7 +92,7 @@ def fit(
     missing = [problem for problem in problems if problem.key not in probes]
     distinct = {id(problem.features): problem.features.vectors for problem in missing}
     norms = {identity: normalisation(vectors) for identity, vectors in distinct.items()}
-    # Stored probes have their place in a stack, too: an interrupted fit goes on with the stacks that it began with.
+    # Stored probes keep their place in a stack too, so that an interrupted fit continues with the same stacks.
     planned = [
         [problem for problem in stack if problem.key not in probes]
         for stack in stacks(problems if missing else [], used)
@@ -104,7 +104,7 @@ def fit(
                 weights = {name: np.ascontiguousarray(array[index]) for name, array in trained.weights.items()}
                 if not all(np.isfinite(array).all() for array in weights.values()):
                     raise ValueError(
-                        f"the fit of {problem.key.text!r} must converge, its weights became infinite: lower the rate"
+                        f"the fit of {problem.key.text!r} did not converge, its weights became infinite: lower the rate"
                     )
                 kept_epoch = None if trained.kept is None else trained.kept[index]
                 solved = trained.tags[index] if trained.tags else {}
@@ -120,7 +120,7 @@ def fit(
 def _groups(
     planned: Sequence[list[Problem]], norms: Mapping[int, Norm], fit_settings: FitSettings, hooks: Callbacks
 ) -> list[tuple[FitSettings, list[list[Problem]]]]:
-    """Return stacks by the settings that each is fitted with: trained problems with the best decay on inner grids."""
+    """Group stacks by the settings of their fit, choosing the best decay on inner grids for trained problems."""
     modules = {problem.key: problem.module(fit_settings) for stack in planned for problem in stack}
     solved = [stack for stack in planned if hasattr(modules[stack[0].key], "solve")]
     trained = [stack for stack in planned if not hasattr(modules[stack[0].key], "solve")]
@@ -140,7 +140,7 @@ def _groups(
             parts.setdefault(replace(fit_settings, decay=decay, validation=validation), []).append(problem)
         for settings, part in parts.items():
             groups.setdefault(settings, []).append(part)
-    # What is solved comes first: it takes little time.
+    # Closed-form problems come first, because they take little time.
     return [(fit_settings, solved), *groups.items()]
 
 
@@ -167,7 +167,7 @@ def _trained(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Generic[Stack]):
-    """A stack of probes that train as one problem: numbers in the weights of each, and units of progress in all."""
+    """Stack of probes that train together, with the number of weights per probe and the total units of progress."""
 
     stack: Stack
     weights: int
@@ -182,14 +182,14 @@ def train_stacks(
     progress: Progress,
     elsewhere: Callable[[Stack], Future[Trained]] | None = None,
 ) -> Iterator[tuple[Stack, Trained]]:
-    """Train stacks and yield the results, large ones first, else in their order.
+    """Train stacks and yield the results, large stacks first and otherwise in order.
 
-    The operations of small stacks take microseconds: a second thread within them gains little, and where another
-    process occupies its core every operation waits (steps ten times as long were observed). On a CPU they are therefore
-    computed with one thread each, as many in parallel as PyTorch has threads: the results do not depend on which train
-    together. Large stacks, and all on a GPU, train one after another.
+    The operations of small stacks take microseconds. A second thread gains little for them, and if another process
+    occupies its core, every operation waits (steps became up to ten times as long). On a CPU, small stacks therefore
+    use one thread each and train in parallel on as many threads as PyTorch has. The results do not depend on which
+    stacks train at the same time. Large stacks, and all stacks on a GPU, train one after another.
 
-    With ``elsewhere``, which hands a stack to another process, small stacks train there, and all on a GPU.
+    If ``elsewhere`` is given, it passes small stacks, or all stacks on a GPU, to another process.
     """
     import torch
 
@@ -236,7 +236,7 @@ def train_stacks(
             return
         with ThreadPoolExecutor(n_workers, "goalscope-fit", initializer=torch.set_num_threads, initargs=(1,)) as pool:
             try:
-                # The longest begin first, so that no long one runs alone at the end.
+                # The longest stacks begin first, so that none runs alone at the end.
                 futures = {
                     index: pool.submit(job, index) for index in sorted(small, key=lambda index: -work[index].units)
                 }
@@ -254,7 +254,7 @@ def _train_elsewhere(stack: Sequence[Problem], norms: Sequence[Norm], settings: 
 
 
 def _cost(problem: Problem, settings: FitSettings) -> int:
-    """Return the cost of a fit in epochs of a single layer; a solver counts as one where it reads activations."""
+    """Return the cost of a fit in epochs of a single layer; a solver that reads activations counts as one."""
     module = problem.module(settings)
     if hasattr(module, "solve"):
         return int(problem.registered.reads)
@@ -262,7 +262,7 @@ def _cost(problem: Problem, settings: FitSettings) -> int:
 
 
 def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[Problem]]:
-    """Return the stacks of problems that are fitted together: those of one company, as many as memory allows."""
+    """Yield stacks of problems with equal `stack_key`, which are fitted together, as large as memory allows."""
     groups: dict[tuple[Any, ...], list[Problem]] = {}
     for problem in problems:
         groups.setdefault(problem.stack_key, []).append(problem)
@@ -275,9 +275,9 @@ def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[
 
 
 def normalisation(vectors: npt.NDArray[np.float32]) -> Norm:
-    """Return mean and standard deviation of each input, ``[F]``; 0 if it varies by no more than rounding does.
+    """Compute mean and standard deviation of each input, ``[F]``; 0 if it varies by no more than rounding errors.
 
-    Numbers below the least normal one of float32 (1e-38) have few digits: they count as not varying.
+    Standard deviations below the smallest normal float32 number (1e-38) have few digits and also become 0.
     """
     mean = vectors.mean(axis=0, dtype=np.float64)
     std = vectors.std(axis=0, dtype=np.float64)
@@ -287,19 +287,21 @@ def normalisation(vectors: npt.NDArray[np.float32]) -> Norm:
 
 
 def order(rows: npt.NDArray[np.int64], epoch: int, settings: FitSettings, name: str) -> Iterator[npt.NDArray[np.int64]]:
-    """Return the batches of one pass; seed, number of steps and name of the stream alone decide their order."""
+    """Yield the batches of one epoch. Their order depends only on the seed, the number of steps and the stream name."""
     shuffled = rows[stream(settings.seed, name, len(rows), epoch).permutation(len(rows))]
     for begin in range(0, len(shuffled), settings.batch):
         yield shuffled[begin : begin + settings.batch]
 
 
 def validation_rows(cluster: npt.NDArray[np.object_], settings: FitSettings) -> npt.NDArray[np.bool_]:
-    """Return which steps belong to the grids that are held back of a fit and choose its pass or penalty, ``[N]``."""
+    """Return ``[N]`` whether each step belongs to a validation grid, which chooses the epoch or the penalty."""
     if settings.validation == 0:
         return np.zeros(len(cluster), dtype=bool)
     grids = sorted(set(cluster.tolist()))
     if len(grids) < 2:
-        raise ValueError("a validation part needs two training grids or more, got one: give more, or validation=0")
+        raise ValueError(
+            "a validation part needs at least two training grids, got one: give more grids, or set validation=0"
+        )
     count = min(len(grids) - 1, max(1, round(settings.validation * len(grids))))
     drawn = stream(settings.seed, "plan validation", len(grids)).permutation(len(grids))[:count]
     held_grids = {grids[index] for index in drawn}
@@ -308,7 +310,7 @@ def validation_rows(cluster: npt.NDArray[np.object_], settings: FitSettings) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Trained:
-    """Weights of Q probes, ``[Q, ...]`` each; of trained ones their pass and its loss on held-back grids."""
+    """Weights of Q probes, ``[Q, ...]`` each; for trained probes also the chosen epoch and its validation loss."""
 
     weights: Weights
     kept: list[int] | None = None
@@ -341,7 +343,7 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
         return targets(module.taught(weights, vectors[:, chosen], known_labels), chosen)
 
     def checked_loss(weights: Mapping[str, Any]) -> Any:
-        """Return the loss of each problem on the held-back steps, ``[Q]``: batches weigh by their steps."""
+        """Return the validation loss of each problem, ``[Q]``, with batches weighted by their numbers of steps."""
         total, size = torch.zeros((), device=device), 4 * settings.batch
         with torch.inference_mode():
             for begin in range(0, len(checked), size):
@@ -355,9 +357,9 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
     }
     for tensor in weights.values():
         tensor.requires_grad_()
-    # Where no held-back target is known no epoch can be chosen: the last one is kept.
+    # If no validation target is known, no epoch can be chosen, so the last epoch is kept.
     unscored = torch.tensor([not problem.target.known[checked].any() for problem in stack], device=device)
-    # Not fused: twice as fast, but a problem's weights would depend in their last bits on what is trained beside it.
+    # Not fused, although fused is twice as fast: the last bits would then depend on the other problems in the stack.
     optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.rate, weight_decay=settings.decay)
     n_steps, step = settings.epochs * -(-len(rows) // settings.batch), 0
     best, min_loss = dict(weights), torch.full((len(stack),), math.inf, device=device)
@@ -366,7 +368,8 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
         for batch in order(rows, epoch, settings, first.target.ORDER):
             for group in optimiser.param_groups:
                 group["lr"] = settings.rate * (1 - step / n_steps)
-            # The sum over problems: the gradient of each is its own, and AdamW works weight by weight.
+            # Problems share no weights and AdamW treats each weight separately, so the sum of losses trains each as if
+            # alone.
             optimiser.zero_grad(set_to_none=True)
             loss(weights, torch.tensor(batch, device=device)).sum().backward()
             optimiser.step()
@@ -396,7 +399,7 @@ def _solve(module: Any, stack: Sequence[Problem], vectors: Tensor, settings: Fit
 
 
 def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Tensor:
-    """Return the normalised inputs, ``[Q, N, F]``, or ``[1, N, F]`` where all problems have the same."""
+    """Return the normalised inputs, ``[Q, N, F]``, or ``[1, N, F]`` if all problems have the same inputs."""
     import torch
 
     shared = len({id(problem.features) for problem in stack}) == 1

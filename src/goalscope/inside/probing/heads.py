@@ -1,20 +1,21 @@
-"""Heads: what turns activations into scores, ours and those of other packages, found by their names.
+"""Heads, which turn activations into scores. Heads of this and other packages are found by name.
 
 A head is a `torch.nn.Module` that maps normalised activations ``[B, F]`` to scores ``[B, C, K]`` of K classes at C
-outputs: the cells of a frame, one number (C = K = 1), the places of a plan. It registers under a name with `head`, and
-the fit of `goalscope.inside.probing.fitting` trains it, several at once. Beside `forward` a module may have:
+outputs: the cells of a frame, one number (C = K = 1), or the positions of a plan. It is registered under a name with
+`head`, and `goalscope.inside.probing.fitting` trains several modules at once. In addition to `forward`, a module may
+have:
 
-* ``stacked(weights, vectors)``: the scores of Q of them at once, ``[Q, B, C, K]`` from weights ``[Q, ...]`` and vectors
-  ``[Q or 1, B, F]``, where that is faster than `torch.func.vmap` of `forward`; both must agree.
-* ``initial(seed, name)``: its first weights; without it those that the module is built with, from a fixed seed.
-* ``taught(weights, vectors, values)``: the same scores in training, where the true values ``[Q, B, C]`` may be read
-  (-1 where unknown), for a head whose outputs follow from its earlier ones.
-* ``solve(vectors, target, penalties, held)``: a `Solution` in closed form, instead of training. It is given the
-  vectors ``[N, F]``, the target with ``values`` and ``weights`` of steps, the penalties to be tried, and which steps
-  ``[N]`` are of held-back grids, on which it may choose.
-* ``early``: False if it trains on all grids and keeps the last pass, regardless of the settings say of a validation
-part. * ``numbers(batch)``: the largest array of a training step, in numbers; ``cost``: how much longer its steps take
-  than those of others.
+* ``stacked(weights, vectors)``: the scores of Q modules at once, ``[Q, B, C, K]``, from weights ``[Q, ...]`` and
+  vectors ``[Q or 1, B, F]``, if that is faster than `torch.func.vmap` of `forward`; both must agree.
+* ``initial(seed, name)``: the initial weights; by default those with which the module is built, from a fixed seed.
+* ``taught(weights, vectors, values)``: the scores in training, which may use the true values ``[Q, B, C]`` (-1 if
+  unknown), for a head whose outputs depend on its earlier outputs.
+* ``solve(vectors, target, penalties, held)``: a `Solution` in closed form, instead of training. Its arguments are the
+  vectors ``[N, F]``, the target with ``values`` and ``weights`` of steps, the penalties to try, and a mask ``[N]`` of
+  the validation steps, on which it may choose.
+* ``early``: False to train on all grids and keep the last epoch, whatever the settings say about validation.
+* ``numbers(batch)``: number of elements of the largest array in a training step.
+* ``cost``: duration of a training step relative to other heads.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solution:
-    """Result of a solver: the weights, and tags such as the chosen penalties."""
+    """Result of a solver, with weights and tags such as the chosen penalties."""
 
     weights: Weights
     tags: Mapping[str, Tag] = field(default_factory=dict)
@@ -57,18 +58,18 @@ class Solution:
 
 SettingsOf = Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, Any]]
 Build = TypeVar("Build", bound=Callable[..., Any])
-_building = threading.Lock()  # the random numbers of a module's own initialisation are global
+_building = threading.Lock()  # a module's own initialisation uses global random numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadSizes:
-    """Sizes that a head is built for.
+    """Input and output sizes of a head.
 
     Attributes:
-        positions: number P of vectors of one step; 1 for probes that are no decoders: one long vector.
-        width: numbers D of one vector; an example has F = P * D.
-        outputs: number C of outputs of one step.
-        classes: number K of scores of each.
+        positions: number P of vectors per step. It is 1, with one long vector, for probes that are not plan decoders.
+        width: length D of a vector; an example has F = P * D numbers.
+        outputs: number C of outputs per step.
+        classes: number K of scores per output.
     """
 
     positions: int
@@ -78,7 +79,7 @@ class HeadSizes:
 
     @property
     def inputs(self) -> int:
-        """Numbers F of an example."""
+        """Number F of inputs per example."""
         return self.positions * self.width
 
 
@@ -98,11 +99,11 @@ class Head:
 
     @property
     def reads(self) -> bool:
-        """Whether it reads activations."""
+        """Whether the head reads activations."""
         return self.name not in COUNTED
 
     def module(self, sizes: HeadSizes, settings: Mapping[str, Any], *, seed: int | None = None) -> Module:
-        """Return a new module; its weights come from the root seed, without one it has shapes but no numbers."""
+        """Build a module with weights drawn from the root seed, or with shapes only if ``seed`` is None."""
         import torch
 
         settings = {**self.settings, **settings}
@@ -119,7 +120,7 @@ class Head:
                     torch.set_rng_state(before)
         except (RuntimeError, TypeError, OverflowError) as error:
             problem = f"{type(error).__name__}: {error}"[:200]
-            raise ValueError(f"head {self.name} must be built from its settings {settings}, but {problem}") from error
+            raise ValueError(f"head {self.name} cannot be built with its settings {settings}: {problem}") from error
 
 
 def head(
@@ -148,13 +149,13 @@ def head(
 
 
 def find_head(name: str, target: str) -> Head:
-    """Return the head of that name for a target; a ValueError names those that there are."""
+    """Find a head by name for a target. If there is none, raise a ValueError that lists the available heads."""
     try:
         registered: Head = registry.resolve("head", name)
         if target in registered.targets:
             return registered
     except ValueError:
-        pass  # said below, with the heads that fit the target
+        pass  # reported below together with the heads that fit the target
     fitting = [
         candidate for candidate in registry.names("head") if target in registry.resolve("head", candidate).targets
     ]
@@ -163,7 +164,7 @@ def find_head(name: str, target: str) -> Head:
 
 
 def weight_shapes(module: Module) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight by the name that files have for it; torch allows no dot in a module's own."""
+    """Map the names of weights in files to their shapes; torch allows no dots in the names within a module."""
     return {name.replace("/", "."): tuple(parameter.shape) for name, parameter in module.named_parameters()}
 
 
@@ -198,14 +199,14 @@ def outputs(
     device: str,
     batch: int,
 ) -> npt.NDArray[np.float32]:
-    """Return the scores of one probe, ``[N, C, K]``, from vectors ``[N, F]`` as they are, some at a time."""
+    """Compute the scores of one probe, ``[N, C, K]``, from unnormalised vectors ``[N, F]`` in batches."""
     import torch
 
     check_device(device)
     module = module.to(device)
     tensors = {name: torch.tensor(array, device=device)[None] for name, array in weights.items()}
     parts = []
-    rows = vectors if len(vectors) else np.zeros((1, vectors.shape[1]), dtype=np.float32)  # for the shape alone
+    rows = vectors if len(vectors) else np.zeros((1, vectors.shape[1]), dtype=np.float32)  # only to get the shape
     with torch.inference_mode():
         for begin in range(0, len(rows), batch):
             batch_inputs = normalised(rows[begin : begin + batch], *norm)
@@ -219,12 +220,12 @@ def check_device(device: str) -> None:
     if device == "cpu":
         return
     if not isinstance(device, str) or device == "auto":
-        raise ValueError(f"the device of probes must be cpu, or a GPU such as cuda or cuda:1, got {device!r}")
+        raise ValueError(f"device must be cpu or a GPU such as cuda or cuda:1, got {device!r}")
     loading.check_device_name(device)
     import torch
 
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"device {device!r} must be there, PyTorch sees no GPU: fit with device='cpu'")
+        raise ValueError(f"device is {device!r}, but PyTorch finds no such GPU: set device='cpu'")
     loading.check_device(torch, device)
 
 
@@ -253,5 +254,5 @@ def normalised(
 ) -> npt.NDArray[np.float32]:
     """Return ``(vectors - mean) / std``, and 0 if the standard deviation is 0."""
     factor = np.divide(1, std, out=np.zeros_like(std), where=std > 0)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is made of it is checked
+    with np.errstate(over="ignore", invalid="ignore"):  # the results are checked later
         return (vectors - mean) * factor

@@ -20,8 +20,8 @@ from goalscope.inside.probing.labels import CLASSES, WALL, Cells, Columns, Steps
 SiteLayer = tuple[str | None, int | None]
 """A site and a layer; `NOWHERE` where no activations are read."""
 NOWHERE: Final[SiteLayer] = (None, None)
-_MAX_COORDINATES: Final = 4  # coordinates in a text that are read, the first ones
-_MAX_WORDS: Final = 128  # words that are counted, the commonest of the training split
+_MAX_COORDINATES: Final = 4  # number of coordinates to read from a text, from its beginning
+_MAX_WORDS: Final = 128  # number of words to count, the commonest in the training split
 _COORDINATE: Final = re.compile(r"\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
@@ -30,7 +30,7 @@ TruthName = Literal["own", "shuffled", "control task"]
 
 
 class Reading(NamedTuple):
-    """Inputs of a probe: site and layer, the features there, and the seed of the random network if they are of one."""
+    """Inputs of a probe, with site and layer, features, and the seed of the random network, if any."""
 
     place: SiteLayer
     features: "Features"
@@ -62,8 +62,8 @@ class Source:
         for (name, expected), actual in zip(asdict(self).items(), astuple(other), strict=True):
             if expected != actual:
                 raise ValueError(
-                    f"a probe must be given activations of the {name} that it was fitted on ({expected!r}), got "
-                    f"{actual!r}: fit another probe for them"
+                    f"this probe was fitted on activations of {name} {expected!r}, got {actual!r}: fit another "
+                    "probe for these"
                 )
 
 
@@ -89,8 +89,8 @@ class Features(Steps):
         if not finite.all():
             bad = int(np.argmin(finite))
             raise ValueError(
-                f"what a probe reads must be finite, got a number that is not at {self.episode_id[bad]} step "
-                f"{self.step[bad]}, site {self.source.site}, layer {self.source.layer}"
+                f"inputs of probes must be finite, but {self.episode_id[bad]} step {self.step[bad]}, site "
+                f"{self.source.site}, layer {self.source.layer} has NaN or infinity: leave this step out"
             )
 
     @classmethod
@@ -106,7 +106,7 @@ class Features(Steps):
 
     @classmethod
     def derived(cls, site: str, vectors: npt.NDArray[Any], cells: Cells) -> Self:
-        """Return numbers ``[N, F]`` that are no activations as inputs."""
+        """Build inputs from numbers ``[N, F]`` that are not activations."""
         source = Source(site=site, layer=-1, model="", width=vectors.shape[1])
         steps = {name: getattr(cells, name) for name in Steps.SHAPES}
         return cls(source=source, vectors=vectors.astype(np.float32), **steps)
@@ -114,7 +114,7 @@ class Features(Steps):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Split(Columns):
-    """Which of N steps a probe is trained on and which it is tested on; no step is in both, and no grid."""
+    """Masks of the training and test steps of a probe. No step and no grid is in both."""
 
     SHAPES: ClassVar = {"train": "N", "test": "N", "cluster": "N"}
 
@@ -126,10 +126,10 @@ class Split(Columns):
         self._accept()
         for name, part in self.parts:
             if not part.any():
-                raise ValueError(f"the {name} part of a split must have steps, it has none: give more grids")
+                raise ValueError(f"the {name} part of the split has no steps: give more grids")
         shared = set(self.cluster[self.train].tolist()) & set(self.cluster[self.test].tolist())
         if shared:
-            raise ValueError(f"a grid must be in one part of a split only, got {min(shared)} in both: split by grid")
+            raise ValueError(f"grid {min(shared)} is in both parts of the split: put all steps of a grid into one part")
 
     @property
     def parts(self) -> tuple[tuple[str, npt.NDArray[np.bool_]], ...]:
@@ -148,7 +148,7 @@ def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
         seed: root seed.
     """
     if not 0 < test < 1:
-        raise ValueError(f"the tested share must be inside (0, 1), got {test!r}")
+        raise ValueError(f"test must lie inside (0, 1), got {test!r}")
     kinds = grid_kinds(cells)
     tested: set[str] = set()
     for kind in set(kinds.values()):
@@ -161,7 +161,7 @@ def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
 
 
 def of_grids(cluster: npt.NDArray[np.object_], grids: Collection[str]) -> npt.NDArray[np.bool_]:
-    """Return which steps are of some grids, ``[N]``."""
+    """Return ``[N]`` whether each step belongs to one of the grids."""
     return np.fromiter((grid in grids for grid in cluster.tolist()), dtype=bool, count=len(cluster))
 
 
@@ -191,8 +191,9 @@ def check_sizes(cells: Cells, split: Split) -> None:
         for name, part in split.parts:
             if not (part & mask).any():
                 raise ValueError(
-                    f"probes of one size need grids of each shape in both parts of the split, the {name} part has none "
-                    f"of {height} x {width}: record more grids of it, or leave these probes out (by_size: false)"
+                    f"probes of one size need grids of each shape in both parts of the split, but the {name} part "
+                    f"has no grid of {height} x {width}: record more such grids, or leave these probes out "
+                    "(by_size: false)"
                 )
 
 
@@ -219,20 +220,20 @@ class ProbeInputs:
 
     def __post_init__(self) -> None:
         if not self.activations:
-            raise ValueError("probes must have activations, got none")
+            raise ValueError("activations must contain at least one site and layer, got none")
         places = [site_layer(activations) for activations in self.activations]
         if len(set(places)) != len(places):
-            raise ValueError(f"the sites and layers of activations must be different, got {places}")
+            raise ValueError(f"each site and layer may occur only once in activations, got {places}")
         if not np.array_equal(self.split.cluster, self.cells.cluster):
-            raise ValueError("the split must be one of the same steps as the labels, its grids are others")
+            raise ValueError("the split and the labels must refer to the same steps, but their grids differ")
         unknown = sorted({kind for kind, _ in self.random} - set(RANDOM_WEIGHTS))
         if unknown:
-            raise ValueError(f"a random network must be of a kind {', '.join(RANDOM_WEIGHTS)}, got {unknown[0]!r}")
+            raise ValueError(f"the kind of a random network must be {', '.join(RANDOM_WEIGHTS)}, got {unknown[0]!r}")
         for activations in (*self.activations, *(item for group in self.random.values() for item in group)):
             self.cells.check_aligned(activations)
 
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of random networks that are there, the weakest first."""
+        """Return the available kinds of random networks, starting with the weakest control."""
         return tuple(kind for kind in RANDOM_WEIGHTS if any(kind == available for available, _ in self.random))
 
     def by_shape(self) -> Iterator[tuple[str, Self]]:
@@ -259,9 +260,10 @@ def site_layer(activations: Activations) -> SiteLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """One control: ``reads`` returns its inputs, from the data and from the inputs of the probe itself.
+    """Definition of a control.
 
-    ``truth`` is its target, see `inside.probing.truths`; with ``number`` plans and distances have the control, too.
+    ``reads`` derives its inputs from the data and from the inputs of the probe itself. ``truth`` names its target, see
+    `inside.probing.truths`. With ``number``, the control also applies to plans and distances.
     """
 
     reads: Callable[[ProbeInputs, Placed], Placed] = lambda data, placed: placed
@@ -281,11 +283,13 @@ def _random(kind: str) -> Callable[[ProbeInputs, Placed], Placed]:
                 if place not in by_place:
                     raise ValueError(
                         f"the control {kind} needs activations of site {place[0]} and layer {place[1]} from a network "
-                        f"with random weights: capture with --untrained {draw} --random-weights {kind} and give "
-                        "them, or leave the control out"
+                        f"with random weights: capture them with --untrained {draw} --random-weights {kind}, or leave "
+                        "the control out"
                     )
                 if by_place[place].model == models[place]:
-                    raise ValueError(f"the control {kind} must be another model, got {models[place]} twice")
+                    raise ValueError(
+                        f"the control {kind} must be another model than the probed one, got {models[place]} for both"
+                    )
                 readings.append(Reading(place, Features.of(by_place[place]), draw))
         return readings
 
@@ -317,8 +321,8 @@ def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
     for index in np.flatnonzero(train).tolist():
         common.update(words[index].keys())
     if not common:
-        raise ValueError("the text-only control needs written reasoning, the run has none: leave it out")
-    # Sorted by count and then by the word: a Counter's own order depends on the order of the steps.
+        raise ValueError("the text-only control needs written reasoning, but the run has none: leave the control out")
+    # Sorted by count and then by word, because a Counter's own order depends on the order of the steps.
     chosen = sorted(common, key=lambda word: (-common[word], word))[:_MAX_WORDS]
     pairs = np.zeros((len(cells), _MAX_COORDINATES, 2 * cells.frame + 1))
     for row, text in enumerate(cells.reasoning.tolist()):
@@ -358,19 +362,20 @@ PLAN_CONTROLS: Final = tuple(name for name, control in CONTROLS.items() if contr
 
 
 def read(data: ProbeInputs, controls: Sequence[str]) -> list[tuple[str, Reading]]:
-    """Return control and what a probe reads, for every control and place; missing data is refused."""
+    """Return the inputs for every control and place. Missing data raises an error."""
     readings = [Reading(site_layer(item), Features.of(item)) for item in data.activations]
-    # A list, not an iterator: the suite distinguishes inputs by id(), which Python reuses for freed objects.
+    # A list and not an iterator, because the suite distinguishes inputs by id(), which Python reuses for freed
+    # objects.
     return [
         (name, item) for name, control in CONTROLS.items() if name in controls for item in control.reads(data, readings)
     ]
 
 
 def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[np.int64]:
-    """Return for each step the step whose labels it gets, ``[N]``: one of another grid, of the same shape and part.
+    """Return ``[N]`` the index of the step whose labels each step gets, from another grid of the same shape and part.
 
-    The steps of one grid get those of one other grid in order (from the start again where that has fewer), so that
-    everything of a grid stays together. Steps in no part keep their own.
+    The steps of a grid get the labels of one other grid in order, cyclically if that grid has fewer steps, so that the
+    labels of a grid stay together. Steps in neither part keep their own labels.
     """
     rows = np.arange(len(cells))
     for name, mask in split.parts:
@@ -381,8 +386,9 @@ def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[n
             names: list[Any] = sorted(grids)
             if len(names) < 2:
                 raise ValueError(
-                    f"labels can be shuffled between two grids or more of a shape, the {name} part has one of "
-                    f"{height} x {width}: record more grids, test another share of them, or leave the control out"
+                    f"shuffling labels needs at least two grids of each shape, but the {name} part has one of "
+                    f"{height} x {width}: record more grids, change the share of test grids, or leave the control "
+                    "out"
                 )
             order = stream(seed, "shuffled labels", name, height, width).permutation(len(names))
             for receiver, donor in zip(order.tolist(), np.roll(order, 1).tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""The one fit of `inside.probing.probe`: a linear head on rows with labels, and the checks of what it is given."""
+"""Fit of a linear head on labelled rows for `inside.probing.probe`, and the checks of its arguments."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ ACCURACY, BITS, EXPLAINED = "accuracy", "bits gained", "explained variance"
 MOST_CLASSES: Final = 256
 """Most categories of a label."""
 _UNIFORM: Final = 1e-3  # share of the uniform distribution in probabilities, so that no label costs infinite bits
-_FEWEST: Final = 4  # groups: two are fitted (one of them chooses the penalty) and two tested
+_FEWEST: Final = 4  # minimum number of groups: two to fit (one of which chooses the penalty) and two to test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelFold:
-    """Fits the head on some rows and scores it on others."""
+    """Fit of the head on some rows with scores on other rows."""
 
     labels: npt.NDArray[Any]
     codes: npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ class LabelFold:
     seed: int
 
     def scores(self, inputs: Any, labels: npt.NDArray[Any], train: Any, test: Any) -> dict[str, Array]:
-        """Return ``[M]`` scores of the tested rows by measure."""
+        """Compute the scores ``[M]`` of the test rows by measure."""
         weights = self._weights(train)
         if not self.classes:
             predicted, _ = self._numbers(inputs, labels, train, test)
@@ -45,7 +45,7 @@ class LabelFold:
         return {ACCURACY: hit, BITS: np.log2(chances[rows, true]) - np.log2(often[true])}
 
     def constant(self, train: Any, test: Any) -> dict[str, Array]:
-        """Return the scores of what is commonest, or of the mean."""
+        """Compute the scores of always predicting the commonest category, or the mean."""
         weights, true = self._weights(train), self.labels[test]
         if not self.classes:
             mean, variance = _moments(self.labels[train], weights)
@@ -54,7 +54,7 @@ class LabelFold:
         return {ACCURACY: (true == commonest).astype(np.float64), BITS: np.zeros(len(true))}
 
     def bits(self, inputs: Any, train: Any, test: Any) -> Array:
-        """Return the bits of each label in the code of the probe; of numbers, minus those of a normal distribution."""
+        """Compute the code length of each label in bits; for numbers, minus that under a normal distribution."""
         true = self.labels[test]
         if self.classes:
             return np.asarray(-np.log2(self._chances(inputs, self.labels, train, test)[np.arange(len(true)), true]))
@@ -77,7 +77,7 @@ class LabelFold:
         return torch.tensor(scaled[train], dtype=torch.float64), scaled[test].astype(np.float64), is_held_out
 
     def _chances(self, inputs: Any, labels: npt.NDArray[Any], train: Any, test: Any) -> Array:
-        """Return ``[M, K]`` probabilities of the tested rows."""
+        """Predict class probabilities ``[M, K]`` of the test rows."""
         vectors, test_vectors, is_held_out = self._prepared(inputs, train, test)
         weights = self._weights(train)
         prior = np.bincount(labels[train], weights, self.classes) / weights.sum()
@@ -91,7 +91,7 @@ class LabelFold:
         return _mixed(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
 
     def _numbers(self, inputs: Any, labels: npt.NDArray[Any], train: Any, test: Any) -> tuple[Array, float]:
-        """Return ``[M]`` predicted numbers, and the mean squared error on rows that were held back."""
+        """Predict numbers ``[M]``, and return them with the mean squared error on held-out rows."""
         vectors, test_vectors, is_held_out = self._prepared(inputs, train, test)
         weights, values = self._weights(train), labels[train]
         mean, variance = _moments(values, weights)
@@ -110,12 +110,12 @@ class LabelFold:
 
 
 def check_labels(y: Any, count: int, kind: Kind | None) -> tuple[npt.NDArray[Any], tuple[str, ...], Kind]:
-    """Return ``[N]`` numbers of classes, or numbers; the classes; and the kind."""
+    """Check labels. Return ``[N]`` class indices or numbers, the classes, and the kind."""
     if hasattr(y, "detach"):
         y = y.detach().cpu().numpy()
     values = np.asarray(y)
     if values.shape != (count,):
-        raise ValueError(f"y must hold a label for each of {count} rows, got {list(values.shape)}")
+        raise ValueError(f"y must have one label per row ({count}), got shape {list(values.shape)}")
     if values.dtype.kind == "O" and any(value is None for value in values.tolist()):
         raise ValueError("labels must not be missing, got None: leave these rows out")
     if kind not in (None, "category", "number"):
@@ -123,38 +123,41 @@ def check_labels(y: Any, count: int, kind: Kind | None) -> tuple[npt.NDArray[Any
     numeric = values.dtype.kind in "fiu"
     if numeric and not np.isfinite(values).all():
         bad = int(np.argmin(np.isfinite(values)))
-        raise ValueError(f"labels must be finite, got {values[bad]} in row {bad}: leave it out")
+        raise ValueError(f"labels must be finite, but row {bad} has {values[bad]}: leave it out")
     if (kind or ("number" if values.dtype.kind == "f" else "category")) == "number":
         if not numeric:
-            raise ValueError(f"numbers must be given as labels of the kind number, got {values.dtype}")
+            raise ValueError(f"labels of kind 'number' must be numbers, got {values.dtype}")
         if np.ptp(values) == 0:
-            raise ValueError(f"labels must vary, got {values[0]} alone")
+            raise ValueError(f"labels must vary, but all are {values[0]}")
         return values.astype(np.float64), (), "number"
     texts = np.array([str(value) for value in values.tolist()], dtype=object)
     classes, codes = np.unique(texts.astype(str), return_inverse=True)
     if not 2 <= len(classes) <= MOST_CLASSES:
         classes_in_words = f"{len(classes)}" if len(classes) > 1 else f"{str(classes[0])!r:.80} alone"
         raise ValueError(
-            f"categories must be from 2 to {MOST_CLASSES}, got {classes_in_words} (of numbers say kind='number')"
+            f"there must be 2 to {MOST_CLASSES} categories, got {classes_in_words}: for numbers set kind='number'"
         )
     return codes.astype(np.int64), tuple(classes.tolist()), "category"
 
 
 def name_groups(groups: npt.ArrayLike | None, inputs: Any) -> npt.NDArray[Any]:
-    """Return ``[N]`` names of the groups; equal rows of two are refused: one would tell the other's label."""
+    """Return ``[N]`` names of the groups.
+
+    Equal rows in two groups raise an error, because a row in training would reveal the label of its copy in the test.
+    """
     count = len(inputs)
     names = np.arange(count).astype(str) if groups is None else np.asarray(groups).astype(str)
     if names.ndim != 1:
-        raise ValueError(f"groups must be [N] names, got {list(names.shape)}")
+        raise ValueError(f"groups must have shape [N], got {list(names.shape)}")
     if len(names) != count:
-        raise ValueError(f"groups must hold a name for each of {count} rows, got {len(names)}")
+        raise ValueError(f"groups must have one name per row ({count}), got {len(names)}")
     first: dict[bytes, int] = {}
     for row in range(count):
         other = first.setdefault(inputs[row].tobytes(), row)
         if names[other] != names[row]:
             raise ValueError(
-                f"equal rows must be of one group, rows {other} and {row} of X are equal and stand in two: what is "
-                "fitted on one is tested on the other. Name their groups (groups=), or leave one out"
+                f"rows {other} and {row} of X are equal but in two groups, so one could be fitted and its "
+                "copy tested: put them into one group (groups=), or leave one out"
             )
     return names
 
@@ -163,21 +166,22 @@ def check_labelled_groups(codes: npt.NDArray[np.int64], labels: npt.NDArray[Any]
     """Raise a ValueError unless there are groups to fit and to test, and categories that recur in them."""
     if count < _FEWEST:
         raise ValueError(
-            f"a probe needs {_FEWEST} groups or more (two are fitted, two tested), got {count}: give more, or groups "
-            "that are smaller where their rows are independent"
+            f"a probe needs at least {_FEWEST} groups (two to fit, two to test), got {count}: give more "
+            "rows, or smaller groups if their rows are independent"
         )
     if kind == "category":
         held_out = {(group, label) for group, label in zip(codes.tolist(), labels.tolist(), strict=True)}
         in_groups = np.bincount([label for _, label in held_out])
         if (in_groups > 1).sum() < 2:
             raise ValueError(
-                f"two categories or more must stand in two groups or more, got {int((in_groups > 1).sum())}: a label "
-                "that does not recur cannot be tested; say kind='number' of numbers"
+                "at least two categories must occur in two or more groups each, got "
+                f"{int((in_groups > 1).sum())}: a label that does not recur cannot be tested; for numbers set "
+                "kind='number'"
             )
 
 
 def exchanged(codes: npt.NDArray[np.int64], tested: Any, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return for each row the row whose label it gets: of another group on its side of the split."""
+    """Return the index of the row whose label each row gets, from another group on the same side of the split."""
     rows = np.arange(len(codes))
     members = {int(group): np.flatnonzero(codes == group) for group in np.unique(codes)}
     for part in (tested, ~tested):
@@ -188,10 +192,10 @@ def exchanged(codes: npt.NDArray[np.int64], tested: Any, rng: np.random.Generato
 
 
 def known_without(position: Any, count: int) -> Any:
-    """Return what is known without activations as ``[N, Q]`` numbers; names become indicators."""
+    """Convert the inputs of the position-only control to numbers ``[N, Q]``; names become indicators."""
     values = np.asarray(position)
     if values.shape[:1] != (count,) or values.ndim > 2:
-        raise ValueError(f"position must be [N] or [N, Q] for {count} rows, got {list(values.shape)}")
+        raise ValueError(f"position must have shape [N] or [N, Q] with N = {count} rows, got {list(values.shape)}")
     columns = values.reshape(count, -1)
     if values.dtype.kind in "fiub":
         return flat(vectors_of(columns, "position"))
@@ -200,7 +204,7 @@ def known_without(position: Any, count: int) -> Any:
 
 
 def flat(vectors: Any) -> Any:
-    """Return ``[N, P, D]`` as ``[N, P D]``."""
+    """Reshape ``[N, P, D]`` to ``[N, P D]``."""
     return vectors.reshape(len(vectors), -1)
 
 

@@ -1,8 +1,8 @@
-"""Probes for any activations and labels, with their controls; no world is needed.
+"""Probes for any activations and labels, with their controls, without a world.
 
-One linear head in closed form (`inside.probing.label_fits`) is fitted on some groups of rows and tested on others. It
-is compared with everything that it must beat: the frequencies of the labels, shuffled labels, what the position alone
-tells, and random networks. Groups have equal weight in fits and scores; intervals are over test groups and seeds.
+A linear head in closed form (`inside.probing.label_fits`) is fitted on some groups of rows and tested on others. It is
+compared with the controls that it must beat: label frequencies, shuffled labels, the position alone, and random
+networks. Groups have equal weight in fits and scores; intervals are over test groups and seeds.
 
 Source: Hewitt and Liang (2019); Voita and Titov (2020), online code; Xu et al. (2020), bits that a family of probes can
 use.
@@ -84,7 +84,7 @@ class LabelProbe(Records):
 
     @property
     def measure(self) -> str:
-        """The measure that sentences are about."""
+        """The measure reported in sentences."""
         return ACCURACY if self.kind == "category" else EXPLAINED
 
     @property
@@ -196,7 +196,10 @@ def probe(
     for (network, draw), array in sorted((random or {}).items()):
         other = flat(vectors_of(array, f"{network} {draw}"))
         if len(other) != len(inputs) or np.array_equal(other, inputs):
-            raise ValueError(f"{network} {draw} must be another network with {len(inputs)} rows, got {len(other)}")
+            raise ValueError(
+                f"{network} {draw} must be another network with {len(inputs)} rows, got {len(other)} rows or "
+                "the same activations"
+            )
         read.setdefault(network, []).append(other)
     own_scores = fold.scores(inputs, labels, ~tested, tested)
     scores = {"": [own_scores], FREQUENCIES: [fold.constant(~tested, tested)], SHUFFLED: []}
@@ -229,7 +232,7 @@ def probe(
 def _compared(
     scores: Mapping[str, Sequence[Mapping[str, Array]]], codes: npt.NDArray[np.int64], confidence: float
 ) -> Iterator[ProbeScore]:
-    """Yield the scores of probe and controls, and the differences, over tested groups and seeds."""
+    """Yield the scores of probe and controls and their differences, estimated over test groups and seeds."""
     groups = np.unique(codes, return_inverse=True)[1]
     size = np.bincount(groups)
     for measure in scores[""][0]:
@@ -271,7 +274,7 @@ def _estimate(
 
 
 def _coded(fold: LabelFold, read: Mapping[str, Any], blocks: int, confidence: float) -> Iterator[ProbeScore]:
-    """Yield the length of the online code of the labels with each input, in bits a row, over the coded groups."""
+    """Yield the online code length of the labels with each input, in bits per row, over the coded groups."""
     count = int(fold.codes.max()) + 1
     place = np.argsort(stream(fold.seed, "label probe", "code").permutation(count))[fold.codes]
     ends = [round(count * 2.0 ** (1 + block - blocks)) for block in range(blocks)]

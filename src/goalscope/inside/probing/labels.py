@@ -62,7 +62,7 @@ _STEP: Final = {"episode_id": "N", "step": "N", "cluster": "N"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps(Columns):
-    """The steps of the N rows: episode ``[N]`` text, number ``[N]`` int64, and cluster ``[N]`` text."""
+    """Steps of N rows, with episode ``[N]`` text, step number ``[N]`` int64 and cluster ``[N]`` text."""
 
     SHAPES: ClassVar = _STEP
 
@@ -95,8 +95,8 @@ class Cells(Steps):
         self._accept(C=self.frame**2)
         if len(self.shape) and (self.shape.min() < 1 or self.shape.max() > self.frame):
             raise ValueError(
-                f"grids must fit into a frame of {self.frame} x {self.frame}, got shapes from {self.shape.min()} to "
-                f"{self.shape.max()}: use a larger frame"
+                f"grids must fit into a frame of {self.frame} x {self.frame}, got sides from "
+                f"{self.shape.min()} to {self.shape.max()}: use a larger frame"
             )
 
     def framed(self, frame: int) -> Self:
@@ -107,7 +107,7 @@ class Cells(Steps):
         return replace(self, frame=frame, labels=square.reshape(len(self), frame * frame))
 
     def shapes(self) -> Iterator[tuple[tuple[int, int], npt.NDArray[np.bool_]]]:
-        """Yield height and width of each shape of grid, and which steps are of it, ``[N]``."""
+        """Yield the height and width of each grid shape with a mask ``[N]`` of its steps."""
         for height, width in np.unique(self.shape, axis=0).tolist():
             yield (height, width), (self.shape == (height, width)).all(axis=1)
 
@@ -125,8 +125,9 @@ class Cells(Steps):
         if differs.any():
             first = int(np.argmax(differs))
             raise ValueError(
-                f"{what} must belong to the same steps as the labels, got {other.episode_id[first]} "
-                f"step {other.step[first]} where the labels have {self.episode_id[first]} step {self.step[first]}"
+                f"{what} must belong to the same steps as the labels, but {other.episode_id[first]} step "
+                f"{other.step[first]} stands where the labels have {self.episode_id[first]} step "
+                f"{self.step[first]}"
             )
 
 
@@ -191,7 +192,7 @@ class Decisions(Steps):
     def __post_init__(self) -> None:
         self._accept()
         if len(self.action) and (self.action.min() < NO_ACTION or self.action.max() > 3):
-            raise ValueError(f"an action must be 0 to 3, or {NO_ACTION} for none, got {np.unique(self.action)}")
+            raise ValueError(f"an action must be 0 to 3, or {NO_ACTION} for no action, got {np.unique(self.action)}")
 
     @property
     def taken(self) -> npt.NDArray[np.bool_]:
@@ -204,7 +205,7 @@ class Decisions(Steps):
         return np.asarray(self.taken & self.chosen(self.optimal))
 
     def chosen(self, of_actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the value ``[N, 4]`` of each step's own action, ``[N]``; that of action 0 for a turn without one."""
+        """Select the value of each step's own action from ``[N, 4]``; turns without an action get that of action 0."""
         return np.asarray(of_actions[np.arange(len(self)), np.maximum(self.action, 0)])
 
 
@@ -228,18 +229,18 @@ class Plans(Steps):
         if invalid.any():
             row = int(np.argmax(invalid.any(axis=1)))
             raise ValueError(
-                f"after its end, or where it is not known, a plan must hold nothing else, got "
+                "after its end token or an unknown position, a plan must not change, got "
                 f"{self.tokens[row].tolist()} at {self.episode_id[row]} step {self.step[row]}"
             )
 
     @property
     def horizon(self) -> int:
-        """Positions T of a plan."""
+        """Number T of positions of a plan."""
         return int(self.tokens.shape[1])
 
     @property
     def length(self) -> npt.NDArray[np.float64]:
-        """Actions before the end, at most T, ``[N]``; NaN if the recording stops before."""
+        """Number of actions before the end, at most T, ``[N]``; NaN if the recording stops earlier."""
         return np.where((self.tokens == UNKNOWN).any(axis=1), np.nan, plan_length(self.tokens))
 
 
@@ -300,7 +301,7 @@ def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame:
 
 
 def seen_cells(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.bool_]:
-    """Return which cells an agent had seen by the steps of some labels, ``[N, C]``; all cells without fog."""
+    """Return ``[N, C]`` whether the agent had seen each cell by the labelled step; all cells without fog."""
     seen = np.zeros((len(cells), cells.frame, cells.frame), dtype=bool)
     for row, episode, number in steps_of(cells, episodes):
         grid = next(islice(grids_seen(episode), number, None))
@@ -312,8 +313,8 @@ def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
     """Return the actions at the steps of some labels, in their order; episodes as in `label_cells`.
 
     Raises:
-        ValueError: a step is not among the episodes, or its world has a door: no class of cells stands for one, so that
-            a decoded map cannot say what is optimal there.
+        ValueError: a step is not among the episodes, or its world has a door. No class of cells represents doors, so
+            decoded maps do not define optimal actions there.
     """
     count = len(cells)
     action = np.full(count, NO_ACTION, dtype=np.int64)
@@ -324,8 +325,8 @@ def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
         grid, step = episode.world.grid, episode.steps[number]
         if grid.door is not None:
             raise ValueError(
-                f"decoded beliefs are compared in worlds without a door, {episode.id} has one at {grid.door}: leave "
-                "the steps of such worlds out"
+                f"decoded beliefs can be compared only in worlds without a door, but {episode.id} has one at "
+                f"{grid.door}: leave the steps of such worlds out"
             )
         action[row] = NO_ACTION if step.action is None else int(step.action)
         optimal[row] = solve(grid).optimal_in(step.state)
@@ -368,10 +369,10 @@ def steps_of(labelled: Activations | Cells, episodes: Iterable[Episode]) -> Iter
         for row in rows.pop(episode.id, ()):
             number = int(labelled.step[row])
             if not 0 <= number < len(episode.steps):
-                raise ValueError(f"a step must be among its episode's, {episode.id} has no {number}")
+                raise ValueError(f"episode {episode.id} has no step {number}, which the labels name")
             yield row, episode, number
     if rows:
         raise ValueError(
-            f"all steps must be among the episodes, {len(rows)} episodes are not, {next(iter(rows))} among them: give "
-            "the episodes of the run that was captured"
+            f"{len(rows)} episodes of the labelled steps are missing, e.g. {next(iter(rows))}: give the "
+            "episodes of the run that was captured"
         )

@@ -1,7 +1,7 @@
-"""The logit lens: a model's own final norm and unembedding, applied to its residual stream at each captured place.
+"""The logit lens, which applies a model's final norm and unembedding to its residual stream at earlier layers.
 
-No probe is fitted: the lens is the model's own last step, applied early. It is scored by the action that was taken and
-by the optimal actions; the control is the same lens on networks with random weights.
+No probe is fitted. The lens is scored on the action that was taken and on the optimal actions; the control is the same
+lens on networks with random weights.
 
 Source: nostalgebraist 2020, interpreting GPT: the logit lens; Belrose et al. 2023, Eliciting latent predictions from
 transformers with the tuned lens (where it fails: early layers may write in another basis).
@@ -85,8 +85,8 @@ class LensSteps(Steps):
         if len(self.tokens) != len(ACTIONS) or not all(self.tokens) or len(set(all_tokens)) < len(all_tokens):
             described = ", ".join(f"{item.name} {ids}" for item, ids in zip(ACTIONS, self.tokens, strict=False))
             raise ValueError(
-                f"the words of the four actions must begin with different tokens, got {described}: a lens cannot tell "
-                "them apart, leave the reading logit-lens out"
+                f"the words of the four actions must begin with different tokens, got {described}: leave the "
+                "reading logit-lens out"
             )
 
 
@@ -116,11 +116,11 @@ def label_tokens(cells: Cells, episodes: Iterable[Episode], model: LocalModel) -
             example = example or (step, episode)
     if example is None:
         raise ValueError(
-            "the logit lens needs answers with token ids that name their action, no step has one: capture a run that "
-            "keeps the ids of its outputs, or leave the reading logit-lens out"
+            "the logit lens needs answers with token ids that name their action, but no step has one: "
+            "capture a run that stores the ids of its outputs, or leave the reading logit-lens out"
         )
     for absent, ids in zip(ACTIONS, tokens, strict=True):
-        if not ids:  # never taken: the word stands where that of another action stood
+        if not ids:  # the action was never taken, so its word is put in place of another action's word
             token_id = _begins(finder, _exchanged(example[0], absent, model), example[1])
             ids |= set() if token_id is None else {token_id}
     step_fields = {name: getattr(cells, name) for name in Steps.SHAPES}
@@ -130,7 +130,7 @@ def label_tokens(cells: Cells, episodes: Iterable[Episode], model: LocalModel) -
 
 
 def _begins(finder: SiteFinder, step: Step, episode: Episode) -> int | None:
-    """Return the token that begins the word of a step's action in its answer, None if it is not found."""
+    """Return the token that begins the word of a step's action in its answer, or None."""
     positions = finder.find(step, episode.world.grid).positions.get("action")
     if positions is None or not step.output_tokens or not step.prompt_tokens:
         return None
@@ -138,7 +138,7 @@ def _begins(finder: SiteFinder, step: Step, episode: Episode) -> int | None:
 
 
 def _exchanged(step: Step, action: Action, model: LocalModel) -> Step:
-    """Return a step whose answer names another action, in the letters of its own."""
+    """Return a copy of a step whose answer names another action in the same letter case."""
     assert step.action is not None
     tokenizer: Any = model.tokenizer
     text = str(tokenizer.decode(list(step.output_tokens or ()), skip_special_tokens=False))
@@ -160,7 +160,7 @@ class Lens:
         self._device, self._dtype = parameter.device, parameter.dtype
 
     def logits(self, vectors: npt.NDArray[np.float32]) -> Iterator[Tensor]:
-        """Yield the logits ``[B, V]`` float32 of residual vectors ``[N, D]``, some rows at a time."""
+        """Yield the logits ``[B, V]`` float32 of residual vectors ``[N, D]`` in batches."""
         import torch
 
         for begin in range(0, len(vectors), _BATCH):
@@ -240,7 +240,7 @@ def _rows(grids: Grids, by_measure: Mapping[str, npt.NDArray[np.float64]], tags:
 
 
 def _blind(train: LensSteps, test_steps: LensSteps) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the scores of the best single action of the training grids, equally weighted, ``[N]`` each."""
+    """Return the scores ``[N]`` of always taking the action that is best on the equally weighted training grids."""
     train_known, test_known = train.action != NO_ACTION, test_steps.action != NO_ACTION
     if not train_known.any():
         return {}

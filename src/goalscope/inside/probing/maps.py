@@ -3,11 +3,11 @@
 The layout has the likeliest class of each cell; the agent and the goal are at the cell where their class is likeliest,
 and nowhere else. The posterior may come from a probe, from the true labels, or from a constructed belief.
 
-Optimal actions come from a breadth-first search from the goal with one machine word for each row of cells, all maps and
-goals side by side (six times as fast as `worlds.planning.distances_batch`, which has no distance for a closed cell
-of the agent). An action is optimal in a cell if it leads to the cell that the search came from. Cells of agent and
-goal are open regardless of the map says: a closed cell has optimal actions too, but no path leads through it. The
-agent's own cell being open changes no optimal set: no shortest path returns to its start.
+Optimal actions come from a breadth-first search from the goal with one machine word for each row of cells, for all
+maps and goals in parallel. This is six times as fast as `worlds.planning.distances_batch`, which also lacks distances
+for a closed cell of the agent. An action is optimal in a cell if it leads to the cell that the search came from. The
+cells of agent and goal count as open whatever the map says. A closed cell has optimal actions too, but no path leads
+through it. Opening the agent's own cell changes no optimal set, because no shortest path returns to its start.
 """
 
 import math
@@ -50,14 +50,14 @@ class Prediction:
         """Return the prediction of scores ``[N, C, K]``, given the class frequencies ``[K]``."""
         with np.errstate(divide="ignore"):
             natural = scores.astype(np.float64) + np.log(prior)
-        # A class that the training split lacks has no evidence: it is never predicted.
+        # A class that is absent from the training split has no evidence and is never predicted.
         balanced = scores.astype(np.float64) + np.where(prior > 0, 0.0, -np.inf)
         return cls(balanced=_softmax(balanced), natural=_softmax(natural))
 
     def reading(self, name: str) -> npt.NDArray[np.float32]:
         """Return the probabilities of a reading."""
         if name not in ("balanced", "natural"):
-            raise ValueError(f"a reading must be balanced or natural, got {name!r}")
+            raise ValueError(f"reading must be 'balanced' or 'natural', got {name!r}")
         probabilities: npt.NDArray[np.float32] = getattr(self, name)
         return probabilities
 
@@ -108,9 +108,9 @@ def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
     return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True), dtype=np.float32)
 
 
-_SEARCHES: Final = 8192  # parallel searches: their words fit into the processor's cache
+_SEARCHES: Final = 8192  # number of parallel searches whose words fit into the processor's cache
 _MAX_COLUMNS: Final = 63
-_SUM_TOLERANCE: Final = 1e-4  # how far the float32 probabilities of a cell may be from a sum of 1
+_SUM_TOLERANCE: Final = 1e-4  # tolerance for the sum of a cell's float32 probabilities
 _SYMBOLS: Final = {WALL: "#", OPEN: "_", GOAL: "g", AGENT: "a", PADDING: " "}
 
 
@@ -135,9 +135,11 @@ class DecodedMaps(Columns):
         for name in ("agent", "goal"):
             cells = getattr(self, name)
             if not np.issubdtype(cells.dtype, np.integer):
-                raise ValueError(f"{name} must be whole numbers (row, col), got {cells.dtype}")
+                raise ValueError(f"{name} must be integers (row, col), got {cells.dtype}")
             if len(cells) and ((cells < 0) | (cells >= self.layout.shape[1:])).any():
-                raise ValueError(f"{name} must lie inside of the frame {list(self.layout.shape[1:])}, got one outside")
+                raise ValueError(
+                    f"{name} must lie inside the frame {list(self.layout.shape[1:])}, but some cell is outside"
+                )
 
     @property
     def closed(self) -> npt.NDArray[np.bool_]:
@@ -186,7 +188,7 @@ def true_map(cells: Cells) -> DecodedMaps:
         if missing.any():
             row = int(np.argmax(missing))
             raise ValueError(
-                f"a map must show its {name}, it does not at {cells.episode_id[row]} step {cells.step[row]}"
+                f"the map at {cells.episode_id[row]} step {cells.step[row]} shows no {name}: leave this step out"
             )
         cell_of[name] = np.stack(np.divmod(mask.argmax(axis=1), cells.frame), axis=1)
     return DecodedMaps(layout=cells.labels.reshape(-1, cells.frame, cells.frame), **cell_of)
@@ -211,7 +213,7 @@ def one_hot(labels: npt.NDArray[Any], frame: int) -> npt.NDArray[np.float32]:
 
 
 def check_posterior(posterior: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return probabilities ``[N, H, W, K]`` after checks, also that agent and goal have some in each state."""
+    """Check probabilities ``[N, H, W, K]``, including that agent and goal have some probability in each state."""
     probabilities = np.asarray(posterior)
     check_shape("posterior", probabilities, "N H W K", {"K": len(CLASSES)})
     if not np.issubdtype(probabilities.dtype, np.floating):
@@ -221,9 +223,8 @@ def check_posterior(posterior: npt.ArrayLike) -> npt.NDArray[Any]:
         absent = ~(probabilities[..., label] > 0).any(axis=(1, 2))
         if absent.any():
             raise ValueError(
-                f"every state must have some cell with a chance of class {CLASSES[label]}, state "
-                f"{int(np.argmax(absent))} has none: leave the states out in which it is not shown, or train the probe "
-                "on states that show it"
+                f"class {CLASSES[label]} has probability 0 in every cell of state {int(np.argmax(absent))}: "
+                "leave out states that do not show it, or train the probe on states that do"
             )
     return probabilities
 
@@ -277,7 +278,7 @@ def expected_optimality(
         agent_rows = np.zeros((count, height, bits))
         agent_rows[:, :, :width] = agent[chunk].reshape(count, height, width)
         weight = goal[chunk].astype(np.float64)
-        # Sums over a row of cells are looked up byte by byte: 256 sums for each byte of each row.
+        # Sums over a row of cells are looked up per byte, with 256 sums for each byte of each row.
         pattern = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.float64)
         sums = agent_rows.reshape(count, height, bits // 8, 8) @ pattern.T  # [M, H, bytes, 256]
         octets = octets.reshape(4, height, count, cells, bits // 8)
@@ -291,7 +292,7 @@ def expected_optimality(
 
 
 def _search(closed: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
-    """Return ``[4, H, N, Q]`` words: in which cells of a row each action is optimal."""
+    """Return ``[4, H, N, Q]`` words whose bits mark the cells of a row in which each action is optimal."""
     count, height, width = closed.shape
     if width > _MAX_COLUMNS:
         raise ValueError(f"decoded maps must have at most {_MAX_COLUMNS} columns, got {width}")

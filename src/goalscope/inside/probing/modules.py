@@ -1,17 +1,18 @@
-"""The built-in heads as modules; this file imports torch and is itself imported where it is used.
+"""Built-in heads as torch modules.
 
-All of them see a normalised vector x ``[F]``, those of cells also a cell with coordinates r ``[2]`` (row and column, -1
-to 1). A number is one cell without a place.
+Every head reads a normalised vector x ``[F]``. Heads of cells also read the coordinates r ``[2]`` of a cell (row and
+column, -1 to 1). A number is treated as a single cell without coordinates.
 
-* majority: nothing; always the frequencies of the classes.
-* position: the frequencies of the classes in this cell; no activation.
-* additive: ``W_a x + W_r r + b``. It has no term of activation and cell together, so all cells shift alike with the
-  activation: it cannot draw scattered walls regardless of the activations hold.
-* percell, linear: ``W_c x + b_c``, weights for each cell, solved in closed form; the fair linear comparator.
-* mlp: ``V relu(W_a x + W_r r + b) + v``. The first layer is computed once for each activation and once for each cell
-  and added; the product of activations and cells, 225 times the size of the activations, is never made.
+* majority: reads nothing and always predicts the frequencies of the classes.
+* position: reads no activation and predicts the frequencies of the classes in this cell.
+* additive: ``W_a x + W_r r + b``. It has no interaction of activation and cell, so the activation shifts the scores of
+  all cells equally. It cannot represent scattered walls, whatever the activations contain.
+* percell, linear: ``W_c x + b_c`` with separate weights per cell, solved in closed form; the fair linear comparator.
+* mlp: ``V relu(W_a x + W_r r + b) + v``. The first layer is computed once per activation and once per cell, and the
+  results are added. The inputs for all pairs of activation and cell, 225 times the size of the activations, are never
+  stored.
 * decoder: the one-shot decoder of plans.
-* stepwise: the same decoder, each place with the token before it.
+* stepwise: the same decoder, which also receives the previous token at each position.
 """
 
 import math
@@ -32,15 +33,15 @@ from goalscope.inside.probing.decoders import Decoder, Stepwise, zeros
 from goalscope.inside.probing.heads import HeadSizes, Solution, Weights, coordinates
 from goalscope.inside.probing.ridge import solve_classes, solve_numbers
 
-_PIECE = {"cpu": 1 << 19, "cuda": 1 << 27}  # hidden units at a time: on a processor as many as its cache holds
-_SLICE = 256  # hidden units whose gradients are computed together on a processor
+_PIECE = {"cpu": 1 << 19, "cuda": 1 << 27}  # number of hidden units at a time, on a CPU as many as fit into its cache
+_SLICE = 256  # number of hidden units whose gradients are computed together on a CPU
 
 Part = TypeVar("Part")
 HeldOut = npt.NDArray[np.bool_]
 
 
 class _Majority(nn.Module):
-    """Scores of 0: the frequencies of the classes decide alone."""
+    """Head with scores of 0, so that only the frequencies of the classes matter."""
 
     def __init__(self, sizes: HeadSizes) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class _Majority(nn.Module):
 
 
 class _Position(nn.Module):
-    """The same table of scores regardless of the activations are."""
+    """Head with a fixed table of scores, whatever the activations are."""
 
     def __init__(self, sizes: HeadSizes) -> None:
         super().__init__()
@@ -64,10 +65,10 @@ class _Position(nn.Module):
         return self.table.expand(len(vectors), -1, -1)
 
     def solve(self, vectors: Tensor, target: Any, penalties: Sequence[float], held_out: HeldOut) -> Solution:
-        """Return the log frequency of each class in each cell minus its log frequency in all, ``[C, K]``.
+        """Compute the log frequency of each class in each cell minus its log frequency over all cells, ``[C, K]``.
 
-        Grids count alike. Half a grid of each class's overall frequency is added to every cell, so that no class is
-        impossible anywhere.
+        Grids have equal weight. Half a grid of each class's overall frequency is added to every cell, so that no class
+        is impossible anywhere.
         """
         labels, prior, steps = target.values, target.prior, target.weights
         counts = np.stack([steps @ (labels == label) for label in range(len(prior))], axis=1)
@@ -77,7 +78,7 @@ class _Position(nn.Module):
 
 
 class _Linear(nn.Module):
-    """Linear with weights for each output, in closed form with the best penalty: see `inside.probing.ridge`."""
+    """Linear head with separate weights per output, solved in closed form (`inside.probing.ridge`)."""
 
     def __init__(self, sizes: HeadSizes) -> None:
         super().__init__()
@@ -98,7 +99,7 @@ class _Linear(nn.Module):
 
 
 class _CellLayer(nn.Module):
-    """A layer with an activation and a cell as inputs: ``W_a x + W_r r + b``."""
+    """Layer with an activation and a cell as inputs, ``W_a x + W_r r + b``."""
 
     cells: Tensor
 
@@ -109,17 +110,17 @@ class _CellLayer(nn.Module):
         self.register_buffer("cells", torch.tensor(coordinates(math.isqrt(sizes.outputs))), persistent=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return it for all pairs of an activation and a cell, ``[B, C, V]``."""
+        """Return the output for all pairs of an activation and a cell, ``[B, C, V]``."""
         return (vectors @ self.act)[:, None] + (self.cells @ self.cell + self.bias)
 
     def parts(self, weights: Mapping[str, Tensor], vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return that of activations ``[Q, B, V]`` and that of cells ``[Q, C, V]`` of several at once."""
+        """Return the parts of Q layers that depend on activations, ``[Q, B, V]``, and on cells, ``[Q, C, V]``."""
         of_cells = torch.matmul(self.cells, weights["cell"]) + weights["bias"][:, None]
         return torch.matmul(vectors, weights["act"]), of_cells
 
 
 class _Additive(_CellLayer):
-    """Linear in the activation and in the cell, without a term of both; trained as published, from 0 to the end."""
+    """Head that is linear in activation and cell, without interaction, and trained as published to the last epoch."""
 
     early = False
 
@@ -132,7 +133,7 @@ class _Additive(_CellLayer):
 
 
 class _Mlp(_CellLayer):
-    """One hidden layer with an activation and a cell as inputs."""
+    """Head with one hidden layer and an activation and a cell as inputs."""
 
     def __init__(self, sizes: HeadSizes, hidden: int = 1024) -> None:
         super().__init__(sizes, hidden)
@@ -145,19 +146,19 @@ class _Mlp(_CellLayer):
         return perceptron(*self.parts(weights, vectors), weights["out"], weights["out_bias"])
 
     def initial(self, seed: int, name: str) -> Weights:
-        """Return random weights: normal with the standard deviation 1 / sqrt(inputs), the last bias 0."""
+        """Draw initial weights: normal with standard deviation 1 / sqrt(inputs); the last bias is 0."""
         weights = {}
         for key, parameter in self.named_parameters():
             rng, shape = stream(seed, "probe weights", key), tuple(parameter.shape)
-            # Two coordinates stand beside thousands of activations: both parts begin with the same weight.
+            # There are two coordinates and thousands of activations, so both parts start with the same weight.
             scale = {"act": 1 / math.sqrt(shape[0]), "cell": 1.0, "out": 1 / math.sqrt(shape[0])}.get(key, 0.0)
             normal = rng.standard_normal(shape, dtype=np.float32) * np.float32(scale)
-            # Biases spread the kinks of the hidden units over the frame.
+            # Random biases spread the kinks of the hidden units over the frame.
             weights[key] = rng.uniform(-1, 1, shape).astype(np.float32) if key == "bias" else normal
         return weights
 
     def numbers(self, batch: int) -> int:
-        """Return the number of hidden units of a step."""
+        """Return the number of hidden activations in a training step."""
         return batch * self.sizes.outputs * self.out.shape[0]
 
 
@@ -165,9 +166,9 @@ def perceptron(act: Tensor, placed: Tensor, out: Tensor, out_bias: Tensor) -> Te
     """Return ``relu(act + placed) out + out_bias`` for all pairs of an activation and a cell, ``[Q, B, C, K]``.
 
     The first layer's parts of activations and cells are ``[Q, B, H]`` and ``[Q, C, H]``, the weights ``[Q, H, K]`` and
-    ``[Q, K]``. Backwards the hidden units are computed once more instead of being kept. On a processor whole pieces go
-    to as many threads as PyTorch has: operations this short, each cut into threads, would mostly wait for one another.
-    The number of threads changes no byte.
+    ``[Q, K]``. The backward pass recomputes the hidden units instead of storing them. On a CPU, whole pieces are
+    distributed over as many threads as PyTorch has, because splitting such short operations into threads would mostly
+    cost waiting time. The number of threads does not change a single byte of the result.
     """
     summed: Tensor = _Pieces.apply(act, placed, out, out_bias)  # type: ignore[no-untyped-call]
     return summed
@@ -179,7 +180,7 @@ class _Pieces(torch.autograd.Function):
         ctx.save_for_backward(act, placed, out)
         classes = out.shape[2]
         scores = act.new_empty((*act.shape[:2], placed.shape[1], classes))
-        # Few classes come first: a matrix product is several times slower with them as columns.
+        # Classes come first, because a matrix product with few columns is several times slower.
         out_t = out.mT.contiguous()
 
         def score(pieces: Sequence[tuple[int, slice]]) -> None:
@@ -205,7 +206,7 @@ class _Pieces(torch.autograd.Function):
         d_act, d_placed, d_out = torch.empty_like(act), torch.zeros_like(placed), torch.zeros_like(out_t)
 
         def differentiate(part: tuple[int, slice]) -> None:
-            """Hidden units do not depend on one another: every slice of them has gradients of its own."""
+            """Compute the gradients of a slice of hidden units, which do not depend on other slices."""
             probe, units = part
             act_slice, placed_slice, weights = act[probe, :, units], placed[probe, :, units], out_t[probe, :, units]
             to_placed, to_out = d_placed[probe, :, units], d_out[probe, :, units]
@@ -216,7 +217,7 @@ class _Pieces(torch.autograd.Function):
                 to_out.addmm_(piece_grad.T, hidden)
                 hidden_grad = slope.view(-1, hidden.shape[1])[: len(hidden)]
                 torch.mm(piece_grad, weights, out=hidden_grad)
-                # The derivative of relu in one go: 0 if the unit is not active.
+                # The derivative of relu is 0 for inactive units.
                 torch.ops.aten.threshold_backward.grad_input(hidden_grad, hidden, 0, grad_input=hidden_grad)
                 cells = hidden_grad.view(-1, *placed_slice.shape)
                 d_act[probe, rows, units] = cells.sum(dim=1)
@@ -229,7 +230,7 @@ class _Pieces(torch.autograd.Function):
 
 
 def _rows(act: Tensor, placed: Tensor) -> int:
-    """Return how many activations ``[..., B, H]`` are computed together with all cells ``[..., C, H]``."""
+    """Return the number of activations ``[..., B, H]`` to process together with all cells ``[..., C, H]``."""
     limit = _PIECE["cpu" if act.device.type == "cpu" else "cuda"]
     return max(1, min(act.shape[-2], limit // placed.shape[-2:].numel()))
 
@@ -244,14 +245,14 @@ def _buffer(act: Tensor, placed: Tensor) -> Tensor:
 
 
 def _hidden(act: Tensor, placed: Tensor, buffer: Tensor) -> Tensor:
-    """Return the hidden units of some activations, ``[b * C, H]``, in a buffer that the next piece overwrites."""
+    """Compute the hidden units of some activations, ``[b * C, H]``, in a buffer that the next piece overwrites."""
     hidden = buffer[: len(act)]
     torch.add(act[:, None], placed, out=hidden)
     return torch.relu_(hidden).view(-1, hidden.shape[2])
 
 
 def _run(job: Callable[[Part], None], parts: Sequence[Part], act: Tensor) -> None:
-    """Do a job for each part; on a processor side by side, one thread each."""
+    """Run a job for each part, on a CPU in parallel with one thread each."""
     if act.device.type != "cpu" or len(parts) < 2 or torch.get_num_threads() == 1:
         for part in parts:
             job(part)
@@ -265,7 +266,7 @@ def _run(job: Callable[[Part], None], parts: Sequence[Part], act: Tensor) -> Non
 
 @lru_cache(maxsize=1)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Return the threads of this process; a fork has none of its parent's."""
+    """Return the thread pool of this process, because a forked process does not inherit its parent's threads."""
     return ThreadPoolExecutor(threads, "goalscope-pieces")
 
 

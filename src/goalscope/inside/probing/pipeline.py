@@ -42,7 +42,7 @@ class InsideSummary:
 
     Attributes:
         rows: name of an analysis -> its rows, stored under that source.
-        agent, layers, sites: whose activations, and where.
+        agent, layers, sites: the agent, layers and sites of the activations.
         steps: numbers of steps and grids.
         known_walls: fraction of the test grids whose wall map also occurs in the training split.
         fitted: number of probes and decoders fitted in this call.
@@ -82,7 +82,7 @@ def study_inside(
         declared: settings of the analyses; by default those of the run's study, else the defaults of `Inside`.
         full: whether to compute the complete table (`Inside.complete`).
         model: the model to replay through; by default the local model that the run's study names.
-        random: with ``model``: returns the same architecture with random weights, given a kind and a seed.
+        random: with ``model``, a function of kind and seed that returns the same architecture with random weights.
         device: where probes and decoders are trained, "cpu" or "cuda".
         pool: an executor that trains probes in other processes, see `goalscope.runs.executors.open_executor`.
         stage: called with the name of each task when it starts; returns a progress callback.
@@ -92,7 +92,7 @@ def study_inside(
     Raises:
         FileNotFoundError: if there is no such run or model.
         ValueError: if the run has no token ids, worlds do not fit an analysis, there are too few grids, or `capture`
-            refuses; the message says what to do.
+            raises an error; the message says what to do.
         ImportError: if torch or transformers is missing.
         BlockingIOError: if another process is writing to the run.
     """
@@ -103,14 +103,14 @@ def study_inside(
         settings = settings.complete() if full else settings
         parts = [*(("head", name) for name in settings.heads), *(("analysis", name) for name in settings.reads)]
         for part in parts:
-            registry.resolve(*part)  # an unknown one is refused before anything is computed
+            registry.resolve(*part)  # an unknown analysis raises an error before anything is computed
         target = find_target(store, settings.agent, settings.wanted_sites)
         _check_worlds(store, target, settings)
         if settings.sites is None or declared is None or drop_sites:
             present = available_sites(store, target.agent_id, model or model_of(store, target), settings.wanted_sites)
             settings = settings.model_copy(update={"sites": present})
     if model is not None and settings.networks and random is None:
-        raise ValueError("a given model also needs its random networks (random=), or the setting random: null")
+        raise ValueError("model is given without its random networks: pass random=..., or set random: null")
     network = partial(_network, target, model, random)
     by_network, layers = _captures(Path(run), settings, target, network, model is not None, stage)
     with Store(run, "w") as store:
@@ -158,7 +158,7 @@ def _captures(
     own_model: bool,
     stage: Stage,
 ) -> tuple[dict[Network, Capture], tuple[int, ...]]:
-    """Return the captures of the agent's model and of its random networks, made if they are missing."""
+    """Return the captures of the agent's model and of its random networks, computing missing captures."""
     by_network, initial = dict[Network, Capture](), False
     shapes: list[tuple[str, int, int]] = []
     networks: list[Network] = [OWN, *settings.networks]
@@ -169,14 +169,14 @@ def _captures(
         with Store(run) as store:
             model = network(store, (kind, seed))
             initial = initial or (seed is None and model.has_recipe)
-            if seed is None or own_model:  # those of a study have the architecture of its model
+            if seed is None or own_model:  # random networks of a study have the architecture of its model
                 blocks = DecoderBlocks(model.model)
                 shapes.append((str(blocks.config.model_type), blocks.count, blocks.width))
             if shapes[-1] != shapes[0]:
                 described = [f"{name} of {n_blocks} blocks of width {width}" for name, n_blocks, width in shapes]
                 raise ValueError(
                     f"random networks must have the architecture of the agent's model ({described[0]}), got "
-                    f"{described[-1]}: give LocalModel(..., untrained=SEED, random_weights=KIND) of the same model"
+                    f"{described[-1]}: use LocalModel(..., untrained=SEED, random_weights=KIND) of the same model"
                 )
             layers = chosen_layers(settings.layers, shapes[0][1])
             decisive = (True, model_id(model), plan_id(store, target.agent_id, scope))
@@ -208,7 +208,7 @@ def _captures(
 def _network(
     target: ReplayTarget, model: LocalModel | None, random: RandomModels | None, store: Store, network: Network
 ) -> LocalModel:
-    """Return the agent's model or a random network: those that are given, else those of the run's study."""
+    """Return the agent's model or a random network, as passed by the caller or else from the run's study."""
     kind, seed = network
     if seed is None:
         return model or model_of(store, target)
@@ -221,13 +221,13 @@ def _check_worlds(store: Store, target: ReplayTarget, settings: Inside) -> None:
     worlds = [world for world in store.worlds() if world.id in played]
     if not all(issubclass(world.view, GridView) for world in worlds):
         raise ValueError(
-            f"probes read maps of grids, but the worlds of {store.path} are task worlds: only their activations can be "
-            "kept (goalscope capture)"
+            f"probes decode maps of grids, but the worlds of {store.path} are task worlds: capture their "
+            "activations with goalscope capture, without probes"
         )
     doors = sorted(world.id for world in worlds if world.grid.door is not None)
     if doors and "beliefs" in settings.reads:
         other_reads = ",".join(name for name in settings.reads if name != "beliefs") or "cognitive-map"
         raise ValueError(
-            f"beliefs are compared with actions in worlds without a door, {len(doors)} worlds of this run have one "
-            f"({doors[0]}): leave the reading out (--reads {other_reads})"
+            f"beliefs can be compared only in worlds without a door, but {len(doors)} worlds of this run "
+            f"have one ({doors[0]}): leave the reading out (--reads {other_reads})"
         )

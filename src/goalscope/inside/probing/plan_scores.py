@@ -1,4 +1,4 @@
-"""Scores of decoded plans by tested grid, and baselines without activations.
+"""Scores of decoded plans per test grid, and baselines without activations.
 
 Baselines:
 
@@ -50,7 +50,7 @@ MAIN_DECODER: Final = "decoder-2"
 """Head of the decoder with controls in tables and figures, where it was fitted."""
 _TOKEN_OF_NAME: Final = {name: token for token, name in enumerate(TOKENS[:END])}
 _WORDS: Final = re.compile(r"[^\W\d_]+")
-_LINK_WORDS: Final = frozenset(("and", "then", "move", "go", "to"))  # may stand between the actions of one list
+_LINK_WORDS: Final = frozenset(("and", "then", "move", "go", "to"))  # text allowed between the actions of one list
 
 
 def prefix_matches(predicted: npt.NDArray[Any], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -67,7 +67,7 @@ def chance_matches(probabilities: npt.NDArray[np.float64], tokens: npt.NDArray[A
 def _mask_unknown(matches: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     check_tokens("tokens", tokens)
     check_shape("matches", matches, "N T", check_shape("tokens", tokens, "N T"))
-    # A wrong token before the first unknown one is excluded too: otherwise only failures of these plans would count.
+    # Partly unknown plans are excluded even if an earlier token is wrong, because otherwise only failures would count.
     matches[tokens == UNKNOWN] = np.nan
     return matches
 
@@ -245,20 +245,20 @@ def commonest_matches(
 def _commonest(
     train: Plans, number: int, first_tokens: Sequence[int] | None, plans: Subset
 ) -> dict[int, tuple[int, ...]]:
-    """Return the commonest first N tokens by their first token, or of all plans (under `UNKNOWN`)."""
+    """Map first tokens to the commonest first N tokens that begin with them; the key `UNKNOWN` stands for all plans."""
     scored, counts = _scored_at(train, number, plans)
-    # Weights 1 / count as whole numbers: sums are exact, and equally common plans have equal sums.
+    # Weights 1 / count are scaled to integers, so that sums are exact and equally common plans have equal sums.
     common_multiple = math.lcm(*counts.tolist())
     totals: dict[int, Counter[tuple[int, ...]]] = {}
     for plan, count in zip(map(tuple, train.tokens[scored, :number].tolist()), counts.tolist(), strict=True):
         totals.setdefault(UNKNOWN if first_tokens is None else plan[0], Counter())[plan] += common_multiple // count
     best = {first_token: min(total, key=lambda plan: (-total[plan], plan)) for first_token, total in totals.items()}
-    # The first token is given: it need not occur in the training plans.
+    # A given first token need not occur in the training plans.
     return best if first_tokens is None or number > 1 else {first_token: (first_token,) for first_token in first_tokens}
 
 
 def _scored_at(train: Plans, number: int, subset: Subset) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return which plans are scored at N, and for each the number of them on its grid: its weight is the inverse."""
+    """Return the indices of the plans scored at N and, per plan, their number on its grid (the inverse weight)."""
     scored = np.flatnonzero(in_subset(train, number, subset))
     grids, counts = np.unique(train.cluster[scored], return_inverse=True, return_counts=True)[1:]
     return scored, counts[grids]
@@ -268,8 +268,7 @@ def _check(train: Plans, tokens: npt.NDArray[np.int8]) -> None:
     check_tokens("tokens", tokens)
     if not len(train) or train.horizon != tokens.shape[1]:
         raise ValueError(
-            f"training plans must be there and have the {tokens.shape[1]} places of the others, got "
-            f"{list(train.tokens.shape)}"
+            f"training plans must exist and have {tokens.shape[1]} positions, got shape {list(train.tokens.shape)}"
         )
 
 
@@ -314,7 +313,7 @@ def planner_length(maps: DecodedMaps, horizon: int) -> npt.NDArray[np.float64]:
 
 
 def _distance(maps: DecodedMaps) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the steps to the goal from each cell ``[N, H, W]``, -1 without a path, and from the agent's."""
+    """Return the steps to the goal from each cell ``[N, H, W]`` and from the agent's cell, -1 without a path."""
     rows, walls = np.arange(len(maps)), maps.closed
     for cell in (maps.agent, maps.goal):
         walls[rows, cell[:, 0], cell[:, 1]] = False
@@ -339,6 +338,6 @@ def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int
             elif word.lower() not in _LINK_WORDS:
                 run = []
             if len(run) >= len(best):
-                best = run  # the list itself: it grows with the run
+                best = run  # the list may grow while it is extended
         plans[row, : min(len(best), horizon)] = best[:horizon]
     return plans

@@ -1,8 +1,8 @@
-"""The probe: a head fitted to activations, its predictions, and its file.
+"""Probes, i.e. heads fitted to activations, with their predictions and files.
 
 `fit` makes a probe; `predict` (classes of cells), `predict_number` and `predict_plan` apply it; `save` and `load` store
-it. It records the site, layer and model of its training inputs and refuses all others. Its file is safetensors with one
-header, and is checked completely before it is used.
+it. A probe records the site, layer and model of its training inputs and raises an error for all others. Its file is a
+safetensors file with one header, which is checked completely before use.
 """
 
 import hashlib
@@ -33,8 +33,8 @@ _TASKS: Final = {"cells": "cells", "distance": "number"}  # targets -> their nam
 _MAXIMA: Final = {"positions": 4096, "horizon": 4096}
 _MAX_BYTES: Final = 1 << 32  # bytes
 _MAX_HEADER_BYTES: Final = 1 << 20
-_MESSAGE_LENGTH: Final = 400  # maximum, in characters, of a reason in an error message
-_BATCH: Final = {"plan": 256}  # examples per batch of a prediction, else 64
+_MESSAGE_LENGTH: Final = 400  # maximum length of a reason in an error message, in characters
+_BATCH: Final = {"plan": 256}  # examples per batch of a prediction; otherwise 64
 
 Target = Literal["cells", "distance", "plan"]
 """What a probe predicts: the classes of all cells, the optimal path length, the actions that follow."""
@@ -63,7 +63,7 @@ class ProbeKey:
 
     @property
     def text(self) -> str:
-        """The key in messages, in the ids of stored probes and in the names of random streams; it is never parsed."""
+        """The key as text for messages, ids of stored probes and names of random streams; it is never parsed."""
         place = "-/-" if self.site is None else f"{self.site}/{self.layer}"
         control = self.control if self.draw is None else f"{self.control} {self.draw}"
         return f"{self.head}/{control}/{place}" + (f"/{self.scope}" if self.target == "cells" else "")
@@ -161,15 +161,15 @@ class Probe:
         check_frame(self.target, self.frame)
         check_shape("prior", self.prior, "K", {"K": len(CLASSES) if self.frame else 0})
         if self.frame and not (np.all(self.prior >= 0) and abs(float(self.prior.sum()) - 1) < 1e-6):
-            raise ValueError(f"prior must hold probabilities that sum to 1, got {self.prior}")
+            raise ValueError(f"prior must be probabilities that sum to 1, got {self.prior}")
         if not (np.isfinite(self.scale).all() and self.scale[1] > 0):
-            raise ValueError(f"target must be a finite mean and a standard deviation > 0, got {self.scale}")
+            raise ValueError(f"scale must be a finite mean and a standard deviation > 0, got {self.scale}")
         for name, maximum in _MAXIMA.items():
             if not 1 <= getattr(self, name) <= maximum:
-                raise ValueError(f"{name} of a decoder of plans must be from 1 to {maximum}, got {getattr(self, name)}")
+                raise ValueError(f"{name} of a plan decoder must be from 1 to {maximum}, got {getattr(self, name)}")
         if self.source.width < 1 or self.source.width % self.positions:
             raise ValueError(
-                f"the inputs must be {self.positions} vectors of one width, got {self.source.width} numbers in all"
+                f"the inputs must be {self.positions} vectors of equal width, got {self.source.width} numbers in total"
             )
         object.__setattr__(self, "settings", self._all_settings())
         self._accept(weight_shapes(self.module()))
@@ -191,8 +191,8 @@ class Probe:
         ]
         if invalid:
             raise ValueError(
-                f"the settings of head {self.head} must be plain values of {', '.join(defaults) or 'none'}, got "
-                f"{', '.join(map(repr, invalid))[:80]}"
+                f"the settings of head {self.head} must be plain values of {', '.join(defaults) or 'none'}, "
+                f"got {', '.join(map(repr, invalid))[:80]}"
             )
         return {**defaults, **self.settings, **self._settings_in_weights}
 
@@ -201,8 +201,7 @@ class Probe:
         if set(shapes) != set(self.weights):
             differing = ", ".join(sorted(set(shapes) ^ set(self.weights)))[:200]
             raise ValueError(
-                f"the weights of head {self.head} must be {len(shapes)} known ones, there are {len(self.weights)}, "
-                f"missing or unknown: {differing}"
+                f"head {self.head} has {len(shapes)} weights, got {len(self.weights)}; missing or unknown: {differing}"
             )
         expected = {name: (self.weights[name], shape) for name, shape in shapes.items()}
         expected |= {name: (getattr(self, name), (self.source.width,)) for name in _INPUTS}
@@ -211,7 +210,7 @@ class Probe:
                 raise ValueError(f"{name} must be float32 {list(shape)}, got {array.dtype} {list(array.shape)}")
             check_finite(name, array)
         if (self.std < 0).any():
-            raise ValueError("std must be >= 0 everywhere, got a negative one")
+            raise ValueError("std must be >= 0 everywhere, got a negative number")
         tiny = (self.std > 0) & (self.std < np.finfo(np.float32).tiny)
         if tiny.any():  # its inverse is not finite
             raise ValueError(f"std must be 0 or a normal number everywhere, got {self.std[tiny][0]}")
@@ -240,8 +239,8 @@ class Probe:
         scores = outputs(self.module(seed=0), self.weights, features.vectors, norm, device, batch)
         if not np.isfinite(scores).all():
             raise ValueError(
-                f"the scores of a probe must be finite, those of this one of head {self.head} are not: its weights or "
-                "what it reads are too large for float32, fit it again"
+                f"the scores of this probe (head {self.head}) are not finite: its weights or inputs are too "
+                "large for float32, so fit it again"
             )
         return scores
 
@@ -318,29 +317,27 @@ class Probe:
         """Read what `save` wrote; raise a ValueError for a damaged file, or one of another kind."""
         path = Path(path)
         if not NamedFile(path).is_there():
-            raise FileNotFoundError(f"a probe must be a file, got {path}: there is none")
+            raise FileNotFoundError(f"there is no probe file {path}: check the path")
         form = _CELLS
         try:
             size = NamedFile(path).status().st_size
             if size > _MAX_BYTES:
-                raise ValueError(f"it has {size} bytes, a probe has at most {_MAX_BYTES}")
+                raise ValueError(f"it has {size} bytes, more than a probe can have ({_MAX_BYTES})")
             with open_tensors(path, max_header=_MAX_HEADER_BYTES) as file:
                 header = file.header
                 form = _PLAN if header.get("kind") == _PLAN.kind else _CELLS
                 if header.get("kind") != form.kind:
-                    raise ValueError(f"its header does not say that it is a {form.noun}")
+                    raise ValueError(f"its header does not describe a {form.noun}")
                 form.check(header)
                 arrays = {name: file.read(name) for name in file.names}
             probe = cls(**_fields_of(header, arrays))
             if probe.id != header[form.id_key]:
-                raise ValueError(f"its content must have the id {header[form.id_key][:80]!r}, it has {probe.id}")
+                raise ValueError(f"its content must have the id {header[form.id_key][:80]!r}, but has {probe.id}")
             if probe._header() != {name: value for name, value in header.items() if name not in ("format", "digests")}:
-                raise ValueError("its header must hold what goalscope writes for its content, it holds something else")
+                raise ValueError("its header does not match its content")
         except (ValueError, OverflowError) as error:
             reason = str(error)[:_MESSAGE_LENGTH]
-            raise ValueError(
-                f"{path} must be a sound {form.noun}, but {reason}: fit the {form.id_key} again"
-            ) from error
+            raise ValueError(f"{path} is not an intact {form.noun} ({reason}): fit the {form.id_key} again") from error
         return probe
 
 
@@ -366,11 +363,11 @@ def _fields_of(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> d
     for name, stored in stored_names.items():
         array, dtype = arrays.pop(stored, None), np.dtype(np.float64 if name == "prior" else np.float32)
         if array is None or array.ndim != 1 or array.dtype != dtype:
-            raise ValueError(f"it must hold {stored} as a vector of {dtype}")
+            raise ValueError(f"it must contain {stored} as a vector of {dtype}")
         fields[name] = array
     invalid = [name for name, value in arrays.items() if not name.startswith("weights.") or value.dtype != np.float32]
     if invalid:
-        raise ValueError(f"it holds other arrays than weights of float32: {', '.join(map(repr, invalid))[:200]}")
+        raise ValueError(f"it contains arrays other than float32 weights: {', '.join(map(repr, invalid))[:200]}")
     weights = {name.removeprefix("weights."): array for name, array in arrays.items()}
     return {**fields, "source": source, "settings": settings, "tags": header["tags"], "weights": weights}
 
@@ -378,8 +375,8 @@ def _fields_of(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> d
 def check_frame(target: str, frame: int) -> None:
     """Raise a ValueError unless this is a target, and a frame of it."""
     if target not in (*_TASKS, "plan"):
-        raise ValueError(f"a task must be cells or number, got {target!r}")
+        raise ValueError(f"target must be 'cells' or 'number', got {target!r}")
     if target != "cells" and frame != 0:
-        raise ValueError(f"a probe of a {target} must have frame 0, got {frame}")
+        raise ValueError(f"frame must be 0 for a probe of a {target}, got {frame}")
     if target == "cells" and not 1 <= frame <= 256:
-        raise ValueError(f"the frame of a probe of cells must be from 1 to 256, got {frame}")
+        raise ValueError(f"frame must be from 1 to 256 for a probe of cells, got {frame}")

@@ -75,7 +75,7 @@ class ProbeStore:
     reused: int = 0
 
     def callbacks(self, progress: Progress) -> Callbacks:
-        """Return the callbacks of a fit."""
+        """Build the callbacks of a fit, which find and store probes here."""
         return Callbacks(find=self.find, keep=self.keep, progress=progress, pool=self.pool)
 
     @cached_property
@@ -83,7 +83,7 @@ class ProbeStore:
         return {row.id: row for kind in (PROBE, DECODER) for row in artifacts(self.store, kind)}
 
     def _id(self, key: ProbeKey) -> str:
-        """Return the content id of all that decides the fit of a probe."""
+        """Return the content id of everything that determines the fit of a probe."""
         tags = {
             "format": _format(key.head),
             "kind": _kind(key),
@@ -98,7 +98,7 @@ class ProbeStore:
         return content_id("fit", tags)
 
     def find(self, key: ProbeKey) -> Probe | None:
-        """Return the stored probe for a key, or None; a damaged or exchanged file is an error."""
+        """Return the stored probe for a key, or None. A damaged or exchanged file raises an error."""
         row = self._index.get(self._id(key))
         if row is None or not self.store.folder.has_file(row.path):
             return None
@@ -106,13 +106,14 @@ class ProbeStore:
         probe = Probe.load(path)
         if probe.id != row.tags.get("content"):
             raise ValueError(
-                f"{path} must hold {row.tags.get('content')}, but holds {probe.id}: delete the file to fit it again"
+                f"{path} must contain probe {row.tags.get('content')}, but contains {probe.id}: delete the "
+                "file to fit it again"
             )
         self.reused += 1
         return probe
 
     def keep(self, probes: Mapping[ProbeKey, Probe]) -> None:
-        """Write one file per probe, and add all of them to the index at once; an earlier interruption leaves none."""
+        """Write one file per probe and add all to the index at once, so that an interruption leaves no entry."""
         rows = [self._written(key, probe) for key, probe in probes.items()]
         put_artifacts(self.store, *rows)
         self._index.update({row.id: row for row in rows})

@@ -1,6 +1,6 @@
-"""Fitting problems and settings: a problem is a head with its inputs and its target; settings are shared by all.
+"""Fitting problems and settings. A problem is a head with inputs and a target; all problems share the settings.
 
-Targets are classes of cells, a number or a plan, each with its loss:
+Targets are classes of cells, a number or a plan, each with its own loss:
 
 * Cells: a class-weighted cross-entropy over all cells of each activation. A class of frequency p gets the weight
   ``1 / (K p)``, so that the expected gradient is that of pairs of activation and cell that are resampled until all K
@@ -32,7 +32,7 @@ from goalscope.stats.rows import Tag
 if TYPE_CHECKING:
     from torch import Tensor
 
-_COPIES: Final = 5  # of each weight: itself, its gradient, two averages of AdamW, the best so far
+_COPIES: Final = 5  # copies in memory per weight: weight, gradient, two averages of AdamW, best so far
 DISCOUNT: Final = 0.9
 """Weight of a position of a plan relative to the one before it."""
 
@@ -55,7 +55,7 @@ class FitSettings:
         width: width of the bottleneck and layers of a plan decoder, a multiple of ``heads``.
         feedforward: width of the perceptrons in its layers.
         heads: number of attention heads per layer.
-        validation: fraction of the training grids that selects the pass to keep, in [0, 1); 0 keeps the last one.
+        validation: fraction of the training grids that selects the epoch to keep, in [0, 1); 0 keeps the last epoch.
             Linear heads choose their penalty on these grids, or on a fifth of the grids if it is 0.
         penalties: candidates for linear heads, in units of one standardised input; by default half decades from 1e-9 to
             1e4. If they are given, trained heads also choose their ``decay`` from them: the one with the least loss on
@@ -88,7 +88,7 @@ class FitSettings:
         if not all(0 <= penalty < math.inf for penalty in self.penalties):
             raise ValueError(f"penalties must be finite numbers >= 0, got {self.penalties}")
         if not 0 <= self.validation < 1:
-            raise ValueError(f"the validation fraction must be in [0, 1), got {self.validation!r}")
+            raise ValueError(f"validation must be a fraction in [0, 1), got {self.validation!r}")
 
     def for_laptop(self) -> Self:
         """Return smaller settings (hidden layer, number of passes) that suit two cores."""
@@ -127,7 +127,7 @@ class CellTarget:
     values: npt.NDArray[Any]
     weights: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     NAMES: ClassVar[tuple[str, ...]] = CLASSES  # names of the K scores at each output
-    ORDER: ClassVar[str] = "probe order"  # the random stream of the order of the steps
+    ORDER: ClassVar[str] = "probe order"  # name of the random stream of the order of the steps
     # Settings of the fit that are stored with a probe, by their names in files.
     TRAINED: ClassVar[tuple[str, ...]] = ("epochs", "rate", "decay", "batch", "validation", "seed", "kept")
 
@@ -140,7 +140,9 @@ class CellTarget:
     def _check(self) -> None:
         count = check_shape("target", self.values, "N C")["C"]
         if math.isqrt(count) ** 2 != count:
-            raise ValueError(f"labels must be those of a square of cells, got {count} cells")
+            raise ValueError(
+                f"labels must be those of a square of cells, got {count} cells, which is not a square number"
+            )
         low, high = int(self.values.min()), int(self.values.max())
         if not np.issubdtype(self.values.dtype, np.integer) or low < 0 or high >= len(CLASSES):
             raise ValueError(f"labels must be integers from 0 to {len(CLASSES) - 1}, got {low} to {high}")
@@ -180,7 +182,7 @@ class CellTarget:
 
 
 class _DistanceTarget(CellTarget):
-    """``[N]`` numbers."""
+    """Target of one number per step, ``[N]``."""
 
     NAMES: ClassVar = ("number",)
 
@@ -190,7 +192,7 @@ class _DistanceTarget(CellTarget):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Mean and standard deviation; grids have equal weight."""
+        """Mean and standard deviation as fields of a probe; grids have equal weight."""
         mean = np.average(self.values, weights=self.weights)
         std = np.sqrt(np.average((self.values - mean) ** 2, weights=self.weights))
         return {"scale": (float(mean), float(std) or 1.0)}
@@ -211,7 +213,7 @@ class _DistanceTarget(CellTarget):
 
 
 class _PlanTarget(CellTarget):
-    """``[N, T]`` tokens, see `goalscope.inside.probing.labels.Plans`."""
+    """Target of plan tokens, ``[N, T]``, see `goalscope.inside.probing.labels.Plans`."""
 
     NAMES: ClassVar = TOKENS
     ORDER: ClassVar = "plan order"
@@ -219,7 +221,9 @@ class _PlanTarget(CellTarget):
     def _check(self) -> None:
         check_tokens("tokens", self.values)
         if not self.known.any():
-            raise ValueError("a decoder must have known plans to learn from, it has none")
+            raise ValueError(
+                "a plan decoder needs known plans to train on, but all are unknown: record longer episodes"
+            )
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -246,7 +250,7 @@ def grid_weights(cluster: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
 
 
 def _step_weights(stack: Sequence[CellTarget], device: Any) -> Tensor:
-    """Return the weights of the steps ``[N]`` with the mean 1; problems of one stack have the same grids."""
+    """Return the weights of the steps ``[N]``, scaled to mean 1; problems of one stack have the same grids."""
     import torch
 
     weights = stack[0].weights
@@ -264,9 +268,9 @@ def class_weights(prior: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
 
 
 def cell_loss(scored: Tensor, labels: Tensor, weights: Tensor, steps: Tensor) -> Tensor:
-    """Return the class-weighted cross-entropy of Q probes, the mean over all cells of a batch, ``[Q]`` nats.
+    """Compute the class-weighted cross-entropy of Q probes, averaged over all cells of a batch, ``[Q]`` nats.
 
-    Scores are ``[Q, B, C, K]``, labels ``[Q, B, C]``, weights of classes ``[Q, K]``, those of the steps ``[B]``.
+    Scores have shape ``[Q, B, C, K]``, labels ``[Q, B, C]``, class weights ``[Q, K]`` and step weights ``[B]``.
     """
     import torch
 
@@ -312,14 +316,13 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not len(self.features):
-            raise ValueError(f"a probe must have training steps, {self.key.text!r} has none")
+            raise ValueError(f"a probe needs training steps, but {self.key.text!r} has none: record more grids")
         labels = self.target
         values = labels.values if isinstance(labels, CellTarget) else np.asarray(labels)
         target = _TARGETS[self.key.target](values=values, weights=grid_weights(self.features.cluster))
         if len(target.values) != len(self.features):
             raise ValueError(
-                f"the target of {self.key.text!r} must have shape [N] of {len(self.features)} steps, got "
-                f"{len(target.values)}"
+                f"the target of {self.key.text!r} must have {len(self.features)} steps, got {len(target.values)}"
             )
         object.__setattr__(self, "target", target)
         object.__setattr__(self, "head", self.head or self.key.head)
@@ -327,13 +330,13 @@ class Problem:
 
     @property
     def registered(self) -> Head:
-        """The head."""
+        """The registered head of the problem."""
         return find_head(self.head, self.key.target)
 
     @property
     def sizes(self) -> HeadSizes:
         """Sizes of the inputs and outputs of the head."""
-        # A probe's file does not say how many vectors its inputs were; a decoder's does.
+        # The file of a probe does not store the number of its input vectors; that of a decoder does.
         positions = self.features.positions if self.key.target == "plan" else 1
         outputs, classes = self.target.outputs
         width = self.features.source.width // positions
@@ -344,7 +347,7 @@ class Problem:
         defaults = self.registered.settings
         unknown = sorted(set(self.settings) - set(defaults))
         if unknown:
-            raise ValueError(f"the settings of head {self.head} must be {', '.join(defaults) or 'none'}, got {unknown}")
+            raise ValueError(f"head {self.head} has the settings {', '.join(defaults) or 'none'}, got {unknown}")
         return {name: self.settings.get(name, getattr(settings, name, value)) for name, value in defaults.items()}
 
     def module(self, settings: FitSettings, *, numbers: bool = False) -> Any:
@@ -354,7 +357,7 @@ class Problem:
 
     @property
     def stack_key(self) -> tuple[Any, ...]:
-        """Shared by problems that train together: head, shapes, and grids, which decide the validation split."""
+        """Key shared by problems that train together: head, shapes and grids (which determine the validation split)."""
         settings = tuple(sorted(self.settings.items()))
         return (self.head, settings, self.sizes, self.features.vectors.shape, tuple(self.features.cluster.tolist()))
 
@@ -371,7 +374,7 @@ class Problem:
     def finished(
         self, norm: Norm, weights: Weights, settings: FitSettings, kept: int | None, solved: Mapping[str, Tag]
     ) -> Probe:
-        """Return the fitted probe; ``kept`` is the pass that its weights come from, None for a closed-form solution."""
+        """Build the fitted probe; ``kept`` is the epoch of its weights, or None for a closed-form solution."""
         tags: dict[str, Tag] = {"steps": len(self.features), "grids": len(set(self.features.cluster.tolist()))}
         if kept is not None:
             tags |= {name: kept if name == "kept" else getattr(settings, name) for name in self.target.TRAINED}

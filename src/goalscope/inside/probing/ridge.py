@@ -1,27 +1,27 @@
-"""Penalised linear heads in closed form: one decomposition of the inputs gives the fits of all penalties and targets.
+"""Ridge-penalised linear heads in closed form, where one decomposition gives the fits for all penalties and targets.
 
-A fit is the minimum of ``sum_n w_n |y_n - x_n W - b|^2 + penalty |W|^2`` over N steps whose weights ``w`` add up to 1,
-the steps of one grid as much as those of another; ``b`` has no penalty. With rows ``sqrt(w_n) (x_n - mean)`` in X and
-those of the targets in Y, ``X'X = Q diag(d) Q'`` gives ``W = Q diag(1 / (d + penalty)) Q'X'Y``; with fewer steps than
-inputs ``XX' = U diag(d) U'`` gives the same as ``W = X'U diag(1 / (d + penalty)) U'Y``.
+A fit is the minimum of ``sum_n w_n |y_n - x_n W - b|^2 + penalty |W|^2`` over N steps whose weights ``w`` sum to 1,
+with the same total weight per grid; ``b`` has no penalty. With rows ``sqrt(w_n) (x_n - mean)`` in X and those of the
+targets in Y, ``X'X = Q diag(d) Q'`` gives ``W = Q diag(1 / (d + penalty)) Q'X'Y``; with fewer steps than inputs
+``XX' = U diag(d) U'`` gives the same as ``W = X'U diag(1 / (d + penalty)) U'Y``.
 
-The penalty is chosen on grids that are held back, then all steps are fitted with it. For numbers it is the one of
-minimum squared error. For classes (indicators, one against the rest) it is one for each class: that of the highest
-correlation of prediction and truth over all cells, each in units of its own standard deviation. Squared error of
-indicators would shrink a rare class until its ranking suffers. Of equally good penalties the strongest one is taken.
+The penalty is chosen on held-out grids, and then all steps are fitted with it. For numbers, it minimises the squared
+error. Classes are coded as indicators, each with its own penalty, which maximises the correlation of prediction and
+truth over all cells, each cell in units of its standard deviation. Squared error of indicators would shrink a rare
+class until its ranking suffers. Among equally good penalties, the strongest is chosen.
 
 Classes are then calibrated on the same grids. With ``f`` the (smoothed) frequency of class k in a cell among the
-training grids and ``z`` its deviation from that by the linear map over ``sqrt(f (1 - f))``, scaled to a mean square of
-1, the log-probabilities are
+training grids and ``z`` the deviation from ``f`` that the linear map predicts, divided by ``sqrt(f (1 - f))`` and
+scaled to a mean square of 1, the log-probabilities are
 
     ``slope_k z + weight_k log f + offset_k``      slope_k >= 0.01
 
-up to the normalisation: multinomial logistic regression with three numbers a class, a standard normal prior at (0, 1,
-0), Newton's method. All of it is linear in the inputs, so that it is written as weights and biases of the head. Where
-the inputs predict nothing the frequencies alone decide; the minimum slope orders cells that are equally frequent, as
-average precision would count a tie as a miss. For both choices the predictions for each held-back step and class are
-scaled down to at most three times the median step's: where a code is faint, weights are large, and the few steps that
-lie far out along them would lower the slope for all until frequencies decide.
+up to the normalisation: multinomial logistic regression with three numbers per class, a standard normal prior at (0,
+1, 0), Newton's method. The result is linear in the inputs, so it is stored as weights and biases of the head. If the
+inputs predict nothing, the frequencies alone decide; the minimum slope still orders cells with equal frequencies,
+because average precision would count a tie as a miss. For both choices the predictions for each held-out step and
+class are scaled down to at most three times the median step's: if a signal is weak, weights are large, and a few
+outlying steps would otherwise lower the slope for all steps until only the frequencies decide.
 
 Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, sections 3.4.1 and 4.2, exercise 18.4;
 Platt 1999, Probabilistic outputs for support vector machines (calibration on held-back predictions).
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 PENALTIES: Final = tuple(float(10 ** (step / 2)) for step in range(-18, 9))
 """Penalties that are tried, in units of one standardised input: half decades from 1e-9 to 1e4."""
-_TIE_TOLERANCE: Final = 1e-4  # relative difference of two criteria that counts as none
-_ROUNDING: Final = 1e-13  # eigenvalues below this share of the largest one are rounding
+_TIE_TOLERANCE: Final = 1e-4  # relative difference below which two criteria count as equal
+_ROUNDING: Final = 1e-13  # eigenvalues below this share of the largest are rounding errors
 _TINY: Final = 1e-30  # stands for frequencies of 0
-_MIN_SLOPE: Final = 0.01  # logits for each standard deviation
+_MIN_SLOPE: Final = 0.01  # minimum slope in logits per standard deviation
 _REACH: Final = 3.0
 """Bound on the predictions for a held-back step, in units of the median step's."""
 _MAX_STEPS: Final = 50  # of Newton's method
 
 
 class RidgePath:
-    """The fits of all penalties to N steps.
+    """Ridge fits to N steps for all penalties.
 
     Args:
         vectors: ``[N, F]`` float64 inputs.
@@ -74,11 +74,11 @@ class RidgePath:
             values, left = torch.linalg.eigh(inputs @ inputs.T)
             self._basis, self._projection = inputs.T @ left, left.T @ outputs
         self._values = values.clamp(min=0)
-        # A little above 0, so that inputs which do not vary or repeat one another have a solution.
+        # Slightly above 0, so that constant or duplicate inputs have a solution.
         self._min_eigenvalue = max(float(values.max()) * _ROUNDING, np.finfo(np.float64).tiny)
 
     def _shrunk(self, penalty: Any) -> Tensor:
-        """Return ``[R, T]`` weights in the coordinates of the decomposition; penalties are one or ``[T]``."""
+        """Return the weights ``[R, T]`` in coordinates of the decomposition, for one penalty or penalties ``[T]``."""
         import torch
 
         floor = torch.as_tensor(penalty, dtype=torch.float64, device=self._values.device).clamp(
@@ -88,7 +88,7 @@ class RidgePath:
         return coefficients
 
     def weights(self, penalty: Any) -> Tensor:
-        """Return the weights ``[F, T]`` for one penalty, or one of each output ``[T]``."""
+        """Return the weights ``[F, T]`` for one penalty, or for one penalty per output ``[T]``."""
         weights: Tensor = self._basis @ self._shrunk(penalty)
         return weights
 
@@ -131,12 +131,12 @@ def solve_numbers(
 
 
 class ClassPath:
-    """The path of the indicators of classes in cells, and how frequent they are.
+    """Ridge fits of class indicators in cells for all penalties, with the class frequencies.
 
     Args:
         vectors: ``[N, F]`` float64 inputs.
         labels: ``[N, C]`` int64 classes.
-        steps: ``[N]`` float64 weights, one a grid in all.
+        steps: ``[N]`` float64 weights, which sum to 1 per grid.
         prior: ``[K]`` frequencies of the classes, of which half a grid is added to every cell.
     """
 
@@ -148,7 +148,7 @@ class ClassPath:
         self.level = self.path.level.view(-1, len(prior))
         self.frequency = (grids * self.level + 0.5 * prior) / (grids + 0.5)
         self.std = (self.frequency * (1 - self.frequency)).sqrt().clamp(min=_TINY)
-        # Cells that are the same in all these steps carry no information.
+        # Cells with the same class in all these steps carry no information.
         self.varied = torch.nonzero(self.level.max(dim=1).values < 1 - 1e-12)[:, 0]
 
     def deviations(self, vectors: Tensor, penalties: Sequence[Any]) -> Iterator[Tensor]:
@@ -235,7 +235,7 @@ def calibrate(scores: Array, log_often: Array, labels: npt.NDArray[np.int64], st
         scores: ``[M, C, K]`` z, predictions for steps that were not fitted.
         log_often: ``[C, K]`` log f, -inf for a class that occurs nowhere.
         labels: ``[M, C]`` the true classes.
-        steps: ``[M]`` weights of the steps, one a grid in all.
+        steps: ``[M]`` weights of the steps, which sum to 1 per grid.
     """
     classes = log_often.shape[1]
     occurs = np.isfinite(log_often).all(axis=0)
@@ -265,7 +265,7 @@ def _newton(
     parameters: Array,
     free: npt.NDArray[np.bool_],
 ) -> Array:
-    """Return the minimum over the free parameters ``[3, K]``, from inputs ``[R, 3, K]`` and classes ``[R]``."""
+    """Minimise over the free parameters ``[3, K]``, given inputs ``[R, 3, K]`` and classes ``[R]``."""
     rows, classes = np.arange(len(true)), parameters.shape[1]
     free_indices, flat_inputs = np.flatnonzero(free.ravel()), inputs.reshape(len(inputs), parameters.size)
 
@@ -310,7 +310,7 @@ def _newton(
 
 
 def _bounded(deviations: Tensor) -> Tensor:
-    """Return the deviations ``[M, C, K]`` of held-back steps, those of each step and class scaled down to a bound.
+    """Scale down the deviations ``[M, C, K]`` of held-out steps to a bound per step and class.
 
     The bound is `_REACH` times the median over steps of the root mean square over cells.
     """
@@ -322,13 +322,13 @@ def _bounded(deviations: Tensor) -> Tensor:
 
 
 def _strongest(criterion: Array) -> int:
-    """Return the index of the best criterion of rising penalties, of equally good ones the last."""
+    """Return the index of the best criterion over ascending penalties; the last index among equally good ones."""
     best = float(np.max(criterion))
     return int(np.flatnonzero(criterion >= best - _TIE_TOLERANCE * abs(best))[-1])
 
 
 def _parts(is_held_out: npt.NDArray[np.bool_], vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the steps that are fitted and those that choose, as indices."""
+    """Return the indices of the steps to fit and of the steps that choose the penalty."""
     import torch
 
     fitted, held_out = (
@@ -338,6 +338,6 @@ def _parts(is_held_out: npt.NDArray[np.bool_], vectors: Tensor) -> tuple[Tensor,
 
 
 def _folded(act: Tensor, level: Tensor, mean: Tensor) -> dict[str, npt.NDArray[np.float32]]:
-    """Return weights ``[F, T]`` of centred inputs, and levels ``[T]``, as weights and biases of a linear head."""
+    """Convert weights ``[F, T]`` for centred inputs and levels ``[T]`` to weights and biases of a linear head."""
     bias = level - mean @ act
     return {name: tensor.cpu().numpy().astype(np.float32) for name, tensor in (("act", act), ("bias", bias))}

@@ -1,4 +1,4 @@
-"""Scores of probes of the map: one row per tested grid, so that every score has an interval over grids.
+"""Scores of map probes, with one row per test grid, so that every score has an interval over grids.
 
 Each measure is computed over all states of one grid and then averaged over grids. Recall alone is no evidence: the
 training weights rare classes up, so that an uninformed probe labels many cells as agent and has a high recall.
@@ -206,7 +206,8 @@ def difference_rows(rows: Rows, against: str) -> Rows:
     control = rows.where(rows["control"] == against)
     if not len(control):
         raise ValueError(
-            f"rows must hold the control {against!r}, they hold {', '.join(sorted(set(rows['control'].tolist())))}"
+            f"rows must contain the control {against!r}, but contain only "
+            f"{', '.join(sorted(set(rows['control'].tolist())))}: fit that control too"
         )
     return paired_rows(rows.where(rows["control"] == "none"), control, name=against, by=KEY)
 
@@ -234,7 +235,9 @@ def paired_rows(model_rows: Rows, other: Rows, *, name: str, by: Sequence[str]) 
     differences = pairs(model_rows, other, name=name, by=by)
     if not len(differences):
         shared = ", ".join(("measure", *by, "cluster"))
-        raise ValueError(f"some rows must have a partner among {name!r} with the same {shared}, none has")
+        raise ValueError(
+            f"no row has a partner among {name!r} with the same {shared}: check that both were scored on the same grids"
+        )
     return differences
 
 
@@ -261,7 +264,9 @@ def _pairs(model_rows: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
     keys = _keys(other, names)
     by_key = dict(zip(keys, other.value.tolist(), strict=True))
     if len(by_key) < len(keys):
-        raise ValueError(f"rows to compare with must differ in {', '.join(names)}, some {name!r} rows do not")
+        raise ValueError(
+            f"rows of {name!r} must be unique in {', '.join(names)}, but some are not: select rows of one probe first"
+        )
     optional = [index for index, key in enumerate(names) if key in ("site", "layer")]
     own_keys = _keys(model_rows, names)
     fallbacks = [tuple(None if index in optional else part for index, part in enumerate(key)) for key in own_keys]
@@ -315,7 +320,7 @@ def _ranked(
     undetermined: Undetermined,
     counted: npt.NDArray[np.bool_],
 ) -> Iterator[_ByClass]:
-    """Return the measures over undetermined cells; a shape that the training states lack has none."""
+    """Yield the measures over undetermined cells; a grid shape without training states has none."""
     undetermined_cells = np.zeros((*cells.labels.shape, len(CLASSES)), dtype=bool)
     for shape, masks in undetermined.items():
         check_shape("undetermined", masks, "C K", {"C": cells.labels.shape[1], "K": len(CLASSES)})
@@ -331,7 +336,7 @@ def _ranked(
 def _measures(
     probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grids, counted: npt.NDArray[np.bool_]
 ) -> Iterator[_ByClass]:
-    """Return measure, class and the value of each grid, ``[G]``."""
+    """Yield the measure, the class and the values ``[G]`` per grid."""
     called = probabilities.argmax(axis=2)
     right = called == cells.labels
     for name, is_counted in (
@@ -389,10 +394,11 @@ def rank_scores(
     order = np.lexsort((-scores, codes))
     ranked, truth, group = scores[order], positive[order], codes[order]
     ends = np.flatnonzero(np.append((np.diff(ranked) != 0) | (np.diff(group) != 0), True))[: len(ranked)]
-    groups = group[ends]  # the group of each threshold
+    groups = group[ends]  # group of each threshold
     sizes = np.bincount(codes, minlength=count)
     hits = np.bincount(codes, positive, count)
-    reached = np.cumsum(truth)[ends] - (np.cumsum(hits) - hits)[groups]  # positives at this threshold or above
+    # number of positives at this threshold or above
+    reached = np.cumsum(truth)[ends] - (np.cumsum(hits) - hits)[groups]
     called = ends + 1 - (np.cumsum(sizes) - sizes)[groups]
     begins = np.append(True, np.diff(groups) != 0)[: len(groups)]
     reached_before, called_before = (np.where(begins, 0, np.roll(counts, 1)) for counts in (reached, called))

@@ -1,4 +1,4 @@
-"""Suites of heads and controls: one call fits and scores all entries on one split, for any target."""
+"""Suites of heads and controls, whose entries are all fitted and scored on the same split."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -104,7 +104,7 @@ class FittedProbes:
             matches = (key.head, key.control, key.draw, key.scope) == description
             if matches and (key.site, key.layer) in ((site, layer), NOWHERE):
                 return probe
-        raise KeyError(f"no probe {requested.text}: there are {', '.join(key.text for key in self.probes)}")
+        raise KeyError(f"there is no probe {requested.text}: fitted are {', '.join(key.text for key in self.probes)}")
 
 
 Score = Callable[[Probe, Features, Truth, dict[str, Any]], Iterable[Rows]]
@@ -130,7 +130,7 @@ def fit_suite(
     of another package that raises is left out, with a `goalscope._ground.parts.PartWarning`.
     """
     if not suite or len(set(suite)) != len(suite):
-        raise ValueError(f"the entries of a suite must be there and be different, got {list(suite)}")
+        raise ValueError(f"suite must have at least one entry and no entry twice, got {list(suite)}")
     registered = {name: (heads or {}).get(name, (name, {}))[0] for name, _ in suite}
     theirs = [
         name
@@ -172,19 +172,20 @@ def _fit_entries(
     scope: str,
     heads: Mapping[str, tuple[str, Mapping[str, Any]]] | None,
 ) -> FittedProbes:
-    """Fit and score entries: the one loop over heads and controls."""
+    """Fit and score entries in a single loop over heads and controls."""
     parts: dict[tuple[int, int], Features] = {}
     problems: list[Problem] = []
     tested: list[tuple[Features, Truth]] = []
     first = site_layer(data.activations[0])
-    readings = list(read(data, [control for _, control in suite]))  # kept: the ids below must stay their own
+    # kept alive, so that the object ids below stay unique
+    readings = list(read(data, [control for _, control in suite]))
     for control, (place, features, draw) in readings:
         truth = truth_of[CONTROLS[control].truth]
         for part in (truth.train, truth.test):
             if (id(features), id(part)) not in parts:
                 parts[id(features), id(part)] = features.where(part)
         for head, entry_control in suite:
-            # Heads that read no activation are the same at every place: they are fitted at the first.
+            # Heads that read no activations are the same at every place, so they are fitted only at the first.
             if entry_control != control or (head in COUNTED and place != first):
                 continue
             site, layer = NOWHERE if head in COUNTED else place
@@ -232,7 +233,7 @@ def probe_cells(
         settings: how probes are trained.
         scope: which grids the probes are for; a tag.
         callbacks: source of stored probes, which are not fitted again; receives each fitted probe.
-        scored: whether to score the probes, too; otherwise there are no rows.
+        scored: whether to score the probes; otherwise there are no rows.
         seen: ``[N, C]`` which cells the agent had seen, for an additional row (tag ``cells``) with the area under the
             curve over these cells only; None if it saw all.
 
@@ -242,7 +243,7 @@ def probe_cells(
     fit_settings = settings or FitSettings()
     for entry in suite:
         if entry not in FULL and entry not in entries_of([entry[0]]):
-            raise ValueError(f"an entry of a suite must be a head with one of its controls, got {entry!r}")
+            raise ValueError(f"an entry of a suite must be a pair of a head and one of its controls, got {entry!r}")
 
     def score(probe: Probe, features: Features, truth: Truth, tags: dict[str, Any]) -> Iterable[Rows]:
         if not scored:
@@ -301,7 +302,7 @@ def probe_plans(
         data: activations, truth and split.
         plans: the executed moves, see `label_plans`.
         layers: numbers of layers of the decoders.
-        beside: those of them that also read random networks, all by default.
+        beside: the numbers of layers of those decoders that are also fitted to random networks; by default all.
         controls: some of `PLAN_CONTROLS`, including "none".
         maps: decoded maps for the planner; a site and layer without one lacks this baseline.
         stepwise: whether to also fit decoders that receive the tokens decoded so far.
@@ -337,7 +338,7 @@ def probe_plans(
         predictions = probe.predict_plan(features, device=fit_settings.device)
         yield score_prefixes(prefix_matches(predictions.tokens, true_plans.tokens), true_plans, true_cells, tags)
         yield score_lengths(predictions.length, true_plans, true_cells, tags)
-        if tags["control"] == "none":  # what its first action alone gives
+        if tags["control"] == "none":  # baseline that continues the decoder's first action
             repetition = prefix_matches(repeated(predictions.first, true_plans.horizon), true_plans.tokens)
             continuation, long_continuation = (
                 commonest_matches(train_plans, true_plans.tokens, predictions.first, plans) for plans in SUBSETS
@@ -392,12 +393,12 @@ def probe_plans(
 def check_controls(controls: Sequence[str]) -> None:
     """Raise a ValueError unless these are controls of plans and distances, including the probe itself ("none")."""
     if "none" not in controls or not set(controls) <= set(PLAN_CONTROLS):
-        raise ValueError(f"controls must be some of {', '.join(PLAN_CONTROLS)} with none, got {list(controls)}")
+        raise ValueError(f"controls must be some of {', '.join(PLAN_CONTROLS)} and include none, got {list(controls)}")
 
 
 def on_maps(
     maps: Maps | None, steps: npt.NDArray[np.bool_], tags: _Tags | None
 ) -> Iterable[tuple[dict[str, Any], DecodedMaps]]:
-    """Yield the decoded maps of some steps, each with its tags."""
+    """Yield the decoded maps at the selected steps, each with its tags."""
     for (site, layer), decoded in (maps or {}).items():
         yield {**(tags or {}), "site": site, "layer": layer, "control": "none"}, decoded.where(steps)

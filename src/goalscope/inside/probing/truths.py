@@ -1,11 +1,13 @@
-"""Targets of probes and their controls: the truth, that of another grid, or the labels of a control task.
+"""Targets of probes and their controls: the truth, the truth of another grid, or the labels of a control task.
 
-A control task gives every type of example one fixed random label, with the frequencies of the real ones. A probe can
-only memorise it, type by type: its score on the types that recur in tested grids is its capacity, and the difference of
-the real score to that is its selectivity. Types recur over grids:
+A control task gives every type of example one fixed random label, with the frequencies of the real labels. A probe can
+only memorise these labels, type by type. Its score on types that recur in test grids is its capacity, and the real
+score minus the capacity is its selectivity. Types recur over grids:
 
-* of a cell: the symbols of its 3 x 3 neighbourhood, the outside of the grid being one of them; the label is a class.
-* of a step, where a plan or a distance is predicted: the cells of agent and goal; the label is that of a training step.
+* The type of a cell is the symbols of its 3 x 3 neighbourhood, including a symbol for the outside of the grid. Its
+  label is a class.
+* The type of a step, for predicting plans or distances, is the cells of agent and goal. Its label is the target of a
+  training step.
 
 Source: Hewitt and Liang 2019, Designing and interpreting probes with control tasks.
 """
@@ -31,7 +33,7 @@ class Truth:
     """Targets at N steps.
 
     Attributes:
-        values: ``[N, ...]``.
+        values: ``[N, ...]`` targets.
         train: ``[N]`` which steps are used for training.
         test: ``[N]`` which steps are used for testing.
         cells: ``[N, C]`` which cells of a control task are scored; None for all.
@@ -65,7 +67,7 @@ def truths(
     truth = _known(values, data, is_known)
     by_name = {"own": truth}
     if "shuffled" in names:
-        # Another grid's labels are paired with this grid's activations, and their score belongs to this grid.
+        # Labels of another grid are paired with this grid's activations, and the score belongs to this grid.
         rows = shuffled_rows(data.cells, data.split, seed=seed)
         by_name["shuffled"] = _known(values[rows], data, is_known[rows])
     if "control task" in names:
@@ -74,7 +76,7 @@ def truths(
 
 
 def scored_rows(truth: Truth, data: ProbeInputs, tags: Mapping[str, Tag]) -> Rows:
-    """Return the number of cells, or steps, of each test grid on which a control task is scored, including 0."""
+    """Return rows with the number of cells or steps per test grid on which a control task is scored."""
     tested = data.split.test
     grids = Grids.of(data.cells.where(tested))
     if truth.cells is None:
@@ -85,13 +87,13 @@ def scored_rows(truth: Truth, data: ProbeInputs, tags: Mapping[str, Tag]) -> Row
 
 
 def _known(values: npt.NDArray[Any], data: ProbeInputs, is_known: npt.NDArray[np.bool_]) -> Truth:
-    # Where all is known, all share the inputs of one split.
+    # If everything is known, all targets share the inputs of one split.
     parts = {name: part if is_known.all() else part & is_known for name, part in data.split.parts}
     return Truth(values=values, **parts)
 
 
 def _of_cells(data: ProbeInputs, seed: int) -> Truth:
-    """Return the control task of cells; what lies outside of a grid stays padding and is not scored."""
+    """Build the control task of cells. Cells outside the grid stay padding and are not scored."""
     cells, train = data.cells, data.split.train
     inside = cells.labels != PADDING
     types, type_index = np.unique(neighbourhoods(cells)[inside], return_inverse=True)
@@ -118,7 +120,7 @@ def neighbourhoods(cells: Cells) -> npt.NDArray[np.int64]:
 
 
 def _of_steps(truth: Truth, data: ProbeInputs, seed: int) -> Truth:
-    """Return the control task of steps: each pair of cells of agent and goal gets the value of one training step."""
+    """Build the control task of steps, which gives each pair of agent and goal cells the value of one training step."""
     types = step_types(data.cells)
     pairs, pair_index = np.unique(types, return_inverse=True)
     source = np.flatnonzero(truth.train)
@@ -129,7 +131,7 @@ def _of_steps(truth: Truth, data: ProbeInputs, seed: int) -> Truth:
 
 
 def step_types(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the type of every step, ``[N]``: a number for the cells of agent and goal, either may be absent."""
+    """Return the type of every step, ``[N]``, a number for the cells of agent and goal, if present."""
     count = cells.labels.shape[1]
     cell_indices = []
     for label in (AGENT, GOAL):

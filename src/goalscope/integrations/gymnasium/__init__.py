@@ -1,1 +1,1 @@
-"""Environments of Gymnasium, MiniGrid, BabyAI and TextWorld as worlds, and the oracle around a live environment."""
+"""Gymnasium, MiniGrid, BabyAI and TextWorld environments as worlds, and an oracle wrapper for live environments."""

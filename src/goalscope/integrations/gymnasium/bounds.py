@@ -1,8 +1,9 @@
-"""A lower bound of the steps to the goal of a level of MiniGrid or BabyAI, for informed search.
+"""Lower bounds on the steps to the goal of a MiniGrid or BabyAI level, used by A* search.
 
-The level is made easier: nothing that can be moved stands in the way, closed doors take one step more, and a locked
-door takes a key of its colour. What the mission asks for then takes at least the way to the places in question, in
-their order. A bound may be too low, which costs time; it is never above the true distance (tested on whole levels).
+The bound is the distance in an easier version of the level. There, movable objects block nothing, a closed door costs
+one extra step, and a locked door requires a key of its colour. The bound adds up the distances between the places that
+the mission requires, in their order. It may be too low, which makes the search slower, but it never exceeds the true
+distance (tested on whole levels).
 
 Source: Pearl (1984), Heuristics, section 4.1 (relaxed models give admissible heuristics).
 """
@@ -13,11 +14,12 @@ from typing import Any, Final
 
 from goalscope.integrations.gymnasium.levels import CARRIED, INSIDE, LevelSimulator
 
-_STEPS: Final = ((1, 0), (0, 1), (-1, 0), (0, -1))  # of the four directions, as MiniGrid numbers them
+# (column, row) offset of each direction, as MiniGrid numbers directions
+_STEPS: Final = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
 class LevelBound:
-    """The bound of one level: call it with a key of its states.
+    """Lower bound for the states of one level. Call it with the key of a state.
 
     Args:
         level: the level at the beginning of an episode.
@@ -32,11 +34,11 @@ class LevelBound:
         self._ways: dict[Any, list[float]] = {}
 
     def __call__(self, key: tuple[Any, ...]) -> float:
-        """Return a number of steps that any way to the goal takes at least; infinite where there is none."""
+        """Return a lower bound on the number of steps to the goal; infinite if the goal cannot be reached."""
         return max(1.0, _Moment(self, key).mission())
 
     def ways(self, cell: int, closed: frozenset[int], walled: frozenset[int]) -> list[float]:
-        """Return the steps from each place and direction (4 cell + direction) until one faces a cell."""
+        """Return the number of steps from each pose (index 4 cell + direction) until the agent faces a cell."""
         name = cell, closed, walled
         if name not in self._ways:
             self._ways[name] = self._search(cell, closed, walled)
@@ -45,7 +47,7 @@ class LevelBound:
     def _search(self, target: int, closed: frozenset[int], walled: frozenset[int]) -> list[float]:
         free, width, cells = self._free, self._width, len(self._free)
         ends = [math.inf] * (4 * cells)
-        # Steps rise by 1 or 2: the places of each number of steps, in turn.
+        # Steps cost 1 or 2, so poses are expanded in order of their number of steps.
         rounds: list[list[int]] = [[], [], []]
         for stand, facing in self.around(target):
             if stand not in walled:
@@ -75,7 +77,7 @@ class LevelBound:
         return ends
 
     def around(self, cell: int) -> Iterator[tuple[int, int]]:
-        """Yield the places and directions from which one faces a cell."""
+        """Yield the poses from which the agent faces a cell."""
         for facing, (col, row) in enumerate(_STEPS):
             stand = cell - col - row * self._width
             if 0 <= stand < len(self._free) and self._free[stand]:
@@ -83,7 +85,7 @@ class LevelBound:
 
 
 class _Moment:
-    """The bound in one state."""
+    """Lower bounds in one state."""
 
     def __init__(self, bound: LevelBound, key: tuple[Any, ...]) -> None:
         (col, row, facing), self.things = key[0], key[1]
@@ -96,9 +98,9 @@ class _Moment:
         self.locked = {number: self.things[number][0] for number, (is_open, lock) in doors if lock and not is_open}
 
     def mission(self) -> float:
-        """Return the bound of the mission."""
+        """Bound the steps until the mission is complete."""
         if hasattr(self.real, "instrs"):
-            # In the order in which `VerifierMemory` reads them.
+            # The same order as in `VerifierMemory.read`.
             self._done, self._where = iter(self.memory[0]), iter(self.memory[2])
             return self.instruction(self.real.instrs)
         if self.bound._goals:
@@ -111,7 +113,7 @@ class _Moment:
         return 1.0
 
     def instruction(self, node: Any) -> float:
-        """Return the bound of an instruction of BabyAI."""
+        """Bound the steps until a BabyAI instruction is complete."""
         kind = type(node).__name__
         if hasattr(node, "a_done"):
             done = next(self._done)
@@ -119,7 +121,7 @@ class _Moment:
             left = [part for part, finished in zip(parts, done, strict=True) if not finished]
             return max(left, default=0.0)
         if kind == "GoToInstr":
-            # Nowhere: it was carried when something was put down, and is put down again first.
+            # The object has no position because it was carried at the last drop, so it has to be put down first.
             return min((self.way(self.at(place)) for place in next(self._where)), default=1.0)
         if kind == "OpenInstr":
             return min(self.opened(self.number(door)) for door in node.desc.obj_set)
@@ -130,7 +132,7 @@ class _Moment:
         return 0.0
 
     def pick_up(self, objects: Iterable[Any]) -> float:
-        """Return the bound of having picked up any of some objects."""
+        """Bound the steps until any of the objects has been picked up."""
         return min(map(self._picked, map(self.number, objects)), default=math.inf)
 
     def _picked(self, number: int) -> float:
@@ -139,13 +141,13 @@ class _Moment:
             return 1.0
         if place >= 0:
             return self.way(place, free=True) + 1
-        if place <= INSIDE:  # a box is opened first
+        if place <= INSIDE:  # the box that contains it has to be opened first
             box = self.things[INSIDE - place][0]
             return self.way(box) + 2 if box >= 0 else 3.0
         return math.inf
 
     def put_next(self, objects: Iterable[Any], others: Iterable[Any], beside: Sequence[int]) -> float:
-        """Return the bound of having put any of some objects next to one of others, which lie beside some cells."""
+        """Bound the steps until one of ``objects`` lies next to one of ``others``, i.e. in a cell of ``beside``."""
         least, width = math.inf, self.bound._width
         is_carried = any(self.things[self.number(item)][0] == CARRIED for item in others)
         for number in map(self.number, objects):
@@ -155,12 +157,12 @@ class _Moment:
                 continue
             if (
                 is_carried or not beside
-            ):  # the other one is put down anywhere, then this one is fetched and put beside it
+            ):  # the other object is put down anywhere; then this object is fetched and put next to it
                 least = min(least, (self.way(place, free=True) if place >= 0 else 0.0) + 2)
             for other in beside:
                 drops = [other + 1, other - 1, other + width, other - width]
                 if place == CARRIED:
-                    # Or what lies there is brought nearer, by being picked up and put down before.
+                    # Alternatively the other object is first picked up and put down closer.
                     least = min(least, *(self.way(cell) + 1 for cell in drops), self.way(other) + 4)
                     continue
                 carried = min(self.least(place, cell, frozenset()) for cell in drops)
@@ -169,7 +171,7 @@ class _Moment:
         return least
 
     def way(self, cell: int, *, free: bool = False) -> float:
-        """Return the bound of the steps until a cell is faced, ``free``: with empty hands."""
+        """Bound the steps until the agent faces a cell; with ``free``, its hands must also be empty."""
         hands = float(free and self.carried is not None)
         walled = frozenset(self.locked.values())
         past = self.bound.ways(cell, self.closed, walled - {cell})[self.pose] + hands
@@ -178,16 +180,16 @@ class _Moment:
         return min([past, *(self._through(number, cell, free) for number in self.locked)])
 
     def opened(self, number: int) -> float:
-        """Return the bound of having opened a door."""
+        """Bound the steps until a door has been opened."""
         return (self._with_key(number) if number in self.locked else self.way(self.cell(number))) + 1
 
     def _through(self, door: int, cell: int, free: bool) -> float:
-        """Return the bound of a way through a locked door: key, door, cell."""
+        """Bound the steps of a path through a locked door: first to the key, then to the door, then to the cell."""
         place = int(self.locked[door])
         return self._with_key(door) + 1 + self.least(place, cell, frozenset({place})) + float(free)
 
     def _with_key(self, door: int) -> float:
-        """Return the bound of the steps until one faces a locked door with its key in hand."""
+        """Bound the steps until the agent faces a locked door and carries the matching key."""
         place, colour = int(self.locked[door]), str(self.items[door].color)
         if self.carried is not None and self._opens(self.carried, colour):
             return self.bound.ways(place, self.closed, frozenset())[self.pose]
@@ -209,18 +211,18 @@ class _Moment:
         return bool(self.items[number].type == "key" and self.items[number].color == colour)
 
     def least(self, source: int, target: int, opened: frozenset[int]) -> float:
-        """Return the least steps from facing one cell to facing another."""
+        """Return the smallest number of steps from facing one cell to facing another."""
         ways = self.bound.ways(target, self.closed - opened, frozenset())
         return min((ways[4 * stand + facing] for stand, facing in self.bound.around(source)), default=math.inf)
 
     def number(self, item: Any) -> int:
-        """Return the number of an object."""
+        """Return the index of an object."""
         return next(number for number, candidate in enumerate(self.items) if candidate is item)
 
     def cell(self, number: int) -> int:
-        """Return the cell of an object that lies in one."""
+        """Return the cell in which an object lies."""
         return int(self.things[number][0])
 
     def at(self, place: tuple[int, int]) -> int:
-        """Return the cell of a column and row."""
+        """Return the index of the cell at a column and row."""
         return int(place[0] + place[1] * self.bound._width)

@@ -1,7 +1,7 @@
-"""goalscope's grids as environments of Gymnasium: importing this module registers "goalscope/Grid-v0".
+"""goalscope's grids as Gymnasium environments. Importing this module registers "goalscope/Grid-v0".
 
-Observations are planes, symbols or text. The optimal actions are in ``info``. An episode ends at the goal, or after a
-multiple of the shortest path's steps, as in a study.
+Observations are planes, symbols or text, and ``info`` contains the optimal actions. An episode ends at the goal or
+after a multiple of the length of the shortest path, as in a study.
 """
 
 import math
@@ -33,24 +33,25 @@ SYMBOLS: Final = "_#AGKD"
 _PIXELS = 16  # height and width of a cell in pictures
 _COLOURS = np.array(
     [(255, 255, 255), (60, 60, 60), (40, 90, 220), (40, 160, 60), (220, 180, 30), (160, 90, 30)], dtype=np.uint8
-)  # in the order of SYMBOLS
+)  # colours in the order of SYMBOLS
 
 
 class GridEnv(gymnasium.Env):  # type: ignore[misc]
-    """A grid: a new one each episode, or always the same.
+    """Grid environment that generates a new grid per episode or always uses the same grid.
 
-    Actions are those of `goalscope.worlds.Action`. The reward is 1 on entering the goal. ``info`` holds "optimal",
-    ``[4]`` bool, the actions of shortest paths; "distance", steps to the goal; and "grid", the whole grid as text.
+    The actions are those of `goalscope.worlds.Action`, and the reward is 1 on entering the goal. ``info`` contains
+    "optimal", ``[4]`` bool, which marks the actions on shortest paths; "distance", the number of steps to the goal;
+    and "grid", the whole grid as text.
 
     Args:
-        size, density: of generated grids, see `goalscope.worlds.generate`.
+        size, density: size and wall density of generated grids, see `goalscope.worlds.generate`.
         grid: a grid as text, used in every episode.
         form: "planes" (``[6, H, W]`` float32, see `PLANES`), "symbols" (``[H, W]`` int64, see `SYMBOLS`) or "text".
-        factor: maximum actions of an episode, as a multiple of the shortest path, rounded up.
+        factor: maximum number of actions per episode, as a multiple of the shortest path, rounded up.
         render_mode: "ansi", "rgb_array" or None.
 
     Raises:
-        ValueError: an unknown form, a factor out of range, a grid whose goal cannot be reached.
+        ValueError: an unknown form, a factor out of range, or a grid whose goal cannot be reached.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
@@ -69,7 +70,7 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
         render_mode: str | None = None,
     ) -> None:
         if form not in get_args(Form):
-            raise ValueError(f"form must be one of {', '.join(get_args(Form))}, got {form!r}")
+            raise ValueError(f"form must be one of {', '.join(get_args(Form))}, got {form!r}: set form to one of these")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode must be ansi, rgb_array or None, got {render_mode!r}")
         self._form, self._factor = form, check_number("factor", factor, 1.0, 1000.0)
@@ -82,7 +83,7 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
         self._begin(first)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; grids are generated from ``seed``."""
+        """Begin an episode, and generate its grid from ``seed`` unless the grid is fixed."""
         super().reset(seed=seed)
         self._begin(generate(*self._generation, rng=self.np_random) if self._fixed_grid is None else self._fixed_grid)
         return self._observation(), self._info()
@@ -95,7 +96,7 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
         return self._observation(), float(arrived), arrived, self._left <= 0 and not arrived, self._info()
 
     def render(self) -> Any:
-        """Return the grid as text or as a picture ``[H, W, 3]`` uint8, as ``render_mode`` says."""
+        """Return the grid as text or as a picture ``[H, W, 3]`` uint8, depending on ``render_mode``."""
         grid = shown(self._grid, self._state)
         if self.render_mode == "ansi":
             return grid.render()
@@ -108,7 +109,10 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
         self._grid, self._paths, self._state = grid, solve(grid), initial_state(grid)
         length = self._paths.steps_from(self._state)
         if length < 0:
-            raise ValueError(f"the goal of a grid must be within reach, got\n{grid}")
+            raise ValueError(
+                "no path leads from the start to the goal of the grid: give a grid whose goal can be "
+                f"reached, got\n{grid}"
+            )
         self._left = max(1, math.ceil(self._factor * length))
 
     def _observation(self) -> Any:
@@ -125,7 +129,7 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
 
 
 def _symbols(grid: Grid) -> npt.NDArray[np.int64]:
-    """Return ``[H, W]`` the index of each cell's symbol."""
+    """Return ``[H, W]`` the index into `SYMBOLS` of each cell."""
     indices = grid.walls.astype(np.int64)
     for symbol, cell in (("G", grid.goal), ("K", grid.key), ("D", grid.door), ("A", grid.start)):
         if cell is not None:
@@ -134,7 +138,7 @@ def _symbols(grid: Grid) -> npt.NDArray[np.int64]:
 
 
 def _space(form: Form, grid: Grid) -> Any:
-    """Return the space of observations of grids of one shape."""
+    """Return the observation space of grids with the shape of ``grid``."""
     spaces = gymnasium.spaces
     if form == "text":
         text = grid.render()

@@ -1,7 +1,8 @@
-"""What the verifiers of BabyAI's instructions remember: a part of the state of a level.
+"""Memory of BabyAI's instruction verifiers, which is part of the state of a level.
 
-A verifier keeps which of two instructions are done, what the agent carried a step ago, and where the objects that it
-speaks of lay when something was last put down. The objects themselves are chosen at the beginning and stay the same.
+A verifier remembers which of two instructions are done, what the agent carried in the previous step, and where the
+objects of its instruction lay at the last drop. Which objects an instruction refers to is fixed at the beginning of an
+episode.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ _NOTHING = -1
 
 
 class VerifierMemory:
-    """The memory of the verifiers of a level.
+    """Access to the memory of a level's verifiers.
 
     Args:
         level: a level of BabyAI at the beginning of an episode.
@@ -25,7 +26,7 @@ class VerifierMemory:
         self._number: Mapping[int, int] = {id(item): number for number, item in enumerate(movable)}
         self._sequences = [node for node in nodes if hasattr(node, "a_done")]
         self._carriers = [node for node in nodes if hasattr(node, "preCarrying")]
-        names = {"GoToInstr": "desc", "PutNextInstr": "desc_fixed"}  # those that ask where objects lie
+        names = {"GoToInstr": "desc", "PutNextInstr": "desc_fixed"}  # verifiers that depend on object positions
         self._described = [getattr(node, names[type(node).__name__]) for node in nodes if type(node).__name__ in names]
 
     def read(self) -> Memory:
@@ -39,7 +40,7 @@ class VerifierMemory:
         )
 
     def write(self, memory: Memory) -> None:
-        """Put the verifiers into the state of a memory."""
+        """Set the verifiers to a stored memory."""
         sequences, carried, positions = memory
         for node, (first, second) in zip(self._sequences, sequences, strict=True):
             node.a_done, node.b_done = "success" if first else False, "success" if second else False
@@ -50,7 +51,7 @@ class VerifierMemory:
 
 
 def _nodes(instruction: Any) -> Iterator[Any]:
-    """Yield an instruction and those that it is made of."""
+    """Yield an instruction and all instructions nested in it."""
     yield instruction
     for part in ("instr_a", "instr_b"):
         if hasattr(instruction, part):

@@ -1,4 +1,4 @@
-"""Environments of Gymnasium, MiniGrid, BabyAI and TextWorld register here; the entry point of this package."""
+"""Entry point that registers the Gymnasium, MiniGrid, BabyAI and TextWorld environments."""
 
 from goalscope.integrations.gymnasium import minigrid as minigrid
 from goalscope.integrations.gymnasium import textworld as textworld

@@ -1,8 +1,7 @@
-"""The simulator of a level of MiniGrid or BabyAI: write a state, take one step, read the state back.
+"""Simulator of a MiniGrid or BabyAI level that sets a state, takes one step and reads the next state.
 
-The key of a state holds all that the simulator changes: position and direction of the agent, position of each movable
-object, whether doors are open, and what the verifiers of BabyAI's instructions remember; not the number of steps so
-far.
+The key of a state contains everything that a step can change except the step count: the position and direction of the
+agent, the position of each movable object, whether doors are open, and the memory of BabyAI's instruction verifiers.
 """
 
 from typing import Any
@@ -18,10 +17,10 @@ MOVABLE = ("key", "ball", "box", "door")
 
 
 class LevelSimulator:
-    """A level whose state can be read and written.
+    """Level whose state can be read and written.
 
-    Levels keep references to single objects (the door to be opened, the ball to be fetched): the initial objects are
-    moved, never created again.
+    Levels keep references to particular objects, such as the door to open or the ball to fetch. Writing a state
+    therefore moves the original objects and never creates new ones.
 
     Args:
         real: the level at the beginning of an episode.
@@ -40,8 +39,10 @@ class LevelSimulator:
         self._memory = VerifierMemory(real, self.movable) if hasattr(real, "instrs") else None
 
     def read(self) -> Key:
-        """Return the key of the state: the agent, each object's position, whether doors are open and locked, and
-        what verifiers remember.
+        """Return the key of the state.
+
+        The key contains the agent, the position of each object, whether each door is open and locked, and the memory
+        of the verifiers.
 
         Raises:
             ValueError: something changed that is not part of the state.
@@ -61,7 +62,7 @@ class LevelSimulator:
         return (int(col), int(row), int(level.agent_dir)), tuple(zip(positions, states, strict=True)), *memory
 
     def write(self, state: Key) -> None:
-        """Put the level into a state."""
+        """Set the level to a state."""
         (col, row, facing), movable, *memory = state
         level, cells = self.real, self._fixed.copy()
         level.carrying = None
@@ -82,12 +83,12 @@ class LevelSimulator:
             self._memory.write(memory[0])
 
     def step(self, action: int) -> Any:
-        """Take an action; returns the values of Gymnasium's `step`."""
-        self.real.step_count = 0  # the reward of the goal decreases with the steps, finally below 0
+        """Take an action and return the values of Gymnasium's `step`."""
+        self.real.step_count = 0  # MiniGrid's reward decreases with the step count and would drop below 0
         return self.real.step(action)
 
     def layout(self) -> list[str]:
-        """Return the fixed cells row by row, in words, "" for free ones."""
+        """Describe the fixed cells row by row in words, with "" for free cells."""
         return ["" if item is None else f"{item.type} ({item.color})" for item in self._fixed]
 
     def _record_position(self, item: Any, position: int, positions: list[int]) -> None:
@@ -96,6 +97,7 @@ class LevelSimulator:
         number = self._number.get(id(item))
         if number is None:
             raise ValueError(
-                f"a level must change nothing but its own keys, balls, boxes and doors, got {item!r:.80} at {position}"
+                f"a step changed {item!r:.80} at {position}, which is not part of the state: only keys, "
+                "balls, boxes and doors of the initial level may change"
             )
         positions[number] = position

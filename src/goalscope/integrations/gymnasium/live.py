@@ -1,7 +1,7 @@
-"""What is optimal in an environment that an agent already acts in.
+"""Optimal actions for an environment in which an agent is already acting.
 
-The environment itself decides all that happens. Its state is read and looked up in a table that was enumerated, solved
-and played back, and every step is compared with the table.
+The environment itself decides what happens. Its state is read after every step and looked up in a table of all states,
+which was enumerated and solved in advance, and every step is compared with the table.
 """
 
 from collections import OrderedDict
@@ -30,7 +30,7 @@ FACTOR: Final = 1.5
 PLAYED: Final = 6
 """Episodes of the play-back of a layout; every step of the wrapper is compared with the table, too."""
 
-_LAYOUTS: Final = 256  # kept of all wrappers; the least recently used one is dropped first
+_LAYOUTS: Final = 256  # layouts cached over all wrappers; the least recently used layout is dropped first
 _SOLVED: Final[OrderedDict[tuple[str, int], tuple[Environment[Any], SolvedTable]]] = OrderedDict()
 
 StateOf = Callable[[Any], Hashable]
@@ -38,14 +38,14 @@ StateOf = Callable[[Any], Hashable]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LaidOut:
-    """A layout from one beginning: what is optimal in it, and how far MEG looks.
+    """Solved layout with one initial state, and the horizon of its MEG.
 
     Attributes:
-        id: of layout, beginning and horizon; what intervals count where there are several.
-        environment: the environment of the layout.
-        solved: enumerated and solved.
-        start: number of the first state.
-        horizon: decisions of an episode: `FACTOR` times the shortest path, and one more, or as given.
+        id: id of layout, initial state and horizon, which is the cluster of intervals over several layouts.
+        environment: the environment with this layout.
+        solved: the enumerated and solved environment.
+        start: index of the initial state.
+        horizon: number of decisions per episode, by default `FACTOR` times the shortest path plus one.
     """
 
     id: str
@@ -57,15 +57,15 @@ class LaidOut:
 
     @property
     def goals(self) -> Mapping[str, Any]:
-        """Name -> ``[S]`` bool, where each goal is fulfilled."""
+        """Map each goal's name to ``[S]`` bool, whether each state fulfils the goal."""
         return self.solved.table.goals
 
     def reached(self, state: int) -> bool:
-        """Return whether a state is the goal."""
+        """Return whether a state fulfils the goal."""
         return bool(self.solved.table.goal[state])
 
     def curve(self, goal: str) -> RationalityCurve:
-        """Return the rationality curve of a goal: 1 for each decision that begins there; computed once."""
+        """Return the cached rationality curve of a goal, with reward 1 per decision taken in a goal state."""
         if goal not in self._curves:
             table = self.solved.table
             start = np.zeros(len(table.states))
@@ -83,11 +83,11 @@ class LaidOut:
 
     @cached_property
     def values(self) -> Values:
-        """Values by decisions left, for environments with chance."""
+        """Values by number of remaining decisions, for stochastic environments."""
         return value_iteration(self.solved.table.mdp(horizon=self.horizon))
 
     def optimal(self, state: int, taken: int) -> Any:
-        """Return ``[A]`` bool, the optimal actions in a state after a number of actions; empty after the horizon."""
+        """Return ``[A]`` bool, the optimal actions in a state after ``taken`` actions; all False after the horizon."""
         table = self.solved.table
         if self.solved.optimal is not None:
             return self.solved.optimal[state].copy()
@@ -97,11 +97,15 @@ class LaidOut:
         return self.values.optimal[taken, state] & bool(np.ptp(values) > 1e-12 * self.horizon)
 
     def distance(self, state: int) -> int:
-        """Return the fewest steps to the goal, -1 where it cannot be reached and where there is chance."""
+        """Return the number of steps to the goal, or -1 if it cannot be reached or the environment is stochastic."""
         return -1 if self.solved.distance is None else int(self.solved.distance[state])
 
     def regret(self, state: int, action: int, following: int, taken: int) -> float:
-        """Return what an action lost: steps, or with chance expected decisions at the goal; NaN where all was lost."""
+        """Return the regret of an action.
+
+        The unit is steps, or expected decisions at the goal in a stochastic environment. NaN if the goal was already
+        out of reach.
+        """
         if self.solved.distance is not None:
             return _steps_lost(self.distance(state), self.distance(following))
         if taken >= self.horizon:
@@ -112,12 +116,14 @@ class LaidOut:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SearchedLayout:
-    """A layout whose states are searched as they are met: as `LaidOut`, without further goals and without MEG.
+    """Layout whose states are searched when the agent visits them.
+
+    It has the interface of `LaidOut`, but no further goals and no MEG.
 
     Attributes:
-        id: of layout and beginning.
-        visited: the search.
-        horizon: 0, since no MEG is taken.
+        id: id of layout and initial state.
+        visited: the search over visited states.
+        horizon: 0, because MEG is not computed.
     """
 
     id: str
@@ -127,36 +133,40 @@ class SearchedLayout:
     _number: dict[Any, int] = field(default_factory=dict, init=False, repr=False)
 
     def number(self, state: Any) -> int:
-        """Return the number of a state, a new one where it is met for the first time."""
+        """Return the index of a state, and assign a new index at the first visit."""
         if state not in self._number:
             self._number[state] = len(self._states)
             self._states.append(state)
         return self._number[state]
 
     def optimal(self, state: int, taken: int) -> Any:
-        """Return ``[A]`` bool, the optimal actions in a state."""
+        """Return ``[A]`` bool, whether each action is optimal in a state."""
         return self.visited.optimal(self._states[state])
 
     def distance(self, state: int) -> int:
-        """Return the fewest steps to the goal, -1 where it cannot be reached."""
+        """Return the number of steps to the goal, or -1 if it cannot be reached."""
         return self.visited.distance(self._states[state])
 
     def reached(self, state: int) -> bool:
-        """Return whether a state is the goal."""
+        """Return whether a state fulfils the goal."""
         return bool(self.visited.environment.goal(self._states[state]))
 
     def regret(self, state: int, action: int, following: int, taken: int) -> float:
-        """Return the steps that an action lost; NaN where all was lost before, infinite where it is now."""
+        """Return the number of steps that an action lost.
+
+        Infinite if the action put the goal out of reach, NaN if it already was.
+        """
         return _steps_lost(self.distance(state), self.distance(following))
 
     def after(self, state: int, action: int, now: Any, terminated: bool) -> int:
-        """Return the number of the state to which an action led; ``now`` is what was read, None where it is over."""
+        """Return the index of the state ``now`` to which an action led; ``now`` is None if the episode is over."""
         expected = self.visited.following(self._states[state])[action]
         if self.visited.environment.done(expected) != terminated or (now is not None and now != expected):
             raise Mismatch(
-                f"action {action} in {self._states[state]!r:.200} must lead to {expected!r:.200}, but the environment "
-                f"did something else (over: {terminated}): its state holds more than is read, or a wrapper below "
-                "changes actions or ends"
+                f"action {action} in {self._states[state]!r:.200} must lead to {expected!r:.200}, but the "
+                f"environment did something else (over: {terminated}): either its state contains more than is "
+                "read, or a wrapper changes actions or episode ends. Remove the wrapper, or give oracle(env, "
+                "environment=..., state=...) with the complete state"
             )
         return self.number(expected)
 
@@ -170,10 +180,10 @@ KNOWN: Final[WeakValueDictionary[str, LaidOut]] = WeakValueDictionary()
 
 
 class LayoutReader:
-    """Reads the layouts and states of an environment.
+    """Reader of an environment's layouts and states.
 
     Args:
-        env: an environment of Gymnasium.
+        env: a Gymnasium environment.
         environment, state, horizon, limit, search: as in `oracle`.
 
     Raises:
@@ -199,19 +209,22 @@ class LayoutReader:
         self._toy: ToyTextAsItIs | None = None
         self._level: LevelSimulator | None = None
         if (environment is None) != (state is None):
-            raise ValueError("environment and state must be given together, got one of them")
+            raise ValueError(
+                "give environment and state together, got only one of them: call oracle(env, "
+                "environment=..., state=...)"
+            )
         if environment is None and hasattr(self.real, "P"):
             self._toy = ToyTextAsItIs(self.real)
             self._of_toy = content_id("layout", self._toy.describe())
         elif environment is None and not all(hasattr(self.real, name) for name in ("agent_pos", "agent_dir", "grid")):
             raise ValueError(
-                f"an environment must have a table P or be a level of MiniGrid, got {type(self.real).__name__}: "
-                "describe it as a goalscope.environments.Environment and give oracle(env, environment=..., state=...), "
-                "a function of the Gymnasium environment to its state"
+                f"the state of {type(self.real).__name__} cannot be read: it has no table P and is not a "
+                "MiniGrid level. Describe it as a goalscope.environments.Environment and call oracle(env, "
+                "environment=..., state=...), where state maps the Gymnasium environment to its state"
             )
 
     def begin(self) -> tuple[LaidOut | SearchedLayout, int]:
-        """Return the layout of the episode that begins, and the number of its state."""
+        """Return the layout of a new episode and the index of its initial state."""
         environment: Environment[Any] | None = self._own or self._toy
         key = self._of_toy if self._toy is not None else f"own {id(self)}"
         if environment is None:
@@ -222,14 +235,17 @@ class LayoutReader:
         environment, solved = self._solve(key, environment)
         number = solved.table.index.get(self._read())
         if number is None:
-            raise Mismatch(f"an episode must begin in a state that was enumerated, got {self._read()!r:.200}")
+            raise Mismatch(
+                f"the episode began in {self._read()!r:.200}, which is not among the enumerated states: add "
+                "it to the initial states of the environment description"
+            )
         return self._from(key, environment, solved, number), number
 
     def after(self, layout: LaidOut | SearchedLayout, state: int, action: int, terminated: bool) -> int:
-        """Return the number of the state that an action led to.
+        """Return the index of the state to which an action led.
 
         Raises:
-            Mismatch: the environment does something else than its table.
+            Mismatch: the environment behaved differently from its table.
         """
         if isinstance(layout, SearchedLayout):
             return layout.after(state, action, None if terminated and self._own is None else self._read(), terminated)
@@ -244,9 +260,10 @@ class LayoutReader:
             state_number = table.index.get(now, -1)
         if state_number not in possible or bool(table.done[state_number]) != terminated:
             raise Mismatch(
-                f"{table.actions[action]!r} in {table.states[state]!r:.200} must do what the table says, but the "
-                f"environment did something else (over: {terminated}): its state holds more than is read, or a wrapper "
-                "below changes actions or ends"
+                f"{table.actions[action]!r} in {table.states[state]!r:.200} must do what the table predicts, "
+                f"but the environment did something else (over: {terminated}): either its state contains more "
+                "than is read, or a wrapper changes actions or episode ends. Remove the wrapper, or give "
+                "oracle(env, environment=..., state=...) with the complete state"
             )
         return int(state_number)
 
@@ -256,7 +273,7 @@ class LayoutReader:
         return int(self.real.s) if self._toy is not None else self._level.read()  # type: ignore[union-attr]
 
     def _searched(self, key: str, given: Environment[Any] | None) -> tuple[SearchedLayout, int]:
-        """Return the layout of the episode with what was learnt of it so far, and the number of the first state."""
+        """Return the layout of a new episode, reusing earlier searches of it, and the index of its initial state."""
         if key not in self._visited:
             environment = LevelAsItIs(self.real) if given is None else given
             visited = VisitedStates(environment, self._limit)
@@ -296,11 +313,11 @@ class LayoutReader:
         if solved.distance is not None:
             return min(int(FACTOR * max(0, int(solved.distance[number]))) + 1, self._most or 2**31)
         if self._most is None:
-            raise ValueError("with chance a horizon must be given where the environment has no time limit: horizon=N")
+            raise ValueError("a stochastic environment without a time limit needs a horizon: set horizon=N")
         return int(self._most)
 
 
 def _seen(level: LevelSimulator) -> tuple[Any, ...]:
-    """Return all that tells one layout from another."""
+    """Return all values that distinguish one layout from another."""
     objects = [(item.type, item.color) for item in level.movable]
     return type(level.real).__name__, level.size, level.layout(), objects, level.read(), str(level.real.mission)

@@ -1,4 +1,4 @@
-"""MiniGrid's and BabyAI's levels as environments, see `goalscope.integrations.gymnasium.levels` for their states."""
+"""MiniGrid and BabyAI levels as environments; `goalscope.integrations.gymnasium.levels` defines their states."""
 
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -20,7 +20,7 @@ _ARROWS = ">v<^"
 
 
 def _real(level: str, seed: int, modules: Sequence[str] = ()) -> Any:
-    """Return a level of MiniGrid at the beginning of an episode."""
+    """Create a MiniGrid level at the beginning of an episode."""
     try:
         import minigrid  # noqa: F401 - importing registers the levels
     except ImportError as error:
@@ -30,8 +30,9 @@ def _real(level: str, seed: int, modules: Sequence[str] = ()) -> Any:
     environment = make(level, modules=modules).unwrapped
     if not isinstance(environment, MiniGridEnv):
         raise ValueError(
-            f"a level must be one of MiniGrid's or BabyAI's, e.g. MiniGrid-DoorKey-6x6-v0, or one of yours that "
-            f"derives from MiniGridEnv, got {level!r:.200}, a {type(environment).__name__}"
+            "level must be a registered MiniGrid or BabyAI level, e.g. MiniGrid-DoorKey-6x6-v0, or a "
+            f"level of yours derived from MiniGridEnv, got {level!r:.200}, which is a "
+            f"{type(environment).__name__}"
         )
     environment.reset(seed=seed)
     return environment
@@ -46,7 +47,7 @@ flat ``[211]``; the whole level, ``[W, H, 3]``, the agent in it."""
 
 
 def _array(real: Any, form: str) -> npt.NDArray[Any]:
-    """Return what a level shows as an array."""
+    """Return the observation of a level as an array."""
     from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 
     if form == "full":
@@ -69,13 +70,13 @@ def _array(real: Any, form: str) -> npt.NDArray[Any]:
 
 @environment_kind("minigrid")
 class MiniGridLevel(StateCopy):
-    """A level of MiniGrid or BabyAI as it is laid out for one seed, fully observed.
+    """Fully observed MiniGrid or BabyAI level with the layout of one seed.
 
     Args:
         level: registered name, e.g. "MiniGrid-DoorKey-6x6-v0".
-        seed: seed of its layout.
-        form: how it is shown: "words", or "grid" for rows of symbols.
-        array: how it is shown to policies, see `ARRAYS`.
+        seed: seed of the layout.
+        form: form of text observations, "words" or "grid" (rows of symbols).
+        array: form of array observations, see `ARRAYS`.
         modules: modules of the working directory that register levels when they are imported.
 
     Raises:
@@ -97,13 +98,13 @@ class MiniGridLevel(StateCopy):
     def _begin(self) -> None:
         self._simulator: LevelSimulator = self._real
         real = self._simulator.real
-        real.gen_obs = dict  # pictures take most of the time of a step and are not used here
+        real.gen_obs = dict  # rendering takes most of the time of a step, and its pictures are not used here
         self.actions = tuple(action.name.replace("pickup", "pick up") for action in real.actions)
         self._first, self._mission = self._simulator.read(), str(real.mission)
         self._refuse_chance()
 
     def _refuse_chance(self) -> None:
-        """Refuse a level that draws random numbers in a step, such as one whose obstacles move."""
+        """Raise an error if the level draws random numbers in a step, e.g. to move obstacles."""
         numbers = self._simulator.real.np_random.bit_generator
         before = numbers.state
         for action in range(len(self.actions)):
@@ -111,13 +112,13 @@ class MiniGridLevel(StateCopy):
             self._simulator.step(action)
             if numbers.state != before:
                 raise ValueError(
-                    f"a level must move nothing by chance, but {self._level} draws random numbers in a step (obstacles "
-                    "that move): its state does not decide what happens"
+                    f"{self._level} draws random numbers in a step (e.g. for moving obstacles), so its state does "
+                    "not determine what happens next: choose a deterministic level"
                 )
         self._simulator.write(self._first)
 
     def observe(self, state: Key) -> Observed:
-        """Return the observation in words, and as the array that was asked for."""
+        """Return the observation as text and as an array in the configured form."""
         observation = super().observe(state)
         if self._array == "none" or self.done(state):
             return observation
@@ -125,7 +126,7 @@ class MiniGridLevel(StateCopy):
         return Observed(text=observation.text, array=_array(self._simulator.real, self._array))
 
     def make(self) -> LevelSimulator:
-        """Return the level at the beginning of an episode; the layout is always the same."""
+        """Create the level at the beginning of an episode, always with the same layout."""
         return LevelSimulator(_real(self._level, self._seed, self._modules))
 
     def read(self, real: LevelSimulator) -> Key:
@@ -133,11 +134,11 @@ class MiniGridLevel(StateCopy):
         return real.read()
 
     def write(self, real: LevelSimulator, state: Key) -> None:
-        """Put the level into a state."""
+        """Set the level to a state."""
         real.write(state)
 
     def goals(self) -> dict[str, Any]:
-        """Return further goals: to hold each object that can be picked up, to have each door open."""
+        """Return further goals, namely carrying each object that can be picked up and having each door open."""
         goals: dict[str, Any] = {}
         for number, item in enumerate(self._simulator.movable):
             name = f"{item.color} {item.type} {'open' if item.type == 'door' else 'held'}"
@@ -151,7 +152,7 @@ class MiniGridLevel(StateCopy):
         return not self.done(state) and bool(state[1][number][1][0])
 
     def lower_bound(self, state: Key) -> float:
-        """Return a number of steps to the goal that is never too high, see `gymnasium.bounds`."""
+        """Return a lower bound on the number of steps to the goal, see `gymnasium.bounds`."""
         return self._bound(state)
 
     @cached_property
@@ -159,7 +160,7 @@ class MiniGridLevel(StateCopy):
         return LevelBound(self.make())
 
     def heuristic(self, state: Key) -> float:
-        """Return the Manhattan distance in cells to the goal, or without a goal cell to the nearest object."""
+        """Return the Manhattan distance to the goal cell, or to the nearest object if there is no goal cell."""
         if self.done(state):
             return 0.0 if self.goal(state) else float("inf")
         (col, row, _), movable = state[:2]
@@ -169,7 +170,7 @@ class MiniGridLevel(StateCopy):
         return float(min((abs(index % width - col) + abs(index // width - row) for index in cells), default=0))
 
     def words(self, state: Key) -> str:
-        """Return the mission and the whole level, in words or as a grid."""
+        """Describe the mission and the whole level, in words or as a grid."""
         (col, row, facing), movable = state[:2]
         width = self._simulator.size[0]
         cells = {index: words for index, words in enumerate(self._simulator.layout()) if words}
@@ -199,7 +200,7 @@ class MiniGridLevel(StateCopy):
         return "\n".join([*lines, f"Walls stand at (row,column) {' '.join(walls)}."])
 
     def describe(self) -> dict[str, Any]:
-        """Return level, seed, form and layout: another version of MiniGrid may have another layout."""
+        """Return level, seed, form and layout. The layout is included because MiniGrid versions may differ in it."""
         layout = {"first": repr(self._first), "fixed": self._simulator.layout(), "mission": self._mission}
         array = {} if self._array == "none" else {"array": self._array}
         return {
@@ -212,10 +213,10 @@ class MiniGridLevel(StateCopy):
 
 
 class LevelAsItIs(MiniGridLevel):
-    """A level as it lies before an agent at the beginning of an episode, however it was drawn.
+    """Level of an existing environment, as it is at the beginning of an episode.
 
     Args:
-        real: the level; it is copied and stays as it is.
+        real: the level, which is copied and not changed.
     """
 
     def __init__(self, real: Any) -> None:
@@ -224,19 +225,19 @@ class LevelAsItIs(MiniGridLevel):
         self._begin()
 
     def make(self) -> LevelSimulator:
-        """Return a copy of the level at the beginning of the episode, without pictures."""
+        """Copy the level at the beginning of the episode, without rendering."""
         real = copied(self._pristine)
         real.gen_obs = dict
         return LevelSimulator(real)
 
     def describe(self) -> dict[str, Any]:
-        """Return level, layout and the kinds of its objects; the seed is not known."""
+        """Return the level, its layout and the kinds of its objects; the seed is unknown."""
         kinds = [f"{item.color} {item.type}" for item in self._simulator.movable]
         return {**super().describe(), "seed": None, "objects": kinds}
 
 
 def _object_words(item: Any, door_state: tuple[bool, ...]) -> str:
-    """Return an object in words, type first."""
+    """Describe an object in words, with its type first."""
     if not door_state:
         return f"{item.type} ({item.color})"
     return f"door ({item.color}, {'open' if door_state[0] else 'locked' if door_state[1] else 'closed'})"
@@ -246,7 +247,7 @@ _SYMBOLS = {"wall": "W", "goal": "G", "lava": "L", "floor": ".", "key": "K", "ba
 
 
 def _rows(cells: dict[int, str], size: tuple[int, int], agent: int, facing: int) -> list[str]:
-    """Return the legend, the level as rows of symbols, and the colours of its objects."""
+    """Return lines with the legend, the rows of symbols and the colours of the objects."""
     width, height = size
     symbols = ["."] * (width * height)
     notes = []

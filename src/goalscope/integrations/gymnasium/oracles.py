@@ -1,4 +1,4 @@
-"""The oracle around an environment of Gymnasium, or around each of a vectorised one."""
+"""Wrap a Gymnasium environment, or each environment of a vectorised environment, with the oracle."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,27 +18,30 @@ def oracle(
     limit: int = LIMIT,
     search: bool = False,
 ) -> Any:
-    """Return an environment of Gymnasium with an exact oracle in its ``info``; all else stays as it is.
+    """Wrap a Gymnasium environment so that ``info`` contains exact optimal actions; nothing else changes.
 
-    ``info["goalscope"]`` holds, after `reset` and each step, "optimal" (``[A]`` bool), "distance" (steps, -1 where
-    there is none) and, of the action just taken, "was_optimal" and "regret": steps that it lost, infinite where the
-    goal is out of reach since; with chance, expected decisions at the goal that it lost. After the last step "episode"
-    holds what the whole episode shows, see `goalscope.integrations.gymnasium.wrapper.OracleEnv`.
+    After `reset` and after each step, ``info["goalscope"]`` contains "optimal" (``[A]`` bool) and "distance" (steps,
+    or -1 if undefined). After a step it also contains "was_optimal" and "regret" for the action just taken. Regret is
+    the number of steps that the action lost, and infinite if the action put the goal out of reach. In a stochastic
+    environment it is the expected number of decisions at the goal that were lost. After the last step, "episode"
+    summarises the episode, see `goalscope.integrations.gymnasium.wrapper.OracleEnv`.
 
     Args:
-        env: one with a table ``P`` or a level of MiniGrid or BabyAI, in any wrappers that leave actions and ends as
-            they are; a vectorised environment that has its environments here (its ``envs`` are wrapped). Others:
-            ``gymnasium.make_vec(..., wrappers=[oracle])``.
-        environment, state: for any other environment its rules, and a function of ``env.unwrapped`` to its state.
-        goals: the goals whose MEG "episode" holds, None for all that the environment names, () for none.
-        horizon: decisions that MEG takes; by default ``int(1.5 shortest) + 1``, with chance the time limit.
-        limit: most states that a layout may have, see `enumerate_states`; of a search, that it may expand.
-        search: whether optimal sets are searched for in the states that are met, by A*, in place of a table of all: for
-            levels that are too large for one, without chance, and without MEG.
+        env: an environment with a table ``P``, or a MiniGrid or BabyAI level. It may have wrappers that do not change
+            actions or episode ends. A vectorised environment with an attribute ``envs`` in this process works too. For
+            other vectorised environments, use ``gymnasium.make_vec(..., wrappers=[oracle])``.
+        environment, state: for any other environment, its rules and a function that maps ``env.unwrapped`` to its
+            state.
+        goals: names of the goals whose MEG is in "episode"; None for all goals of the environment, () for none.
+        horizon: number of decisions for MEG; by default ``int(1.5 shortest) + 1``, or the time limit if the
+            environment is stochastic.
+        limit: maximum number of states of a layout, see `enumerate_states`, or of states that a search expands.
+        search: whether to find optimal actions by A* search from each visited state instead of enumerating all states.
+            Use it for deterministic levels that are too large to enumerate; MEG is then not available.
 
     Raises:
         ValueError: an environment whose state cannot be read, or that is too large.
-        Mismatch: at `reset` or `step`: one that does not do what its table says.
+        Mismatch: during `reset` or `step`, an environment that behaves differently from its table.
         ImportError: Gymnasium is missing.
     """
     from goalscope.integrations.gymnasium.wrapper import OracleEnv
@@ -52,7 +55,7 @@ def oracle(
         return env
     if hasattr(env, "num_envs"):
         raise ValueError(
-            f"a vectorised environment must have its environments in this process, got {type(env).__name__}: make it "
-            "with the wrapper inside, e.g. gymnasium.make_vec(name, n, wrappers=[oracle])"
+            f"a vectorised environment must run in this process, got {type(env).__name__}: wrap each "
+            "environment when you make it, gymnasium.make_vec(name, n, wrappers=[oracle])"
         )
     return OracleEnv(env, environment=environment, state=state, **options)

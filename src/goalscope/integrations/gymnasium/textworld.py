@@ -1,8 +1,8 @@
-"""Generated games of TextWorld: breadth-first search over sets of facts, without the interpreter.
+"""Generated TextWorld games, enumerated by breadth-first search over sets of facts without the interpreter.
 
-A state is the set of facts that hold. The actions are all commands of the game that can change a fact, in its own
-words; those whose preconditions hold are offered, any other changes nothing, as in the game. Commands that only display
-(look, inventory, examine) are no actions: the observation already holds their output.
+A state is the set of true facts. The actions are all of the game's commands that can change a fact. A command is
+admissible if its preconditions hold; any other command changes nothing, as in the game. Commands that only display
+something (look, inventory, examine) are not actions, because the observation already contains their output.
 """
 
 import shutil
@@ -23,7 +23,7 @@ _DISPLAY_COMMANDS = ("look", "inventory", "examine")
 
 
 def _generated(seed: int, rooms: int, objects: int, quest_length: int) -> Any:
-    """Return a game as TextWorld generates it from a seed."""
+    """Generate a TextWorld game from a seed."""
     try:
         from textworld import GameOptions
         from textworld.generator import make_game
@@ -36,14 +36,14 @@ def _generated(seed: int, rooms: int, objects: int, quest_length: int) -> Any:
 
 @environment_kind("textworld")
 class TextWorldGame:
-    """A game that TextWorld generates; it is won when its quest is done.
+    """Generated TextWorld game, which is won when its quest is done.
 
     Args:
-        rooms, objects, quest_length: as `textworld.GameOptions` has them.
-        seed: of the generation.
+        rooms, objects, quest_length: as in `textworld.GameOptions`.
+        seed: seed of the generation.
 
     Raises:
-        ValueError: a game of several quests, whose progress is no matter of facts alone.
+        ValueError: a game with several quests, whose progress does not follow from the facts alone.
         ImportError: TextWorld is missing.
     """
 
@@ -51,14 +51,17 @@ class TextWorldGame:
         self._parameters = {"rooms": rooms, "objects": objects, "quest_length": quest_length, "seed": seed}
         self.game = _generated(seed, rooms, objects, quest_length)
         if len(self.game.quests) != 1 or any(quest.repeatable for quest in self.game.quests):
-            raise ValueError(f"a game must have one quest to be solved over its facts, got {len(self.game.quests)}")
+            raise ValueError(
+                "a game must have exactly one quest, so that its progress follows from the facts, got "
+                f"{len(self.game.quests)}: choose another seed"
+            )
         self._first: Facts = frozenset(self.game.world.state.facts)
         self._instances: dict[Facts, dict[int, Facts]] = {}
         self._number: dict[str, int] = {}
         self._close()
 
     def _close(self) -> None:
-        """Search all sets of facts once, to find all commands."""
+        """Enumerate all reachable sets of facts once, to find all commands."""
         frontier = [self._first]
         commands: dict[Facts, dict[str, Facts]] = {}
         while frontier:
@@ -76,7 +79,7 @@ class TextWorldGame:
         }
 
     def _commands(self, facts: Facts) -> dict[str, Facts]:
-        """Return the commands that change a state, and the next states."""
+        """Map the commands that change a state to their next states."""
         from textworld.logic import State
 
         game = self.game
@@ -92,15 +95,15 @@ class TextWorldGame:
             )
             next_facts = frozenset(after.facts)
             if transitions.setdefault(name, next_facts) != next_facts:
-                raise ValueError(f"a command must have one effect, got two of {name!r}: take another seed")
+                raise ValueError(f"the command {name!r} has two different effects: choose another seed")
         return transitions
 
     def initial(self) -> dict[Facts, float]:
-        """Return the facts at the beginning."""
+        """Return the initial facts with probability 1."""
         return {self._first: 1.0}
 
     def step(self, state: Facts, action: int) -> dict[Facts, float]:
-        """Return the facts after a command."""
+        """Return the facts after a command with probability 1."""
         return {self._instances[state].get(action, state): 1.0}
 
     def admissible(self, state: Facts) -> list[int]:
@@ -108,7 +111,7 @@ class TextWorldGame:
         return sorted(self._instances[state])
 
     def done(self, state: Facts) -> bool:
-        """Return whether the quest is done, or failed."""
+        """Return whether the quest is done or has failed."""
         (quest,) = self.game.quests
         return self.goal(state) or any(_holds(event, state) for event in quest.fail_events)
 
@@ -118,7 +121,7 @@ class TextWorldGame:
         return any(_holds(event, state) for event in quest.win_events)
 
     def goals(self) -> dict[str, Any]:
-        """Return further goals: to carry each portable thing."""
+        """Return further goals, namely carrying each portable thing."""
         goals: dict[str, Any] = {}
         for facts in self._instances:
             for fact in facts:
@@ -128,11 +131,11 @@ class TextWorldGame:
         return dict(sorted(goals.items()))
 
     def observe(self, state: Facts) -> Observed:
-        """Return the objective, the room, its exits and things, and what is carried."""
+        """Describe the objective, the room with its exits and things, and the inventory."""
         return Observed(text=self._text(state))
 
     def describe(self) -> dict[str, Any]:
-        """Return the parameters and the id of the whole game: another version of TextWorld may generate another."""
+        """Return the parameters and the id of the whole game, which may differ between TextWorld versions."""
         return {**self._parameters, "game": content_id("game", {"game": self._serialised})}
 
     @cached_property
@@ -142,12 +145,12 @@ class TextWorldGame:
         return [facts, self.game.objective, list(self.actions), names]
 
     def play(self, seed: int) -> "_Player":
-        """Return the compiled game in the interpreter, at its beginning."""
+        """Start the compiled game in the interpreter."""
         return _Player(self, str(self._compiled))
 
     @cached_property
     def _compiled(self) -> Path:
-        """The game as a file, compiled once; its folder is removed with this object."""
+        """Path of the game's file, which is compiled once and deleted with this object."""
         import textworld
         from textworld.generator import compile_game
 
@@ -159,14 +162,14 @@ class TextWorldGame:
 
     @cached_property
     def _by_words(self) -> dict[Facts, Facts]:
-        """The states by their facts in words, as the interpreter reports them."""
+        """Map from facts in words, as the interpreter reports them, to states."""
         return {
             frozenset((fact.name, *(self._name(argument.name) for argument in fact.arguments)) for fact in facts): facts
             for facts in self._instances
         }
 
     def state_of(self, facts: Any) -> Facts:
-        """Return the state of facts in words; the words themselves where there is none."""
+        """Return the state with the given facts in words, or the facts themselves if no state matches."""
         words = frozenset((fact.name, *(str(argument.name) for argument in fact.arguments)) for fact in facts)
         return self._by_words.get(words, words)
 
@@ -221,21 +224,21 @@ def _carried(thing: str, facts: Facts) -> bool:
 
 
 class _Player:
-    """An episode in the game as it is compiled, played by the interpreter in words."""
+    """Episode of the compiled game, played in the interpreter."""
 
     def __init__(self, game: TextWorldGame, file: str) -> None:
         import textworld
 
         self._game = game
         with warnings.catch_warnings():
-            # The interpreter knows the scores of published games only; TextWorld tracks its own.
+            # The interpreter knows only the scores of published games, so TextWorld tracks the state itself.
             warnings.filterwarnings("ignore", message=".*is not fully supported.*")
             self._real = textworld.start(file, textworld.EnvInfos(facts=True, won=True, lost=True))
             self._info = self._real.reset()
 
     @property
     def state(self) -> Facts:
-        """The facts as the interpreter reports them."""
+        """The current facts, as the interpreter reports them."""
         return self._game.state_of(self._info["facts"])
 
     @property
@@ -249,5 +252,5 @@ class _Player:
         return bool(self._info["won"])
 
     def act(self, action: int) -> None:
-        """Type a command."""
+        """Send a command to the interpreter."""
         self._info, _, _ = self._real.step(self._game.actions[action])

@@ -1,4 +1,4 @@
-"""Gymnasium's environments with a public table of transitions ``P``: the toy text worlds, stochastic or not."""
+"""Gymnasium environments with a public transition table ``P``, i.e. the toy text worlds."""
 
 import copy
 import re
@@ -22,7 +22,7 @@ OVER, LOST = -1, -2
 
 
 def make(name: str, options: Mapping[str, Any] | None = None, modules: Sequence[str] = ()) -> Any:
-    """Return an environment of Gymnasium by its registered name.
+    """Create a Gymnasium environment by its registered name.
 
     Args:
         name: registered name.
@@ -30,8 +30,8 @@ def make(name: str, options: Mapping[str, Any] | None = None, modules: Sequence[
         modules: modules of the working directory that register environments when they are imported.
 
     Raises:
-        ValueError: a name that is not registered, or that would import a module; a module that is not there, or that
-            the user did not allow to be imported (`goalscope._ground.own`).
+        ValueError: a name that is not registered or that would import a module, or a module that does not exist or
+            that the user did not allow (`goalscope._ground.own`).
         ImportError: Gymnasium is missing.
     """
     try:
@@ -39,35 +39,35 @@ def make(name: str, options: Mapping[str, Any] | None = None, modules: Sequence[
     except ImportError as error:
         raise lacking("environments of Gymnasium need gymnasium", "gymnasium", error) from error
     if not isinstance(name, str) or ":" in name:
-        # Gymnasium would import the module before a colon, and a stored run may name any.
+        # Gymnasium would import the module named before a colon, and a stored run could name any module.
         module, _, rest = str(name).rpartition(":")
         how = f": write {rest} and beside it `modules: [{module}]`" if module and rest else ""
         raise ValueError(
-            f"an environment of Gymnasium must be named as it is registered, e.g. Taxi-v4, got {name!r:.200}{how}"
+            f"environment must be the registered name of a Gymnasium environment, e.g. Taxi-v4, got {name!r:.200}{how}"
         )
     for module in modules:
-        # The only place where a module that registers environments is imported.
+        # This is the only place that imports a module which registers environments.
         load_module(module, "a module that registers environments of Gymnasium")
     try:
         return gymnasium.make(name, **(options or {}))
     except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
         note = f" after {', '.join(modules)} was imported" if modules else ""
         raise ValueError(
-            f"Gymnasium must know the environment{note}, got {name!r:.200} ({error}): where a file of yours registers "
-            "it, name that file in modules, e.g. modules: [custom_env] for custom_env.py"
+            f"Gymnasium does not know the environment{note} {name!r:.200} ({error}): if a file of yours "
+            "registers it, name that file in modules, e.g. modules: [custom_env] for custom_env.py"
         ) from error
     except (gymnasium.error.Error, TypeError, ImportError) as error:
-        raise ValueError(f"Gymnasium must know the environment and its options, got {name!r}: {error}") from error
+        raise ValueError(f"Gymnasium does not accept the environment {name!r} with these options: {error}") from error
 
 
 @environment_kind("gymnasium")
 class ToyText:
-    """An environment of Gymnasium with a table ``P`` of transitions.
+    """Gymnasium environment with a transition table ``P``.
 
-    ``P[state][action]`` lists (probability, next state, reward, terminated). In some tables the next state of a
-    transition that ends the episode is a live state (CliffWalking's goal, FrozenLake's holes). Two states after the end
-    replace it: `OVER` at the goal and `LOST` elsewhere. A transition that ends the episode counts as the goal where its
-    reward is the largest of all such transitions.
+    ``P[state][action]`` lists (probability, next state, reward, terminated). In some tables, a transition that ends
+    the episode leads to an ordinary state (CliffWalking's goal, FrozenLake's holes). Such a next state is replaced by
+    one of two terminal states, `OVER` at the goal and `LOST` elsewhere. A terminal transition reaches the goal if it
+    has the largest reward of all terminal transitions.
 
     Args:
         name: registered name, e.g. "FrozenLake-v1".
@@ -75,7 +75,7 @@ class ToyText:
         modules: modules of the working directory that register environments when they are imported.
 
     Raises:
-        ValueError: no environment of that name, or one without a table.
+        ValueError: an unknown name, or an environment without a table.
         ImportError: Gymnasium is missing.
     """
 
@@ -125,8 +125,8 @@ class ToyText:
         unwrapped = real.unwrapped
         if not hasattr(unwrapped, "P") or not hasattr(unwrapped, "initial_state_distrib"):
             raise ValueError(
-                f"{name} must show its transitions as a table P with initial_state_distrib, as toy text environments "
-                "do: describe it by an environment of your own (docs/environments.md)"
+                f"{name} has no transition table P with initial_state_distrib, as toy text environments have: "
+                "describe its rules in an environment of your own (docs/environments.md)"
             )
         self._table: Mapping[int, Mapping[int, Any]] = unwrapped.P
         self._start = [float(chance) for chance in unwrapped.initial_state_distrib]
@@ -138,18 +138,21 @@ class ToyText:
             if over and chance > 0
         ]
         if not final_rewards:
-            raise ValueError(f"{name} must have a transition that ends the episode, got none")
+            raise ValueError(
+                f"{name} has no transition that ends the episode, so it has no goal: choose an environment "
+                "whose episodes can end"
+            )
         self._best = max(final_rewards)
         self.actions = _ACTIONS.get(
             name.split("-")[0], tuple(f"action {index}" for index in range(unwrapped.action_space.n))
         )
 
     def initial(self) -> dict[int, float]:
-        """Return the probabilities of the first state."""
+        """Return the probabilities of the initial states."""
         return {state: chance for state, chance in enumerate(self._start) if chance > 0}
 
     def step(self, state: int, action: int) -> dict[int, float]:
-        """Return the probabilities of the next state."""
+        """Return the probabilities of the next states."""
         probabilities: dict[int, float] = {}
         for chance, after, reward, over in self._table[state][action]:
             next_state = self._end_state(float(reward)) if over else int(after)
@@ -164,11 +167,11 @@ class ToyText:
         return state < 0
 
     def goal(self, state: int) -> bool:
-        """Return whether it ended at the goal."""
+        """Return whether the episode ended at the goal."""
         return state == OVER
 
     def utility(self, state: int, action: int, next_state: int) -> float:
-        """Return the expected reward of a step that leads to a state."""
+        """Return the expected reward of a step, given the state to which it leads."""
         total = weight = 0.0
         for chance, after, reward, over in self._table[state][action]:
             if (self._end_state(float(reward)) if over else int(after)) == next_state:
@@ -176,7 +179,7 @@ class ToyText:
         return total / weight
 
     def observe(self, state: int) -> Observed:
-        """Return the state in words, and its number as an array with a single 1."""
+        """Return the state in words and as a one-hot array."""
         if state < 0:
             return Observed(text="The episode is over.")
         array = np.zeros(len(self._table), dtype=np.float32)
@@ -184,11 +187,11 @@ class ToyText:
         return Observed(text=_words(self._name, self._real.unwrapped, state), array=array)
 
     def drawing(self, state: int) -> Drawing | None:
-        """Return the map of a frozen lake, of the cliff or of the taxi's town; None elsewhere and after the end."""
+        """Return the map of FrozenLake, CliffWalking or Taxi; None in other environments and in terminal states."""
         return None if state < 0 else _drawing(self._name, self._real.unwrapped, state)
 
     def describe(self) -> dict[str, Any]:
-        """Return name and options, and all transitions: another version of Gymnasium is another world."""
+        """Return name, options and all transitions, because the transitions may differ between Gymnasium versions."""
         rows = [
             [
                 int(state),
@@ -201,15 +204,15 @@ class ToyText:
         return {"name": self._name, "options": self._options, "transitions": content_id("transitions", {"rows": rows})}
 
     def play(self, seed: int) -> "_Player":
-        """Return a new environment at the beginning of an episode."""
+        """Create an environment and begin an episode."""
         return _Player(self, make(self._name, self._options), seed)
 
 
 class ToyTextAsItIs(ToyText):
-    """An environment with a table ``P`` that an agent already acts in, however it was made.
+    """Existing environment with a table ``P``, in which an agent already acts.
 
     Args:
-        real: the environment; it stays as it is.
+        real: the environment, which is not changed.
     """
 
     def __init__(self, real: Any) -> None:
@@ -218,21 +221,22 @@ class ToyTextAsItIs(ToyText):
         self._read(real)
 
     def play(self, seed: int) -> "_Player":
-        """Return a copy of the environment at the beginning of an episode."""
+        """Copy the environment and begin an episode."""
         return _Player(self, copied(self._real.unwrapped), seed)
 
     def after(self, state: int, action: int, real: int) -> int:
-        """Return the state after a transition that ended the episode, the real environment being in another one."""
+        """Return the terminal state for a transition that ended the episode with the environment in state ``real``."""
         rewards = {float(reward) for _, after, reward, over in self._table[state][action] if over and after == real}
         if len(rewards) != 1:
             raise ValueError(
-                f"an episode must end by a transition of the table, but {action} in state {state} ended in {real}"
+                f"action {action} in state {state} ended the episode in state {real}, but the table has no "
+                "such transition: the environment must follow its table P"
             )
         return self._end_state(rewards.pop())
 
 
 def copied(real: Any) -> Any:
-    """Return a deep copy of an environment without its windows and pictures, which cannot be copied."""
+    """Copy an environment deeply, without its windows and pictures, which cannot be copied."""
 
     def drawn(value: Any) -> bool:
         items = value if isinstance(value, list) else [value]
@@ -242,7 +246,7 @@ def copied(real: Any) -> Any:
 
 
 class _Player(StatePlayer):
-    """An episode in the environment itself."""
+    """Episode played in the environment itself."""
 
     def __init__(self, toy: ToyText, real: Any, seed: int) -> None:
         self._toy, self._real = toy, real
@@ -250,7 +254,7 @@ class _Player(StatePlayer):
 
     def act(self, action: int) -> None:
         """Take an action."""
-        # Bypasses the wrapper that limits time: horizons belong to studies.
+        # This bypasses the time limit wrapper, because the study defines the horizon.
         observation, reward, over, _, _ = self._real.unwrapped.step(action)
         self.state = self._toy._end_state(float(reward)) if over else int(observation)
 
@@ -266,7 +270,7 @@ _PLACES = ("red", "green", "yellow", "blue")
 
 
 def _words(name: str, real: Any, state: int) -> str:
-    """Return a state in words, or its number for environments without words here."""
+    """Describe a state in words, or by its number in environments for which no description is implemented."""
     family = name.split("-")[0]
     if family.startswith("FrozenLake"):
         lines = [[cell.decode() for cell in row] for row in real.desc]
@@ -300,7 +304,7 @@ def _words(name: str, real: Any, state: int) -> str:
 
 
 def _drawing(name: str, real: Any, state: int) -> Drawing | None:
-    """Return the cells of an environment with the agent, None where it has no layout here."""
+    """Return the cells of an environment with the agent, or None in environments for which no map is implemented."""
     family = name.split("-")[0]
     if family.startswith("FrozenLake"):
         rows = tuple("".join(cell.decode() for cell in row).replace("F", OPEN) for row in real.desc)
@@ -310,7 +314,7 @@ def _drawing(name: str, real: Any, state: int) -> Drawing | None:
         return Drawing(rows=rows, agent=divmod(state, 12))
     if family == "Taxi":
         row, col, passenger, destination = (int(number) for number in real.decode(state))
-        # Without the frame: every second column holds walls between cells.
+        # The frame is left out; every second column contains the walls between cells.
         rows = tuple("".join(cell.decode() for cell in line)[1:-1] for line in real.desc[1:-1])
         rows = tuple(line.replace("|", "#").replace(":", OPEN).replace(" ", OPEN) for line in rows)
         places = [(row, 2 * col) for row, col in real.locs]

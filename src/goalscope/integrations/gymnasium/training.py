@@ -1,7 +1,8 @@
-"""Goal-directedness over training time: what `goalscope.environments.oracle` tells of episodes, by windows of steps.
+"""Goal-directedness over training time, computed from the oracle's episode summaries in windows of training steps.
 
-A window has its success, accuracy, path ratio and MEG towards each goal, with intervals over worlds (layouts with their
-beginnings) where it has several, else over episodes. The policy changes within a window: its numbers are means over it.
+A window has the success, accuracy, path ratio and MEG towards each goal of its episodes (see
+`goalscope.environments.oracle`). Intervals are over worlds (layouts with initial states) if there are several, and
+over episodes otherwise. The policy changes within a window, so the numbers are averages over the window.
 """
 
 import math
@@ -31,10 +32,10 @@ _NO_LAYOUTS = "no MEG: the layouts are in other processes; keep the environments
 
 @dataclass(eq=False)
 class TrainingCurve(Records):
-    """Episodes of a policy that learns, by windows of training steps.
+    """Curve of goal-directedness over the training of a policy, in windows of environment steps.
 
     Attributes:
-        every: environment steps of a window.
+        every: number of environment steps per window.
         confidence: nominal coverage of the intervals.
 
     Raises:
@@ -52,16 +53,16 @@ class TrainingCurve(Records):
         check_whole("every", self.every, 1, "steps")
 
     def add(self, infos: Any, step: int) -> dict[str, float]:
-        """Take the infos of a step of all environments.
+        """Add the ``info`` of one step in all environments.
 
         Args:
-            infos: ``info`` of one environment, a list of them (stable-baselines3), or the dict of arrays of a
-                vectorised environment of Gymnasium.
-            step: environment steps of the training so far.
+            infos: ``info`` of one environment, a list of infos (stable-baselines3), or the dict of arrays of a
+                vectorised Gymnasium environment.
+            step: number of environment steps of the training so far.
 
         Returns:
-            Once for each window, at the first call after it has ended, its values by name for a logger, e.g.
-            "goalscope/accuracy" or "goalscope/meg/goal"; else nothing.
+            At the first call after the end of a window, its values by name for a logger, e.g. "goalscope/accuracy" or
+            "goalscope/meg/goal"; otherwise an empty dict.
         """
         window = max(0, step - 1) // self.every
         for episode in _episodes(infos):
@@ -79,11 +80,11 @@ class TrainingCurve(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A record for each window and measure: steps, measure, towards, value, low, high, n, clusters, note."""
+        """One record per window and measure: steps, measure, towards, value, low, high, n, clusters and note."""
         return [record for window in sorted(self._windows) for record in self._of(window)]
 
     def callback(self) -> Any:
-        """Return a callback for ``model.learn(..., callback=...)`` of stable-baselines3 that adds and logs.
+        """Create a stable-baselines3 callback for ``model.learn(..., callback=...)`` that updates and logs the curve.
 
         Raises:
             ImportError: stable-baselines3 is missing.
@@ -148,7 +149,10 @@ class TrainingCurve(Records):
             yield "meg", goal, self._meg(goal, [episodes[index] for index in chosen], [clusters[i] for i in chosen])
 
     def _meg(self, goal: str, episodes: Sequence[Mapping[str, Any]], clusters: Sequence[Any]) -> Estimate:
-        """Return signed MEG with one rationality for all worlds, its interval that of the mean return, through W*."""
+        """Estimate signed MEG with one rationality for all worlds.
+
+        The interval is that of the mean return, mapped through the curve of MEG against return.
+        """
         worlds = list(dict.fromkeys(episode["world"] for episode in episodes))
         lacks = "no episode was as long as the horizon" if not worlds else ""
         if lacks or any(world not in self._layouts for world in worlds):
@@ -162,7 +166,7 @@ class TrainingCurve(Records):
         number = {world: index for index, world in enumerate(worlds)}
         codes = np.array([number[episode["world"]] for episode in episodes])
         means = np.bincount(codes, weights=returns) / np.bincount(codes)
-        # What a return lacks of the highest varies less over worlds than returns do.
+        # The gap between a return and the highest return varies less over worlds than the return itself.
         lacking_of = returns - np.array([highest[episode["world"]] for episode in episodes])
         ranges = [curve.episode_range for curve in curves]
         bounds = (
@@ -193,7 +197,7 @@ class TrainingCurve(Records):
 
 
 def _episodes(infos: Any) -> Iterator[dict[str, Any]]:
-    """Yield what infos tell of episodes that ended."""
+    """Yield the summaries of the episodes that ended."""
     if not isinstance(infos, Mapping):
         for info in infos:
             yield from _episodes(info)
@@ -209,7 +213,7 @@ def _episodes(infos: Any) -> Iterator[dict[str, Any]]:
 
 
 def _one(episode: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """Return the episode of one environment from arrays with masks."""
+    """Extract the summary of one environment's episode from masked arrays."""
     figures: dict[str, Any] = {}
     for name, values in episode.items():
         if name.startswith("_") or not episode[f"_{name}"][index]:

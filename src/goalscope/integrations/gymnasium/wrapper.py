@@ -1,4 +1,4 @@
-"""The wrapper of `goalscope.environments.oracle`: it reads and counts, and changes nothing but ``info``."""
+"""Wrapper behind `goalscope.environments.oracle`, which reads states and adds to ``info`` but changes nothing else."""
 
 import math
 from collections.abc import Sequence
@@ -18,17 +18,19 @@ except ImportError as _error:
 
 
 class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
-    """An environment of Gymnasium with what is optimal in ``info["goalscope"]``.
+    """Gymnasium environment with the optimal actions in ``info["goalscope"]``.
 
-    After the last step of an episode, ended or cut off, its key "episode" holds, of this one episode (so without
-    intervals, see `goalscope.environments.TrainingCurve`):
+    After the last step of an episode, whether terminated or truncated, the key "episode" summarises this episode. The
+    summary has no intervals; see `goalscope.environments.TrainingCurve` for these. Its keys:
 
-    * "success", "length"; "accuracy", the share of its steps that were optimal, those in states without an optimal
-      action left out; "path_ratio", its steps over those of a shortest path, NaN where it did not arrive;
-    * "regret", the sum over its steps;
-    * "returns": goal -> decisions that began there, of the first "horizon"; NaN where it was cut off before;
-    * "meg", "meg_bound": goal -> signed MEG of that return in nats, and the most that the layout admits;
-    * "world": id of layout, beginning and horizon.
+    * "success", "length"; "accuracy", the share of optimal steps among the steps in states that have an optimal
+      action; "path_ratio", the number of steps divided by the length of a shortest path, NaN if the goal was not
+      reached;
+    * "regret", the sum of regrets over the steps;
+    * "returns": goal -> number of decisions, among the first "horizon", that began in a goal state; NaN if the episode
+      was truncated earlier;
+    * "meg", "meg_bound": goal -> signed MEG of that return in nats, and the greatest MEG that the layout admits;
+    * "world": id of layout, initial state and horizon.
 
     Args:
         env, environment, state, goals, horizon, limit, search: as in `goalscope.environments.oracle`.
@@ -112,7 +114,7 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
         }
 
     def _return(self, where: Any, terminated: bool) -> float:
-        """Return how many decisions of the horizon began where a goal is fulfilled."""
+        """Count the decisions within the horizon that began in a state which fulfils the goal."""
         horizon = self._layout.horizon
         if len(self._path) - 1 < horizon and not terminated:
             return math.nan

@@ -1,7 +1,8 @@
-"""Inspect: our worlds as its tasks, our models as its provider, our runs as its logs (extra ``inspect``).
+"""Integration with Inspect: goalscope's worlds as tasks, its models as a provider, its runs as logs (extra
+``inspect``).
 
-`record` says what a log of ours holds and needs no Inspect; everything else is imported by Inspect itself, or where its
-logs are read or written (`formats`).
+The module `record` defines the content of goalscope's logs and does not need Inspect. All other modules are imported
+by Inspect itself or when its logs are read or written (`formats`).
 """
 
 from goalscope.integrations.inspect_ai.recorded import RecordedEpisode, RecordedTurn, model_events, tool_calls

@@ -1,7 +1,7 @@
-"""Attribution as a scorer of Inspect: which of some hypotheses the actions follow, over all episodes of a log.
+"""Inspect scorer that attributes goals: which hypotheses explain the actions in all episodes of a log.
 
-One episode says little of what an agent is after. As `integrations.inspect_ai.meg`, the scorer keeps the record of an
-episode with its score, and the metric judges all of them together, as ``goalscope attribute`` does.
+A single episode says little about an agent's goal. As in `integrations.inspect_ai.meg`, the scorer stores the record
+of each episode with its score, and the metric evaluates all episodes together, as ``goalscope attribute`` does.
 """
 
 import math
@@ -24,11 +24,12 @@ from goalscope.runs.record import Episode
 
 @metric(name="attribution", scores="unreduced")
 def verdicts() -> Metric:
-    """Return what each method says of all episodes, as numbers.
+    """Return each method's attribution over all episodes as numbers.
 
-    "METHOD: KIND" is 1 for its verdict (named, set, partly, ...) or "says nothing"; "METHOD NAME" is what it gives a
-    hypothesis; "NAME nats" with "low", "high" and "share" is MEG towards those that the score names. Worlds of several
-    phases are told apart by "(phase P)". "left out" counts the samples without an action in a known world.
+    "METHOD: KIND" is 1 for the kind of the method's verdict (named, set, partly, ...) or for "says nothing". "METHOD
+    NAME" is the method's value for a hypothesis. "NAME nats", with "low", "high" and "share", is the MEG towards a
+    hypothesis that the score names. "(phase P)" distinguishes the phases of a world. "left out" is the number of
+    samples without an action in a known world.
     """
 
     def compute(scores: list[SampleScore]) -> Value:
@@ -66,14 +67,14 @@ def verdicts() -> Metric:
 
 @scorer(metrics=[verdicts()], name="attribution")
 def attribution(hypotheses: str | Sequence[Any] = "grids", methods: str | Sequence[str] = ()) -> Scorer:
-    """Score an episode by its number of actions in a known world; the metric says what all episodes follow.
+    """Score an episode by its number of actions in a known world; the metric attributes goals over all episodes.
 
     Args:
-        hypotheses: a bank or a file, as ``goalscope attribute`` takes it, or a list as in a file.
-        methods: names, separated by commas; all that need no further answers where empty.
+        hypotheses: a bank or a file, as for ``goalscope attribute``, or a list with the content of such a file.
+        methods: names of methods, separated by commas; by default all methods that need no further answers.
     """
     bank = hypotheses if isinstance(hypotheses, str) else [*hypotheses]
-    bank_from(bank)  # an unknown bank is an error before anything is scored
+    bank_from(bank)  # raise the error for an unknown bank before anything is scored
     names = methods.split(",") if isinstance(methods, str) else methods
     options: dict[str, Any] = {"hypotheses": bank, "methods": [name.strip() for name in names if name.strip()]}
 
@@ -84,5 +85,5 @@ def attribution(hypotheses: str | Sequence[Any] = "grids", methods: str | Sequen
 
 
 def _moves(episode: Episode) -> int:
-    """Return the number of actions of an episode in a world with a known process."""
+    """Count the actions of an episode in a world with known dynamics."""
     return sum(int((state.action >= 0).sum()) for state in states_of_episodes([episode])[0])

@@ -1,6 +1,6 @@
-"""Episodes in Inspect: the chat agent of a task, the solver that plays, the scorer of the episode.
+"""Episodes in Inspect: the chat agent of a task, the solver that plays an episode, and its scorer.
 
-The agent uses goalscope's prompts and parser with whatever model Inspect calls. The solver observes, calls that model,
+The agent uses goalscope's prompts and parser with the model that Inspect calls. The solver observes, calls the model,
 parses the answer and acts.
 """
 
@@ -45,46 +45,49 @@ _SAMPLING: Final = frozenset(entry.name for entry in fields(Sampling))
 
 @dataclass(frozen=True)
 class AskedByInspect:
-    """A model that Inspect queries itself; goalscope knows only its name.
+    """Placeholder for a model that Inspect calls itself; goalscope knows only its name.
 
     Attributes:
-        name: as Inspect writes it, ``provider/model``.
+        name: the name in Inspect, ``provider/model``.
     """
 
     name: str
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the provider and the model; what else decides its answers, Inspect's log holds."""
+        """Return the provider and the model. Inspect's log records all other settings."""
         return {"kind": "inspect", "model": self.name}
 
     def render(self, messages: Sequence[Message], sampling: Sampling) -> None:
-        """Return None: only its provider knows the text."""
+        """Return None, because only the provider knows the rendered text."""
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        """Refuse: Inspect asks it."""
-        raise TypeError(f"{self.name} must be asked by Inspect")
+        """Raise an error, because only Inspect can call this model."""
+        raise TypeError(f"{self.name} can only be called by Inspect: run it with inspect eval")
 
 
 def asked_model(model: InspectModel) -> Model:
-    """Return the goalscope model behind one of Inspect's, or a placeholder where there is none."""
+    """Return the goalscope model behind an Inspect model, or a placeholder if it is another provider's."""
     return model.api.asked if isinstance(model.api, GoalscopeAPI) else AskedByInspect(str(model))
 
 
 def split_parameters(kind: str, parameters: Mapping[str, Any]) -> tuple[dict[str, Any], Sampling]:
-    """Return the parameters of an agent's prompt and its sampling, out of those that a study gives a chat agent.
+    """Split the study's parameters of a chat agent into prompt parameters and sampling settings.
 
-    Parameters of its model are left out: Inspect says which model is asked.
+    Parameters of the model are dropped, because Inspect chooses the model.
 
     Raises:
-        ValueError: another kind of agent, a value of the wrong type or out of its range, or an agent whose action is
-            drawn by likelihoods, which Inspect cannot ask for.
+        ValueError: another kind of agent, a value of the wrong type or out of range, or an agent that chooses actions
+            by likelihood, which Inspect does not support.
     """
     if kind not in _KINDS:
-        raise ValueError(f"the agent of a task of Inspect must be one of {', '.join(_KINDS)}, got {kind!r}")
+        raise ValueError(
+            f"the agent of an Inspect task must be of kind {' or '.join(_KINDS)}, got {kind!r}: set kind "
+            "to one of these"
+        )
     if parameters.get("answer", "generated") != "generated":
         raise ValueError(
-            "the agent of a task of Inspect must read generated answers, got answer: likelihood, which Inspect cannot "
-            "ask for: leave answer out, or use goalscope run"
+            "answer: likelihood is not possible in an Inspect task, because Inspect cannot ask for "
+            "likelihoods: leave answer out, or use goalscope run"
         )
     accepted = {entry.name for entry in fields(_KINDS[kind]) if entry.init} & set(_TYPES)
     own_parameters = {name: value for name, value in parameters.items() if name in accepted}
@@ -104,16 +107,16 @@ def play(
 
     Args:
         kind: "chat" or "task-chat".
-        agent: parameters of the agent as in a study, without those of its model.
-        history: what it is shown of earlier steps, where it does not say so itself.
-        failure: what becomes of a turn without an action, as in a study.
+        agent: parameters of the agent as in a study, except those of its model.
+        history: what the agent is shown of earlier steps, unless ``agent`` contains history.
+        failure: treatment of a turn without an action, as in a study.
     """
     own_parameters, sampling = split_parameters(kind, agent or {})
     policy = FailurePolicy.model_validate(dict(failure or {}))
     agents: dict[int, tuple[InspectModel, ChatAgent]] = {}
 
     def acting(model: InspectModel) -> ChatAgent:
-        # Its description hashes the files of a model: once, not for each sample.
+        # The description hashes the files of the model, so compute it once and not per sample.
         if id(model) not in agents:
             settings = read_config(model.config, sampling)
             agents[id(model)] = model, _KINDS[kind](model=asked_model(model), sampling=settings, **own_parameters)
@@ -142,8 +145,8 @@ def play(
                 output = await _ask(model, player, observation, state)
                 live.apply(turn(read_output(output), observation.view.actions))
                 turns.append(_message_id(output))
-        finally:  # a limit may end it anywhere
-            live.outcome = live.outcome or "stopped"  # one that goes on is recorded as stopped
+        finally:  # a limit of Inspect may end the episode at any point
+            live.outcome = live.outcome or "stopped"  # an episode that is not over is recorded as stopped
             episode = live.record(player.name, player.tags)
             state.store.set(KEY, EpisodeRecord.of(episode, dict(player.describe()), turns).plain())
         return state
@@ -152,7 +155,7 @@ def play(
 
 
 async def _ask(model: InspectModel, player: ChatAgent, observation: Observation, state: TaskState) -> ModelOutput:
-    """Ask about an observation; the messages of the sample show each question with its answer."""
+    """Ask the model about an observation, and add the question and the answer to the messages of the sample."""
     request = player.request(observation)
     messages = write_messages(request.messages)
     is_ours = isinstance(model.api, GoalscopeAPI)
@@ -167,27 +170,30 @@ async def _ask(model: InspectModel, player: ChatAgent, observation: Observation,
 
 
 def _check_settings(assumed: Sampling) -> None:
-    """Raise a ValueError where Inspect asked with other settings than those that the agent's id stands for."""
+    """Raise a ValueError if Inspect called the model with settings other than those in the agent's id."""
     called = next(event for event in reversed(transcript().events) if isinstance(event, ModelEvent))
     config = read_config(called.config)
     if config != assumed:
         raise ValueError(
-            f"the settings of a model must be those of its agent, {assumed}, got {config}: "
-            "give them on the command line "
-            "(--temperature 0), or name the model by its text where eval() is called with settings"
+            f"the model was called with {config}, but its agent has {assumed}: give the settings on the "
+            "command line (--temperature 0), or pass the model to eval() by name if you call it with "
+            "settings"
         )
 
 
 def _message_id(output: ModelOutput) -> str:
     identity: str | None = output.message.id
     if identity is None:
-        raise ValueError("a message of a model must have an id, by which the log is read, got none")
+        raise ValueError(
+            "a message of the model has no id, but the log is read by these ids: use a model provider "
+            "that sets message ids"
+        )
     return identity
 
 
 @scorer(metrics={"*": [mean(), stderr(cluster=CLUSTER)]}, name="episode_measures")
 def episode_measures() -> Scorer:
-    """Score an episode by our measures; the standard errors are over the clusters that worlds belong to."""
+    """Score an episode by goalscope's measures, with standard errors over the clusters of worlds."""
 
     async def score(state: TaskState, target: Target) -> Score:
         stored = state.store.get(KEY, None)
@@ -201,7 +207,7 @@ def episode_measures() -> Scorer:
 
 
 def score_of(episode: Episode) -> Score:
-    """Return the score of an episode; a measure that is not defined for it is NaN, which Inspect leaves out."""
+    """Compute the score of an episode. A measure without a value is NaN, which Inspect ignores."""
     names = TASK_MEASURES if "tasks" in episode.world.offers else MEASURES
     rows = measure_episodes([episode], [registry.resolve("measure", name) for name in names])
     by_measure = dict(zip(rows.measure.tolist(), rows.value.tolist(), strict=True))
@@ -210,10 +216,10 @@ def score_of(episode: Episode) -> Score:
 
 
 def recorded_episode(sample: SampleRecord, record: EpisodeRecord) -> Episode:
-    """Return the episode that a log records, without its texts.
+    """Rebuild the episode of a log record, without its texts.
 
     Raises:
-        UntrustedError: its records are not those of an episode.
+        UntrustedError: the record does not describe an episode.
     """
     world = sample.begin()
     try:

@@ -1,4 +1,7 @@
-"""Stored runs as logs of Inspect: its viewer, Scout and Docent open them, and `goalscope import` gives the run back."""
+"""Export of stored runs as Inspect logs.
+
+Inspect's viewer, Scout and Docent open these logs, and `goalscope import` restores the run.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -56,27 +59,29 @@ _SCORER: Final = "episode_measures"
 def export_logs(
     store: Store, directory: str | Path, *, progress: Callable[[int, int], None] | None = None
 ) -> list[Path]:
-    """Write a run as logs of Inspect, one for each agent, several where it has many steps.
+    """Write a run as Inspect logs, one per agent, or several for an agent with many steps.
 
-    A log holds what a log of Inspect's own holds of our tasks: worlds, each question and answer, token ids, scores.
-    Times are not those of the run, which does not keep them.
+    A log has the content that Inspect itself records for goalscope's tasks: worlds, questions and answers, token ids
+    and scores. Timestamps are artificial, because a run does not store times.
 
     Args:
         store: the run.
-        directory: where the logs go, made where it is missing; logs of the same names are replaced.
-        progress: called with the number of episodes written and of all.
+        directory: directory of the logs, created if missing. Logs with the same names are replaced.
+        progress: function called with the number of episodes written and the total number.
 
     Returns:
-        The logs in the order in which they were written.
+        The paths of the logs in the order in which they were written.
 
     Raises:
-        ValueError: the run holds no episode, or one that does not follow from its world.
+        ValueError: a run without episodes, or an episode that is inconsistent with its world.
         OSError: the directory cannot be written.
     """
     folder = Path(directory)
     rows = store.query("SELECT agent_id, id, length FROM episodes ORDER BY agent_id, world_id, trajectory, id")
     if not rows:
-        raise ValueError(f"a run must hold an episode to be exported, {store.path} holds none: run or import first")
+        raise ValueError(
+            f"{store.path} contains no episode to export: add episodes first with goalscope run or goalscope import"
+        )
     Folder(folder).make()
     agents, study = store.agents(), store.study()
     written, n_done = list[Path](), 0
@@ -98,7 +103,7 @@ def export_logs(
 
 
 def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield (agent id, ids of episodes) of each log."""
+    """Yield the agent id and the episode ids of each log."""
     part, steps = list[str](), 0
     for index, (agent, identity, length) in enumerate(rows):
         part.append(identity)
@@ -115,11 +120,11 @@ def _file_name(name: str) -> str:
 
 @dataclass
 class _Writer:
-    """Writes the episodes of one agent as samples.
+    """Writer of one agent's episodes as samples.
 
     Attributes:
-        agent: the chat agent where it can be built here, to render its prompts again.
-        description: its description in the store.
+        agent: the chat agent, used to render its prompts again, or None if it cannot be built here.
+        description: the description of the agent in the store.
     """
 
     agent: ChatAgent | None
@@ -127,11 +132,11 @@ class _Writer:
 
     @property
     def config(self) -> GenerateConfig:
-        """The sampling settings, where they are known."""
+        """The sampling settings, as far as they are known."""
         return GenerateConfig() if self.agent is None else write_config(self.agent.sampling)
 
     def sample(self, episode: Episode) -> EvalSample:
-        """Return an episode as a sample."""
+        """Convert an episode to a sample."""
         spec, world = episode.spec, episode.world
         events, turns, first = self._events(episode)
         score = score_of(episode)
@@ -151,7 +156,7 @@ class _Writer:
         )
 
     def _events(self, episode: Episode) -> tuple[list[ModelEvent], list[str], str]:
-        """Return the calls of an episode, the ids of their answers, and the text of the first observation."""
+        """Return the model calls of an episode, the ids of the answers, and the text of the first observation."""
         history, failure = read_rules(episode.spec.rules)
         live = LiveEpisode(episode.spec, episode.world, None, history, failure)
         events, turns, first = list[ModelEvent](), list[str](), ""
@@ -180,8 +185,8 @@ class _Writer:
             live.apply(turn.turn())
             if not live.steps or tuple(live.steps[-1].state) != tuple(step.state):
                 raise ValueError(
-                    f"an episode must follow from its world to be exported, {episode.id} does not at step "
-                    f"{step.index}: goalscope verify says whether the run is damaged"
+                    f"episode {episode.id} is inconsistent with its world at step {step.index}, so it cannot be "
+                    "exported: run goalscope verify to check whether the run is damaged"
                 )
         turns = [str(event.output.message.id) for event in events]
         return events, turns, first
@@ -196,7 +201,7 @@ class _Writer:
 def _event(
     chat: list[ChatMessage], turn: TurnRecord, action_name: str | None, episode: Episode, number: int
 ) -> ModelEvent:
-    """Return one call as an event: its chat and the resulting turn."""
+    """Convert one model call, with its chat and the resulting turn, to an event."""
     text = turn.text if turn.text is not None else action_name or f"({turn.failure})"
     parts: list[Content] = [ContentReasoning(reasoning=turn.reasoning)] if turn.reasoning else []
     parts.append(ContentText(text=text))
@@ -222,12 +227,12 @@ def _event(
 
 
 def _at(number: int) -> datetime:
-    """Return a time whose only meaning is the order of events."""
+    """Return an artificial time that only orders the events."""
     return datetime.fromtimestamp(number, UTC)
 
 
 def _conversation(events: Sequence[ModelEvent], episode: Episode) -> list[ChatMessage]:
-    """Return the displayed messages of a sample: all questions and answers, each once."""
+    """Return the displayed messages of a sample, i.e. each question and each answer once."""
     history, _ = read_rules(episode.spec.rules)
     if history in ("conversation", "reasoning") and events:
         return [*events[-1].input, events[-1].output.message]
@@ -257,7 +262,7 @@ def _log(title: str, name: str, identity: str, samples: list[EvalSample], config
 
 
 def _results(samples: Sequence[EvalSample]) -> EvalResults:
-    """Return mean and clustered standard error of each measure, over the means of worlds, as Inspect has them."""
+    """Compute the mean and clustered standard error of each measure over the means of worlds, as Inspect does."""
     names = dict.fromkeys(name for sample in samples for name in _values(sample))
     return EvalResults(
         total_samples=len(samples),
@@ -268,7 +273,7 @@ def _results(samples: Sequence[EvalSample]) -> EvalResults:
 
 def _values(sample: EvalSample) -> dict[str, float]:
     value = (sample.scores or {})[_SCORER].value
-    assert isinstance(value, dict)  # of our own scorer
+    assert isinstance(value, dict)  # constants of goalscope's own scorer
     return {
         name: float(number) for name, number in value.items() if isinstance(number, float) and not math.isnan(number)
     }

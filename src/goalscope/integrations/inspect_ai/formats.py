@@ -1,4 +1,4 @@
-"""Logs of Inspect, which `import` reads and `export` writes; the entry point of this package."""
+"""Entry point that registers Inspect logs as a format of `import` and `export`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ importer("inspect", Format(endings=(".eval", ".json"), read=inspect_episodes, ho
 
 @exporter("inspect")
 def export(store: Store, out: Path, progress: Callable[[int, int], None]) -> list[Path]:
-    """Write a run as logs of Inspect, one for each agent or several where it has many steps."""
+    """Write a run as Inspect logs, one per agent, or several for an agent with many steps."""
     try:
         from goalscope.integrations.inspect_ai.export import export_logs
     except ImportError as error:

@@ -1,9 +1,8 @@
-"""Logs of Inspect, read by its public reader in a bounded process: replayed, or read by a user's function.
+"""Import of Inspect logs, which Inspect's public reader reads in a process with limited memory and time.
 
-A few samples are in memory at a time, in a log in JSON one.
-
-For a sample of goalscope's tasks the world is restarted, the answers are parsed again, and each step is compared with
-the recorded one.
+For a sample of a goalscope task, the episode is replayed: the world is restarted, the answers are parsed again, and
+each step is compared with the recorded step. Samples of other tasks are converted by a function of the user. Only a
+few samples are in memory at a time, and only one if the log is a JSON file.
 """
 
 import re
@@ -71,7 +70,7 @@ _READER: Final = BoundedWorker(Path(__file__).with_name("log_process.py"), READI
 
 
 def is_inspect_log(path: Path) -> bool:
-    """Return whether a file is a log of Inspect or a manifest: by its ending, or a JSON file by its beginning."""
+    """Return whether a file is an Inspect log or manifest, judged by its ending or, for JSON, by its first bytes."""
     if path.suffix.lower() == ".eval":
         return True
     head = _head(path)
@@ -84,7 +83,7 @@ def _is_manifest(path: Path) -> bool:
 
 
 def log_version(path: Path) -> int:
-    """Return the version that the head of a log names, or 0 if it names none. Only the head of the log is read."""
+    """Read the version from the head of a log; 0 if there is none."""
     head = _head(path)
     if path.suffix.lower() == ".eval":
         head = b""
@@ -102,11 +101,11 @@ def _head(path: Path) -> bytes:
         with NamedFile(path).open_file() as stream:
             return stream.read(_HEAD)
     except (OSError, UntrustedError):
-        return b""  # reported by the reader that opens it
+        return b""  # the reader that opens the file reports the error
 
 
 def inspect_episodes(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Yield the episodes of one log; unusable samples are reported. The manifests of an eval set are left alone.
+    """Yield the episodes of one log and report unusable samples. Manifests of an eval set are skipped.
 
     Raises:
         ImportError: inspect-ai is not installed.
@@ -120,7 +119,7 @@ def inspect_episodes(path: Path, name: str, context: Context) -> Iterator[Episod
 
 
 class _Log:
-    """One log."""
+    """Reader of one log."""
 
     def __init__(self, path: Path, source: str, context: Context) -> None:
         self.source, self.context, self.ledger = source, context, context.ledger
@@ -132,7 +131,7 @@ class _Log:
             raise UntrustedError(must, f"{size}")
         self.together = max(1, min(_MOST_TOGETHER, _HELD // max(1, size))) if packed else None
         if not packed:
-            # Inspect's streaming parser takes memory that grows with the square of the depth: 2.3 GB for 30,000.
+            # The memory of Inspect's streaming parser grows with the square of the nesting depth (2.3 GB at 30,000).
             with NamedFile(path).open_file() as stream:
                 check_nesting(stream, _MOST_NESTED)
         self.version = log_version(path)
@@ -151,7 +150,7 @@ class _Log:
             raise UntrustedError(must, f"log version {self.version}") from error
 
     def _reader(self) -> Any:
-        """Return the module of Inspect's public reader; where it is missing, a log that is too new says so first."""
+        """Import Inspect's public reader. If it is missing, a log that is too new is reported first."""
         try:
             return _public_reader()
         except ImportError:
@@ -161,7 +160,7 @@ class _Log:
             raise UntrustedError(must, f"log version {self.version}") from None
 
     def episodes(self) -> Iterator[Episode]:
-        """Yield the episodes of its samples."""
+        """Yield the episodes of the log's samples."""
         if self.header.status != "success":
             self.ledger.counts[f"logs that are not complete ({self.header.status})"] += 1
         for sample in self._samples():
@@ -169,8 +168,8 @@ class _Log:
             is_ours = isinstance(sample.metadata, dict) and KEY in sample.metadata
             if not is_ours and self.context.reader is None:
                 raise UntrustedError(
-                    "a log of a task that is not ours must be read by a function of yours: add --reader "
-                    "module:function, ten lines (docs/integrations.md)",
+                    "a log of a task that is not from goalscope needs a reader function of yours: write one (ten "
+                    "lines, docs/integrations.md) and add --reader module:function",
                     f"the task {shorten(self.header.eval.task)}",
                 )
             with self.ledger.reporting(self.source, position, count="trajectories not imported"):
@@ -181,7 +180,7 @@ class _Log:
                     yield episode
 
     def _samples(self) -> Iterator[Any]:
-        """Yield the samples that are in the log; one that cannot be read is reported."""
+        """Yield the samples of the log, and report those that cannot be read."""
         if self.together is None:
             with _inspect("the log"):
                 yield from map(self._sample, self._answers("all"))
@@ -203,7 +202,7 @@ class _Log:
                             samples = self._read_part([key])
                         lost = 0
                         yield from samples
-            if lost >= _MOST_LOST:  # each takes the time to open the log
+            if lost >= _MOST_LOST:  # every attempt opens the log again
                 self.ledger.counts["trajectories not imported"] += (rest := len(list(keys)))
                 must = "the samples that a log lists must be in it"
                 raise UntrustedError(must, f"{lost} in a row that cannot be read; {rest} more are not tried")
@@ -212,21 +211,21 @@ class _Log:
         return [self._sample(text) for text in self._answers("samples", keys=part)]
 
     def _sample(self, text: str) -> Any:
-        """Return a sample from the text that the bounded process gives, in Inspect's own form."""
+        """Build an Inspect sample from the JSON text that the bounded process returns."""
         return self.reader.EvalSample.model_validate_json(text, context=_STORED)
 
     def _answers(self, part: str, **more: Any) -> Iterator[Any]:
-        """Yield what the bounded process reads of the log, see `log_process`."""
+        """Yield the requested part of the log from the bounded process, see `log_process`."""
         return _READER.answers({"path": self.location, "part": part, **more})
 
     def _count_missing(self, present: int) -> None:
-        """Count samples missing from an unfinished log; a finished one need not have every pair of id and epoch."""
+        """Count the samples missing from an unfinished log. A finished log need not have every pair of id and epoch."""
         planned = len(self.header.eval.dataset.sample_ids or ()) * (self.header.eval.config.epochs or 1)
         if self.header.status != "success" and planned > present:
             self.ledger.counts["samples that are not in the log"] += planned - present
 
     def _replayed(self, sample: Any) -> Episode | None:
-        """Return the episode of a goalscope sample, None for one that an error or an interruption ended."""
+        """Replay the episode of a goalscope sample; None if an error or interruption ended the sample."""
         if sample.error is not None or KEY not in (sample.store or {}):
             self.ledger.counts["samples that an error or an interruption ended"] += 1
             return None
@@ -235,9 +234,9 @@ class _Log:
         return episode
 
     def _read(self, sample: Any) -> Episode | None:
-        """Return the episode that the reader makes of a sample, None where it leaves it out."""
+        """Convert a sample to an episode with the user's reader; None if the reader skips the sample."""
         reader = self.context.reader
-        assert reader is not None  # asked before
+        assert reader is not None  # checked before
         try:
             recorded = reader(sample, self.header)
         except Exception as error:
@@ -256,7 +255,7 @@ class _Log:
 
 
 def _public_reader() -> Any:
-    """Return the module of Inspect's public reader."""
+    """Import Inspect's public reader."""
     try:
         import inspect_ai.log
     except ImportError as error:
@@ -266,28 +265,28 @@ def _public_reader() -> Any:
 
 @contextmanager
 def _inspect(what: str) -> Iterator[None]:
-    """Raise one UntrustedError for any error of Inspect's reader."""
+    """Convert any error of Inspect's reader to an UntrustedError."""
     try:
         yield
     except (OSError, UntrustedError):
         raise
     except Exception as error:
         message = " ".join(str(error).split())
-        # The message of the bounded process begins with the kind of the error in it.
+        # The message of the bounded process begins with the type of the error that occurred there.
         message = message if isinstance(error, BoundedError) else f"{type(error).__name__}: {message}"
         text = printable(message[:_MOST_MESSAGE])
         raise UntrustedError(f"Inspect must be able to read {what}", text) from error
 
 
 def replayed(sample: Any, context: Context) -> tuple[Episode, Mapping[str, Any]]:
-    """Return the episode of a sample and the description of its agent.
+    """Replay a sample. Return its episode and the description of its agent.
 
     Args:
         sample: `inspect_ai.log.EvalSample`, its attachments resolved.
         context: state shared by the files of the import.
 
     Raises:
-        UntrustedError: the record does not follow from the world and the outputs, or is malformed.
+        UntrustedError: a record that is malformed or inconsistent with the world and the outputs.
     """
     sample_record = SampleRecord.read(sample.metadata[KEY], "metadata")
     record = EpisodeRecord.read(sample.store[KEY], "store")
@@ -309,7 +308,8 @@ def replayed(sample: Any, context: Context) -> tuple[Episode, Mapping[str, Any]]
             raise
         except ValueError as error:
             raise UntrustedError("a turn must fit its world", str(error), f"step {n_steps}") from error
-        if len(live.steps) > n_steps and live.steps[-1].reward is None:  # the world gives none, a record may
+        # the world gives no reward, but the record may
+        if len(live.steps) > n_steps and live.steps[-1].reward is None:
             live.steps[-1] = replace(live.steps[-1], reward=reward)
     _compare(live, record, context, free=isinstance(world, RecordedWorld))
     live.outcome = record.outcome
@@ -319,7 +319,7 @@ def replayed(sample: Any, context: Context) -> tuple[Episode, Mapping[str, Any]]
 
 
 def _outputs(sample: Any, turns: list[str]) -> list[Any]:
-    """Return the outputs of the messages with these ids, in order."""
+    """Return the outputs of the messages with the given ids, in order."""
     remaining, outputs = iter(turns), list[Any]()
     message_id = next(remaining, None)
     for event in model_events(sample):
@@ -333,7 +333,7 @@ def _outputs(sample: Any, turns: list[str]) -> list[Any]:
 
 
 def _turn(output: Any, names: tuple[str, ...]) -> tuple[Turn, float | None]:
-    """Return the turn of an output, and its recorded reward."""
+    """Return the turn and the recorded reward of an output."""
     stored = (output.metadata or {}).get(KEY)
     if isinstance(stored, dict) and set(stored) == {TURN}:
         record = TurnRecord.read(stored[TURN], "metadata")
@@ -345,7 +345,10 @@ def _turn(output: Any, names: tuple[str, ...]) -> tuple[Turn, float | None]:
 
 
 def _compare(live: LiveEpisode, record: EpisodeRecord, context: Context, *, free: bool) -> None:
-    """Require that the recorded steps and outcome are those of the replay; ``free``: a record says how it ended."""
+    """Raise an error unless the recorded steps and outcome equal those of the replay.
+
+    With ``free``, the record determines how the episode ended.
+    """
     ledger = context.ledger
     recorded = [(tuple(state), action, failure) for state, action, failure in record.steps]
     replayed_steps = [

@@ -1,7 +1,7 @@
-"""Work of a bounded process (`goalscope._ground.bounded`): to read logs with the public reader of Inspect.
+"""Code of a bounded process (`goalscope._ground.bounded`) that reads logs with Inspect's public reader.
 
-Nothing of goalscope is imported here. A log and its samples are answered as the JSON text that Inspect itself writes,
-one sample at a time, so that no answer is as large as the log.
+This module imports nothing from goalscope. It returns a log and its samples as the JSON text that Inspect itself
+writes, one sample at a time, so that no message is as large as the log.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def prepare() -> Callable[[dict[str, Any]], Iterator[Any]]:
-    """Return the function that answers a request: the path of a log, and the part of it to read.
+    """Return the function that answers a request, which names the path of a log and the part to read.
 
-    The parts are its "header"; the "keys" of its samples, pairs of id and epoch; the "samples" with the keys of the
-    request; and "all" samples.
+    The part is "header", "keys" (pairs of id and epoch of the samples), "samples" (those with the keys in the request)
+    or "all" (all samples).
     """
     import inspect_ai.log
     from pydantic_core import to_json
@@ -33,7 +33,7 @@ def prepare() -> Callable[[dict[str, Any]], Iterator[Any]]:
         else:
             samples = inspect_ai.log.read_eval_log(path, resolve_attachments="full").samples or []
             samples.reverse()
-            while samples:  # each sample is let go once it was sent
+            while samples:  # each sample is freed once it is sent
                 yield text_of(samples.pop())
 
     return read

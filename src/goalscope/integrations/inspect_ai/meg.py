@@ -1,7 +1,8 @@
-"""MEG as a scorer of Inspect: the utility of each episode under each hypothesis, and over all of them the MEG.
+"""Inspect scorer for MEG: the utility of each episode under each hypothesis, and the MEG over all episodes.
 
-One episode has no MEG: one rationality is fitted to all worlds. The scorer therefore keeps the record of an episode
-with its score, and the metric measures the episodes of all samples and epochs together, as ``goalscope meg`` does.
+A single episode has no MEG, because one rationality is fitted to all worlds. The scorer therefore stores the record of
+each episode with its score, and the metric evaluates the episodes of all samples and epochs together, as ``goalscope
+meg`` does.
 """
 
 import math
@@ -41,11 +42,11 @@ OPTIONS: Final = "options"
 
 @metric(name="MEG", scores="unreduced")
 def directedness() -> Metric:
-    """Return the signed MEG towards each hypothesis in nats, with the figures of `FIGURES` beside it.
+    """Return the signed MEG towards each hypothesis in nats, together with the numbers in `FIGURES`.
 
-    A figure that is not defined is left out: one grid has no interval over grids, an agent without any action no MEG.
-    A hypothesis that means nothing in any world has 0 episodes and no other figure. Inspect also shows the metric while
-    an evaluation runs, of the samples that are there by then.
+    Undefined numbers are left out: a single grid has no interval over grids, and an agent without actions has no MEG.
+    A hypothesis that is undefined in every world has 0 episodes and no other number. While an evaluation runs, Inspect
+    shows the metric of the samples so far.
     """
 
     def compute(scores: list[SampleScore]) -> Value:
@@ -74,10 +75,10 @@ def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: s
     """Score an episode by its utility under each hypothesis; the metric is the MEG of all episodes of the log.
 
     Args:
-        hypotheses: written forms, e.g. ``"goal,corner top-left,beside goal"``, or names of goals that the worlds
-            declare; the usual ones of the worlds where empty.
-        utility: "steps" (spent there) or "arrival" (being there last).
-        invalid: what a turn without an action is: "no-op" or "action".
+        hypotheses: hypotheses as text, e.g. ``"goal,corner top-left,beside goal"``, or names of goals that the worlds
+            declare; by default the standard hypotheses of the worlds.
+        utility: "steps" (number of steps spent at the goal) or "arrival" (being at the goal at the end).
+        invalid: treatment of a turn without an action, "no-op" or "action".
     """
     names = hypotheses.split(",") if isinstance(hypotheses, str) else list(hypotheses)
     options: dict[str, Any] = {"utility": utility, "invalid": invalid}
@@ -91,7 +92,7 @@ def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: s
 
 
 def scored(state: TaskState, options: Mapping[str, Any], value_of: Callable[[Episode], Value]) -> Score:
-    """Return the score of a sample, which keeps its episode and the options of the scorer for the metric."""
+    """Build the score of a sample, with its episode and the scorer's options stored for the metric."""
     stored = state.store.get(KEY, None)
     if stored is None:
         return Score.unscored(explanation="the sample holds no episode of goalscope's")
@@ -101,7 +102,7 @@ def scored(state: TaskState, options: Mapping[str, Any], value_of: Callable[[Epi
 
 
 def kept_episode(sample_metadata: Mapping[str, Any] | None, score_metadata: Mapping[str, Any] | None) -> Episode:
-    """Return the episode of a score, whose metadata hold its record."""
+    """Rebuild the episode from the metadata of a sample and its score."""
     sample = SampleRecord.read((sample_metadata or {}).get(KEY), "metadata")
     return recorded_episode(sample, EpisodeRecord.read((score_metadata or {}).get(KEY), "score"))
 
@@ -113,14 +114,14 @@ def _table(episodes: Sequence[Episode]) -> StepTable:
 def _asked(table: StepTable, options: Mapping[str, Any]) -> tuple[dict[str, Hypothesis], dict[str, Any]]:
     """Return the hypotheses and the other options of `goalscope.goals.directedness`.
 
-    Hypotheses without a meaning in these worlds stay in the list, since later samples may give them one.
+    Hypotheses that are undefined in the present worlds stay in the list, because they may be defined in later samples.
     """
     settings = {name: value for name, value in options.items() if name != "hypotheses"}
     return asked_hypotheses(options.get("hypotheses", ()), table.worlds, anywhere=True), settings
 
 
 def _utilities(episode: Episode, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the utility of an episode by hypothesis, NaN where its world or its record has none."""
+    """Compute the utility of an episode under each hypothesis; NaN if the world or the record does not define it."""
     table = _table([episode])
     hypotheses, settings = _asked(table, options)
     [states] = states_of(table)
@@ -136,7 +137,9 @@ def _utilities(episode: Episode, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finding_figures(finding: Finding) -> dict[str, float]:
-    """Return a finding as numbers: "answer: ANSWER", "reason: REASON" and "after NAME" are 1."""
+    """Convert a finding to numbers; its "answer: ANSWER", "reason: REASON" and "after NAME" become keys with
+    value 1.
+    """
     condition = where_text(finding.where)
     texts = [f"answer: {finding.answer}", f"reason: {finding.reason}", *(f"after {name}" for name in finding.names)]
     return {f"{text} ({condition})" if condition else text: 1.0 for text in texts}

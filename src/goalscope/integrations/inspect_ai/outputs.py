@@ -40,7 +40,7 @@ _REFUSED: Final = (
 
 
 def write_messages(messages: Sequence[Message]) -> list[ChatMessage]:
-    """Return a chat as Inspect's messages."""
+    """Convert a chat to Inspect messages."""
     kinds: dict[str, type[ChatMessageSystem | ChatMessageUser | ChatMessageAssistant]] = {
         "system": ChatMessageSystem,
         "user": ChatMessageUser,
@@ -50,10 +50,10 @@ def write_messages(messages: Sequence[Message]) -> list[ChatMessage]:
 
 
 def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
-    """Return Inspect's messages as a chat of texts; written reasoning of earlier answers is left out.
+    """Convert Inspect messages to a chat. Written reasoning in earlier answers is dropped.
 
     Raises:
-        ValueError: a message that is not text, or one of a tool.
+        ValueError: a message that is not text, or a tool message.
     """
     chat = []
     for message in messages:
@@ -62,15 +62,15 @@ def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
         if isinstance(message, ChatMessageTool) or unsupported:
             kind = "one of a tool" if isinstance(message, ChatMessageTool) else f"one with {unsupported[0]}"
             raise ValueError(
-                f"models of goalscope must be asked in text, without tools, got {kind}: choose another task, or "
-                "another provider of Inspect"
+                f"goalscope models accept only text and no tools, got {kind}: choose a task without it, or "
+                "another model provider"
             )
         chat.append(Message(role=message.role, content=message.text))
     return tuple(chat)
 
 
 def write_output(reply: Reply, model: str) -> ModelOutput:
-    """Return a reply as Inspect's output; values without a field of Inspect's are in its metadata."""
+    """Convert a reply to an Inspect output. Values without a field in Inspect go into its metadata."""
     parts: list[Content] = [ContentReasoning(reasoning=reply.reasoning)] if reply.reasoning else []
     parts.append(ContentText(text=reply.answer))
     content: str | list[Content] = parts if len(parts) > 1 else reply.answer
@@ -89,17 +89,17 @@ def write_output(reply: Reply, model: str) -> ModelOutput:
 
 
 def read_output(output: ModelOutput) -> Reply:
-    """Return the reply of an output: exact for goalscope's models, else text and reasoning.
+    """Convert an Inspect output to a reply, exactly for goalscope's models and otherwise as text and reasoning.
 
     Raises:
-        UntrustedError: our values in it are no reply.
+        UntrustedError: goalscope's metadata in the output do not form a valid reply.
         ValueError: an output without a choice.
     """
     stored = (output.metadata or {}).get(KEY)
     if stored is not None:
         return ReplyRecord.read(stored, "metadata").reply()
     if output.empty:
-        raise ValueError(f"a model must answer, {output.model} gave none: {output.error or 'no reason is told'}")
+        raise ValueError(f"the model {output.model} returned no answer: {output.error or 'no reason was given'}")
     message = output.message
     content = [] if isinstance(message.content, str) else message.content
     reasoning = "\n\n".join(part.reasoning for part in content if isinstance(part, ContentReasoning))
@@ -109,7 +109,7 @@ def read_output(output: ModelOutput) -> Reply:
 
 
 def _usage(usage: ModelUsage) -> dict[str, float]:
-    # Cached tokens are not among the input tokens.
+    # Inspect does not count cached tokens as input tokens.
     cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
     numbers: dict[str, float] = {
         "prompt_tokens": usage.input_tokens + cached,
@@ -123,7 +123,7 @@ def _usage(usage: ModelUsage) -> dict[str, float]:
 
 
 def write_config(sampling: Sampling) -> GenerateConfig:
-    """Return sampling settings as Inspect's, for the whole of a task."""
+    """Convert sampling settings to Inspect's settings for a whole task."""
     settings = {name: getattr(sampling, name) for name in _SUPPORTED}
     settings["reasoning_effort"] = sampling.reasoning_effort or NO_EFFORT
     if sampling.top_logprobs:
@@ -132,19 +132,19 @@ def write_config(sampling: Sampling) -> GenerateConfig:
 
 
 def read_config(config: GenerateConfig, otherwise: Sampling | None = None) -> Sampling:
-    """Return Inspect's settings as sampling settings.
+    """Convert Inspect's settings to sampling settings.
 
     Args:
-        config: Inspect's; what it leaves open is as in ``otherwise``.
-        otherwise: the defaults, those of `Sampling` where None.
+        config: Inspect's settings. Missing values are taken from ``otherwise``.
+        otherwise: the default settings; None for those of `Sampling`.
 
     Raises:
-        ValueError: a value that ours cannot have.
+        ValueError: a value that sampling settings do not allow.
     """
     settings: dict[str, Any] = asdict(otherwise or Sampling())
     for name in _SUPPORTED:
         value = getattr(config, name)
-        # Inspect makes 0.0 of the 0 that a study holds; the id of an agent tells them apart.
+        # Inspect converts the 0 in a study to 0.0, and the id of an agent distinguishes the two.
         if value is not None and value != settings[name]:
             settings[name] = int(value) if isinstance(value, float) and value.is_integer() else value
     if settings["reasoning_effort"] == NO_EFFORT:
@@ -155,8 +155,8 @@ def read_config(config: GenerateConfig, otherwise: Sampling | None = None) -> Sa
 
 
 def check_config(config: GenerateConfig) -> None:
-    """Raise a ValueError for settings that the models of goalscope do not have."""
+    """Raise a ValueError if Inspect's settings include any that goalscope models do not support."""
     unsupported = [name for name in _REFUSED if getattr(config, name)]
     unsupported += ["num_choices"] if (config.num_choices or 1) > 1 else []
     if unsupported:
-        raise ValueError(f"models of goalscope must be asked without {', '.join(unsupported)}: leave it out")
+        raise ValueError(f"goalscope models do not support {', '.join(unsupported)}: leave these settings out")

@@ -1,4 +1,7 @@
-"""The model provider ``goalscope/MODEL``: our models in any task of Inspect, with exact token ids and reasoning."""
+"""Model provider ``goalscope/MODEL``, which makes goalscope models available in any Inspect task.
+
+Replies keep their exact token ids and reasoning.
+"""
 
 import threading
 from collections import Counter, deque
@@ -21,23 +24,23 @@ MOST_WAITING: Final = 256
 
 
 def body_of(request: Request) -> dict[str, Any]:
-    """Return the extra body with the random stream key of a request and its possible answers."""
+    """Return the extra request body with the random stream key and the possible answers of a request."""
     return {KEY: {"key": list(request.key), "answers": list(request.answers)}}
 
 
 class GoalscopeAPI(ModelAPI):
-    """A model of goalscope: a bundled one, a folder, a name on the hub, or one behind a server.
+    """goalscope model in Inspect: a bundled model, a folder, a hub name, or a model behind a server.
 
     Args:
-        model_name: as the parameter ``model`` of a chat agent in a study.
-        base_url: address of a server; its other settings are ``server={...}``.
-        api_key: refused: keys come from the environment.
+        model_name: the model, written like the parameter ``model`` of a chat agent in a study.
+        base_url: address of a server. Give its other settings as ``server={...}``.
+        api_key: not accepted, because keys must come from environment variables.
         config: see `ModelAPI`.
         **model_args: further parameters of the model, as in a study: ``device``, ``dtype``, ``revision``, ...
 
     Raises:
-        ValueError: an unknown parameter or a value out of its range.
-        FileNotFoundError: a folder that is not there.
+        ValueError: an unknown parameter or a value out of range.
+        FileNotFoundError: a folder that does not exist.
     """
 
     def __init__(
@@ -51,8 +54,8 @@ class GoalscopeAPI(ModelAPI):
         super().__init__(model_name, base_url, api_key, [], config or GenerateConfig())
         if api_key is not None:
             raise ValueError(
-                "the key of a server must stand in an environment variable, got api_key: name the variable, "
-                "server={key_env: NAME}"
+                "api_key is not accepted, so that keys stay out of logs: put the key into an environment "
+                "variable and give its name, server={key_env: NAME}"
             )
         backend = model_args.pop("backend", "")
         if base_url is not None:
@@ -62,22 +65,22 @@ class GoalscopeAPI(ModelAPI):
         self._limiter: CapacityLimiter | None = None
 
     def max_connections(self) -> int:
-        """Requests at the same time: a local model decodes them together."""
+        """Maximum number of concurrent requests, which a local model decodes together."""
         limit = getattr(self.asked, "concurrency", None)
         return int(limit) if limit is not None else 64
 
     async def generate(
         self, input: list[ChatMessage], tools: list[ToolInfo], tool_choice: ToolChoice, config: GenerateConfig
     ) -> ModelOutput:
-        """Complete a chat; requests that wait at the same time are decoded together.
+        """Complete a chat. Requests that are waiting at the same time are decoded together.
 
         Raises:
-            ValueError: tools, messages that are not text, or settings that our models do not have.
+            ValueError: tools, messages that are not text, or settings that goalscope models do not support.
         """
         if tools:
             raise ValueError(
-                f"models of goalscope must be asked in text, without tools, got {tools[0].name}: choose another task, "
-                "or another provider of Inspect"
+                f"goalscope models accept only text and no tools, got the tool {tools[0].name}: choose a task "
+                "without tools, or another model provider"
             )
         check_config(config)
         request = self._request(read_messages(input), config)
@@ -93,20 +96,20 @@ class GoalscopeAPI(ModelAPI):
         if stored is not None:
             seed, episode, step, attempt = stored["key"]
             return Request(messages=messages, key=(seed, episode, step, attempt), answers=tuple(stored["answers"]))
-        # Another task's chat: the n-th equal chat has the n-th stream, so that epochs differ.
+        # In other tasks, the n-th repetition of the same chat uses the n-th random stream, so that epochs differ.
         chat_id = content_id("chat", [[message.role, message.content] for message in messages])
         return Request(messages=messages, key=(config.seed or 0, chat_id, self._shared_model.count(chat_id), 0))
 
 
 @modelapi(name=KEY)
 def provider() -> type[ModelAPI]:
-    """Return the class of the models ``goalscope/MODEL``."""
+    """Return the provider class of ``goalscope/MODEL``."""
     return GoalscopeAPI
 
 
 @dataclass(eq=False)
 class _PendingRequest:
-    """A request that waits for its answer."""
+    """Request that is waiting for its answer."""
 
     request: Request
     sampling: Sampling
@@ -117,7 +120,7 @@ class _PendingRequest:
 
 @dataclass
 class _SharedModel:
-    """One model shared by many threads: the thread that holds it answers all waiting requests."""
+    """Model shared by many threads; the thread that has the lock answers all waiting requests."""
 
     model: Model
     _turn: threading.Lock = field(default_factory=threading.Lock)
@@ -125,17 +128,17 @@ class _SharedModel:
     _counts: Counter[str] = field(default_factory=Counter)
 
     def count(self, chat: str) -> int:
-        """Return how often a chat was requested before."""
+        """Return the number of earlier requests with the same chat."""
         self._counts[chat] += 1
         return self._counts[chat] - 1
 
     def complete(self, request: Request, sampling: Sampling) -> Reply:
-        """Return the reply of a request.
+        """Answer a request.
 
         Raises:
             Exception: whatever the model raises.
         """
-        if getattr(self.model, "largest_batch", 0) == 1:  # behind a server: its answers arrive one by one
+        if getattr(self.model, "largest_batch", 0) == 1:  # a model behind a server answers requests one by one
             return self.model.complete([request], sampling)[0]
         pending = _PendingRequest(request, sampling)
         self._queue.append(pending)
@@ -145,11 +148,11 @@ class _SharedModel:
                     self._answer(self._next())
         if pending.error is not None:
             raise pending.error
-        assert pending.reply is not None  # done without an error
+        assert pending.reply is not None  # answered without an error
         return pending.reply
 
     def _next(self) -> list[_PendingRequest]:
-        """Remove from the queue and return the requests with the sampling settings of the first."""
+        """Remove from the queue all requests with the same sampling settings as the first, and return them."""
         queued = [self._queue.popleft() for _ in range(len(self._queue))]
         chosen = [pending for pending in queued if pending.sampling == queued[0].sampling]
         self._queue.extendleft(reversed([pending for pending in queued if pending.sampling != queued[0].sampling]))

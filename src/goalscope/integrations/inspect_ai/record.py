@@ -1,4 +1,4 @@
-"""Records of goalscope's episodes in Inspect logs: plain values under one key, checked whenever they are read."""
+"""Records of goalscope episodes in Inspect logs, stored as plain values under one key and validated when read."""
 
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Final, Literal, Self
@@ -34,7 +34,7 @@ def _storable(values: dict[str, Any]) -> dict[str, Any]:
     try:
         canonical_json(values)
     except RecursionError:
-        raise ValueError("it must not be nested deeper than JSON can be read") from None
+        raise ValueError("the values are nested too deeply to be read back as JSON") from None
     return values
 
 
@@ -43,13 +43,13 @@ _Step = Annotated[tuple[list[int], int | None, str | None], Field(strict=False)]
 
 
 class _Values(BaseModel):
-    """Plain values of a log, which a stranger may have written."""
+    """Plain values from a log, which are not trusted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     @classmethod
     def read(cls, stored: Any, path: str) -> Self:
-        """Return values as they stand in a log.
+        """Read and validate values from a log.
 
         Raises:
             UntrustedError: another version, an unknown or missing key, or a value of the wrong type.
@@ -66,12 +66,12 @@ class _Values(BaseModel):
             raise UntrustedError(problem.must, problem.given, f"{path}.{problem.where}") from None
 
     def plain(self) -> dict[str, Any]:
-        """Return the values as they are written into a log."""
+        """Convert the record to the plain values that are written to a log."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class WorldRecord(_Values):
-    """A world as a store holds it."""
+    """World in the form in which a store contains it."""
 
     id: _Name
     stored: str
@@ -81,7 +81,7 @@ class WorldRecord(_Values):
 
 
 class SampleRecord(_Values):
-    """Conditions of a sample: the world, the root seed of its random streams, the maximum number of actions."""
+    """Conditions of a sample: its world, the root seed of its random streams and its maximum number of actions."""
 
     version: Literal[1]
     world: WorldRecord
@@ -90,17 +90,17 @@ class SampleRecord(_Values):
 
     @classmethod
     def of(cls, world: World, *, seed: int, horizon: int) -> "SampleRecord":
-        """Return the record of a world."""
+        """Build the record for a world."""
         identity, stored, fog_radius, cluster, _ = encode_world(world)
         world_fields = {"id": identity, "stored": stored, "fog_radius": fog_radius, "cluster": cluster}
         stored_world = WorldRecord.model_validate({**world_fields, "tags": dict(world.tags)})
         return cls(version=VERSION, world=stored_world, seed=seed, horizon=horizon)
 
     def begin(self) -> World:
-        """Return the world.
+        """Rebuild the world.
 
         Raises:
-            UntrustedError: the record holds no world, or not the one with this id.
+            UntrustedError: the record does not contain a world, or its id is a different one.
         """
         stored_world = self.world
         try:
@@ -118,25 +118,25 @@ class SampleRecord(_Values):
 
 
 def metadata_of(world: World, *, seed: int, horizon: int) -> dict[str, Any]:
-    """Return the metadata of a sample: the tags of its world, its cluster, and the record of where it is played."""
+    """Return the metadata of a sample: the tags and cluster of its world, and the record of its conditions."""
     tags = {name: value for name, value in world.tags.items() if name not in (KEY, CLUSTER)}
     return {**tags, CLUSTER: world.cluster_id, KEY: SampleRecord.of(world, seed=seed, horizon=horizon).plain()}
 
 
 class EpisodeRecord(_Values):
-    """The episode that was played in a sample.
+    """Record of the episode that was played in a sample.
 
     Attributes:
         agent: the agent's short name.
-        description: all that determines its behaviour; its content id is that of the agent.
-        agent_id: given where the description's hash is not the id, as for imported agents.
-        tags: what the agent says of itself.
-        trajectory: number of the trajectory on its world.
+        description: all settings that determine the agent's behaviour. Its content id is the agent's id.
+        agent_id: id of the agent if it is not the hash of the description, as for imported agents.
+        tags: tags that the agent reports.
+        trajectory: index of the trajectory on its world.
         rules: as in `EpisodeSpec`.
-        turns: ids of the messages that the model wrote, in order, those of repeated attempts included.
+        turns: ids of the messages that the model wrote, in order, including repeated attempts.
         steps: (state, action, failure) of each step.
         final: the state after the last step.
-        outcome: how it ended.
+        outcome: how the episode ended.
     """
 
     version: Literal[1]
@@ -153,7 +153,7 @@ class EpisodeRecord(_Values):
 
     @classmethod
     def of(cls, episode: Episode, description: dict[str, Any], turns: list[str]) -> "EpisodeRecord":
-        """Return the record of an episode."""
+        """Build the record of an episode."""
         steps = [
             (list(step.state), None if step.action is None else int(step.action), step.failure)
             for step in episode.steps
@@ -173,7 +173,7 @@ class EpisodeRecord(_Values):
         )
 
     def spec(self, sample: SampleRecord) -> EpisodeSpec:
-        """Return the specification of the episode."""
+        """Rebuild the specification of the episode."""
         return EpisodeSpec(
             world_id=sample.world.id,
             agent_id=self.agent_id,
@@ -185,14 +185,14 @@ class EpisodeRecord(_Values):
 
 
 class ReplyPartRecord(_Values):
-    """A `Part` of a reply."""
+    """Record of a `Part` of a reply."""
 
     kind: PartKind
     text: str
 
 
 class ReplyRecord(_Values):
-    """A `Reply`, beside the message that Inspect shows."""
+    """Record of a `Reply`, stored in addition to the message that Inspect shows."""
 
     parts: list[ReplyPartRecord]
     finish: Finish = "stop"
@@ -209,7 +209,7 @@ class ReplyRecord(_Values):
 
     @classmethod
     def of(cls, reply: Reply) -> "ReplyRecord":
-        """Return the record of a reply; its raw text is left out where its ids tell it."""
+        """Build the record of a reply. The raw text is left out if the token ids determine it."""
         plain = {entry.name: _plain(getattr(reply, entry.name)) for entry in fields(Reply)}
         plain["parts"] = [asdict(part) for part in reply.parts]
         if reply.output_tokens is not None:
@@ -217,10 +217,10 @@ class ReplyRecord(_Values):
         return cls.model_validate(plain)
 
     def reply(self) -> Reply:
-        """Return the reply.
+        """Rebuild the reply.
 
         Raises:
-            UntrustedError: values that do not fit together, such as a failed reply without an error.
+            UntrustedError: inconsistent values, such as a failed reply without an error.
         """
         values = {name: _frozen(getattr(self, name)) for name in ReplyRecord.model_fields}
         values["parts"] = tuple(Part(kind=part.kind, text=part.text) for part in self.parts)
@@ -231,12 +231,12 @@ class ReplyRecord(_Values):
 
 
 def foreign_reply(message: Any, stop_reason: str | None, reasoning: str | None, **others: Any) -> Reply:
-    """Return the reply of a model that Inspect asked itself.
+    """Build the reply of a model that Inspect called itself.
 
     Args:
-        message: the message of Inspect's assistant.
-        stop_reason: Inspect's word for how it ended.
-        reasoning: its written reasoning, None for none.
+        message: Inspect's assistant message.
+        stop_reason: Inspect's stop reason.
+        reasoning: the written reasoning of the message, or None.
         others: further fields of `Reply`.
     """
     tools = getattr(message, "tool_calls", None) or ()
@@ -252,10 +252,10 @@ def foreign_reply(message: Any, stop_reason: str | None, reasoning: str | None, 
 
 
 class TurnRecord(_Values):
-    """A turn that was recorded elsewhere: its action is not read out of the answer again.
+    """Record of a turn from another source, whose action is stored and not parsed from the answer again.
 
     Attributes:
-        reward: the recorded reward where its world gives none.
+        reward: the recorded reward if the world gives none.
     """
 
     text: str | None = None
@@ -268,7 +268,7 @@ class TurnRecord(_Values):
     extra: _Plain = Field(default_factory=dict)
 
     def turn(self) -> Turn:
-        """Return the turn.
+        """Rebuild the turn.
 
         Raises:
             UntrustedError: neither an action nor a failure, or both.
@@ -281,10 +281,10 @@ class TurnRecord(_Values):
 
 
 def _plain(value: Any) -> Any:
-    """Return tuples as lists."""
+    """Convert nested tuples to lists."""
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _frozen(value: Any) -> Any:
-    """Return lists as tuples."""
+    """Convert nested lists to tuples."""
     return tuple(value) if isinstance(value, list) else value

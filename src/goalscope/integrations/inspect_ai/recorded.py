@@ -1,7 +1,7 @@
-"""Episodes of other tasks: the return values of a user's reader for each sample of a log of Inspect.
+"""Episodes of other Inspect tasks, as a user's reader function returns them for each sample of a log.
 
-Where the reader knows the world, the actions are taken in it and each state of the record is compared; else nothing is
-known of it but names.
+If the reader gives the world, the actions are replayed in it and each recorded state is compared. Otherwise only the
+names of the actions are known.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,17 +26,17 @@ UNKNOWN_ACTION = "unknown action"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """One turn of an agent.
+    """Turn of an agent as a reader returns it.
 
     Attributes:
-        action: name of the action, None without one.
-        state: of a known world, the state before the action as the record has it, None where it has none: (row, col)
-            or (row, col, flags) in grids and task maps, in an environment the environment's own.
+        action: name of the action, or None if the agent did not act.
+        state: in a known world, the recorded state before the action, or None. A state is (row, col) or (row, col,
+            flags) in grids and task maps, and a state of the environment otherwise.
         failure: reason for the missing action, None with an action.
         text: the answer.
-        reasoning: the written reasoning before it.
-        prompt_tokens, output_tokens: exact token ids where known.
-        reward: reward of the action, None without one.
+        reasoning: the written reasoning before the answer.
+        prompt_tokens, output_tokens: exact token ids, if known.
+        reward: reward of the action, or None.
         extra: plain values to store with the step.
     """
 
@@ -53,21 +53,25 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEpisode:
-    """The result of a reader for a sample.
+    """Episode as a reader returns it for a sample.
 
     Attributes:
         turns: the agent's turns, in order.
-        success: whether it reached its goal, None where the record ends before. A known world says so itself; there
-            False stands for an agent that gave up.
-        world: the world where its rules are known: a grid, a task map, an environment.
-        actions: names of all actions; None for the tools offered to its model, or those of the world.
-        agent: short name of the agent; None for the log's model.
-        cluster: name of the cluster for intervals; each sample is its own where empty, a known world has its own.
-        horizon: maximum number of turns; None for the number of turns, in a known world at least that of a study.
-        tags: plain values by name, for the sample's world, of a known world for the episode; rows are grouped by them.
+        success: whether the agent reached its goal, or None if the record ends earlier. A known world determines
+            success itself; there, False means that the agent gave up.
+        world: the world, if its rules are known: a grid, a task map or an environment.
+        actions: names of all actions; None for the actions of the known world, or otherwise the tools offered to the
+            model.
+        agent: short name of the agent; None for the model of the log.
+        cluster: name of the cluster for intervals. If empty, each sample is a cluster. A known world has its own
+            cluster.
+        horizon: maximum number of turns; None for the number of turns in the record and, in a known world, at least
+            the horizon of a study.
+        tags: plain values by name, by which rows are grouped. They belong to the sample's world, or to the episode if
+            the world is known.
 
     Raises:
-        ValueError: actions or a cluster beside a known world.
+        ValueError: actions or a cluster given together with a known world.
     """
 
     turns: Sequence[RecordedTurn]
@@ -84,14 +88,14 @@ class RecordedEpisode:
         object.__setattr__(self, "turns", turns)
         invalid = [turn for turn in turns if not isinstance(turn, RecordedTurn)]
         if invalid:
-            raise TypeError(f"turns must be RecordedTurn, got {shorten(invalid[0])}")
+            raise TypeError(f"turns must contain only RecordedTurn objects, got {shorten(invalid[0])}")
         unreserved(dict(self.tags))
         if self.world is not None and (self.actions is not None or self.cluster):
-            raise ValueError("a known world has its actions and its cluster, got others beside it: leave them out")
+            raise ValueError("world is given, so its actions and cluster are known: leave actions and cluster out")
 
 
 def model_events(sample: Any) -> Iterator[Any]:
-    """Yield the model calls of a sample that have an output, without those of its scorers.
+    """Yield the model calls of a sample that have an output, except calls made by scorers.
 
     Args:
         sample: a sample of a log, `inspect_ai.log.EvalSample`.
@@ -109,9 +113,9 @@ def _answered(event: Any) -> bool:
 
 
 def tool_calls(sample: Any) -> list[RecordedTurn]:
-    """Return a turn for each call of a tool that the model of a sample made, in order.
+    """Return one turn per tool call of the sample's model, in order.
 
-    The first call of an answer has its text and reasoning. Answers without a call are no turns.
+    The text and reasoning of an answer go to its first call. Answers without a call are not turns.
 
     Args:
         sample: a sample of a log, `inspect_ai.log.EvalSample`.
@@ -134,22 +138,22 @@ def tool_calls(sample: Any) -> list[RecordedTurn]:
 
 
 def reasoning_of(message: Any) -> str | None:
-    """Return the written reasoning of a message of Inspect, None where there is none."""
+    """Return the written reasoning of an Inspect message, or None."""
     parts = [] if isinstance(message.content, str) else message.content
     return "\n\n".join(part.reasoning for part in parts if part.type == "reasoning") or None
 
 
 def offered_tools(sample: Any) -> set[str]:
-    """Return the names of the tools that the model of a sample was offered."""
+    """Return the names of the tools offered to the model of a sample."""
     return {tool.name for event in model_events(sample) for tool in event.tools}
 
 
 def recorded_episode(recorded: RecordedEpisode, sample: Any, header: Any) -> tuple[Episode, str]:
-    """Return a reader's result as an episode, and the name of its agent.
+    """Convert a reader's result to an episode. Return it with the name of its agent.
 
     Raises:
-        UntrustedError: there is no action at all, a turn has neither an action nor a failure, or what is recorded does
-            not follow from the rules of a known world.
+        UntrustedError: there is no action at all, a turn has neither an action nor a failure, or the record
+            contradicts the rules of a known world.
     """
     if recorded.world is not None:
         return _replayed(recorded, recorded.world, sample, header)
@@ -161,7 +165,7 @@ def recorded_episode(recorded: RecordedEpisode, sample: Any, header: Any) -> tup
     agent = recorded.agent or header.eval.model
     task = header.eval.task
     try:
-        agent.encode()  # half of a character cannot be stored
+        agent.encode()  # a lone surrogate cannot be stored
         world = RecordedWorld(
             source=task,
             sample=f"{sample.id}",
@@ -199,7 +203,7 @@ def _step(index: int, turn: RecordedTurn, numbers: Mapping[str, int]) -> Step:
 
 
 def _replayed(recorded: RecordedEpisode, world: World, sample: Any, header: Any) -> tuple[Episode, str]:
-    """Return the episode that the recorded actions make in a known world, and the name of its agent."""
+    """Replay the recorded actions in a known world. Return the episode and the name of its agent."""
     agent, turns = recorded.agent or header.eval.model, list(recorded.turns)
     try:
         agent.encode()
@@ -231,7 +235,7 @@ def _replayed(recorded: RecordedEpisode, world: World, sample: Any, header: Any)
 
 
 def _usual_horizon(world: World) -> int:
-    """Return the horizon of a study on a world, 0 where it has none of its own and no shortest path."""
+    """Return the horizon that a study would use on a world, or 0 if the world has no horizon and no shortest path."""
     solution = oracle(world)
     if isinstance(solution, TimedOracle):
         must = "a known world must leave nothing to chance, since its states are those to which the actions lead"
@@ -240,19 +244,19 @@ def _usual_horizon(world: World) -> int:
 
 
 def _check_state(world: World, turn: RecordedTurn, index: int, live: LiveEpisode) -> None:
-    """Require that a recorded state is the one to which the earlier actions lead in the world."""
+    """Raise an error unless the recorded state is the state to which the earlier actions lead in the world."""
     if turn.state is None:
         return
     expected = world.restore_state(live.state)
     if not world.recorded_as and isinstance(expected, tuple) and isinstance(turn.state, list | tuple):
-        expected = tuple(expected)[: len(turn.state)]  # a record may leave the flags out
+        expected = tuple(expected)[: len(turn.state)]  # records may omit the flags
     if (tuple(turn.state) if isinstance(turn.state, list | tuple) else turn.state) != expected:
         must = f"the state must be {shorten(expected)}, where the actions before lead in the world"
         raise UntrustedError(must, shorten(turn.state), f"turn {index}")
 
 
 def _turn(turn: RecordedTurn, names: Sequence[str]) -> Turn:
-    """Return a turn in a known world; names of actions may be written in either case."""
+    """Convert a turn in a known world. Action names may be in upper or lower case."""
     numbers = {name.casefold(): number for number, name in enumerate(names)}
     action = None if turn.action is None else numbers.get(turn.action.casefold())
     unknown = turn.action is not None and action is None

@@ -1,4 +1,4 @@
-"""What Inspect imports when it looks up a name of ours; the entry point of the group ``inspect_ai``."""
+"""Entry point of the group ``inspect_ai``, which Inspect imports to find goalscope's tasks, scorers and models."""
 
 from goalscope.integrations.inspect_ai.attribution import attribution, verdicts
 from goalscope.integrations.inspect_ai.episode import episode_measures, play

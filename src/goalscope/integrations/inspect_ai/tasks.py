@@ -1,4 +1,4 @@
-"""Registered tasks: ``inspect eval goalscope/grids -T sizes=7,9 --model goalscope/theseus``."""
+"""Tasks registered with Inspect, e.g. ``inspect eval goalscope/grids -T sizes=7,9 --model goalscope/theseus``."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from goalscope.runs.study import Study
 from goalscope.verdict.preflight import study_files
 from goalscope.worlds.world import World
 
-# Command-line values: one value, several separated by commas, or a list.
+# Values from the command line: a single value, several values separated by commas, or a list.
 Numbers = str | float | Sequence[str] | Sequence[float]
 Texts = str | Sequence[str]
 
@@ -36,19 +36,20 @@ def grids(
     prompt: str = "",
     template: str = "",
 ) -> Task:
-    """Generated grids: walk from the start to the goal.
+    """Task of walking from the start to the goal of generated grids.
 
     Args:
-        sizes, densities: sides of the grids, shares of inner walls.
-        count: grids of each size and density.
-        trajectories: episodes on each grid (epochs of Inspect).
-        horizon_factor: maximum actions, as a multiple of the shortest path.
-        seed: root seed of grids, examples in prompts and, with models of goalscope, of their draws.
-        fog_radius: how far the agent sees, all of the grid where None.
-        transforms: versions of each grid: identity, reflect, rotate, transpose, swap. They are one cluster.
+        sizes, densities: side lengths of the grids and shares of inner walls.
+        count: number of grids per size and density.
+        trajectories: number of episodes per grid (Inspect's epochs).
+        horizon_factor: maximum number of actions, as a multiple of the shortest path.
+        seed: root seed of the grids, of the examples in prompts and, for goalscope models, of sampling.
+        fog_radius: how far the agent sees in cells; None for the whole grid.
+        transforms: versions of each grid: identity, reflect, rotate, transpose, swap. All versions of a grid form one
+            cluster.
         history: what is shown of earlier steps: none, actions, conversation, reasoning.
-        prompt: "grid" or "fog", the one that fits where empty; or the path of a template.
-        template: form of the bundled template, the model's own where empty.
+        prompt: "grid", "fog" or the path of a template; by default the prompt that fits ``fog_radius``.
+        template: variant of the bundled template; by default the model's own.
     """
     entry: dict[str, Any] = {
         "kind": "grid",
@@ -74,14 +75,15 @@ def task_maps(
     memory: bool = False,
     template: str = "",
 ) -> Task:
-    """Task maps of exploration and exploitation: achieve nodes in an order that is to be found out.
+    """Task of exploration and exploitation on task maps, where nodes must be achieved in an order that is initially
+    unknown.
 
     Args:
         presets: names of presets, see docs/exploration.md.
-        count: maps of each preset.
-        trajectories: episodes on each map (epochs of Inspect).
+        count: number of maps per preset.
+        trajectories: number of episodes per map (Inspect's epochs).
         seed: root seed.
-        strategy, reasoned, memory, template: as of the agent ``task-chat``.
+        strategy, reasoned, memory, template: parameters of the agent ``task-chat``.
     """
     entry = {"kind": "task-map", "presets": _texts(presets), "count": count}
     agent = {"strategy": strategy, "reasoned": reasoned, "memory": memory, "template": template}
@@ -99,15 +101,15 @@ def textworld(
     history: str = "none",
     template: str = "",
 ) -> Task:
-    """Generated games of TextWorld (extra ``textworld``).
+    """Task of winning generated TextWorld games (extra ``textworld``).
 
     Args:
         rooms, objects, quest_length: size of each game.
-        seeds: one game for each.
-        trajectories: episodes in each game (epochs of Inspect).
-        horizon_factor: maximum actions, as a multiple of the shortest way.
+        seeds: seeds of the games, one per game.
+        trajectories: number of episodes per game (Inspect's epochs).
+        horizon_factor: maximum number of actions, as a multiple of the shortest solution.
         history: what is shown of earlier steps: none, actions, conversation, reasoning.
-        template: form of the bundled template, the model's own where empty.
+        template: variant of the bundled template; by default the model's own.
     """
     entry = {
         "kind": "textworld",
@@ -122,11 +124,11 @@ def textworld(
 
 @task
 def study(path: str, agent: str | None = None) -> Task:
-    """The worlds, rules and prompts of a study, with whatever model Inspect asks.
+    """Task with the worlds, rules and prompts of a study, for any model that Inspect calls.
 
     Args:
         path: a study file, or the name of a shipped study.
-        agent: name of the chat agent whose prompt and sampling are taken, where the study has several.
+        agent: name of the chat agent whose prompt and sampling are used; needed if the study has several.
     """
     if shipped := path in study_files.names():
         note_namesake(path, "study")
@@ -135,9 +137,14 @@ def study(path: str, agent: str | None = None) -> Task:
     entries = [chat_agent for chat_agent in loaded.agents_ if chat_agent.kind in (CHAT, TASK_CHAT)]
     names = {chat_agent.build().name: chat_agent for chat_agent in entries}
     if agent is not None and agent not in names:
-        raise ValueError(f"agent must be a chat agent of the study ({', '.join(names)}), got {agent!r}")
+        raise ValueError(
+            f"agent must be a chat agent of the study ({', '.join(names)}), got {agent!r}: set agent to "
+            "one of these names"
+        )
     if agent is None and len(names) != 1:
-        raise ValueError(f"the study must have one chat agent, got {', '.join(names) or 'none'}: name one, agent=NAME")
+        raise ValueError(
+            f"the study must have exactly one chat agent, got {', '.join(names) or 'none'}: choose one with agent=NAME"
+        )
     entry = names[agent] if agent is not None else entries[0]
     failure = entry.failure or loaded.failure
     return study_task(loaded.name, loaded, entry.kind, entry.parameters, failure.model_dump())
@@ -146,14 +153,14 @@ def study(path: str, agent: str | None = None) -> Task:
 def study_task(
     name: str, study: Study, kind: str, parameters: Mapping[str, Any], failure: Mapping[str, Any] | None = None
 ) -> Task:
-    """Return the task of a study's worlds and rules.
+    """Build the task with a study's worlds and rules.
 
     Args:
         name: name of the data set.
-        study: worlds, trajectories, horizon, history and failures; its agents are not asked.
+        study: the study that gives worlds, trajectories, horizon, history and failures; its agents are not used.
         kind: "chat" or "task-chat".
-        parameters: those of the agent as in a study.
-        failure: what becomes of turns without an action, as the study says where None.
+        parameters: parameters of the agent as in a study.
+        failure: treatment of turns without an action; None to use the study's.
     """
     own_parameters, sampling = split_parameters(kind, parameters)
     policy = dict(study.failure.model_dump() if failure is None else failure)
@@ -170,14 +177,14 @@ def study_task(
 
 
 def sample_of(world: World, *, seed: int, horizon: int) -> Sample:
-    """Return the sample of a world, with its tags and cluster in the metadata."""
+    """Build the sample of a world, with its tags and cluster in the metadata."""
     text = world.begin_episode(seed, "sample").view.text
     return Sample(id=world.id, input=text, target="goal", metadata=metadata_of(world, seed=seed, horizon=horizon))
 
 
 def _task(name: str, worlds: list[dict[str, Any]], seed: int, rules: Mapping[str, Any], agent: dict[str, Any]) -> Task:
     kind = agent.pop("kind")
-    # A study needs an agent; Inspect's model replaces it.
+    # A study must have an agent; Inspect's model takes its place.
     stand_in = {CHAT: {"kind": "random"}, TASK_CHAT: {"kind": "task-random-walk"}}[kind]
     study = Study.parse({"name": name, "seed": seed, "worlds": worlds, "agents": [stand_in], **rules})
     return study_task(name, study, kind, agent)
@@ -194,4 +201,4 @@ def _numbers(name: str, values: Any) -> list[float]:
     try:
         return [float(item) for item in items]
     except ValueError:
-        raise ValueError(f"{name} must be numbers with commas between them, got {values!r}") from None
+        raise ValueError(f"{name} must be numbers separated by commas, e.g. {name}=7,9, got {values!r}") from None

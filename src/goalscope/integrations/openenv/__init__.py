@@ -1,4 +1,4 @@
-"""Worlds as an environment of OpenEnv: a model's answers in, questions and exact rewards out, over its server."""
+"""Worlds as an OpenEnv environment, whose server takes a model's answers and returns questions and exact rewards."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,23 +17,23 @@ __all__ = ["WorldAnswer", "WorldQuestion", "WorldsEnvironment", "worlds"]
 
 
 class WorldAnswer(Action):  # type: ignore[misc]
-    """What a model answers.
+    """Answer of a model.
 
     Attributes:
-        text: the answer; one without an action is a step in place.
+        text: the answer. Without an action in it, the step changes nothing.
     """
 
     text: str
 
 
 class WorldQuestion(Observation):  # type: ignore[misc]
-    """What a model is asked next; after the last step nothing, with all that was exact in ``metadata``.
+    """Next question to the model, which is empty after the last step.
 
-    ``reward`` is 1 for the step that reaches the goal, else 0.
+    ``reward`` is 1 for the step that reaches the goal, otherwise 0.
 
     Attributes:
         text: the question.
-        episode: after the last step the rewards, metrics and turns of `cli.front.dialogue.WorldDialogue.found`;
+        episode: after the last step, the rewards, metrics and turns from `cli.front.dialogue.WorldDialogue.found`;
             empty before.
     """
 
@@ -42,15 +42,15 @@ class WorldQuestion(Observation):  # type: ignore[misc]
 
 
 class WorldsEnvironment(Environment):  # type: ignore[misc]
-    """The episodes of a study, one at a time and in its order, or by number.
+    """Environment that plays the episodes of a study one at a time, in the order of the study or by index.
 
     Args:
-        study: a study file, or the name of a shipped study; its worlds, horizon, trajectories and seed are taken.
+        study: a study file or the name of a shipped study, which gives the worlds, horizon, trajectories and seed.
         prompt: the prompt of the chat agent: "grid" or "fog" for grids, "text" for environments.
-        template: form of the bundled template; the plain one where empty.
+        template: variant of the bundled template; by default the plain variant.
     """
 
-    SUPPORTS_CONCURRENT_SESSIONS = True  # an instance holds all of its episode
+    SUPPORTS_CONCURRENT_SESSIONS = True  # each instance stores its whole episode
 
     def __init__(self, study: str = "baseline", prompt: str = "grid", template: str = "") -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class WorldsEnvironment(Environment):  # type: ignore[misc]
         self._state = State()
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **more: Any) -> WorldQuestion:
-        """Begin an episode: the next one, or that of number ``seed``, counted around."""
+        """Begin the next episode, or the episode with index ``seed`` modulo the number of episodes."""
         episode = self._episodes[(self._next if seed is None else seed) % len(self._episodes)]
         self._next += seed is None
         self._playing = WorldDialogue(**episode, **self._settings)
@@ -68,14 +68,14 @@ class WorldsEnvironment(Environment):  # type: ignore[misc]
         return WorldQuestion(text=self._playing.question(), reward=None, done=False)
 
     def step(self, action: WorldAnswer, timeout_s: float | None = None, **more: Any) -> WorldQuestion:
-        """Take an answer.
+        """Process an answer.
 
         Raises:
-            ValueError: no episode has begun, or it is over.
+            ValueError: no episode has begun, or the episode is over.
         """
         playing = self._playing
         if playing is None or playing.over:
-            raise ValueError("a step belongs to an episode that goes on, got none: call reset")
+            raise ValueError("no episode is in progress: call reset before step")
         playing.answer(action.text)
         self._state.step_count += 1
         if not playing.over:
@@ -85,10 +85,10 @@ class WorldsEnvironment(Environment):  # type: ignore[misc]
 
     @property
     def state(self) -> State:
-        """Id of the episode (world and trajectory) and number of steps."""
+        """Id of the episode (world and trajectory) and number of steps so far."""
         return self._state
 
 
 def worlds(study: str = "baseline", prompt: str = "grid", template: str = "") -> Callable[[], WorldsEnvironment]:
-    """Return what makes an environment for each session of a server, see `WorldsEnvironment`."""
+    """Return a factory that makes one environment per session of a server, see `WorldsEnvironment`."""
     return lambda: WorldsEnvironment(study, prompt, template)

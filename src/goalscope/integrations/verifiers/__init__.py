@@ -1,4 +1,4 @@
-"""Worlds as an environment of `verifiers`: exact rewards, and what was optimal at each turn."""
+"""Worlds as a `verifiers` environment with exact rewards and the optimal actions at each turn."""
 
 from goalscope.integrations.verifiers.worlds import WorldsConfig, WorldsEnv, WorldsEnvConfig, WorldsTaskset, WorldTask
 

@@ -1,8 +1,8 @@
-"""A taskset of `verifiers` (v1): the worlds of a study, played turn by turn, with exact rewards.
+"""Taskset for `verifiers` (v1) with the worlds of a study, played turn by turn with exact rewards.
 
-A task is a world. The environment is the user of the conversation: it shows what can be seen, reads one action from
-each answer by the rules of the chat agent, and ends with the episode. Rewards and metrics come from the exact oracle of
-the world, so none is a guess.
+A task is a world. The environment acts as the user of the conversation: it shows the observation, parses one action
+from each answer by the rules of the chat agent, and ends with the episode. Rewards and metrics come from the exact
+oracle of the world.
 """
 
 from collections.abc import Iterator
@@ -26,9 +26,9 @@ class WorldsConfig(vf.TasksetConfig):  # type: ignore[misc]
     """Settings of the taskset.
 
     Attributes:
-        study: a study file, or the name of a shipped study; its worlds, horizon, trajectories and seed are taken.
+        study: a study file or the name of a shipped study, which gives the worlds, horizon, trajectories and seed.
         prompt: the prompt of the chat agent: "grid" or "fog" for grids, "text" for environments.
-        template: form of the bundled template; the plain one where empty.
+        template: variant of the bundled template; by default the plain variant.
     """
 
     study: str = "baseline"
@@ -37,7 +37,7 @@ class WorldsConfig(vf.TasksetConfig):  # type: ignore[misc]
 
 
 class WorldData(vf.TaskData):  # type: ignore[misc]
-    """A world as a store holds it, and the rules of its episode."""
+    """World in the form in which a store contains it, with the rules of its episode."""
 
     world: list[Any]
     seed: int
@@ -47,7 +47,7 @@ class WorldData(vf.TaskData):  # type: ignore[misc]
 
 
 class WorldTask(vf.Task[WorldData, vf.State, vf.TaskConfig]):  # type: ignore[misc]
-    """An episode in a world; see `rewards_of` for what is measured."""
+    """Task of playing an episode in a world; `rewards_of` lists the rewards and metrics."""
 
     @property
     def world(self) -> World:
@@ -56,10 +56,10 @@ class WorldTask(vf.Task[WorldData, vf.State, vf.TaskConfig]):  # type: ignore[mi
 
 
 class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):  # type: ignore[misc]
-    """The worlds of a study, each as often as it has trajectories."""
+    """Taskset with one task per world and trajectory of a study."""
 
     def load(self) -> Iterator[WorldTask]:
-        """Yield a task for each world and trajectory, in the order of the study."""
+        """Yield the tasks in the order of the study."""
         settings = {"prompt": self.config.prompt, "template": self.config.template}
         for episode in episodes_of(self.config.study):
             world = episode["world"]
@@ -78,26 +78,26 @@ def _dialogue(data: WorldData) -> WorldDialogue:
 
 
 class WorldsEnvConfig(vf.EnvConfig):  # type: ignore[misc]
-    """Settings of the environment: the one agent that plays, without tools."""
+    """Settings of the environment, with a single agent that plays without tools."""
 
     player: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime={"type": "subprocess"})
 
 
 class WorldsEnv(vf.Env[WorldsEnvConfig]):  # type: ignore[misc]
-    """Plays the episode of a task and records its exact rewards on the trace."""
+    """Environment that plays the episode of a task and records its exact rewards on the trace."""
 
     async def run(self, task: WorldTask, agents: Any) -> None:
         """Play an episode."""
         playing = _dialogue(task.data)
         playing.question()
         async with agents.player.interaction(task) as interaction:
-            segment = await interaction.turn()  # the task's prompt is the first question
+            segment = await interaction.turn()  # the prompt of the task is the first question
             while not segment.terminated:
                 playing.answer(segment.last_reply)
                 if playing.over:
                     break
                 segment = await interaction.turn(playing.question())
-        if interaction.trace.has_error:  # an episode that was broken off says nothing of the agent
+        if interaction.trace.has_error:  # an aborted episode is no evidence about the agent
             return
         record = playing.found()
         for name, value in record["rewards"].items():

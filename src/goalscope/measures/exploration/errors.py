@@ -156,27 +156,25 @@ _Number = Callable[[Summary], float | None]
 
 
 def _errors(fog: bool) -> dict[str, tuple[str, str, _Number]]:
-    """Return name -> (unit, definition, function) of both errors and their counts, over all turns and over moves
-    only.
-    """
+    """Map names to (unit, definition, function) for both errors and their counts, over all turns and over moves."""
     definitions: dict[str, tuple[str, str, _Number]] = {}
     for kind, valid in ((kind, valid) for kind in KINDS for valid in (False, True)):
         if fog:
-            turns = "moves (blocked ones and turns without an action left out)" if valid else "turns"
-            calls = "before a way to the goal is revealed" if kind == "exploration" else "once it is"
-            error = f"share of an episode's {turns} {calls} that lead nearer to no target or go in circles; undefined "
+            turns = "valid moves" if valid else "turns"
+            calls = f"{'before' if kind == 'exploration' else 'after'} a path to the goal was revealed"
+            error = f"share of an episode's {turns} {calls} that approach no target or go in circles. "
             texts = (
-                f"{error}without such a turn, never 0",
-                f"number of those errors among the {turns}",
+                f"{error}Undefined without such {turns}",
+                f"number of {turns} {calls} that approach no target or go in circles",
                 f"number of {turns} {calls}",
             )
         else:
-            cases = "cases 1 and 4" if kind == "exploration" else "cases 2, 3 and 4"
-            ratio = f"errors in {cases} over the steps in {cases} of an episode"
+            cases = f"that call for {kind} ({'cases 1 and 4' if kind == 'exploration' else 'cases 2, 3 and 4'})"
+            ratio = f"share of errors among an episode's steps {cases}"
             texts = (
-                f"the {kind} error over the actions that were moves" if valid else ratio,
-                f"number of errors that count as {kind}{' among the moves' if valid else ''}",
-                f"{'moves' if valid else 'steps'} in {cases}",
+                f"the {kind} error over valid moves only" if valid else ratio,
+                f"number of {kind} errors{' among valid moves' if valid else ''}",
+                f"number of {'valid moves' if valid else 'steps'} {cases}",
             )
         for quantity, unit, text in zip(("error", "errors", "steps"), ("share", "steps", "steps"), texts, strict=True):
             name = f"{kind} {quantity}{' of valid moves' if valid else ''}{UNDER_FOG if fog else ''}"
@@ -187,25 +185,25 @@ def _errors(fog: bool) -> dict[str, tuple[str, str, _Number]]:
 _EPISODE: dict[str, tuple[str, str, _Number]] = {
     **_errors(fog=False),
     "success": ("share", "share of episodes that achieve the goal within the budget", attrgetter("success")),
-    "steps": ("steps", "actions of an episode", attrgetter("steps")),
+    "steps": ("steps", "number of actions of an episode", attrgetter("steps")),
     "steps of successful episodes": (
         "steps",
-        "actions of an episode that achieved the goal; undefined for one that did not",
+        "number of actions of an episode that achieved the goal. Undefined for other episodes",
         lambda summary: summary.steps if summary.success else None,
     ),
     "invalid actions": (
         "steps",
-        "actions that did nothing: no way there, or no direction named",
+        "number of actions without effect, because the move was impossible or the answer named no direction",
         attrgetter("invalid_actions"),
     ),
     "detours with the goal pending": (
         "steps",
-        "steps into a new cell while the goal was pending; free of error by definition",
+        "number of steps into a new cell while the goal was pending, which are not errors by definition",
         attrgetter("detours"),
     ),
     "progress rate": (
         "share",
-        "share of the steps that entered an unobserved cell or achieved a pending node",
+        "share of steps that entered an unobserved cell or achieved a pending node",
         attrgetter("progress_rate"),
     ),
     "coverage": ("share", "share of the map's cells that were observed", attrgetter("coverage")),
@@ -245,13 +243,13 @@ add_measures(
 
 @measure(PROGRESS_SHARE, unit="share", needs=("tasks",), source=_TASKS)
 def progress_share(table: StepTable) -> Entries:
-    """Share of the steps that entered an unobserved cell, by tenth of the episode."""
+    """Share of steps that entered an unobserved cell, per tenth of the episode."""
     return _by_tenth(table, 0)
 
 
 @measure(ONLY_EXPLORATION, unit="share", needs=("tasks",), source=f"{_TASKS}, Fig. 4a")
 def exploration_only_share(table: StepTable) -> Entries:
-    """Share of the steps that called for exploration alone, no node pending (case 1), by tenth of the episode."""
+    """Share of steps with only exploration possible, as no node was pending (case 1), per tenth of an episode."""
     return _by_tenth(table, 1)
 
 
@@ -277,7 +275,7 @@ def _index(scored: Mapping[int, Any]) -> npt.NDArray[np.int64]:
 
 
 def _scored(table: StepTable) -> dict[int, tuple[Summary, _Values]]:
-    """Score each episode: index -> summary, and `progress_shares` ``[2, 10]`` of new cells and case 1. Cached per
+    """Map episode indices to the summary and the `progress_shares` ``[2, 10]`` of new cells and case 1, cached per
     walk.
     """
     by_walk: dict[tuple[Any, ...], tuple[Summary, _Values]] = {}

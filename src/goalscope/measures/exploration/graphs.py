@@ -230,9 +230,7 @@ class _Walk:
         return any(from_there.get(target, far) < from_here.get(target, far) for target in targets)
 
     def _distances(self, source: str) -> dict[str, int]:
-        """Return the distance in steps from one place to each known place, through known places; cached until
-        progress.
-        """
+        """Return the distances in steps from a place to all known places, cached until progress."""
         if source not in self.fields:
             distances, wave = {source: 0}, [source]
             for place in wave:

@@ -216,7 +216,7 @@ def _weighted(values: Values, weights: npt.NDArray[np.generic]) -> Values:
 
 
 def _fit(errors: Values, success: Values) -> tuple[Values, Values, Values]:
-    """Return ``[D]`` slopes, intercepts and R squared of least squares over A points, for each of D draws."""
+    """Fit a least-squares line over A points for each of D draws; return ``[D]`` slopes, intercepts and R squared."""
     usable = (errors > 0) & ~np.isnan(success)
     x = np.log10(np.where(usable, errors, 1.0))
     y = np.where(usable, success, 0.0)

@@ -143,11 +143,11 @@ def _shows_grids(path: Path) -> bool:
                 except UntrustedError:
                     continue
     except (OSError, UntrustedError):
-        return False  # the reader of logs reports it
+        return False  # the reader of logs reports the error
     return False
 
 
-# In reading order: tables come before the trajectories that they describe.
+# Files in reading order, with tables before the trajectories that they describe.
 _FORMATS = (
     Format(endings=(".csv",), read=read_metrics),
     Format(endings=(".jsonl",), read=read_manifest, holds=_shows_grids),

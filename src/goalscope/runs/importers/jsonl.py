@@ -47,12 +47,12 @@ def jsonl_episodes(path: Path, name: str, context: Context) -> Iterator[Episode]
 
 
 class _Log:
-    """Builds episodes from the lines of one file."""
+    """Reader that builds episodes from the lines of one file."""
 
     def __init__(self, source: str, context: Context) -> None:
         self.source, self.context, self.ledger = source, context, context.ledger
-        self.worlds: dict[str, World] = {}  # declared, by their names in the log
-        self.worlds_by_id: dict[str, World] = {}  # declared or shown, by their ids
+        self.worlds: dict[str, World] = {}  # declared worlds by their names in the log
+        self.worlds_by_id: dict[str, World] = {}  # declared or shown worlds by their ids
         self.broken: set[str] = set()  # names of worlds whose declaration was reported as a problem
         self.open: dict[str, _OpenEpisode] = {}
         self.open_bytes = 0  # bytes of the lines of open episodes
@@ -97,7 +97,7 @@ class _Log:
                 yield episode
 
     def world_of(self, grid: str, fog_radius: int | None) -> World:
-        """Return the world of the grid on a line; the declared world if there is one."""
+        """Return the world of the grid on a line, preferring a declared world."""
         world: World = grid_world(parse_grid(grid, where="grid"), "grid", fog_radius=fog_radius)
         return self.worlds_by_id.setdefault(world.id, world)
 
@@ -145,7 +145,7 @@ class _Log:
             raise UntrustedError(f"an episode must have at most {MOST_OPEN_BYTES} bytes", "more")
         step_missing = isinstance(record, StepLine) and record.step > len(episode.steps) and self.lost_lines > 0
         if (step_missing or record.world in self.broken) and not episode.spoilt:
-            episode.spoil()  # the missing line, or the world, was reported already
+            episode.spoil()  # the missing line or world has already been reported
         episode.take(record, position)
 
     def _opened(self, key: str) -> "_OpenEpisode":
@@ -241,7 +241,7 @@ class _OpenEpisode:
             self.world_state = world, begin(world)
 
     def _check_grid(self, text: str, world: World, state: State) -> None:
-        """Require that a grid on a line shows the world itself or the state before the step."""
+        """Raise an error unless a grid on a line shows the world itself or the state before the step."""
         grid = parse_grid(text, where="grid")
         recorded, computed = symbols(grid), symbols(shown(world.grid, state))
         hidden = (recorded == FOG) & (world.fog_radius is not None)
@@ -281,7 +281,7 @@ class _OpenEpisode:
         self.world_state = world, state if action is None else step(world.grid, state, action)
 
     def _check_step(self, record: StepLine, world: World, state: State) -> None:
-        """Require that a step is the next one, and starts where the rules put the agent."""
+        """Raise an error unless a step has the next number and starts where the rules put the agent."""
         index = len(self.steps)
         if record.step != index:
             repeated = record.step < index

@@ -43,7 +43,7 @@ _Tags = Annotated[dict[str, Tag], AfterValidator(unreserved)]
 
 
 class WorldLine(LogLine):
-    """A world under an id for later lines."""
+    """Declaration of a world under an id, to which later lines refer."""
 
     type: Literal["world"]
     id: _Name
@@ -69,7 +69,7 @@ class _EpisodeKeys(LogLine):
 
 
 class EpisodeLine(_EpisodeKeys):
-    """Values of a whole episode; this line is optional."""
+    """Optional line with values of a whole episode."""
 
     type: Literal["episode"]
 
@@ -161,7 +161,7 @@ def _line(value: dict[str, Any]) -> str:
 
 
 def _world(world: World) -> dict[str, Any]:
-    if world.kind != "grid":  # its grid alone would read back as another world
+    if world.kind != "grid":  # its grid alone would be read back as another world
         raise ValueError(f"a log of this format must hold episodes on grids, got the {world.kind} {world.id}")
     return {
         "type": "world",

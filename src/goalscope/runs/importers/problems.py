@@ -1,4 +1,4 @@
-"""Shared by all formats: problems with their locations, counts of comparisons, log lines, grids."""
+"""Code shared by all import formats: problems with their locations, counts of comparisons, log lines and grids."""
 
 import math
 from collections import Counter, defaultdict
@@ -230,11 +230,11 @@ class Context:
     """State shared by the files of one import."""
 
     def __init__(self, ledger: ImportLog, reader: SampleReader | None = None) -> None:
-        self.ledger, self.reader = ledger, reader  # the reader is for logs of other tasks
+        self.ledger, self.reader = ledger, reader  # user's reader for logs of other tasks
         # Recorded metrics by source trajectory id: file, position in it, metrics.
         self.metrics: dict[str, tuple[str, str, Mapping[str, str]]] = {}
         self.sources: dict[str, str] = {}  # files by source trajectory id
-        self.worlds: dict[str, World] = {}  # by id; a world keeps the tags of its first trajectory
+        self.worlds: dict[str, World] = {}  # worlds by id; a world keeps the tags of its first trajectory
         # Trajectory numbers by world and agent.
         self.used_numbers: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
         self._lowest: Counter[tuple[str, str]] = Counter()

@@ -70,7 +70,7 @@ def read_json(path: Path, name: str, context: Context) -> Iterator[Episode]:
             if episode is not None:
                 yield episode
         elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-            # Single states, no episode.
+            # The file contains single states and no episode.
             for index, item in enumerate(value):
                 with ledger.reporting(name, f"[{index}]"):
                     _check_state(StateRecord.model_validate(item), name, f"[{index}]", ledger)
@@ -80,7 +80,7 @@ def read_json(path: Path, name: str, context: Context) -> Iterator[Episode]:
 
 
 def read_manifest(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Check the grids of a manifest, one per line; there are no episodes."""
+    """Check the grids of a manifest, which has one grid per line and no episodes."""
     ledger = context.ledger
     ledger.counts["files read"] += 1
     with ledger.reporting(name), NamedFile(path).open_file() as stream:

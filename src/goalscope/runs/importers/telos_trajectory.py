@@ -160,7 +160,7 @@ def _episode(record: TrajectoryRecord, source: str, context: Context) -> Episode
         horizon=horizon,
     )
     match = _NAME.search(record.source.trajectory_id or "", 0, 300) or _NAME.search(source)
-    file_name = source.split("/")[-1].encode("utf-8", "backslashreplace").decode()  # it may be no Unicode text
+    file_name = source.split("/")[-1].encode("utf-8", "backslashreplace").decode()  # the text may not be valid Unicode
     tags: dict[str, Tag] = {**own_tags} if own_tags != world.tags else {}
     tags |= {name: model.get(name) for name in _SETTINGS}
     tags |= {"model": model.get("model_id"), "grid": match[0] if match else None}
@@ -213,7 +213,7 @@ def _where(grid: Grid, recorded: object) -> str:
 
 
 def _follow(record: TrajectoryRecord, world: World, ledger: ImportLog) -> tuple[tuple[Step, ...], State]:
-    """Replay the actions by the rules, and require that each recorded grid shows the resulting state."""
+    """Replay the actions by the rules, and raise an error unless each recorded grid shows the resulting state."""
     state, steps = begin(world), list[Step]()
     for index, recorded in enumerate(record.steps):
         path = f"steps[{index}]"
