@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from goalscope.goals.meg._fast import quintic, quintic_slope, quintic_value
 from goalscope.goals.random_agents import Invalid, Utility, random_utilities
 from goalscope.goals.resamples import Resampled, Weights, parts_of_worlds, weigh
 from goalscope.worlds.planning import TabularMDP
+from goalscope.worlds.planning.soft import SoftProcess
 
 Array = npt.NDArray[np.float64]
 
@@ -126,6 +128,25 @@ class Curves:
         values = np.stack(soft.backup(KNOTS * span)) * np.array([1.0, span, span * span])[:, None]
         ends = np.array([[soft.low * span, soft.high * span, curve.bound_lowest, curve.bound]])
         return cls(uniform=np.array([curve.uniform]), values=values[None], ends=ends)
+
+    @classmethod
+    def of_starts(cls, mdp: TabularMDP, starts: Sequence[Array], horizons: Sequence[int]) -> list["Curves"]:
+        """Return the curves of worlds that differ in their first state and their horizon alone.
+
+        Args:
+            mdp: the process with the longest horizon, which may begin in each of the first states.
+            starts: probabilities ``[S]`` of the first state of each world.
+            horizons: number of decisions of each world.
+        """
+        found = SoftProcess(mdp).from_starts(KNOTS, np.stack(starts), horizons)
+        return [
+            cls(
+                uniform=np.array([start.uniform]),
+                values=start.values[None],
+                ends=np.array([[start.low, start.high, start.bound_low, start.bound_high]]),
+            )
+            for start in found
+        ]
 
     @classmethod
     def joined(cls, curves: Sequence["Curves"]) -> "Curves":
@@ -258,6 +279,11 @@ def process_of_episode(world: FiniteWorld, utility: Array, *, kind: Utility, inv
     return world.process.mdp(pays, world.horizon, terminal=final, idle=invalid == "action")
 
 
+_OF_STARTS: dict[tuple[Any, ...], tuple[Any, list[Curves]]] = {}
+"""Curves of worlds that differ in their beginnings alone, for agents that meet the same worlds one after another."""
+
+_MOST_OF_STARTS = 16
+
 Digest = bytes
 """Digest of a utility, under which equal utilities in one world share a curve and random agents."""
 
@@ -389,10 +415,43 @@ class CurveBank:
     def curve(self, key: tuple[int, Digest]) -> Curves:
         """Return the curve of one utility in one world."""
         if key not in self._curves:
-            curve = Curves.of(RationalityCurve(self.process(key)))
-            self._curves[key] = self._spill.add(curve.to_bytes())
-            self._advance()
+            alike = self._alike(key)
+            for of_world, curve in zip(alike, self._computed(alike), strict=True):
+                self._curves[of_world] = self._spill.add(curve.to_bytes())
+                self._advance()
         return Curves.from_bytes(self._spill.read(self._curves[key]))
+
+    def _alike(self, key: tuple[int, Digest]) -> list[tuple[int, Digest]]:
+        """Return the keys, this one included, whose worlds have the same transitions and differ in how they begin."""
+        number, digest = key
+        process = self._worlds[number].process
+        if self.kind != "steps" or self.invalid == "action":
+            return [key]
+        return [
+            (other, digest)
+            for other, world in self._worlds.items()
+            if world.process.transitions is process.transitions
+            and world.process.offered is process.offered
+            and digest in self._utilities.get(other, {})
+            and (other, digest) not in self._curves
+        ]
+
+    def _computed(self, keys: Sequence[tuple[int, Digest]]) -> list[Curves]:
+        """Compute the curves of some worlds, those of equal transitions in one pass; kept for the next bank."""
+        if len(keys) == 1:
+            return [Curves.of(RationalityCurve(self.process(keys[0])))]
+        worlds = [self._worlds[number] for number, _ in keys]
+        starts, horizons = [world.process.start for world in worlds], [world.horizon for world in worlds]
+        shared = worlds[0].process
+        name = (id(shared.transitions), keys[0][1], tuple(start.tobytes() for start in starts), tuple(horizons))
+        if name not in _OF_STARTS:
+            longest = replace(shared, start=np.mean(starts, axis=0))
+            mdp = longest.mdp(self.utility(keys[0]), max(horizons), terminal=None)
+            while len(_OF_STARTS) >= _MOST_OF_STARTS:
+                del _OF_STARTS[next(iter(_OF_STARTS))]
+            # The transitions are kept with the curves, so that no other ones get their number.
+            _OF_STARTS[name] = shared.transitions, Curves.of_starts(mdp, starts, horizons)
+        return _OF_STARTS[name][1]
 
     def _advance(self) -> None:
         self._done += 1

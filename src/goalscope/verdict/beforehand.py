@@ -7,16 +7,19 @@ from math import isfinite
 from goalscope._ground.words import listed
 from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.hypotheses import Hypothesis, Undefined, bind, finite_world
-from goalscope.goals.hypotheses.definition import Mask
+from goalscope.goals.hypotheses.definition import FiniteWorld, Mask
 from goalscope.goals.hypotheses.need import LAPSES, Need, needed
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.steps import steps_in
 from goalscope.goals.reading import by_phase, hypotheses_of
 from goalscope.runs import Study
-from goalscope.worlds import World
 
 _ALONE = ("strength", "consistency", "steps")
 """What fails of a hypothesis itself, whatever its rivals."""
+
+
+_MOST_STATES = 60_000
+"""States of all worlds together above which the computation would take longer than the evaluation."""
 
 
 def told_beforehand(study: Study, *, level: float) -> list[str]:
@@ -34,10 +37,10 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
     hypotheses = default_hypotheses(worlds_of_study) if usual else hypotheses_of(study)
     bank = {name: bind(hypothesis, worlds_of_study) for name, hypothesis in hypotheses.items()}
     for phase, worlds in by_phase(worlds_of_study).items():
-        prefix, clusters = f"phase {phase}: " if phase else "", set[str]()
+        prefix, clusters, finites = f"phase {phase}: " if phase else "", set[str](), list[FiniteWorld]()
         for world in worlds:
             try:
-                finite_world(world, study.horizon.of(world))
+                finites.append(finite_world(world, study.horizon.of(world)))
             except Undefined:
                 continue
             clusters.add(world.cluster or world.id)
@@ -46,31 +49,32 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
                 f"{prefix}{len(clusters)} worlds with a known process are too few for any name, {FEWEST} at least"
             )
             continue
-        steps = _steps_among(bank, worlds, study)  # decided by what an agent does afterwards, which the law leaves out
+        steps = _steps_among(bank, finites)  # decided by what an agent does afterwards, which the law leaves out
         rest = {name: hypothesis for name, hypothesis in bank.items() if name not in steps}
-        needs = needed(rest, worlds, horizon=study.horizon.of, level=level, episodes=study.trajectories)
-        sentences += (f"{prefix}{line}" for line in _lines(needs, len(clusters)))
+        if not rest or sum(finite.process.states for finite in finites) > _MOST_STATES:
+            continue
+        # In environments one lapse rate, since what takes a second in a grid takes a minute there.
+        lapses = LAPSES if "grid" in worlds[0].offers else LAPSES[1:2]
+        needs = needed(rest, worlds, horizon=study.horizon.of, level=level, episodes=study.trajectories, lapses=lapses)
+        sentences += (f"{prefix}{line}" for line in _lines(needs, len(clusters), max(lapses)))
     return sentences
 
 
-def _steps_among(bank: Mapping[str, Hypothesis], worlds: Sequence[World], study: Study) -> set[str]:
+def _steps_among(bank: Mapping[str, Hypothesis], finites: Sequence[FiniteWorld]) -> set[str]:
     """Return the names of the hypotheses that are an intermediate step of another one in one of the worlds."""
     names, steps = list(bank), set[int]()
-    for world in worlds:
-        try:
-            finite = finite_world(world, study.horizon.of(world))
-        except Undefined:
-            continue
+    for finite in finites:
         masks = dict[int, Mask]()
         for number, hypothesis in enumerate(bank.values()):
             with suppress(Undefined):
-                if hypothesis.kind == "event":
+                if hypothesis.kind in ("place", "event"):
                     masks[number] = hypothesis.where(finite)
-        steps |= {step for _, step in steps_in(finite, masks, masks)}
+        events = {number: mask for number, mask in masks.items() if list(bank.values())[number].kind == "event"}
+        steps |= {step for _, step in steps_in(finite, masks, events)}
     return {names[step] for step in steps}
 
 
-def _lines(needs_of_all: Sequence[Need], count: int) -> Iterator[str]:
+def _lines(needs_of_all: Sequence[Need], count: int, lapse: float) -> Iterator[str]:
     names, short = (
         list(dict.fromkeys(need.name for need in needs_of_all)),
         [need for need in needs_of_all if need.worlds > count],
@@ -85,4 +89,4 @@ def _lines(needs_of_all: Sequence[Need], count: int) -> Iterator[str]:
             yield f"{count} worlds are too few to name {name}: it takes {', '.join(at)}"
     lacking = {need.name for need in short}
     if enough := [name for name in names if name not in lacking]:
-        yield f"{count} worlds are enough to name {listed(enough)} at lapse rates up to {max(LAPSES):g}"
+        yield f"{count} worlds are enough to name {listed(enough)} at lapse rates up to {lapse:g}"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from goalscope.verdict.sizing import (
     find_unasked,
 )
 from goalscope.verdict.subject import Subject, subjects_of
+from goalscope.worlds.planning.soft import passes_reported_to
 
 KeyValues = Mapping[str, Any] | Sequence[str]
 """Parameters of the language models and keys of the arms' studies: a mapping, or KEY=VALUE each."""
@@ -88,15 +90,16 @@ def evaluate(
             (announce or _tell)(ready.announcement(evaluation))
             write_study(evaluation)
         play(evaluation, stage, workers=workers, arguments=ready.words)
-        return judged(evaluation, ready.words)
+        return judged(evaluation, ready.words, stage)
 
 
-def judged(evaluation: EvaluationRun, words: Mapping[str, Any]) -> Evaluation:
+def judged(evaluation: EvaluationRun, words: Mapping[str, Any], stage: Display = lines) -> Evaluation:
     """Decide the claims of an evaluation that was played, write its ledger and its page."""
     failures = evaluation.failures
     with judging.opened(evaluation) as runs:
         TALLY.tell("judging")
-        result = judging.judge(evaluation, runs, words)
+        with stage("judging: decisions of a pass") as show, passes_reported_to(_pass_by_pass(show)):
+            result = judging.judge(evaluation, runs, words)
         judging.write(evaluation, result)
         with failures.kept_apart(f"the page {PAGE}"):
             from goalscope.verdict import page
@@ -104,6 +107,21 @@ def judged(evaluation: EvaluationRun, words: Mapping[str, Any]) -> Evaluation:
             result = page.with_digest(result, page.write(result, runs, evaluation.directory / PAGE))
             judging.write(evaluation, result)  # once more, with the digest of its page
     return result.kept_in(evaluation.directory, failures.failed, [name for _, name in failures.unasked])
+
+
+def _pass_by_pass(show: Callable[..., None]) -> Callable[[int, int], None]:
+    """Return a function that shows the progress of each pass over the decisions of a process, with its time left."""
+    began = reported = time.monotonic()
+    last = 0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal began, reported, last
+        if done <= last:  # a further pass, which began no earlier than the last report
+            began = reported
+        last, reported = done, time.monotonic()
+        show(done, total, (reported - began) / done * (total - done))
+
+    return progress
 
 
 def estimate(

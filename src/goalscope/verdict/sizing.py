@@ -9,6 +9,7 @@ import numpy as np
 from goalscope._ground.progress import TALLY, duration
 from goalscope._ground.words import listed
 from goalscope.report.blocks import Table
+from goalscope.runs.study import Study
 from goalscope.verdict.arms import Arm
 from goalscope.verdict.budget import Budget, divide, expected, unit_costs
 from goalscope.verdict.failures import Failures, does_not_fit, not_played
@@ -23,6 +24,9 @@ DEFAULT: Final = "7m"
 JUDGING: Final = (6.0, 0.02)
 """Seconds that an evaluation takes beside its turns: to judge all claims and write the page; to measure an episode."""
 
+
+CURVES: Final = 1e-5
+"""Seconds that MEG takes for each decision, state and action of an environment, for three hypotheses."""
 
 NO_ROOM: Final = "no room for it at this size: give a larger --budget"
 """Why an arm is not asked that a budget does not reach."""
@@ -131,6 +135,7 @@ def announced(
 ) -> Announcement:
     """Return what is asked, and what that is expected to take."""
     lines, total, episodes, sentences = [], nothing(), 0, set[str]()
+    curves = 0.0
     for arm in open_to:
         count, open_subjects = sizes.get(arm.name, 0), asked_of(arm, subjects, failures)
         if not open_subjects:
@@ -152,8 +157,9 @@ def announced(
         if arm.looks is not None:
             lines.append((arm.title, "–", "–", seconds, f"{arm.looks.what}: {count} × {arm.looks.counts}"))
             continue
-        size = arm.make(open_subjects, count, seed).size()
-        episodes += size.episodes
+        study = arm.make(open_subjects, count, seed)
+        size = study.size()
+        episodes, curves = episodes + size.episodes, curves + _curve_seconds(study)
         part = "full size" if count >= arm.full else f"{100 * count / arm.full:.0f} % of the full size"
         lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", seconds, part))
     table = Table(
@@ -162,10 +168,22 @@ def announced(
         rows=tuple(lines),
         numbers=(1, 2),
     )
-    judging = (JUDGING[0] + JUDGING[1] * episodes) * np.array([0.5, 1.0, 2.0])
+    judging = (JUDGING[0] + JUDGING[1] * episodes + curves) * np.array([0.5, 1.0, 2.0])
     is_known = episodes and total.seconds[2]
     words = _expected(total, judging) if is_known else ""
     return Announcement(table=table, expected=words, failed=tuple(failures.failed))
+
+
+def _curve_seconds(study: Study) -> float:
+    """Return the expected time for MEG in the environments of a study, in seconds; 0 in other worlds."""
+    horizons: dict[int, tuple[int, int]] = {}
+    for world in study.worlds():
+        if "environment" in world.offers:
+            transitions, _ = world.believed.transitions
+            size = world.believed.table.offered.size
+            horizon, _ = horizons.get(id(transitions), (0, 0))
+            horizons[id(transitions)] = max(horizon, study.horizon.of(world)), size
+    return CURVES * sum(horizon * size for horizon, size in horizons.values())
 
 
 def _expected(total: Forecast, judging: Range) -> str:

@@ -107,7 +107,7 @@ class ToyText:
                 import minigrid  # noqa: F401 - importing registers the levels
             except ImportError as error:
                 raise lacking("levels of MiniGrid need minigrid", "minigrid", error) from error
-        of_level = {key: options.pop(key) for key in ("seed", "form", "array") if key in options}
+        of_level: dict[str, Any] = {key: options.pop(key) for key in ("seed", "form", "array") if key in options}
         real = make(name, options, modules.get("modules", ())).unwrapped
         if hasattr(real, "P"):
             return "gymnasium", {"name": name, **({"options": options} if options else {}), **of_level, **modules}

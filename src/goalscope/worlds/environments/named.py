@@ -45,7 +45,7 @@ def named_environment(text: str) -> tuple[str, dict[str, Any]]:
     for name in kinds:
         # A kind may know environments by ids of its own, and then has a function `named` from the text to both.
         knows = getattr(registry.resolve("environment", name), "named", None)
-        known = None if knows is None else knows(text)
+        known: tuple[str, dict[str, Any]] | None = None if knows is None else knows(text)
         if known is not None:
             return known
     raise ValueError(

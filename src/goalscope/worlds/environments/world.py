@@ -66,6 +66,7 @@ class Believed:
     played: PlayBack
     _towards: dict[str, SolvedTable] = field(default_factory=dict, repr=False)
     _by_time: dict[tuple[int, str], Sets] = field(default_factory=dict, repr=False)
+    _shared: list[tuple[Any, Sets | None]] = field(default_factory=list, repr=False)
 
     @property
     def table(self) -> StateTable[Any]:
@@ -83,6 +84,14 @@ class Believed:
         if (horizon, target) not in self._by_time:
             self._by_time[horizon, target] = self.towards(target).optimal_by_time(horizon)
         return self._by_time[horizon, target]
+
+    @property
+    def transitions(self) -> tuple[Any, Sets | None]:
+        """The transitions and the offered actions of `TabularMDP`, the same objects for all first states."""
+        if not self._shared:
+            process = self.table.mdp(np.zeros(len(self.table.states)), 1)
+            self._shared.append((process.transitions, process.offered))
+        return self._shared[0]
 
     @cached_property
     def starts(self) -> Numbers:
@@ -406,12 +415,12 @@ class EnvironmentWorld(World):
     @cached_property
     def _process(self) -> Process:
         table = self.believed.table
-        base = table.mdp(np.zeros(len(table.states)), 1)
+        transitions, offered = self.believed.transitions
         return Process(
-            transitions=base.transitions,
+            transitions=transitions,
             start=table.start,
             number=lambda states: _numbers(table, states),
             goals={name: np.asarray(values, dtype=np.float64) for name, values in table.goals.items()},
             most=table.bound,
-            offered=base.offered,
+            offered=offered,
         )

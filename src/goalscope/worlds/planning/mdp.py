@@ -354,6 +354,9 @@ def _numbers(name: str, values: Any) -> Array:
     return to_array(name, values).astype(np.float64)
 
 
+_CHECKED = "checked_by_goalscope"  # attribute of sparse matrices that were checked and normalised
+
+
 def sparse_transitions(table: Any, states: int) -> "csr_array":
     """Check and normalise sparse transitions ``[S * A, S]``, and return them read-only.
 
@@ -363,9 +366,12 @@ def sparse_transitions(table: Any, states: int) -> "csr_array":
     rows, cols = table.shape
     if cols != states or rows == 0 or rows % states:
         raise ValueError(f"sparse transitions must have shape [S * A, S] with S = {states}, got {[rows, cols]}")
+    if getattr(table, _CHECKED, False):
+        return table  # checked before, so that worlds which share transitions share one object
     matrix = to_sparse_distributions("transitions", table, rows // states)
     for part in (matrix.data, matrix.indices, matrix.indptr):
         part.flags.writeable = False
+    setattr(matrix, _CHECKED, True)
     return matrix
 
 

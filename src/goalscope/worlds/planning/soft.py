@@ -13,9 +13,10 @@ consequences have an advantage of exactly 0.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ _SLACK = 1e-9  # rounding tolerance at the ends of the attainable range, in unit
 _KEEP = 8_000_000  # maximum number of advantages to store; larger arrays are recomputed in each pass
 
 _REPORT_EVERY = 1024  # decisions between two progress reports of a pass
+_LARGE, _REPORT_LARGE = 10_000, 16  # the same for processes with so many states and actions
 
 _PROGRESS: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress", default=None)
 
@@ -47,6 +49,25 @@ def passes_reported_to(progress: Callable[[int, int], None]) -> Iterator[None]:
         yield
     finally:
         _PROGRESS.reset(token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StartValues:
+    """Values of a process from one first state, with one horizon.
+
+    Attributes:
+        uniform: expected utility of the uniform policy.
+        low, high: least and greatest attainable expected utility minus ``uniform``.
+        bound_low, bound_high: W* at these ends in nats, at infinite rationality.
+        values: ``[3, B]`` W, W' and W'' at B rationalities, in nats and units of utility.
+    """
+
+    uniform: float
+    low: float
+    high: float
+    bound_low: float
+    bound_high: float
+    values: Array
 
 
 class SoftProcess:
@@ -74,7 +95,7 @@ class SoftProcess:
         self.mdp = mdp
         self.reached = reached_process(mdp)
         self.passes = 0
-        reward, final, self._unit, shift = _tamed(self.reached)
+        reward, final, self._unit, self._shift = _tamed(self.reached)
         self._weights = self.reached.weights
         self._reward, self._final = reward, final
         offered = self.reached.offered
@@ -84,7 +105,7 @@ class SoftProcess:
         value, self._stored = self._solve_uniform()
         start = self.reached.start
         with np.errstate(over="ignore"):  # sums of utilities near the largest number may be infinite, but never NaN
-            self.uniform = self._unit * (float(start @ value) + shift)
+            self.uniform = self._unit * (float(start @ value) + self._shift)
         ends = self._extremes()
         scaled_span = ends[0] - ends[1]
         self.span = self._unit * scaled_span
@@ -111,7 +132,7 @@ class SoftProcess:
         """
         b = np.atleast_1d(np.asarray(rationality, dtype=np.float64))
         check_finite("rationality", b)
-        count, actions, states = len(b), self.reached.actions, len(self.reached.kept)
+        count, states = len(b), len(self.reached.kept)
         self.passes += count
         if self._scale == 0:
             zero = np.zeros(count)
@@ -119,31 +140,90 @@ class SoftProcess:
         columns = np.zeros((3 * count, states))  # W, its first and its second derivative for each rationality
         factor = (b * self._scale)[:, None, None]
         for advantage in self._backward():
-            after = self.reached.expect(columns).reshape(3, count, actions, states)
-            policy, columns = np.empty((count, actions, states)), np.empty((3, count, states))
-            np.multiply(factor, advantage, out=policy)
-            policy += after[0]
-            if self._left_out is not None:
-                policy[:, self._left_out] = -np.inf
-            peak = policy.max(axis=1)
-            policy -= peak[:, None]
-            np.exp(policy, out=policy)
-            total = policy.sum(axis=1)
-            policy /= total[:, None]
-            np.log(total / self._count, out=columns[0])
-            columns[0] += peak
-            slope = after[1]
-            slope += self._scale * advantage
-            np.einsum("bas,bas->bs", policy, slope, out=columns[1])
-            slope -= columns[1][:, None]
-            if self._scale > _STEEP:
-                np.clip(slope, -_STEEP, _STEEP, out=slope)
-            np.square(slope, out=slope)
-            slope += after[2]
-            np.einsum("bas,bas->bs", policy, slope, out=columns[2])
-            columns = columns.reshape(3 * count, states)
+            columns = self._soft_step(columns, advantage, factor, self._scale)
         ends = columns.reshape(3, count, states) @ self.reached.start
         return ends[0], ends[1], ends[2]
+
+    def _soft_step(self, columns: Array, advantage: Array, factor: Array, scale: float) -> Array:
+        """Return W, W' and W'' one decision earlier, ``[3 B, K]``.
+
+        Args:
+            columns: ``[3 B, K]`` the same after the decision, for B rationalities.
+            advantage: ``[A, K]`` advantage of each action over the uniform policy.
+            factor: ``[B, 1, 1]`` the rationalities, in nats per unit of the advantages.
+            scale: unit of the derivatives, in units of the advantages.
+        """
+        count, (actions, states) = len(factor), advantage.shape
+        after = self.reached.expect(columns).reshape(3, count, actions, states)
+        policy, earlier = np.empty((count, actions, states)), np.empty((3, count, states))
+        np.multiply(factor, advantage, out=policy)
+        policy += after[0]
+        if self._left_out is not None:
+            policy[:, self._left_out] = -np.inf
+        peak = policy.max(axis=1)
+        policy -= peak[:, None]
+        np.exp(policy, out=policy)
+        total = policy.sum(axis=1)
+        policy /= total[:, None]
+        np.log(total / self._count, out=earlier[0])
+        earlier[0] += peak
+        slope = after[1]
+        slope += scale * advantage
+        np.einsum("bas,bas->bs", policy, slope, out=earlier[1])
+        slope -= earlier[1][:, None]
+        if scale > _STEEP:
+            np.clip(slope, -_STEEP, _STEEP, out=slope)
+        np.square(slope, out=slope)
+        slope += after[2]
+        np.einsum("bas,bas->bs", policy, slope, out=earlier[2])
+        return earlier.reshape(3 * count, states)
+
+    def from_starts(self, rationality: Array, starts: Array, horizons: Sequence[int]) -> list["StartValues"]:
+        """Return the values of the process from several first states, each with a horizon, in one pass for all of them.
+
+        Utilities here are the same in every decision, so the values with k decisions left do not depend on the horizon.
+
+        Args:
+            rationality: ``[B]`` rationalities in nats per unit of utility, finite.
+            starts: ``[R, S]`` probabilities of the first state; all of these states are reachable in this process.
+            horizons: number of decisions for each of the R starts, at most that of this process.
+
+        Raises:
+            ValueError: the process has a discount or a terminal utility.
+        """
+        if self.mdp.discount != 1.0 or self.mdp.terminal_utility is not None:
+            raise ValueError("values from several starts need a process without discount and terminal utility")
+        count, states = len(rationality), len(self.reached.kept)
+        first = starts[:, self.reached.kept]
+        typical = self._shift / self.mdp.horizon  # the median reward, which was taken from each decision
+        wanted: dict[int, list[int]] = {number: [] for number in horizons}
+        for index, number in enumerate(horizons):
+            wanted[number].append(index)
+        factor = (rationality * self._unit)[:, None, None]
+        value, ends = self._final, np.zeros((2, states))
+        columns, limits = np.zeros((3 * count, states)), np.zeros((4, states))
+        found: dict[int, StartValues] = {}
+        for left, advantage in enumerate(self._backward(), 1):
+            value = self._mean(self._reward + self.reached.expect(value[None])[0])
+            columns = self._soft_step(columns, advantage, factor, 1.0)
+            after = self.reached.expect(ends)
+            after += advantage
+            ends = np.stack(self._ends(after))
+            _, limits = self._limit_step(limits, advantage, TIES)
+            for index in wanted.get(left, ()):
+                start = first[index]
+                w, slope, curvature = columns.reshape(3, count, states) @ start
+                high, low = (self._unit * float(end @ start) for end in ends)
+                best, worst = (max(0.0, -float(end @ start)) for end in limits[2:])
+                found[index] = StartValues(
+                    uniform=self._unit * (float(start @ value) + typical * left),
+                    low=low,
+                    high=high,
+                    bound_low=worst,
+                    bound_high=best,
+                    values=np.stack([w, self._unit * slope, self._unit**2 * curvature]),
+                )
+        return [found[index] for index in range(len(horizons))]
 
     def soft_policy(self, rationality: float) -> Array:
         """Return the soft-optimal policy at each time, ``[n, S, A]``; it is uniform in states without a decision.
@@ -203,7 +283,8 @@ class SoftProcess:
         progress = _PROGRESS.get()
         for number, advantage in enumerate(self._advantages(), 1):
             yield advantage
-            if progress is not None and number % _REPORT_EVERY == 0:
+            every = _REPORT_EVERY if advantage.size < _LARGE else _REPORT_LARGE
+            if progress is not None and number % every == 0:
                 progress(number, self.mdp.horizon)
 
     def _advantages(self) -> Iterator[Array]:
@@ -244,17 +325,21 @@ class SoftProcess:
         """Yield the weights ``[2, A, K]`` of the limit policies (best, worst) and ``[2, K]`` their c, backwards."""
         columns = np.zeros((4, self._reward.shape[1]))  # greatest and least utility to come, and c of each
         for advantage, weight in zip(self._backward(), self._weights[-2::-1], strict=True):
-            after = self.reached.expect(columns)
-            action_values = self._scale * advantage + after[:2]
-            best = np.stack(self._ends(action_values))
-            optimal = np.abs(action_values - best[:, None]) <= TIES * weight
-            if self._left_out is not None:
-                optimal &= ~self._left_out
-            peak = np.where(optimal, after[2:], -np.inf).max(axis=1)
-            weights = np.where(optimal, np.exp(after[2:] - peak[:, None]), 0.0)
-            total = weights.sum(axis=1)
-            columns = np.concatenate([best, np.log(total / self._count) + peak])
-            yield weights / total[:, None], columns[2:]
+            policies, columns = self._limit_step(columns, advantage, TIES * weight)
+            yield policies, columns[2:]
+
+    def _limit_step(self, columns: Array, advantage: Array, ties: float) -> tuple[Array, Array]:
+        """Return the limit policies ``[2, A, K]``, and the columns of `_limits` one decision earlier, ``[4, K]``."""
+        after = self.reached.expect(columns)
+        action_values = self._scale * advantage + after[:2]
+        best = np.stack(self._ends(action_values))
+        optimal = np.abs(action_values - best[:, None]) <= ties
+        if self._left_out is not None:
+            optimal &= ~self._left_out
+        peak = np.where(optimal, after[2:], -np.inf).max(axis=1)
+        weights = np.where(optimal, np.exp(after[2:] - peak[:, None]), 0.0)
+        total = weights.sum(axis=1)
+        return weights / total[:, None], np.concatenate([best, np.log(total / self._count) + peak])
 
     def _bounds(self) -> tuple[float, float]:
         if self._scale == 0:
