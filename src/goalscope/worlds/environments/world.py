@@ -377,7 +377,13 @@ class EnvironmentWorld(World):
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
         """Return the world from its plain values; nothing is imported or made."""
-        kinds = {"source": str, "parameters": Mapping, "description": Mapping, "limit": int, "depth": int | None}
+        kinds: dict[str, Any] = {
+            "source": str,
+            "parameters": Mapping,
+            "description": Mapping,
+            "limit": int,
+            "depth": int | None,
+        }
         later = {"start": int, "goal_name": str}
         kinds |= {name: kind for name, kind in later.items() if isinstance(plain, Mapping) and name in plain}
         plain = read_plain(plain, "a stored environment", **kinds)

@@ -366,8 +366,10 @@ def sparse_transitions(table: Any, states: int) -> "csr_array":
     rows, cols = table.shape
     if cols != states or rows == 0 or rows % states:
         raise ValueError(f"sparse transitions must have shape [S * A, S] with S = {states}, got {[rows, cols]}")
+    matrix: csr_array
     if getattr(table, _CHECKED, False):
-        return table  # checked before, so that worlds which share transitions share one object
+        matrix = table  # checked before, so that worlds which share transitions share one object
+        return matrix
     matrix = to_sparse_distributions("transitions", table, rows // states)
     for part in (matrix.data, matrix.indices, matrix.indptr):
         part.flags.writeable = False
