@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_worlds import Corridor, Slippery
 
 from goalscope.measures import StepTable
 from goalscope.measures.performance import regret
 from goalscope.runs import Store, Study, run
-from small_worlds import Corridor, Slippery  # noqa: F401 - the study names them
 
 
 def table_of(folder: Path, kind: str, agents: list[dict[str, Any]], steps: int, trajectories: int) -> StepTable:

@@ -89,8 +89,7 @@ def episodes_of(ledger: ClaimLedger, runs: Mapping[tuple[str, str], ArmRun]) -> 
             title = next((report.title for report in ledger.arms if report.name == arm), arm)
             count = len(_defined(data.among(measure)))
             rule = TEXTS("episodes/rule", measure=measure, episodes=counted(count, "episode"), arm=title)
-            in_grids = all("grid" in world.offers for world in data.run.table.worlds)
-            rule = f"{rule} {TEXTS('episodes/ties')}" if in_grids else rule
+            rule = rule if arm == GIVEN else f"{rule} {TEXTS('episodes/ties')}"
             heading = TEXTS("episodes/title")
             return Declared(
                 anchor="episodes",
@@ -98,7 +97,7 @@ def episodes_of(ledger: ClaimLedger, runs: Mapping[tuple[str, str], ArmRun]) -> 
                 paragraphs=[rule],
                 figures=figures,
                 layout="pictures",
-                legend=LEGEND if in_grids else OWN_LEGEND,
+                legend=OWN_LEGEND if arm == GIVEN else LEGEND,
             )
     return None
 

@@ -168,9 +168,11 @@ def decide(rule: Rule, data: ArmData) -> list[Claim]:
         found: Evidence | Mapping[str, Evidence] = Evidence(why=_NO_FORMAT)
     else:
         found = attempt("claim", rule.name, lambda: _evidence_of(rule, data), lambda text: Evidence(why=text))
+    names_goal = any("{goal}" in text for text in (rule.question, rule.yes, rule.no, rule.quantity, rule.compared))
+    goal_noun = data.goal_noun if names_goal else ""
     if isinstance(found, Evidence):
-        return [_claim(rule, found, "", data.goal_noun)]
-    return [_claim(rule, evidence, group, data.goal_noun) for group, evidence in found.items()]
+        return [_claim(rule, found, "", goal_noun)]
+    return [_claim(rule, evidence, group, goal_noun) for group, evidence in found.items()]
 
 
 def _claim(rule: Rule, evidence: Evidence, group: str, goal_noun: str) -> Claim:
