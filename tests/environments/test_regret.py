@@ -29,14 +29,12 @@ def value(environment: Any, state: Any, left: int, memory: dict[Any, float]) -> 
         over = environment.done(state) or environment.goal(state)
         actions = [after(environment, state, action, left, memory) for action in range(len(environment.actions))]
         memory[state, left] = here + (value(environment, state, left - 1, memory) if over else max(actions))
-    return memory[state, left]
+    return float(memory[state, left])
 
 
 def after(environment: Any, state: Any, action: int, left: int, memory: dict[Any, float]) -> float:
-    return sum(
-        chance * value(environment, following, left - 1, memory)
-        for following, chance in environment.step(state, action).items()
-    )
+    outcomes: dict[Any, float] = environment.step(state, action)
+    return sum(chance * value(environment, following, left - 1, memory) for following, chance in outcomes.items())
 
 
 @pytest.fixture
@@ -49,9 +47,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_regret_is_what_a_recursion_over_the_environment_says(folder: Path, kind: str) -> None:
     agents = [{"kind": "environment-optimal"}, {"kind": "random"}]
     table = table_of(folder, kind, agents, steps=9, trajectories=6)
-    found = regret(table)
+    found = np.asarray(regret(table))
     environment: Any = {"Corridor": Corridor, "Slippery": Slippery}[kind]()
-    states = table.worlds[0].believed.table.states  # type: ignore[attr-defined]
+    states = table.worlds[0].believed.table.states
     memory: dict[Any, float] = {}
     for episode in range(len(table.length)):
         expected = 0.0

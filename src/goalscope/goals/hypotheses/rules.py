@@ -116,7 +116,7 @@ def state(world: FiniteWorld, number: int) -> Mask:
     """Return the state of an environment with a number, as `goalscope table` counts them from 0."""
     if "environment" not in world.world.offers or number >= world.process.states:
         raise Undefined(f"this world is no environment with a state {number}")
-    return np.arange(world.process.states) == number
+    return np.asarray(np.arange(world.process.states) == number)
 
 
 @hypothesis("key held", kind="event", says="holding the key")
