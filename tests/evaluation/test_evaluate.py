@@ -21,6 +21,7 @@ from goalscope._ground.registry import resolve
 from goalscope.cli import app, claims
 from goalscope.goals.words import say
 from goalscope.report.blocks import Table
+from goalscope.report.exports import drawn
 from goalscope.runs import Store, content_hash
 from goalscope.stats.rows import Row, Rows
 from goalscope.verdict import Evaluation, Subject, judging, sizing, subject_of
@@ -342,15 +343,19 @@ def test_what_a_budget_cannot_change_is_not_offered_for_logs(small: Path, tmp_pa
 def test_the_figures_of_a_page_are_drawn_again_without_the_models(
     small: Path, text: str, named: dict[str, Any], tmp_path: Path
 ) -> None:
-    names = ["matrix-table-1", "matrix-table-2", "matrix-table-3"]  # answers, differences, the others folded
-    assert list(named)[:6] == [*names, "pictures-figure-1", "pictures-figure-2", "claims-table-1"]
+    tables = ["matrix-table-1", "matrix-table-2", "matrix-table-3"]  # answers, differences, the others folded
+    # An episode is drawn once. The worst episode of the optimal agent is also its typical one.
+    episodes = ["episodes-figure-1", "episodes-figure-2", *(f"episodes-1-figure-{number}" for number in (1, 2, 3))]
+    figures = [*episodes, "pictures-figure-1", "pictures-figure-2"]
+    assert list(named)[: len(tables + figures) + 1] == [*tables, *figures, "claims-table-1"]
     assert all(f'id="{name}"' in text for name in named)
-    lines = re.findall(r"<code>(from goalscope\.evaluation import figure; .*?)</code>", text)
+    lines = re.findall(r"<code>(from goalscope\.verdict import figure; .*?)</code>", text)
     assert len(lines) == text.count("<figure ")
     with contextlib.chdir(tmp_path):
         Path("RUN").symlink_to(small)
         exec(unescape(lines[0]), {})
-        assert Path("pictures-figure-1.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / f"{figures[0]}.pdf").read_bytes().startswith(b"%PDF")
+    assert all(drawn(named, name).axes for name in figures)
     shown = CliRunner().invoke(app, ["figure", str(small), "--list"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0 and "claims-1-table-1" in shown.output and "Between random and optimal" in shown.output
 

@@ -79,7 +79,8 @@ def test_an_evaluation_killed_at_a_hundred_moments_resumes_to_the_same_ledger(
 
 @pytest.mark.full
 def test_a_larger_evaluation_of_a_model_behind_a_server_repeats_no_call(tmp_path: Path) -> None:
-    with Loopback(speaker(positions=4096)) as server:
+    # Before the first call, a check sends a prompt of about 6,700 tokens, which must fit into the context.
+    with Loopback(speaker(positions=16_384)) as server:
         texts = (f"openai:speaker@{server.url}",)
         assert kill_at([task(tmp_path / "one", 5, texts, "answer")]) == [-signal.SIGKILL]
         evaluated(tmp_path / "one", texts, LOOKS[:1])

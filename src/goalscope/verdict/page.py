@@ -79,7 +79,7 @@ def text_of(evaluation: Evaluation, runs: Opened) -> str:
     title = f"Is {names[0]} goal-directed?" if len(names) == 1 else f"{listed(names)}: are they goal-directed?"
     sections, groups = contents(evaluation, runs)
     numbers = evaluation.model_copy(update={"page": ""}).to_json()  # a page cannot hold its own digest
-    return render_page(title, [], sections, numbers, groups, package="evaluation")
+    return render_page(title, [], sections, numbers, groups, package="verdict")
 
 
 class CheckedPage(NamedTuple):
