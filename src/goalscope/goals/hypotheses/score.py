@@ -256,8 +256,9 @@ class _ResampledScores:
             beyond = self._sums(contrast) - self.strengths[:, rows, None] / 2 * bar
             result[rows] = self.comparisons[1][rows] & (self._ends(beyond)[1] > 0)
         # Where several actions serve a goal equally well, as at a goal that does not end the episode, an agent may take
-        # the same one always. A habit predicts which one, and the goal does not. That is no evidence against the goal: a
-        # habit that explains less of what the agent would repeat does not beat it, and is beaten if that is significant.
+        # the same one always. A habit predicts which one, and the goal does not. That is no evidence against the goal:
+        # a habit that explains less of what the agent would repeat does not beat it, and is beaten by it if the
+        # difference is significant.
         habits = np.array([name in HABITS or name.startswith(ONE_ACTION) for name in self.names])
         value, low, high = self.consistency
         goal_against_habit = (self.explains & self.bank)[:, None] & habits[None]
