@@ -123,7 +123,7 @@ def test_hostile_input_is_refused_with_what_must_hold() -> None:
         ({"y": labels[:-1]}, "one label per row"),
         ({"y": [f"word {row}" for row in range(count)]}, "recur"),
         ({"y": np.arange(1000) % 400, "X": np.random.default_rng(0).normal(size=(1000, 2)), "groups": None}, "256"),
-        ({"y": [str(one) for one in labels], "kind": "number"}, "numbers must be"),
+        ({"y": [str(one) for one in labels], "kind": "number"}, "'number' must be numbers"),
         ({"kind": "colour"}, "category or number"),
         ({"groups": ["all"] * count}, "4 groups"),
         ({"groups": NAMES[:-1]}, "a name for each"),

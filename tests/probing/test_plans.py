@@ -219,9 +219,9 @@ def test_seed_and_name_decide_all() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"site": "post"}, "of the site that it was fitted on .'pre'., got 'post'"),
-        ({"layer": 2}, "of the layer that it was fitted on .1., got 2"),
-        ({"model": "model-other"}, "of the model that it was fitted on"),
+        ({"site": "post"}, "site 'pre', got 'post'"),
+        ({"layer": 2}, "layer 1, got 2"),
+        ({"model": "model-other"}, "model 'model-.*', got 'model-other'"),
     ],
 )
 def test_a_decoder_refuses_activations_of_another_site_layer_or_model(changes: dict[str, Any], says: str) -> None:
@@ -303,7 +303,7 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("its content must have the id", **{"weights.out": flipped})
     refused("finite", **{"weights.out": np.full_like(out, np.inf)})
     refused("must be float32", **{"weights.out": out[:-1].copy()})
-    refused("other arrays than weights of float32: 'weights.out'", **{"weights.out": out.astype(np.float64)})
+    refused("float32 weights: 'weights.out'", **{"weights.out": out.astype(np.float64)})
     refused("missing or unknown: out", **{"weights.out": None})
     refused("multiple of its 4 heads, got 0", **{"weights.in": None})
     refused("must hold centre", centre=None)
@@ -338,7 +338,7 @@ def test_bad_problems_and_settings_are_refused() -> None:
         fit([problem(), problem()])
     with pytest.raises(ValueError, match="known plans"):
         problem(target=np.full((60, 10), UNKNOWN, dtype=np.int8))
-    with pytest.raises(ValueError, match=r"\[N\].*60"):
+    with pytest.raises(ValueError, match="60 steps, got 59"):
         problem(target=np.zeros((59, 10), dtype=np.int8))
     with pytest.raises(ValueError, match="layers"):
         fit([problem(layers=0)], QUICK)
