@@ -306,20 +306,20 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("float32 weights: 'weights.out'", **{"weights.out": out.astype(np.float64)})
     refused("missing or unknown: out", **{"weights.out": None})
     refused("multiple of its 4 heads, got 0", **{"weights.in": None})
-    refused("must hold centre", centre=None)
+    refused("must contain centre", centre=None)
     refused("other than float32 weights", bomb=np.zeros(3, dtype=np.float32))
     refused("std must be >= 0", spread=-arrays["spread"])
     refused("its content must have the id", {"site": "post"})
-    refused("known ones", {"layers": 64})
+    refused(r"weights, got 29; missing or unknown: 1\.cross", {"layers": 64})
     refused("from 1 to 64", {"layers": 10**9})
     refused("from 1 to 4096", {"horizon": -1})
     refused("multiple of its 5 heads", {"heads": 5})
-    refused("3 vectors of one width", {"width": 10})
-    refused("3 vectors of one width", {"width": -3})
+    refused("3 vectors of equal width", {"width": 10})
+    refused("3 vectors of equal width", {"width": -3})
     refused("positions in its header must be int", {"positions": True})
     refused("its tokens must be", {"tokens": ["UP"]})
     refused("plain values", {"tags": {"a": [1]}})
-    refused("does not say", {"kind": "shard"})
+    refused("does not describe a probe", {"kind": "shard"})
     refused("probe in its header must be str", {"kind": "probe"})
     path.write_bytes(b"\xff" * 64)
     with pytest.raises(ValueError, match="safetensors file"):
@@ -343,7 +343,7 @@ def test_bad_problems_and_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="layers"):
         fit([problem(layers=0)], QUICK)
     cells = worlds(4)
-    with pytest.raises(ValueError, match="the width"):
+    with pytest.raises(ValueError, match="width 96, got 30"):
         decoder().predict_plan(activations(cells, np.zeros((4, 30))))
     changes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"epochs": 0}, "epochs"),

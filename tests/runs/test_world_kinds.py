@@ -223,7 +223,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
         ({"worlds": [{"goals": [1]}]}, "worlds[0].kind: must be given"),
         (
             {"worlds": [{"kind": "line of a test", "goals": [2]}, {"kind": "text", "grids": ["AG"]}]},
-            "worlds[0] shows a line and worlds[1] a grid",
+            "worlds[0] shows a line, worlds[1] shows a grid",
         ),
     ):
         with pytest.raises(ValueError) as error:
@@ -231,7 +231,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
         assert words in str(error.value)
     with pytest.raises(ValueError, match="steps: N"):
         list(line_study(horizon={"factor": 2.0}).specs())
-    with pytest.raises(ValueError, match="repeats world-"):
+    with pytest.raises(ValueError, match=r"worlds\[0\] repeats .*world-"):
         line_study(worlds=[{"kind": "line of a test", "goals": [2, 2]}]).worlds()
 
 
