@@ -96,7 +96,7 @@ def test_an_own_agent_is_named_in_a_study_runs_resumes_and_is_the_same_in_other_
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"kind": "mine:Nobody"}, "must be a class with the methods act, describe"),
+        ({"kind": "mine:Nobody"}, "Nobody"),
         ({"kind": "nowhere:Agent"}, "no .*nowhere.py"),
         ({"kind": "os:system"}, "in a module of the working directory"),
         ({"kind": "mine:Rightward", "speed": 2}, "takes down"),

@@ -289,11 +289,11 @@ def test_a_stored_run_is_read_without_importing_anything_and_says_what_it_lacks(
     ("entry", "words"),
     [
         ({"kind": "nowhere:Corridor"}, "no .*nowhere.py"),
-        ({"kind": "small_worlds:Nobody"}, "must be a class with the methods"),
+        ({"kind": "small_worlds:Nobody"}, "Nobody.*Corridor"),
         ({"kind": "small_worlds:np"}, "must be a class with the methods"),
         ({"kind": "os:system"}, "in a module of the working directory"),
         ({"kind": "subprocess:Popen", "parameters": [{"args": "true"}]}, "in a module of the working directory"),
-        ({"kind": "small_worlds:Corridor", "parameters": [{"width": 5}]}, "must take the parameters"),
+        ({"kind": "small_worlds:Corridor", "parameters": [{"width": 5}]}, "width.*takes length"),
         ({"kind": "small_worlds:Forgetting"}, "same answer|lacks something"),
         ({"kind": "environment"}, "source must name"),
         ({"kind": "environment", "source": "gymnasum"}, "did you mean gymnasium"),

@@ -256,3 +256,25 @@ class Tiring(EnvironmentOptimal):
     even = judged.tested[0].claim("acts worse later in given worlds")
     assert tired is not None and (tired.answer, tired.low is not None and tired.low > 0.1) == ("yes", True)
     assert even is not None and even.answer in ("no", "undecided")
+
+
+def test_an_agent_that_rests_at_its_goal_with_one_action_is_not_called_a_habit(place: Path) -> None:
+    text = """
+from goalscope.agents.policies.agent import EnvironmentWrongGoal
+import numpy as np
+
+class Resting(EnvironmentWrongGoal):
+    kind = "resting"
+
+    def probabilities(self, observation):
+        probabilities = super().probabilities(observation)
+        table = observation.world.believed.table
+        if table.goals[self.target][observation.view.number]:
+            probabilities = np.eye(len(probabilities))[int(np.flatnonzero(probabilities)[0])]
+        return 0.9 * probabilities + 0.1 / len(probabilities)
+"""
+    (place / "resting.py").write_text(text, encoding="utf-8")
+    words = ("resting:Resting:target=office", "--env", "warehouse:Warehouse", "--quick")
+    call("evaluate", *words, "--out", place / "rested")
+    (finding,) = Evaluation.read(place / "rested" / judging.LEDGER).tested[0].found_in(GIVEN)
+    assert finding.answer in ("yes", "undecided") and finding.names[0] == "office"

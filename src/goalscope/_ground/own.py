@@ -143,6 +143,12 @@ def load_own(source: str, methods: tuple[str, ...], role: str) -> Callable[..., 
         ValueError: if there is no such module or class, the class lacks a method, or the user did not allow the name.
     """
     loaded = _attribute(source, role)
+    if loaded is None:
+        module, _, missing = source.partition(":")
+        classes = [name for name, value in vars(sys.modules[module]).items() if isinstance(value, type)]
+        own_classes = [name for name in classes if getattr(sys.modules[module], name).__module__ == module]
+        listed = f"; it has {', '.join(own_classes)}" if own_classes else ""
+        raise ValueError(f"{module} must have a class {missing}, but there is none of this name{listed}")
     lacking = [name for name in methods if not callable(getattr(loaded, name, None))]
     if not isinstance(loaded, type) or lacking:
         raise ValueError(

@@ -7,6 +7,7 @@ A run directory from an untrusted source names the source of its worlds. Registe
 only, and the user's own modules follow the rules of `goalscope.own`.
 """
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -215,7 +216,10 @@ def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
     try:
         environment = factory(**parameters)
     except TypeError as error:
-        raise ValueError(f"{source} must take the parameters {', '.join(parameters) or 'none'}: {error}") from error
+        accepted = ", ".join(inspect.signature(factory).parameters) or "none"
+        raise ValueError(
+            f"{source} was given the parameters {', '.join(parameters) or 'none'}, but takes {accepted}: {error}"
+        ) from error
     if not isinstance(environment, Environment):
         missing = [name for name in ("actions", *_METHODS) if not hasattr(environment, name)]
         raise ValueError(f"{source} must be an environment, but has no {', '.join(missing)}")
