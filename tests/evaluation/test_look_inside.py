@@ -399,7 +399,11 @@ ALL = {"grids": 3, "fog": 3, "inside": 2, "patching": 2, "reasoning": 2, "plans"
 def test_a_model_with_weights_is_looked_into_in_every_way_and_the_page_shows_it(tmp_path: Path) -> None:
     from goalscope.verdict import page
 
-    run = judging.prepare(tmp_path / "one", [subject_of("theseus"), subject_of("optimal")], ALL, seed=7)
+    # Four pairs of each size: among two there is often no wrong source with an action of its own, and then the control
+    # follows the right source as well.
+    run = judging.prepare(
+        tmp_path / "one", [subject_of("theseus"), subject_of("optimal")], {**ALL, "patching": 4}, seed=7
+    )
     judging.play(run, quiet)
     with judging.opened(run) as data:
         found = judging.judge(run, data)
