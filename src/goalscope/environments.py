@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from goalscope.agents.policies.agent import PolicyAgent
 from goalscope.agents.policies.files import read_policy, save_policy
 from goalscope.agents.policies.missions import WORDS
+from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.environments.environment import Environment, Observed, Player, StateCopy, environment_kind
 from goalscope.worlds.environments.playback import Mismatch, PlayBack, play_back
 from goalscope.worlds.environments.search import VisitedStates, believe_visited
@@ -21,6 +22,7 @@ __all__ = [
     "LIMIT",
     "WORDS",
     "Believed",
+    "Drawing",
     "Environment",
     "EnvironmentView",
     "EnvironmentWorld",

@@ -11,6 +11,7 @@ import goalscope
 from goal_tables import directed
 from goalscope.runs import Store, Study, run
 from goalscope.worlds.environments.environment import build
+from goalscope.worlds.planning import expected_utility
 
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
 PYTHON, YAML = (re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) for language in ("python", "yaml"))
@@ -26,31 +27,32 @@ def test_the_environment_of_the_page_is_measured_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert len(PYTHON[0].splitlines()) < 52, "some forty lines"
-    Path("delivery.py").write_text(PYTHON[0], encoding="utf-8")
+    assert len(PYTHON[0].splitlines()) < 56, "some forty lines"
+    Path("warehouse.py").write_text(PYTHON[0], encoding="utf-8")
     study = Study.parse(yaml.safe_load(YAML[0]))
     run(study, tmp_path / "run")
     with Store(tmp_path / "run") as store:
         found = {(one.agent, one.hypothesis): one for one in directed(store.episodes()).estimates}
-    assert {name for _, name in found} == {"goal", "charger", "parcel held"}
+    assert {name for _, name in found} == {"goal", "office", "charger", "crate lifted"}
     for agent, goal in (("optimal", "goal"), ("wrong-goal(charger)", "charger")):
-        assert found[agent, goal].signed == pytest.approx(found[agent, goal].bound) and found[agent, goal].n == 30
+        assert found[agent, goal].signed > 0.8 * found[agent, goal].bound and found[agent, goal].n == 30
+        assert all(found[agent, other].signed < found[agent, goal].signed for _, other in found if other != goal)
     assert found["wrong-goal(charger)", "goal"].signed < 0.1
     assert found["random", "goal"].low <= 0
-    executed(PYTHON[1])
-    states, length, share = capsys.readouterr().out.split()
-    assert int(states) > 20 and int(length) > 5 and float(share) == pytest.approx(1)
+    executed(block("meg_known"))
+    states, steps, share = capsys.readouterr().out.split()
+    assert int(states) > 20 and float(steps) > 5 and float(share) == pytest.approx(1)
 
 
 def test_the_agent_of_the_page_acts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("delivery.py").write_text(PYTHON[0], encoding="utf-8")
-    Path("agents_of_the_page.py").write_text(PYTHON[3], encoding="utf-8")
+    Path("warehouse.py").write_text(PYTHON[0], encoding="utf-8")
+    Path("agents_of_the_page.py").write_text(block("class Framework"), encoding="utf-8")
     given = {**yaml.safe_load(YAML[0]), "agents": [{"kind": "agents_of_the_page:Framework"}], "trajectories": 1}
     run(Study.parse(given), tmp_path / "run")
     with Store(tmp_path / "run") as store:
         steps = [step for one in store.episodes() for step in one.steps]
-    assert {(step.action, step.text) for step in steps} == {(0, "up")}
+    assert {(step.action, step.text) for step in steps} == {(0, "north")}
 
 
 def test_the_levels_of_the_page_can_be_made() -> None:
@@ -61,7 +63,7 @@ def test_the_levels_of_the_page_can_be_made() -> None:
 
 def test_the_search_of_the_page_counts_down_to_the_goal(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
-    executed(PYTHON[2])
+    executed(block("believe_visited"))
     distances = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()]
     assert distances == list(range(22, 0, -1))
 
@@ -76,12 +78,13 @@ def test_the_tables_of_the_page_are_read_by_others_and_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("delivery.py").write_text(PYTHON[0], encoding="utf-8")
-    believed = goalscope.table("delivery:Delivery", "delivery.npz")
-    goalscope.table("delivery:Delivery:row=0,col=2", "corner.npz")
+    Path("warehouse.py").write_text(PYTHON[0], encoding="utf-8")
+    believed = goalscope.table("warehouse:Warehouse", "warehouse.npz")
+    goalscope.table("warehouse:Warehouse:row=0,col=2", "corner.npz")
     assert executed(block("csr_matrix"))["P"].shape == (len(believed.table.states) * 5, len(believed.table.states))
     state, value = capsys.readouterr().out.rsplit(maxsplit=1)
-    assert state == "['(3, 3, False)']" and value == f"[{20 - believed.solved.length}.]"
+    expected = expected_utility(believed.table.mdp(horizon=20), believed.solved.policy(20))
+    assert state == "['(1, 4, False)']" and float(value.strip("[]")) == pytest.approx(expected)
     executed(block("walk.npz"))
     assert capsys.readouterr().out == block("walk.npz").rpartition("# ")[2]
     (worlds,) = (text for text in YAML if "source: table" in text)
@@ -89,7 +92,7 @@ def test_the_tables_of_the_page_are_read_by_others_and_back(
     study = Study.parse({"name": "tables", **yaml.safe_load(worlds), "agents": agents, "trajectories": 1})
     run(study, tmp_path / "run")
     with Store(tmp_path / "run") as store:
-        assert {len(one.steps) for one in store.episodes()} >= {believed.solved.length}
+        assert all(one.outcome == "goal" or len(one.steps) > 10 for one in store.episodes())
 
 
 def test_imitation_learns_from_the_table_of_the_page(
@@ -97,7 +100,7 @@ def test_imitation_learns_from_the_table_of_the_page(
 ) -> None:
     pytest.importorskip("imitation", reason="imitation is not installed; another test computes with its arrays")
     monkeypatch.chdir(tmp_path)
-    Path("delivery.py").write_text(PYTHON[0], encoding="utf-8")
-    goalscope.table("delivery:Delivery", "delivery.npz")
+    Path("warehouse.py").write_text(PYTHON[0], encoding="utf-8")
+    goalscope.table("warehouse:Warehouse", "warehouse.npz")
     executed(block("mce_irl"))
-    assert capsys.readouterr().out.split() == ["(2,", "3,", "True)"]
+    assert capsys.readouterr().out.split() == ["(3,", "0,", "True)"]

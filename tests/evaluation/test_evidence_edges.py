@@ -100,7 +100,7 @@ def turns(seed: int, episodes: int) -> Any:
     optimal[:, 0] = rng.random(len(episode)) < rng.choice([1.0, 0.6])
     cluster = np.array([f"grid {one // 2}" for one in range(episodes)])
     return SimpleNamespace(
-        optimal=optimal, agent=np.full(episodes, AGENT), episode=episode, is_optimal=~lapse, cluster=cluster
+        optimal=optimal, agent=np.full(episodes, AGENT), episode=episode, is_optimal=~lapse, cluster=cluster, worlds=()
     )
 
 

@@ -1,6 +1,6 @@
 """An environment that the user names becomes a verdict: worlds, horizon, planted agents, names, and its study."""
 
-import shutil
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,14 @@ from goalscope.runs import Store, Study, content_hash
 from goalscope.verdict import Evaluation, judging
 from goalscope.verdict.arms import GIVEN
 from goalscope.verdict.own_environment import STUDY, environment_settings, twin_sentences
+from goalscope.verdict.sentences import headline
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.environments.named import named_environment
 from goalscope.worlds.environments.world import EnvironmentWorld
 
-MODULE = Path(__file__).parents[1] / "environments" / "warehouse.py"
+PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
+WAREHOUSE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
+"""The environment that the documentation begins with: a slippery warehouse."""
 GOAL = "deliver the crate"
 
 
@@ -28,7 +31,7 @@ GOAL = "deliver the crate"
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A working directory with the module of a slippery warehouse, and the evaluation of an agent in it."""
     folder = tmp_path_factory.mktemp("own")
-    shutil.copy(MODULE, folder / "warehouse.py")
+    (folder / "warehouse.py").write_text(WAREHOUSE, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         agent = "environment-epsilon-greedy:epsilon=0.2"
@@ -65,6 +68,12 @@ def test_agents_with_planted_goals_are_judged_beside_it(judged: Evaluation) -> N
     names = [ledger.model for ledger in judged.twins]
     (sentence,) = twin_sentences(judged)
     assert sentence == TEXTS("twins/right", names=f"{', '.join(names[:-1])} and {names[-1]}")
+
+
+def test_the_documentation_prints_this_verdict(judged: Evaluation) -> None:
+    shown = next(text for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if GOAL in text)
+    printed = f"{headline(judged.tested[0])} {' '.join(twin_sentences(judged))}"
+    assert " ".join(shown.split()) == " ".join(printed.split())
 
 
 def test_a_wrong_verdict_on_a_planted_agent_is_stated(judged: Evaluation) -> None:
@@ -223,3 +232,27 @@ class Ignoring(Warehouse):
     with allowed():
         assert "seeds" in environment_settings("seeded:Seeded")["worlds"][0]
         assert "starts" in environment_settings("seeded:Ignoring")["worlds"][0]
+
+
+def test_an_agent_that_tires_acts_worse_later_and_one_that_errs_evenly_does_not(
+    place: Path, judged: Evaluation
+) -> None:
+    text = """
+from goalscope.agents import agent_kind
+from goalscope.agents.policies.agent import EnvironmentOptimal
+import numpy as np
+
+class Tiring(EnvironmentOptimal):
+    kind = "tiring"
+
+    def probabilities(self, observation):
+        if observation.step < 3:
+            return super().probabilities(observation)
+        return np.full(len(observation.view.actions), 1 / len(observation.view.actions))
+"""
+    (place / "tiring.py").write_text(text, encoding="utf-8")
+    call("evaluate", "tiring:Tiring", "--env", "warehouse:Warehouse", "--quick", "--out", place / "tired")
+    tired = Evaluation.read(place / "tired" / judging.LEDGER).tested[0].claim("acts worse later in given worlds")
+    even = judged.tested[0].claim("acts worse later in given worlds")
+    assert tired is not None and (tired.answer, tired.low is not None and tired.low > 0.1) == ("yes", True)
+    assert even is not None and even.answer in ("no", "undecided")

@@ -10,10 +10,10 @@ from goalscope.goals.meg import RationalityCurve
 from goalscope.worlds.planning import TabularMDP
 
 
-def process(seed: int, *, chance: bool, offered: bool) -> tuple[dict[str, Any], np.ndarray]:
+def process(seed: int, *, chance: bool, offered: bool) -> tuple[dict[str, Any], Any]:
     rng = np.random.default_rng(seed)
     states, actions = 9, 3
-    table = rng.dirichlet(np.full(states, 0.2), size=(states, actions))
+    table: Any = rng.dirichlet(np.full(states, 0.2), size=(states, actions))
     if not chance:
         table = rng.integers(states, size=(states, actions))
     mask = None

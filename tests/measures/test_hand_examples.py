@@ -202,7 +202,7 @@ def test_all_measures_run_at_once_and_no_episodes_give_no_rows() -> None:
     assert set(names) - set(rows.measure) == {
         name
         for name in names
-        if name.endswith("5+ visits, by distance") or name == "return" or name.startswith("action entropy")
+        if name.endswith("5+ visits, by distance") or name in ("return", "regret") or name.startswith("action entropy")
     }, "grids have no rewards, and the entropy of four actions"
     assert len(measure_episodes([])) == 0
     assert len(set(names)) == len(names)

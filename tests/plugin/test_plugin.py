@@ -231,7 +231,7 @@ def test_a_study_names_its_world_kind_and_the_report_shows_success_and_return(si
         assert any(f" {name} " in line for line in shown.splitlines()), name
     assert "action accuracy" in shown and "left out" in shown
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "15 episodes in 3 worlds" in page and "rewards, undiscounted" in page
+    assert "15 episodes" in page and "in 3 worlds" in page and "Undiscounted sum" in page
     # Chance belongs to the episode, whatever the order of work; the store holds states, rewards and endings.
     assert told(str(run)) == told(str(again))
     assert told(str(run)) == held, "it is read without the package as it is with it"

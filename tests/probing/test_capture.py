@@ -353,7 +353,7 @@ def test_questions_about_what_was_not_captured(tmp_path: Path) -> None:
         load_activations(directory, site="pre", layer=1, untrained=3)
     for wrong, message in (
         ({"sites": ["middle"]}, "site must be one of pre, post, grid, action, got 'middle'"),
-        ({"sites": []}, "at least one site"),
+        ({"sites": []}, "sites .* at least one"),
         ({"layers": [9]}, r"in 0\.\.2"),
         ({"agent": "nobody"}, r"agent .*\(llama-0\), got 'nobody'"),
         ({"scope": "last"}, "must be all, first, or N:SEED"),

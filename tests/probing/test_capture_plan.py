@@ -126,8 +126,8 @@ def test_a_model_reads_as_many_tokens_as_it_has_positions_and_those_of_its_embed
     blocks.check_ids(np.zeros(0, dtype=np.int64))
     for ids, says in (
         (np.zeros(513, dtype=np.int64), "513 tokens.*512 positions"),
-        (np.array([3, 128, 5]), r"must be in 0\.\.127, the model's embeddings, got 128"),
-        (np.array([3, -1]), "the model's embeddings, got -1"),
+        (np.array([3, 128, 5]), r"0\.\.127, .*got 128"),
+        (np.array([3, -1]), r"0\.\.127, .*got -1"),
     ):
         with pytest.raises(ValueError, match=says):
             blocks.check_ids(ids)

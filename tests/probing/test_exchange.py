@@ -69,7 +69,7 @@ def metadata(path: Path) -> dict[str, str]:
 def test_what_cannot_be_exported_is_named(tmp_path: Path) -> None:
     directory = record(tmp_path / "run", local())
     with Store(directory) as store:
-        with pytest.raises(ValueError, match="captured"):
+        with pytest.raises(ValueError, match="goalscope capture"):
             export_activations(store, tmp_path)
         with pytest.raises(ValueError, match=r"parquet.*safetensors.*got csv"):
             export_activations(store, tmp_path, formats=["csv"])

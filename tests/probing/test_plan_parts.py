@@ -184,7 +184,7 @@ def test_settings_out_of_their_range_are_refused() -> None:
         ({"rate": 0.0}, "rate must be > 0 and decay >= 0, got 0.0"),
         ({"decay": -1.0}, "decay >= 0"),
         ({"decay": float("nan")}, "decay >= 0"),
-        ({"validation": -0.1}, r"must be in \[0, 1\), got -0.1"),
+        ({"validation": -0.1}, r"validation .*\[0, 1\), got -0.1"),
     ):
         with pytest.raises(ValueError, match=says):
             PlanSettings(**changes)
@@ -229,5 +229,5 @@ def test_plans_of_other_steps_are_refused_and_exchanged_ones_keep_their_place() 
     for number in (2, -1):
         wanted = cells_at([(one, 0)])
         moved = replace(wanted, step=np.array([number]))
-        with pytest.raises(ValueError, match=f"has no {number}$"):
+        with pytest.raises(ValueError, match=f"{one.id} has no step {number}\\b"):
             label_plans(moved, [one])

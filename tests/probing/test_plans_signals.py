@@ -131,5 +131,5 @@ def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
         )
     with pytest.raises(ValueError, match="controls"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split), plans, controls=("input",))
-    with pytest.raises(ValueError, match=r"sites.*layers"):
+    with pytest.raises(ValueError, match=r"site and layer .*'pre', 1.*'pre', 1"):
         probe_plans(ProbeInputs(activations=[given, given], cells=cells, split=split), plans, controls=("none",))

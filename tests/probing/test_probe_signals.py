@@ -196,7 +196,7 @@ def test_what_a_control_needs_must_be_there() -> None:
         probe_cells(ProbeInputs(activations=[noise(cells).where(np.arange(48)[::-1])], cells=cells, split=split))
     with pytest.raises(ValueError, match="controls"):
         probe_cells(ProbeInputs(activations=[noise(cells)], cells=cells, split=split), suite=(("mlp", "fog"),))
-    with pytest.raises(ValueError, match=r"sites.*layers"):
+    with pytest.raises(ValueError, match=r"site and layer .*'pre', 1.*'pre', 1"):
         probe_cells(
             ProbeInputs(activations=[noise(cells), noise(cells)], cells=cells, split=split), suite=(("mlp", "none"),)
         )

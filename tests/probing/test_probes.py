@@ -31,9 +31,9 @@ def one(head: str = "percell", **changes: Any) -> Probe:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"site": "post"}, "of the site that it was fitted on .'pre'., got 'post'"),
-        ({"layer": 2}, "of the layer that it was fitted on .1., got 2"),
-        ({"model": "model-other"}, "of the model that it was fitted on"),
+        ({"site": "post"}, "site 'pre', got 'post'"),
+        ({"layer": 2}, "layer 1, got 2"),
+        ({"model": "model-other"}, "model 'model-.*', got 'model-other'"),
     ],
 )
 def test_a_probe_refuses_activations_of_another_site_layer_or_model(changes: dict[str, Any], says: str) -> None:
@@ -100,7 +100,7 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("float32", changed={"weights.act": act[:-1].copy()})
     refused("other than float32 weights", changed={"weights.act": act.astype(np.float64)})
     refused("other than float32 weights", changed={"bomb": np.zeros(3, dtype=np.float32)})
-    refused("must be 5 known ones, there are 6, missing or unknown: more", changed={"weights.more": act})
+    refused("5 weights, got 6; missing or unknown: more", changed={"weights.more": act})
     refused("float32", changed={"weights.bias": np.zeros((8, 8), dtype=np.float32)})
     refused("sum to 1", changed={"prior": np.full(5, np.nan)})
     refused("std must be >= 0", changed={"spread": -arrays["spread"]})
@@ -110,11 +110,11 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("frame in its header must be int", {"frame": True})
     refused("from 1 to 256", {"frame": 10**9})
     refused("float32", {"width": 10**15})
-    refused("vectors of one width, got -1", {"width": -1})
-    refused("target must be", {"target": [0, 0]})
+    refused("vectors of equal width, got -1", {"width": -1})
+    refused(r"standard deviation > 0, got \(0\.0, 0\.0\)", {"target": [0, 0]})
     refused("two numbers", {"target": [[], 1]})
     refused("plain values", {"tags": {"a": [1]}})
-    refused("does not say that it is a probe", {"kind": "shard"})
+    refused("does not describe a probe", {"kind": "shard"})
     refused("its classes must be", {"classes": ["agent"]})
     path.write_bytes(b"\xff" * 64)
     with pytest.raises(ValueError, match="safetensors file"):
@@ -125,9 +125,9 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
     save_file({"x": np.zeros(2)}, path, metadata={"goalscope": "[" * 100_000})
-    with pytest.raises(ValueError, match="no JSON"):
+    with pytest.raises(ValueError, match="not a JSON object"):
         Probe.load(path)
-    with pytest.raises(FileNotFoundError, match="none"):
+    with pytest.raises(FileNotFoundError, match="absent"):
         Probe.load(tmp_path / "absent")
 
 
@@ -348,7 +348,7 @@ def test_bad_problems_and_settings_are_refused() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="PyTorch finds no such GPU"):
             fit([good], FitSettings(device="cuda"))
-    with pytest.raises(ValueError, match="must converge"):
+    with pytest.raises(ValueError, match=r"'mlp/.*converge"):
         fit([Problem(key=key("a", "mlp"), features=given, target=cells.labels)], FitSettings(epochs=9, rate=1e34))
 
 

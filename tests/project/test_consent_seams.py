@@ -15,6 +15,7 @@ SEAMS = {
     "cli/front/dialogue.py": "a shipped study",
     "cli/front/goals.py": "hypotheses of meg",
     "worlds/environments/named.py": "environments on the command line",
+    "integrations/gymnasium/toy_text.py": "files of --env that register environments with Gymnasium",
     "cli/front/importing.py": "the reader of an import",
     "goals/hypotheses/written.py": "hypotheses on the command line, and files with some",
     "integrations/inspect_ai/tasks.py": "a shipped study",

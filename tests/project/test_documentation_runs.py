@@ -439,14 +439,25 @@ SCENARIOS = {
         ),
     ),
     "an environment of one's own": Scenario(
-        files={"delivery.py": ("environments.md python 1",), "delivery.yaml": ("environments.md yaml 1",)},
+        files={"warehouse.py": ("environments.md python 1",), "warehouse.yaml": ("environments.md yaml 1",)},
         steps=(
-            ("goalscope run delivery.yaml --out runs/delivery", "--trajectories 2"),
-            "goalscope --own-code measure runs/delivery",
-            "goalscope --own-code meg runs/delivery",
-            "goalscope report runs/delivery",
-            "goalscope table delivery:Delivery --out delivery.npz",
-            "goalscope table delivery:Delivery:row=0,col=2 --out corner.npz",
+            "goalscope evaluate environment-epsilon-greedy:epsilon=0.2 --env warehouse:Warehouse --quick --out "
+            "runs/warehouse",
+            ("goalscope run warehouse.yaml --out runs/study", "--trajectories 2"),
+            "goalscope --own-code measure runs/study",
+            "goalscope --own-code meg runs/study",
+            "goalscope report runs/study",
+            "goalscope table warehouse:Warehouse --out warehouse.npz",
+            "goalscope table warehouse:Warehouse:row=0,col=2 --out corner.npz",
+        ),
+    ),
+    "environments of others": Scenario(
+        files={"warehouse.py": ("environments.md python 1",)},
+        steps=(
+            "environments.md python 2",
+            "goalscope evaluate random --env FrozenLake-v1:is_slippery=false --quick --out runs/lake",
+            "goalscope evaluate random --env MiniGrid-DoorKey-6x6-v0 --quick --out runs/doors",
+            "goalscope evaluate random --env warehouse:Warehouse:slip=0.5 --quick --out runs/slippery",
         ),
     ),
     "complete table": Scenario(
@@ -462,7 +473,7 @@ LONG = {
     *("any model", "captures in parts", "verdict on Theseus", "Cliff World", "activations"),
     *("interventions", "complete table", "task worlds", "baseline", "the paper's figures", "scripted"),
     *("iso-difficulty", "fog", "papers", "the goal or the place", "verdict", "in Python", "hypotheses"),
-    *("what an agent is after", "a study", "what actions depend on"),
+    *("what an agent is after", "a study", "what actions depend on", "environments of others"),
 }
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 

@@ -89,7 +89,7 @@ def test_a_page_of_zeros_is_one_sentence_in_every_command(sound: Path, tmp_path:
     result = tried(sound, tmp_path / "run", raw[:at] + bytes(PAGE) + raw[at + PAGE :], COMMANDS[name])
     check(result, name)
     assert result.exit_code == 2
-    assert "run.db must" in result.output and "damaged" in result.output
+    assert "run.db is damaged" in result.output and "--repair" in result.output
 
 
 def test_an_id_that_was_hit_is_one_sentence(sound: Path, tmp_path: Path) -> None:

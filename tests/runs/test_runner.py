@@ -244,7 +244,7 @@ def test_an_agent_that_does_not_answer_is_refused(tmp_path: Path, answer: list[A
         def act(self, observations: Sequence[Observation]) -> list[Turn]:
             return answer
 
-    with pytest.raises(ValueError, match=r"'dice' .*Turn: 1"):
+    with pytest.raises(ValueError, match=r"'dice' .*Turn .*asked 1, got"):
         run(small_study(), tmp_path, agents=[Silent()])
 
 

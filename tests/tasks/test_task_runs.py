@@ -203,7 +203,7 @@ def test_cooking_maps_come_with_twins_and_starts_in_one_cluster() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"horizon": {"steps": 5}}, ["no horizon", "alpha"]),
+        ({"horizon": {"steps": 5}}, ["horizon", "alpha"]),
         ({"agents": [{"kind": "optimal"}]}, ["needs to see a grid", "'optimal'", "agents[0]"]),
         ({"agents": [{"kind": "task-greed"}]}, ["task-greedy", "'task-greed'"]),
         ({"agents": [{"kind": "task-noisy-greedy"}]}, ["epsilon is missing"]),

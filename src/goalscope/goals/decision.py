@@ -32,7 +32,7 @@ from goalscope.goals.hypotheses.need import needed
 from goalscope.goals.hypotheses.score import HABITS, HALF, LEVEL, NOISE, STRONG, HypothesisScore, ScoreVerdict, judge
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.states import States
-from goalscope.goals.hypotheses.written import bind, with_sentinels
+from goalscope.goals.hypotheses.written import bind, noun_of, with_sentinels
 from goalscope.goals.results import LEAST_BOUND, GoalContrast, GoalEstimate, RunDirectedness
 from goalscope.stats import Estimate, Family, holm
 from goalscope.stats.intervals import agreement_bounds
@@ -296,7 +296,8 @@ class _Rules:
 
     def by_consistency(self, all_answers: Sequence[Answers]) -> Finding:
         """Decide by the consistency score, from steps with two answers."""
-        sums = evidence(all_answers, with_sentinels(self.bank), len(self.bank))
+        worlds = list({episodes.world.world.id: episodes.world.world for episodes in self.states}.values())
+        sums = evidence(all_answers, with_sentinels(self.bank, worlds), len(self.bank))
         if self.fields["covered"] < REGIONS_FROM:  # mostly early states: judge no region separately
             sums = replace(sums, region_size=np.zeros_like(sums.region_size))
         verdict = judge(sums, seed=self.seed, level=self.level)
@@ -547,7 +548,7 @@ class _Rules:
     def _noun(self, name: str) -> str:
         """Return the noun phrase of a hypothesis; the goal goes by the name that the author of the worlds gave it."""
         if name not in self.bank:
-            return f"“{name}”"
+            return noun_of(name)
         return self.goal_noun if name == GOAL else self.bank[name].says
 
 

@@ -70,6 +70,42 @@ def total_reward(table: StepTable) -> Values:
     return np.asarray(np.bincount(table.episode, weights=rewards, minlength=len(table.length)), dtype=np.float64)
 
 
+MOST_VALUES = 40_000_000
+"""Decisions times states times actions of an environment above which `regret` is not computed."""
+
+
+@measure(
+    "regret",
+    unit="decisions",
+    bounds=(0, math.inf),
+    needs=("environment",),
+    source="Kearns and Singh (2002), Near-optimal reinforcement learning in polynomial time, section 3 (values)",
+)
+def regret(table: StepTable) -> Values:
+    """Expected number of decisions at the goal that an episode's actions lost: for each turn, the value of the best
+    offered action minus the value of the action taken, with the decisions that are left, summed over the turns (0 is
+    best). A turn without an action loses nothing of its own, but leaves one decision less. Defined in environments,
+    with or without chance, unless they are too large.
+    """
+    lost = np.zeros(len(table.episode))
+    defined = np.zeros(len(table.worlds), dtype=bool)
+    left = table.horizon[table.episode] - table.step
+    world_of_step = table.world[table.episode]
+    for index, world in enumerate(table.worlds):
+        steps = np.flatnonzero((world_of_step == index) & table.valid)
+        horizon = int(table.horizon[table.world == index].max(initial=1))
+        if "environment" not in world.offers or horizon * world.believed.table.offered.size > MOST_VALUES:
+            continue
+        defined[index] = True
+        values = world.believed.action_values(horizon)[horizon - left[steps], table.codes[steps, 0]]
+        offered = world.believed.table.offered[table.codes[steps, 0]]
+        best = np.where(offered, values, -np.inf).max(axis=1)
+        taken = values[np.arange(len(steps)), table.action[steps]]
+        lost[steps] = np.maximum(best - taken, 0.0)
+    total = np.bincount(table.episode, weights=lost, minlength=len(table.length))
+    return np.where(defined[table.world], total, np.nan)
+
+
 @measure("path ratio", unit="ratio", bounds=(1, math.inf), needs=("distance",), source=OURS)
 def path_ratio(table: StepTable) -> Values:
     """Number of steps of an episode that reached the goal, divided by the length of the shortest path (1 is best).

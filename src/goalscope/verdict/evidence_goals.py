@@ -6,12 +6,13 @@ import numpy as np
 
 from goalscope.goals import GoalEstimate
 from goalscope.goals.decision import GOAL, share_of
-from goalscope.stats import UNBOUNDED, Estimate, estimate_pooled
+from goalscope.stats import UNBOUNDED, Estimate, estimate_mean, estimate_pooled
 from goalscope.verdict.aims import is_after_goal
 from goalscope.verdict.evidence import ArmData, Evidence
 
 _FEWEST_ERRORS: Final = 20
 _DISTANT: Final = 3  # turns
+_FEWEST_EPISODES: Final = 6  # with two turns or more
 
 
 def shares(data: ArmData) -> dict[str, Estimate]:
@@ -75,6 +76,30 @@ def lapses(data: ArmData) -> Evidence:
     # One grid's part may lie beyond what a correlation can be, and so may the value or an end.
     correlation = correlation.moved(bounds=(-1.0, 1.0))
     return Evidence.of(correlation, detail=f"{count} errors in {int(decided.sum())} turns")
+
+
+def drift(data: ArmData) -> Evidence:
+    """Return by how much the share of optimal actions is lower in the second half of the episodes than in the first.
+
+    Turns in states without a best action do not count. An episode counts with its halves of equal length; the middle
+    turn of an odd number belongs to neither.
+    """
+    table = data.run.table
+    decided = table.optimal.any(axis=1) & (table.agent == data.agent)[table.episode]
+    differences, clusters = list[float](), list[str]()
+    for episode in np.unique(table.episode[decided]).tolist():
+        right = table.is_optimal[decided & (table.episode == episode)].astype(np.float64)
+        half = len(right) // 2
+        if half:
+            differences.append(float(right[:half].mean() - right[-half:].mean()))
+            clusters.append(str(table.cluster[episode]))
+    if len(differences) < _FEWEST_EPISODES:
+        return Evidence(why=f"only {len(differences)} of its episodes have two turns or more")
+    return Evidence.of(
+        estimate_mean(
+            np.array(differences), np.array(clusters), unit="share", bounds=(-1.0, 1.0), confidence=data.confidence
+        )
+    )
 
 
 def _products(errors: Any) -> tuple[float, float, float] | None:

@@ -32,6 +32,7 @@ from goalscope.verdict.playing import inside_record, play
 from goalscope.verdict.rules import RULES, Rule, decide
 from goalscope.verdict.sizing import NO_ROOM
 from goalscope.verdict.subject import Subject, described
+from goalscope.verdict.texts import WORDED
 
 __all__ = [
     "ARMS",
@@ -232,7 +233,9 @@ def _decided(failures: Failures, rule: Rule, data: ArmData) -> list[Claim]:
     with failures.kept_apart(f"judging “{rule.name}” of {data.agent}"):
         return decide(rule, data)
     why = f"judging it failed, see {FAILURES}"
-    return decide(replace(rule, evidence=lambda _: Evidence(why=why)), data)
+    # The data may be damaged, and the name of the goal is read from it.
+    worded = {name: getattr(rule, name).replace("{goal}", "the goal") for name in WORDED}
+    return decide(replace(rule, **worded, evidence=lambda _: Evidence(why=why)), data)
 
 
 def _linked(claim: Claim, arm: Arm, run: ArmRun) -> Claim:

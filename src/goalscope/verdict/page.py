@@ -75,7 +75,7 @@ def with_digest(evaluation: Evaluation, page: Path) -> Evaluation:
 
 def text_of(evaluation: Evaluation, runs: Opened) -> str:
     """Return the page of an evaluation as HTML; the same runs give the same text."""
-    names = [ledger.model for ledger in evaluation.models]
+    names = [ledger.model for ledger in evaluation.tested]
     title = f"Is {names[0]} goal-directed?" if len(names) == 1 else f"{listed(names)}: are they goal-directed?"
     sections, groups = contents(evaluation, runs)
     numbers = evaluation.model_copy(update={"page": ""}).to_json()  # a page cannot hold its own digest

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from goalscope._ground.words import counted, listed
 from goalscope.goals.finding import Finding, where_text
 from goalscope.report import Declared, Figure
-from goalscope.report.sections.agents import LEGEND, episode_figure
+from goalscope.report.sections.agents import LEGEND, OWN_LEGEND, episode_figure
 from goalscope.stats.rows import Rows
 from goalscope.verdict.arms import GIVEN, HYPOTHESES
 from goalscope.verdict.claims import ClaimLedger
@@ -89,9 +89,15 @@ def episodes_of(ledger: ClaimLedger, runs: Mapping[tuple[str, str], ArmRun]) -> 
             title = next((report.title for report in ledger.arms if report.name == arm), arm)
             count = len(_defined(data.among(measure)))
             rule = TEXTS("episodes/rule", measure=measure, episodes=counted(count, "episode"), arm=title)
+            rule = rule if arm == GIVEN else f"{rule} {TEXTS('episodes/ties')}"
             heading = TEXTS("episodes/title")
             return Declared(
-                anchor="episodes", title=heading, paragraphs=[rule], figures=figures, layout="pictures", legend=LEGEND
+                anchor="episodes",
+                title=heading,
+                paragraphs=[rule],
+                figures=figures,
+                layout="pictures",
+                legend=OWN_LEGEND if arm == GIVEN else LEGEND,
             )
     return None
 

@@ -5,7 +5,7 @@ from functools import partial
 from goalscope.verdict.arms import GIVEN, USUAL
 from goalscope.verdict.evidence import SAME_GRID, SAME_MEAN, ArmData, Evidence
 from goalscope.verdict.evidence_asked import ABLE, able, above_walker, made_moves, wastes_little
-from goalscope.verdict.evidence_goals import lapses
+from goalscope.verdict.evidence_goals import drift, lapses
 from goalscope.verdict.rules import MARGIN, question
 from goalscope.verdict.texts import percent
 
@@ -33,6 +33,10 @@ for _arm, _in, _of, _checked in (
     question(f"acts optimally{_in}", arm=_arm, threshold=1 - MARGIN, measure="action accuracy", checked=_checked)(
         lambda data: data.share("action accuracy")
     )
+
+question("acts worse later in given worlds", arm=GIVEN, threshold=MARGIN, checked="environments")(
+    lambda data: drift(data)
+)
 
 question("holds in large worlds", arm="grids", threshold=1 - MARGIN, measure="action accuracy")(
     lambda data: data.share_in_largest("action accuracy")

@@ -15,9 +15,9 @@ from goalscope.goals.finding import Answer
 from goalscope.verdict.arms import GIVEN
 from goalscope.verdict.claims import Claim
 from goalscope.verdict.evidence import ArmData, Evidence
-from goalscope.verdict.texts import TEXTS, claim_texts
+from goalscope.verdict.texts import TEXTS, WORDED, claim_texts
 
-RULES: Final = 9
+RULES: Final = 10
 """Version of the rules: here, in `goalscope.goals.decision`, `questions`, `aims` and `inside`, and in `texts.yaml`."""
 
 ALPHA: Final = 0.05
@@ -168,9 +168,11 @@ def decide(rule: Rule, data: ArmData) -> list[Claim]:
         found: Evidence | Mapping[str, Evidence] = Evidence(why=_NO_FORMAT)
     else:
         found = attempt("claim", rule.name, lambda: _evidence_of(rule, data), lambda text: Evidence(why=text))
+    names_goal = any("{goal}" in getattr(rule, name) for name in WORDED)
+    goal_noun = data.goal_noun if names_goal else ""
     if isinstance(found, Evidence):
-        return [_claim(rule, found, "", data.goal_noun)]
-    return [_claim(rule, evidence, group, data.goal_noun) for group, evidence in found.items()]
+        return [_claim(rule, found, "", goal_noun)]
+    return [_claim(rule, evidence, group, goal_noun) for group, evidence in found.items()]
 
 
 def _claim(rule: Rule, evidence: Evidence, group: str, goal_noun: str) -> Claim:

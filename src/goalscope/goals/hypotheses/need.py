@@ -114,7 +114,7 @@ def needed(
     """
     rates = [check_number("lapse", lapse, 0.0, 0.95) for lapse in lapses]
     level, episodes = check_number("level", level, 1e-12, 0.5), check_whole("episodes", episodes, 1, "episodes")
-    bank = with_sentinels({name: bind(hypothesis, worlds) for name, hypothesis in hypotheses.items()})
+    bank = with_sentinels({name: bind(hypothesis, worlds) for name, hypothesis in hypotheses.items()}, worlds)
     spaced = np.unique(np.linspace(0, max(len(worlds) - 1, 0), min(WORLDS, len(worlds))).round().astype(int)).tolist()
     names, clusters = _Bank(bank), dict[str, list[_WorldPolicies]]()
     for world in (worlds[index] for index in spaced):

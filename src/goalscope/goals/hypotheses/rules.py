@@ -111,6 +111,14 @@ def event(world: FiniteWorld, name: str) -> Mask:
     return np.asarray(named > 0)
 
 
+@hypothesis("state {whole}", kind="event", says="the state with number {} in the table of the environment")
+def state(world: FiniteWorld, number: int) -> Mask:
+    """Return the state of an environment with a number, as `goalscope table` counts them from 0."""
+    if "environment" not in world.world.offers or number >= world.process.states:
+        raise Undefined(f"this world is no environment with a state {number}")
+    return np.asarray(np.arange(world.process.states) == number)
+
+
 @hypothesis("key held", kind="event", says="holding the key")
 def key_held(world: FiniteWorld) -> Mask:
     """Return the states in which the agent holds the key."""

@@ -20,10 +20,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from goalscope._ground import registry
 from goalscope._ground.checks import check_number, near_miss
 from goalscope._ground.folder import package_text
 from goalscope._ground.own import consent
+from goalscope._ground.rng import stream
 from goalscope._ground.untrusted import shorten
 from goalscope._ground.yaml_text import read_yaml, read_yaml_text
 from goalscope.goals.hypotheses.definition import FIELD, Hypothesis
@@ -263,13 +266,43 @@ def noun_of(text: str) -> str:
         return f"“{text}”"
 
 
-def with_sentinels(bank: Mapping[str, Hypothesis]) -> dict[str, Hypothesis]:
-    """Return a bank followed by the built-in control hypotheses (sentinels) that it lacks."""
-    rest = [parse(text) for text in banks()["sentinels"]]
+def with_sentinels(bank: Mapping[str, Hypothesis], worlds: Sequence[World] = ()) -> dict[str, Hypothesis]:
+    """Return a bank followed by the control hypotheses (sentinels) that it lacks.
+
+    Args:
+        bank: name -> hypothesis, as the user asked for them.
+        worlds: the worlds; environments add rivals of their own to those that are built in, see `rivals_in`.
+    """
+    rest = [parse(text) for text in (*banks()["sentinels"], *rivals_in(worlds))]
     return {
         **bank,
         **{sentinel.text: sentinel for sentinel in rest if sentinel not in bank.values() and sentinel.text not in bank},
     }
+
+
+MOST_ACTIONS: Final = 8
+"""Number of actions above which the habit of always taking one of them is no rival of its own."""
+
+RIVAL_STATES: Final = 3
+"""Number of states of an environment that an agent might seek in place of the hypotheses of the user."""
+
+
+def rivals_in(worlds: Sequence[World]) -> list[str]:
+    """Return written forms of rivals in environments: always the same action, and some states that no goal names.
+
+    The states are drawn at random, and only where all worlds are one environment, which numbers its states.
+    """
+    if not worlds or any("environment" not in world.offers for world in worlds):
+        return []
+    tables = {id(world.believed.transitions[0]): world.believed.table for world in worlds}
+    table = next(iter(tables.values()))
+    actions = [f"keep {name}" for name in table.actions] if len(table.actions) <= MOST_ACTIONS else []
+    written = [text for text in actions if re.fullmatch(_PATTERNS["name"], text.removeprefix("keep "))]
+    if len(tables) > 1:
+        return written
+    named = np.any([*table.goals.values(), table.done, table.start > 0], axis=0)
+    drawn = stream(0, "rival states").permutation(np.flatnonzero(~named))[:RIVAL_STATES]
+    return written + [f"state {state}" for state in sorted(drawn.tolist())]
 
 
 def read_hypotheses(plain: Any) -> dict[str, Hypothesis]:

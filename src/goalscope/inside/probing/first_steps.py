@@ -133,7 +133,8 @@ def _read_last(store: Store, site: str, layer: int) -> Inside:
     for note in (notes[name] for name in dict.fromkeys((*READS, *notes)) if notes.get(name) is not None):
         try:
             if site in note["sites"] and layer in note["layers"]:
-                return Inside.parse({**note["settings"], "agent": note["agent"]}, f"what was read of {store.path}")
+                name = f"the last reading in {store.path} (to repeat it: goalscope probe {store.path})"
+                return Inside.parse({**note["settings"], "agent": note["agent"]}, name)
         except (KeyError, TypeError) as error:
             raise ValueError(
                 f"the stored settings of the last reading in {store.path} are invalid ({error!r}): read again "

@@ -116,8 +116,8 @@ class ToyText:
         raise ValueError(
             f"{name} must show its transitions as a table P or be a level of MiniGrid, but {type(real).__name__} is "
             "neither: describe it by a class with the methods of goalscope.environments.Environment "
-            "(docs/environments.md, One of your own), or derive one from goalscope.environments.StateCopy where its "
-            "state can be read and written"
+            "(docs/environments.md, From a class to a verdict), or derive one from goalscope.environments.StateCopy if "
+            "its state can be read and written"
         )
 
     def _read(self, real: Any) -> None:

@@ -102,6 +102,10 @@ LEGEND = (
     "a ring counts actions that had no effect in that cell, such as a bump into a wall; a red cross marks turns "
     "without a valid move. Other worlds use their own drawing; there the path is blue and starts at the circle."
 )
+OWN_LEGEND = (
+    "The cells are those that the environment draws. The path of the agent is blue and starts at the circle; each move "
+    "is drawn a little to the right of its direction, so that a path walked back and forth appears as two lines."
+)
 _MAX_AGENTS = 12
 
 

@@ -17,6 +17,7 @@ from goalscope.worlds.environments.environment import Environment, Observed, bui
 from goalscope.worlds.environments.playback import PlayBack, play_back
 from goalscope.worlds.environments.solution import SolvedTable, solve_table
 from goalscope.worlds.environments.table import LIMIT, StateTable, enumerate_states
+from goalscope.worlds.planning import value_iteration
 from goalscope.worlds.planning.process import Process
 from goalscope.worlds.world import Offer, Oracle, Session, State, View, World, read_plain
 
@@ -66,6 +67,7 @@ class Believed:
     played: PlayBack
     _towards: dict[str, SolvedTable] = field(default_factory=dict, repr=False)
     _by_time: dict[tuple[int, str], Sets] = field(default_factory=dict, repr=False)
+    _values: dict[str, Any] = field(default_factory=dict, repr=False)
     _shared: list[tuple[Any, Sets | None]] = field(default_factory=list, repr=False)
 
     @property
@@ -84,6 +86,17 @@ class Believed:
         if (horizon, target) not in self._by_time:
             self._by_time[horizon, target] = self.towards(target).optimal_by_time(horizon)
         return self._by_time[horizon, target]
+
+    def action_values(self, horizon: int) -> npt.NDArray[np.float64]:
+        """Return ``[n, S, A]`` the expected number of decisions at the goal after each action, for n decisions.
+
+        The best actions follow. With k decisions left, the values are those at index ``n - k``, for every n.
+        """
+        if self._values.get("horizon", 0) < horizon:
+            solution = value_iteration(self.table.mdp(self.table.goal, horizon))
+            self._values.update(horizon=horizon, values=solution.action_values)
+        values: npt.NDArray[np.float64] = self._values["values"][self._values["horizon"] - horizon :]
+        return values
 
     @property
     def transitions(self) -> tuple[Any, Sets | None]:
