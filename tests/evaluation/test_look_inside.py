@@ -399,7 +399,11 @@ ALL = {"grids": 3, "fog": 3, "inside": 2, "patching": 2, "reasoning": 2, "plans"
 def test_a_model_with_weights_is_looked_into_in_every_way_and_the_page_shows_it(tmp_path: Path) -> None:
     from goalscope.verdict import page
 
-    run = judging.prepare(tmp_path / "one", [subject_of("theseus"), subject_of("optimal")], ALL, seed=7)
+    # Four pairs of each size: among two there is often no wrong source with an action of its own, and then the control
+    # follows the right source as well.
+    run = judging.prepare(
+        tmp_path / "one", [subject_of("theseus"), subject_of("optimal")], {**ALL, "patching": 4}, seed=7
+    )
     judging.play(run, quiet)
     with judging.opened(run) as data:
         found = judging.judge(run, data)
@@ -495,7 +499,7 @@ def test_the_reasoning_of_a_model_behind_a_server_is_edited_once(tmp_path: Path)
     with Loopback(LocalModel("theseus"), models=("theseus",)) as server:
         one = subject_of(f"completions:theseus@{server.url}")
         subject = replace(one, parameters={**one.parameters, "temperature": 0.0, "max_tokens": 96})
-        run = judging.prepare(tmp_path / "one", [subject], {"grids": 2, "reasoning": 2}, seed=7)
+        run = judging.prepare(tmp_path / "one", [subject], {"grids": 2, "reasoning": 4}, seed=7)
         judging.play(run, quiet)
         sent = len(server.log)
         judging.play(run, quiet)
@@ -503,5 +507,6 @@ def test_the_reasoning_of_a_model_behind_a_server_is_edited_once(tmp_path: Path)
     with judging.opened(run) as data:
         ledger = judging.judge(run, data).models[0]
     claim = ledger.claim("follows its written plan")
-    assert claim is not None and claim.value is not None and claim.value > 0.5 and claim.n >= 4
-    assert "its activations cannot be seen" in {one.name: one.why for one in ledger.arms}["patching"]
+    # With each thing moved there are two pairs of each of three sizes; the estimate is that of one thing.
+    assert claim is not None and claim.value is not None and claim.value > 0.5 and claim.n == 6
+    assert {one.name: one.why for one in ledger.arms}["patching"] == TEXTS("needs/weights")
