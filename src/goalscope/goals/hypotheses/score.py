@@ -263,7 +263,8 @@ class _ResampledScores:
         value, low, high = self.consistency
         goal_against_habit = (self.explains & self.bank)[:, None] & habits[None]
         more = goal_against_habit & (value[:, None] > value[None])
-        return (result & ~more.T) | (goal_against_habit & self.comparisons[1] & (low[:, None] > high[None]))
+        significant = goal_against_habit & self.comparisons[1] & (low[:, None] > high[None])
+        return np.asarray((result & ~more.T) | significant)
 
     @cached_property
     def fails_in(self) -> Mask:
