@@ -207,6 +207,21 @@ def test_what_is_no_environment_is_refused_by_name(place: Path, text: str, words
     assert not (place / "refused").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "method", "words"),
+    [
+        ("Stepless", "def step(self, state):\n        return {state: 1.0}", "step(state, action)"),
+        ("Unplain", "def describe(self):\n        return {'name': self}", "describe()"),
+    ],
+)
+def test_a_method_of_another_form_is_refused_by_name(place: Path, name: str, method: str, words: str) -> None:
+    text = f"from warehouse import Warehouse\n\n\nclass {name}(Warehouse):\n    {method}\n"
+    (place / f"{name.lower()}.py").write_text(text, encoding="utf-8")
+    source = f"{name.lower()}:{name}"
+    printed = call("evaluate", "random", "--env", source, "--quick", "--out", place / "refused", status=2)
+    assert words in printed and source in printed and "Traceback" not in printed
+
+
 def test_given_worlds_and_a_named_environment_exclude_each_other(place: Path) -> None:
     words = ("--env", "warehouse:Warehouse", "--worlds", "toy-text", "--quick", "--out", place / "both")
     assert "--env" in call("evaluate", "random", *words, status=2)

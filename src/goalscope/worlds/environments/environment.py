@@ -26,7 +26,17 @@ Registered = TypeVar("Registered")
 OVER, LOST = ("over", True), ("over", False)
 """States of a `StateCopy` after the end of an episode: at the goal, or anywhere else."""
 
-_METHODS: Final = ("initial", "step", "done", "goal", "observe", "describe")
+_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "initial": (),
+    "step": ("state", "action"),
+    "done": ("state",),
+    "goal": ("state",),
+    "observe": ("state",),
+    "describe": (),
+}
+"""Names of the methods of an environment, each with the arguments that it is called with."""
+
+_METHODS: Final = tuple(_ARGUMENTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -223,6 +233,14 @@ def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
     if not isinstance(environment, Environment):
         missing = [name for name in ("actions", *_METHODS) if not hasattr(environment, name)]
         raise ValueError(f"{source} must be an environment, but has no {', '.join(missing)}")
+    for name, arguments in _ARGUMENTS.items():
+        try:
+            inspect.signature(getattr(environment, name)).bind(*arguments)
+        except TypeError as error:
+            stated = ", ".join(arguments)
+            raise ValueError(
+                f"{source} must have a method {name}({stated}), but its {name} differs: {error}"
+            ) from error
     return environment
 
 

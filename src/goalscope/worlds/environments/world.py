@@ -338,10 +338,16 @@ class EnvironmentWorld(World):
     ) -> Self:
         """Return the world of an environment like `make`; nothing follows from its name, see `goalscope.own`."""
         environment = build(source, parameters)
+        try:
+            described = json.loads(canonical_json(dict(environment.describe())))
+        except TypeError as error:
+            raise ValueError(
+                f"describe() of {source} must return a mapping of plain values (texts, numbers, lists): {error}"
+            ) from error
         return cls(
             source=source,
             parameters=parameters,
-            description=json.loads(canonical_json(dict(environment.describe()))),
+            description=described,
             limit=limit,
             depth=depth,
             tags=tags or {},
