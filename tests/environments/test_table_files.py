@@ -320,7 +320,7 @@ def test_studies_and_worlds_take_the_file_and_notice_another_one() -> None:
     fresh = EnvironmentWorld.make("table", {"file": "world.npz"})
     assert len(fresh.believed.table.states) > count
     _believed.cache_clear()  # as in a new process
-    with pytest.raises(ValueError, match="when the study was made"):
+    with pytest.raises(ValueError, match="digest"):
         EnvironmentWorld.from_plain(world.to_plain()).believed  # noqa: B018
     Path("elsewhere.npz").write_bytes(Path("world.npz").read_bytes())
     assert stored("elsewhere.npz").describe() == stored().describe()
@@ -378,7 +378,7 @@ def test_meg_towards_rewards_that_depend_on_the_next_state(monkeypatch: pytest.M
     assert large.mdp.utility.ndim == 2 and large.returns is not None and large.returns.tolist() == [3, 2, 2]
     unended = {**agent, "trajectory_states": [row[:2] for row in agent["trajectory_states"]]}
     write({**SPARSE, "rewards": rewards[WALK["transitions"] > 0], **unended}, "unended.npz")
-    with pytest.raises(ValueError, match="no last state in episode 0"):
+    with pytest.raises(ValueError, match="episode 0"):
         read_meg_file(Path("unended.npz"))
 
 

@@ -156,7 +156,7 @@ def test_merged_reasoning_is_split_by_markers_or_refused(said: str, state: str, 
         assert report.of("reasoning").state == state
         with pytest.raises(ValueError, match="temperature") as caught:
             apply_report(tried, asked, report)
-        assert ("reasoning and answer must be separate" in str(caught.value)) == (state == "no")
+        assert ("--reasoning-parser" in str(caught.value)) == (state == "no")
 
 
 def test_other_abilities_that_a_study_needs_are_refused_by_name(model: LocalModel, tmp_path: Path) -> None:

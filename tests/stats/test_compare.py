@@ -136,7 +136,7 @@ def test_one_outlying_grid_does_not_blow_up_the_interval() -> None:
 
 @pytest.mark.parametrize("margin", [0.0, -0.1, math.nan, math.inf])
 def test_a_margin_that_means_nothing_is_refused(margin: float) -> None:
-    with pytest.raises(ValueError, match="margin must be a finite number"):
+    with pytest.raises(ValueError, match=r"margin.*finite"):
         equivalence(_paired([0.1, 0.2, 0.0]), margin)
 
 
@@ -152,7 +152,7 @@ def test_bad_input_is_named() -> None:
         paired_difference([0.5], ["a"], [1.5], ["a"], unit="share", bounds=SHARE)
     with pytest.raises(ValueError, match="clusters_a"):
         paired_difference([0.5], ["a", "b"], [1.0], ["a"], unit="share")
-    with pytest.raises(ValueError, match="differences must be finite"):
+    with pytest.raises(ValueError, match="differences"):
         signed_rank([0.1, math.nan])
     with pytest.raises(ValueError, match=r"inside \(0, 0.5\)"):
         equivalence(_paired([0.1, 0.2]), 0.1, level=0.5)

@@ -68,6 +68,31 @@ def write_yaml(value: Any, **layout: Any) -> str:
     return str(yaml.dump(value, Dumper=_Dumper, **layout))
 
 
+def read_pairs(text: str, argument: str) -> list[tuple[str, Any]]:
+    """Read parameters that are written as ``key=value,key=value``, each value as YAML, in their order.
+
+    Args:
+        text: the parameters; "" for none. Commas within brackets belong to a value.
+        argument: the whole argument of the command line, for messages.
+
+    Raises:
+        ValueError: if a part is not KEY=VALUE, a key occurs twice, or a value is not YAML.
+    """
+    pairs = list[tuple[str, Any]]()
+    for part in re.split(r",(?![^\[{(]*[\]})])", text) if text else ():
+        key, equals, value = part.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise ValueError(
+                f"parameters must be written as key=value,key=value, but {part!r:.80} in {argument!r:.200} is not: write "
+                "KEY=VALUE"
+            )
+        if key in dict(pairs):
+            raise ValueError(f"the parameter {key} is given twice in {argument!r:.200}: leave one of them out")
+        pairs.append((key, read_yaml_text(value, argument)))
+    return pairs
+
+
 def set_key(mapping: dict[str, Any], setting: str, holds: str = "the study") -> None:
     """Change one key of nested plain values by KEY=VALUE, with the value as YAML; ``holds`` names the values in errors.
 

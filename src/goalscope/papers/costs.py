@@ -1,4 +1,4 @@
-"""Estimates of an item's running time on two cores, from stored measurements."""
+"""Estimates of how long each item takes on two cores, computed from stored measurements."""
 
 from typing import Final
 

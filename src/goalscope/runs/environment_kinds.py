@@ -1,6 +1,7 @@
 """World kinds for environments in a study file: users' classes, Gymnasium, MiniGrid with BabyAI, and TextWorld."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -38,7 +39,7 @@ _Seeds = Annotated[tuple[_Seed, ...], BeforeValidator(_from_span)]
 """Seeds of worlds: a list, or a span as in ``1..30``."""
 
 
-class _Searched(Phased):
+class _Searched(Phased, ABC):
     """Base of all entries for environments: limits of the state search, and worlds made from parameters.
 
     With `starts`, each environment becomes up to that many worlds, which begin in different states: first in those in
@@ -61,9 +62,9 @@ class _Searched(Phased):
         for world in self.environments_of(path):
             yield from [world] if self.starts is None else self._starting(world, seed, path)
 
+    @abstractmethod
     def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
         """Yield a world for each environment, which begins where the environment itself does."""
-        raise NotImplementedError
 
     def _starting(self, world: EnvironmentWorld, seed: int, path: str) -> Iterator[EnvironmentWorld]:
         """Yield the worlds of one environment with different first states; each is a cluster of its own.

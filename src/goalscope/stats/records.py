@@ -49,7 +49,7 @@ def frame(records: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Format a table as HTML for a notebook. All text is escaped, and None becomes an empty cell."""
+    """Return a table as HTML for a notebook. Text is escaped, and None becomes an empty cell."""
 
     def line(cells: Iterable[object], tag: str) -> str:
         texts = (escape("" if cell is None else str(cell)) for cell in cells)

@@ -13,7 +13,7 @@ from goalscope._ground.checks import near_miss, note_namesake
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.own import consent, is_own
 from goalscope._ground.untrusted import explain, shorten
-from goalscope._ground.yaml_text import read_yaml, read_yaml_text, set_key, write_yaml
+from goalscope._ground.yaml_text import read_pairs, read_yaml, set_key, write_yaml
 from goalscope.agents.agent import CHAT, TASK_CHAT, Agent, build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import COMPLETION
@@ -156,7 +156,7 @@ def subject_of(text: str) -> Subject:
     kind, _, arguments = text.partition(":")
     if kind in MODELS:
         entry: dict[str, Any] = {}
-        for key, value in _pairs(arguments, text):
+        for key, value in read_pairs(arguments, text):
             *parents, last = key.split(".")
             holder = entry
             for parent in parents:
@@ -165,7 +165,7 @@ def subject_of(text: str) -> Subject:
                     raise ValueError(
                         f"{key} must not stand beside {parent}={holder}, got {text!r}: leave one of them out"
                     )
-            holder[last] = read_yaml_text(value, text)
+            holder[last] = value
         return _of_entry({**entry, "kind": kind}, text)
     if kind not in registry.names("agent") and is_own(":".join(text.split(":")[:2])):
         kind, arguments = ":".join(text.split(":")[:2]), text.partition(":")[2].partition(":")[2]
@@ -174,7 +174,7 @@ def subject_of(text: str) -> Subject:
             consent(kind)
         else:
             note_namesake(text, "agent")
-        return _scripted(kind, {key: read_yaml_text(value, text) for key, value in _pairs(arguments, text)})
+        return _scripted(kind, dict(read_pairs(arguments, text)))
     path = Path(text).expanduser()
     if Folder(path).is_there() and not unmade(path / DATABASE):
         return Subject(name=path.name, kind="logs", access=frozenset({"logs"}), logs=path)
@@ -324,13 +324,6 @@ def _behind(name: str, server: Mapping[str, Any]) -> Subject:
         # Whether it reasons shows in its first answers.
         access=frozenset({"grids", "tasks", "environments", "text", "wordings", "reasoning"}),
     )
-
-
-def _pairs(text: str, argument: str) -> list[tuple[str, str]]:
-    pairs = [part.partition("=") for part in text.split(",")] if text else []
-    if any(not equals or not key for key, equals, _ in pairs):
-        raise ValueError(f"parameters of an agent must be written as key=value,key=value, got {argument!r}")
-    return [(key.strip(), value) for key, _, value in pairs]
 
 
 def planned_entry(subject: Subject) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def score(
 
 
 def check_prompts(model: Any, prompts: Prompts) -> int | None:
-    """Refuse prompts that cannot be decoded; return the model's number of token positions, None if it has no limit."""
+    """Check that a model can read prompts, and return its number of token positions; None if it has no limit."""
     limit = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
     limit = limit if isinstance(limit, int) and limit > 0 else None
     for index, prompt in enumerate(prompts):

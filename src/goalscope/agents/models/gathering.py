@@ -68,7 +68,7 @@ class Gathering:
 
         Args:
             number: number of the run.
-            decode: function that decodes with the run's weights.
+            decode: the function that generates the outputs with the model of this run.
             settings: decoding settings; requests with other settings are decoded separately.
             prompts: ``[N]`` token ids of each request.
             rngs: ``[N]`` random stream of each request.

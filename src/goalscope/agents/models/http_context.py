@@ -96,7 +96,7 @@ class PromptCounts:
     """The server's token counts for prompts; safe to use from several threads.
 
     Attributes:
-        lock: held during a trial, so that other threads wait for its result.
+        lock: a thread holds this lock while it tries a prompt, so that other threads wait for the result.
     """
 
     def __init__(self) -> None:

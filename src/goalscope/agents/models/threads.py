@@ -18,9 +18,10 @@ ROWS: Final = 256
 """Maximum average number of requests per batch for a small model on a CPU."""
 
 _PASS: Final = 3e11
-"""Approximate floating-point operations per pass of prompts through a larger model on a CPU: a few seconds of work.
+"""Approximate number of floating-point operations in one pass of prompts through a larger model on a CPU.
 
-The amount of work is fixed, since a measured time would change the shapes of batches and thus the last bits of results.
+Such a pass takes a few seconds. The amount of work is fixed, since a measured time would change the shapes of batches
+and thus the last bits of results.
 """
 
 _GRADUAL: Final = 8_000_000  # models with more parameters take long to read all prompts of a batch on a CPU

@@ -1,4 +1,4 @@
-"""Bundled templates for grids in another encoding: only one sentence and the example differ from the original."""
+"""Bundled templates that show grids in another encoding: one sentence and the example differ from the usual ones."""
 
 import re
 from typing import Final

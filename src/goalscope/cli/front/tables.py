@@ -26,8 +26,9 @@ def table(
     Python, ``env`` may also be a class or function that makes the environment.
 
     Args:
-        env (ENV): module:Class of a file in the working directory (parameters follow as :key=value,...), a registered
-            kind of environments with its parameters, the id of a Gymnasium environment, or a file of arrays.
+        env (ENV): the environment, as in evaluate --env: module:Class of a file in the working directory, the name of
+            a registered kind, an id of Gymnasium, or a file of arrays. Parameters follow after a colon, as in
+            warehouse:Warehouse:slip=0.1.
         out (FILE): the .npz file to write.
         limit: maximum number of states.
 

@@ -58,6 +58,7 @@ class AnswerSums:
         worlds: ``[K, K]`` number of worlds in which both are defined.
         step_of: ``[K, K]`` number of these worlds in which the second is an intermediate step of the first.
         begun: ``[K]`` number of worlds in which the event of a hypothesis holds from the beginning.
+        habits: ``[K]`` bool, the controls that are about no place, event or utility, such as always the same action.
         undefined: name -> number of worlds in which the hypothesis is undefined.
         left_out: number of steps without an action.
     """
@@ -78,6 +79,7 @@ class AnswerSums:
     worlds: Numbers
     step_of: Numbers
     begun: Numbers
+    habits: Mask
     undefined: Mapping[str, int]
     left_out: int
 
@@ -202,6 +204,7 @@ def evidence(
         worlds=freeze(worlds),
         step_of=freeze(step_of),
         begun=freeze(begun),
+        habits=freeze(~aims & (np.arange(size) >= asked_count)),
         undefined={name: worlds for name, worlds in undefined.items() if worlds},
         left_out=sum(answers.left_out for answers in all_answers),
         **{name: freeze(sums) for name, sums in (flat | square | by_region).items()},

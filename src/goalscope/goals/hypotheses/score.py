@@ -47,9 +47,6 @@ PARTLY: Final = 0.3
 REGION: Final = 0.05
 """Level of the test in each region; a hypothesis that fails in a region is not named. We do not correct for the number
 of regions: a hypothesis that is followed everywhere rarely fails, since its strength must fall below half."""
-ONE_ACTION: Final = "keep "
-"""Beginning of the written form of the habit of always taking one action."""
-
 HABITS: Final[Mapping[str, float]] = {FREQUENCIES: 0.8, "open moves": 0.7}
 """Control hypotheses that are habits -> consistency at which they explain the behaviour."""
 
@@ -259,9 +256,8 @@ class _ResampledScores:
         # the same one always. A habit predicts which one, and the goal does not. That is no evidence against the goal:
         # a habit that explains less of what the agent would repeat does not beat it, and is beaten by it if the
         # difference is significant.
-        habits = np.array([name in HABITS or name.startswith(ONE_ACTION) for name in self.names])
         value, low, high = self.consistency
-        goal_against_habit = (self.explains & self.bank)[:, None] & habits[None]
+        goal_against_habit = (self.explains & self.bank)[:, None] & sums.habits[None]
         more = goal_against_habit & (value[:, None] > value[None])
         significant = goal_against_habit & self.comparisons[1] & (low[:, None] > high[None])
         return np.asarray((result & ~more.T) | significant)

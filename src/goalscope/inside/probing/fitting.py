@@ -182,7 +182,7 @@ def train_stacks(
     progress: Progress,
     elsewhere: Callable[[Stack], Future[Trained]] | None = None,
 ) -> Iterator[tuple[Stack, Trained]]:
-    """Train stacks and yield the results, large stacks first and otherwise in order.
+    """Train stacks and yield each stack with its result: first the large stacks, then the small ones, each in order.
 
     The operations of small stacks take microseconds. A second thread gains little for them, and if another process
     occupies its core, every operation waits (steps became up to ten times as long). On a CPU, small stacks therefore

@@ -1,4 +1,4 @@
-"""Scores of map probes, with one row per test grid, so that every score has an interval over grids.
+"""Scores of map probes. There is one row for each test grid, so every score has an interval over grids.
 
 Each measure is computed over all states of one grid and then averaged over grids. Recall alone is no evidence: the
 training weights rare classes up, so that an uninformed probe labels many cells as agent and has a high recall.

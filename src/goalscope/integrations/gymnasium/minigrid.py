@@ -138,7 +138,7 @@ class MiniGridLevel(StateCopy):
         real.write(state)
 
     def goals(self) -> dict[str, Any]:
-        """Return further goals, namely carrying each object that can be picked up and having each door open."""
+        """Return the further goals of the level: to hold each object that can be held, and to have each door open."""
         goals: dict[str, Any] = {}
         for number, item in enumerate(self._simulator.movable):
             name = f"{item.color} {item.type} {'open' if item.type == 'door' else 'held'}"

@@ -10,9 +10,9 @@ import numpy as np
 from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
 from goalscope._ground.own import consent, load_module
+from goalscope._ground.yaml_text import read_pairs
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.environments.environment import Observed, StatePlayer, environment_kind
-from goalscope.worlds.environments.named import parameters_of
 from goalscope.worlds.grid import OPEN
 
 _ID = re.compile(r"(?:([A-Za-z_][\w.]*):)?([\w./-]+-v\d+)(?::(.*))?", re.DOTALL)
@@ -99,7 +99,7 @@ class ToyText:
         match = _ID.fullmatch(text)
         if match is None:
             return None
-        module, name, options = match[1], match[2], parameters_of(match[3], text)
+        module, name, options = match[1], match[2], dict(read_pairs(match[3] or "", text))
         modules = {"modules": [module]} if module else {}
         consent(modules)
         if name.startswith(("MiniGrid-", "BabyAI-")):

@@ -128,7 +128,7 @@ class _SharedModel:
     _counts: Counter[str] = field(default_factory=Counter)
 
     def count(self, chat: str) -> int:
-        """Return the number of earlier requests with the same chat."""
+        """Count a request, and return how many requests with the same chat came before it."""
         self._counts[chat] += 1
         return self._counts[chat] - 1
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from goalscope._ground import registry
 from goalscope._ground.checks import near_miss
 from goalscope._ground.own import consent, is_own
-from goalscope._ground.yaml_text import read_yaml_text
+from goalscope._ground.yaml_text import read_pairs
 
 TABLE_FILES: Final = (".npz", ".json")
 """Endings of a file that holds the table of an environment, see `goalscope table`."""
@@ -38,10 +38,10 @@ def named_environment(text: str) -> tuple[str, dict[str, Any]]:
     own = _CLASS.fullmatch(text)
     if own is not None and is_own(own[1]) and own[1].partition(":")[0] not in kinds:
         consent(own[1])
-        return own[1], parameters_of(own[2], text)
+        return own[1], dict(read_pairs(own[2] or "", text))
     kind = _KIND.fullmatch(text)
     if kind is not None and kind[1] in kinds:
-        return kind[1], parameters_of(kind[2], text)
+        return kind[1], dict(read_pairs(kind[2] or "", text))
     for name in kinds:
         # A kind may know environments by ids of its own, and then has a function `named` from the text to both.
         knows = getattr(registry.resolve("environment", name), "named", None)
@@ -53,30 +53,6 @@ def named_environment(text: str) -> tuple[str, dict[str, Any]]:
         f"({', '.join(kinds)}), or as an id of Gymnasium such as FrozenLake-v1, got {text!r:.200}"
         f"{near_miss(text, kinds)}"
     )
-
-
-def parameters_of(text: str | None, argument: str) -> dict[str, Any]:
-    """Return parameters that are written as ``key=value,key=value``; commas within brackets separate nothing.
-
-    Args:
-        text: the parameters; empty or None for none.
-        argument: the whole argument, for messages.
-
-    Raises:
-        ValueError: a part that is not KEY=VALUE, or a key that occurs twice.
-    """
-    parameters = dict[str, Any]()
-    for part in re.split(r",(?![^\[{(]*[\]})])", text) if text else ():
-        key, equals, value = part.partition("=")
-        if not equals or not key.strip().isidentifier():
-            raise ValueError(
-                f"parameters of an environment must be written as KEY=VALUE with commas between them, got {part!r:.80} "
-                f"in {argument!r:.200}"
-            )
-        if key.strip() in parameters:
-            raise ValueError(f"the parameter {key.strip()} must be given once, got {argument!r:.200}")
-        parameters[key.strip()] = read_yaml_text(value, argument)
-    return parameters
 
 
 def environment_name(source: str, parameters: Mapping[str, Any]) -> str:
