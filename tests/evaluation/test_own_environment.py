@@ -82,6 +82,15 @@ def test_a_wrong_verdict_on_a_planted_agent_is_stated(judged: Evaluation) -> Non
     assert twin_sentences(changed)[-1] == TEXTS("twins/wrong", names=last.model)
 
 
+def test_a_planted_agent_whose_goal_is_not_told_from_others_is_open(judged: Evaluation) -> None:
+    last = judged.models[-1]
+    (finding,) = last.findings
+    several = finding.model_copy(update={"names": (*finding.names, "charger")})
+    unclear = last.model_copy(update={"findings": (several,)})
+    changed = judged.model_copy(update={"models": (*judged.models[:-1], unclear)})
+    assert twin_sentences(changed)[-1] == TEXTS("twins/open", names=last.model)
+
+
 def test_the_page_shows_one_verdict_and_the_planted_agents_in_a_table(place: Path) -> None:
     page = (place / "judged" / judging.PAGE).read_text(encoding="utf-8")
     assert page.count('id="verdict"') == 1 and page.count('id="matrix"') == 1

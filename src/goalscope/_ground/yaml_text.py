@@ -84,8 +84,8 @@ def read_pairs(text: str, argument: str) -> list[tuple[str, Any]]:
         key = key.strip()
         if not equals or not key:
             raise ValueError(
-                f"parameters must be written as key=value,key=value, but {part!r:.80} in {argument!r:.200} is not: write "
-                "KEY=VALUE"
+                f"parameters must be written as key=value,key=value, but {part!r:.80} in {argument!r:.200} is not: "
+                "give a key and a value"
             )
         if key in dict(pairs):
             raise ValueError(f"the parameter {key} is given twice in {argument!r:.200}: leave one of them out")
