@@ -129,8 +129,8 @@ class Session(ABC):
 class Oracle(Protocol):
     """The exact optimal policy of a world.
 
-    An oracle may also have ``expected_steps``, the mean number of steps of an optimal agent. A horizon by factor uses it
-    in place of the length, where there is chance or where episodes begin in several states.
+    An oracle may also have ``expected_steps``, the mean number of steps of an optimal agent. A horizon by factor uses
+    it in place of the length, where there is chance or where episodes begin in several states.
     """
 
     @property
