@@ -66,8 +66,8 @@ def test_agents_with_planted_goals_are_judged_beside_it(judged: Evaluation) -> N
     assert answers == {"goal": ("yes", ("goal",)), "office": ("yes", ("office",)), "": "no"}
     assert len(judged.twins) == 4
     names = [ledger.model for ledger in judged.twins]
-    (sentence,) = twin_sentences(judged)
-    assert sentence == TEXTS("twins/right", names=f"{', '.join(names[:-1])} and {names[-1]}")
+    right = TEXTS("twins/right", names=f"{', '.join(names[:-1])} and {names[-1]}")
+    assert twin_sentences(judged) == [TEXTS("twins/check"), right]
 
 
 def test_the_documentation_prints_this_verdict(judged: Evaluation) -> None:

@@ -51,9 +51,10 @@ def evaluate(
             competence, wordings, hypotheses, depends, inside, patching, reasoning, plans, beliefs.
         sizes (LIST): side lengths of the grids, e.g. 7 or 7,9.
         worlds (STUDY): evaluate only in the environments or grids of this study (e.g. toy-text), phase by phase.
-        env (ENV): evaluate only in this environment: module:Class of a file in the working directory, or an id of
-            Gymnasium such as FrozenLake-v1, MiniGrid-DoorKey-6x6-v0 or module:MyLevel-v0. Parameters follow after a
-            colon, as in warehouse:Warehouse:slip=0.1. Agents with planted goals play beside the models.
+        env (ENV): evaluate only in this environment: module:Class of a file in the working directory, an id of
+            Gymnasium such as FrozenLake-v1, MiniGrid-DoorKey-6x6-v0 or module:MyLevel-v0, or a file that goalscope
+            table wrote. Parameters follow after a colon, as in warehouse:Warehouse:slip=0.1. Agents with planted goals
+            play beside the models.
         hypotheses (FILE|NAMES): goals to test instead of the goal and the corners, as in goalscope separate.
         answer (HOW): for language models: generated (read the action from the text) or likelihood (of each action).
         template (FORM): for language models, the form of the prompt: example (shows a filled-in answer), schema or

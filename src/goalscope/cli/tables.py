@@ -18,7 +18,7 @@ def show_table(believed: Believed, *, out: Path) -> None:
 
     Examples:
         goalscope table world.npz --out copy.npz
-        goalscope table warehouse:Warehouse:size=3 --out warehouse.npz
+        goalscope table warehouse:Warehouse:slip=0.1 --out warehouse.npz
     """
     found = believed.table
     say(

@@ -176,7 +176,7 @@ def twin_sentences(evaluation: Evaluation) -> list[str]:
     for ledger, finding in judged:
         by_outcome[_outcome(finding, ledger.planted or "")].append(ledger.model)
     keys = [key for key, names in by_outcome.items() if names]
-    return [TEXTS(f"twins/{key}", names=listed(by_outcome[key])) for key in keys]
+    return [TEXTS("twins/check"), *(TEXTS(f"twins/{key}", names=listed(by_outcome[key])) for key in keys)]
 
 
 def _finding(ledger: ClaimLedger) -> Finding | None:

@@ -22,7 +22,7 @@ def table(
 ) -> Believed:
     """Write an environment to a file as a finite decision process: plain arrays, for other tools and for goalscope.
 
-    All states are enumerated, and the result is compared with episodes that are played in the environment itself. In
+    All states are enumerated. A sample of the transitions and some episodes are then compared with the environment. In
     Python, ``env`` may also be a class or function that makes the environment.
 
     Args:
@@ -43,9 +43,10 @@ def table(
     with aloud():
         believed = believe(make, limit, found=lambda count: TALLY.tell(f"{count:,} states found"))
         found = believed.table
+        played = believed.played
         TALLY.tell(
-            f"{len(found.states):,} states, {len(found.actions)} actions and {len(found.triples):,} transitions agree "
-            "with episodes in the environment itself"
+            f"{len(found.states):,} states, {len(found.actions)} actions and {len(found.triples):,} transitions; asked "
+            f"again for {played.asked:,} states with an action and played for {played.episodes} episodes, without deviation"
         )
     save_table(believed, out)
     return believed
