@@ -46,8 +46,8 @@ def table(
         played = believed.played
         TALLY.tell(
             f"{len(found.states):,} states, {len(found.actions)} actions and {len(found.triples):,} transitions; asked "
-            f"again for {played.asked:,} states with an action and played for {played.episodes} episodes, with the same "
-            "results"
+            f"again for {played.asked:,} states with an action and played for {played.episodes} episodes, with "
+            "the same results"
         )
     save_table(believed, out)
     return believed
