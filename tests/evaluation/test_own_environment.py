@@ -14,9 +14,9 @@ from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.environments import believe
 from goalscope.runs import Store, Study, content_hash
 from goalscope.verdict import Evaluation, judging
-from goalscope.verdict.arms import GIVEN
+from goalscope.verdict.arms import GIVEN, given_arms
 from goalscope.verdict.own_environment import STUDY, environment_settings, twin_sentences
-from goalscope.verdict.sentences import headline
+from goalscope.verdict.sentences import OWN_THINGS, headline
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.environments.named import named_environment
 from goalscope.worlds.environments.world import EnvironmentWorld
@@ -68,6 +68,33 @@ def test_agents_with_planted_goals_are_judged_beside_it(judged: Evaluation) -> N
     names = [ledger.model for ledger in judged.twins]
     right = TEXTS("twins/right", names=f"{', '.join(names[:-1])} and {names[-1]}")
     assert twin_sentences(judged) == [TEXTS("twins/check"), right]
+
+
+def test_what_moves_depend_on_is_what_an_agent_is_after(judged: Evaluation) -> None:
+    answers = {
+        (ledger.planted, claim.names): claim.answer
+        for ledger in judged.models
+        for claim in ledger.claims
+        if claim.name.startswith(OWN_THINGS)
+    }
+    assert {thing for _, thing in answers} == {"“crate”", "“dock”", "“office”", "“charger”"}
+    assert answers["goal", "“crate”"] == answers["goal", "“dock”"] == answers["office", "“office”"] == "yes"
+    for planted, thing in (("goal", "“office”"), ("goal", "“charger”"), ("office", "“crate”"), ("office", "“charger”")):
+        assert answers[planted, thing] != "yes"
+    assert "yes" not in {answer for (planted, _), answer in answers.items() if planted == ""}  # random, state-blind
+
+
+def test_an_environment_whose_things_are_part_of_its_states_is_judged_without_changes(place: Path) -> None:
+    # The state holds the floor, so that no state of a changed warehouse is one of this warehouse.
+    text = WAREHOUSE.replace("(*self.begin, False)", "(*self.begin, False, self.floor)")
+    text = text.replace("row, col, loaded = state", "row, col, loaded, floor = state")
+    text = text.replace('self.at(state) == "C"): 1.0', 'self.at(state) == "C", floor): 1.0').replace(
+        "*to, loaded)", "*to, loaded, floor)"
+    )
+    (place / "whole.py").write_text(text, encoding="utf-8")
+    with allowed():
+        settings = environment_settings("whole:Warehouse")
+    assert not settings["changed"] and [arm.name for arm in given_arms(settings)] == [GIVEN]
 
 
 def test_the_documentation_prints_this_verdict(judged: Evaluation) -> None:

@@ -19,6 +19,7 @@ from goalscope.verdict.failures import FAILURES
 from goalscope.verdict.identity import paragraphs
 from goalscope.verdict.opening import check_claims, read_ledger
 from goalscope.verdict.own_environment import twin_sentences
+from goalscope.verdict.texts import TEXTS
 
 _WIDEST: Final = 26  # letters of a model's column
 _QUESTION: Final = 46
@@ -69,6 +70,9 @@ def show(result: Evaluation) -> None:
                 for claim in ledger.claims
             ]
             table(columns, lines, title=f"{ledger.model}: {_title(ledger)}", numbers=(2, 3, 4))
+            for claim in ledger.claims:
+                if claim.denied_by_another:
+                    say(TEXTS("page/denied claim", question=claim.question, why=claim.threshold_rule))
     for text in twin_sentences(result):
         say(text)
     if len(result.tested) > 1:

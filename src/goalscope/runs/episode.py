@@ -77,7 +77,7 @@ class LiveEpisode:
             history=self._history,
             history_as=self._history_as,
             world=self._world if self._knows_world else None,
-            horizon=self.spec.horizon if self._knows_world else 0,
+            horizon=self._world.planned(self.spec.horizon) if self._knows_world else 0,
             shared_examples=self._world.shared_examples,
         )
 

@@ -22,6 +22,9 @@ SEED: Final = 1902
 GIVEN: Final = "worlds"
 """Name of the arm that takes the worlds of a study, and stands in place of all others."""
 
+CHANGED: Final = "changed worlds"
+"""Name of the arm that changes one thing in the worlds of an environment that the user names."""
+
 HYPOTHESES: Final = "hypotheses"
 """Name of the arm in which every step is answered twice; with grids that are given it stands alone."""
 
@@ -66,7 +69,7 @@ class Arm:
         varies: tag that must have two values among recorded episodes, "" for none.
         variants: name -> keys of an agent's entry: each model is asked once as each of them, on the same worlds.
         looks: for an arm that looks inside: where, at what, and what that costs; None for one with worlds of its own.
-        repeats: whether its sizes count the trajectories on each of its worlds, which are always the same.
+        trajectories: returns the number of trajectories on each of its worlds for a size; None for that of ``study``.
         chosen: returns its study as the user has changed it, see `goalscope.verdict.choices`; None for no change.
         sections: sections of the report that show its run on the page; empty for those of any run.
     """
@@ -84,7 +87,7 @@ class Arm:
     varies: str = ""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     looks: Look | None = None
-    repeats: bool = False
+    trajectories: Callable[[int], int] | None = None
     chosen: Callable[[Study], Study] | None = None
     sections: tuple[str, ...] = ()
 
@@ -108,7 +111,7 @@ class Arm:
             for subject in subjects
             for name, changes in zip(self.names(subject), list(self.variants.values()) or [{}], strict=True)
         ]
-        repeated = {"trajectories": count} if self.repeats else {}
+        repeated = {} if self.trajectories is None else {"trajectories": self.trajectories(count)}
         worlds = self.worlds(count)
         study = Study.assemble(
             {"name": self.title, "seed": seed, "worlds": worlds, "agents": agents, **self.study, **repeated}
@@ -281,6 +284,29 @@ def given_worlds(study: Study) -> dict[str, Any]:
     return {**settings, "arm": HYPOTHESES, **({"hypotheses": list(named)} if named else {})}
 
 
+def given_arms(settings: Mapping[str, Any]) -> list[Arm]:
+    """Return the arms of worlds that are given: what is played in them, and, where they allow it, one thing changed."""
+    return [given_arm(settings), *([_changed_arm(settings)] if settings.get("changed") else [])]
+
+
+def _changed_arm(settings: Mapping[str, Any]) -> Arm:
+    """Return the arm that asks for one move in each given world and in versions of it, twice."""
+    return Arm(
+        name=CHANGED,
+        title=f"One thing changed in worlds of {settings['name']}",
+        needs=frozenset({"environments"}),
+        why=TEXTS("needs/environments"),
+        worlds=lambda count: [{"kind": "changed-environment", "of": _with_starts(settings, count)[0]}],
+        recorded=lambda tags: tags.get("kind") == "changed",
+        agent={"task": "text", "history": "actions"},
+        study={"horizon": {"steps": 1}},
+        quick=1,
+        full=8,
+        trajectories=lambda count: 2 * _with_starts(settings, count)[1],
+        sections=("dependence",),
+    )
+
+
 def given_arm(settings: Mapping[str, Any]) -> Arm:
     """Return the arm of worlds that are given, see `given_worlds`; its size counts the trajectories on each world."""
     horizon = {"horizon": settings["horizon"]} if "horizon" in settings else {}
@@ -294,19 +320,33 @@ def given_arm(settings: Mapping[str, Any]) -> Arm:
             study={**usual.study, **horizon, **named},
             quick=1,
             full=2,
-            repeats=True,
+            trajectories=lambda count: count,
         )
+    own = "twins" in settings
     return Arm(
         name=GIVEN,
         title=f"Worlds of {settings['name']}",
         needs=frozenset({"environments"}),
         why=TEXTS("needs/environments"),
-        worlds=lambda count: list(settings["worlds"]),
+        worlds=lambda count: _with_starts(settings, count)[0],
         recorded=lambda tags: tags.get("kind") in {entry["kind"] for entry in settings["worlds"]},
         agent={"task": "text", "history": "actions"},
         study={**horizon, **named, "answers": settings.get("answers", 1)},
-        quick=1 if "twins" in settings else 4,
-        full=8 if "twins" in settings else 20,
-        repeats=True,
-        sections=("attribution",) if "twins" in settings else (),
+        quick=1 if own else 4,
+        full=8 if own else 20,
+        trajectories=lambda count: _with_starts(settings, count)[1],
+        sections=("attribution",) if own else (),
     )
+
+
+def _with_starts(settings: Mapping[str, Any], count: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the worlds and the number of trajectories on each, together ``count`` times as many episodes.
+
+    An environment that the user names has further first states at first, and more trajectories once all are used.
+    """
+    entries, most = [dict(entry) for entry in settings["worlds"]], settings.get("most starts", 0)
+    if not most:
+        return entries, count
+    (entry,) = entries
+    starts = min(most, entry["starts"] * count)
+    return [{**entry, "starts": starts}], -(-entry["starts"] * count // starts)

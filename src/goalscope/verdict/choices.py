@@ -226,7 +226,7 @@ class Choices(StrictRecord):
         for setting in self.studies:
             by_key.setdefault(key_path(setting.partition("=")[0])[0], []).append(setting)
         for key, settings in by_key.items():
-            counts = key == "trajectories" and arm.repeats
+            counts = key == "trajectories" and arm.trajectories is not None
             yield " ".join(f"--set {setting}" for setting in settings), partial(_set, settings=settings, counts=counts)
 
     def _resize(self, mapping: dict[str, Any]) -> None:

@@ -1,14 +1,15 @@
 """What is asked of what an agent's actions depend on: one thing is changed, the rest stays, one turn is asked."""
 
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final
 
 from goalscope.goals.counterfactual.dependence import ENOUGH, LEAST, NOISE, Dependence, dependences
 from goalscope.goals.counterfactual.turns import asked_of
-from goalscope.verdict.arms import NO_GRIDS, Arm, arm
+from goalscope.verdict.arms import CHANGED, NO_GRIDS, Arm, arm
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
 from goalscope.verdict.rules import question
-from goalscope.verdict.sentences import THINGS
+from goalscope.verdict.sentences import OWN_THINGS, THINGS
 
 ARM: Final = "depends"
 
@@ -52,7 +53,7 @@ def depends_on(data: ArmData, thing: str) -> Evidence:
     if dependence is None:
         return Evidence(why="in none of the worlds could it be changed")
     part = dependence.change.value / dependence.share.value if dependence.share.value else float("nan")
-    detail = f"change {dependence.change.value:.2f}, predictable part {part:.2f}, {dependence.versions} changed grids"
+    detail = f"change {dependence.change.value:.2f}, predictable part {part:.2f}, {dependence.versions} changed worlds"
     if dependence.answer == "untestable":
         return Evidence(why=f"its answers in one state may have nothing in common ({detail})", detail=detail)
     decided = Evidence.of(dependence.share, side=dependence.answer, detail=detail)
@@ -72,3 +73,17 @@ for _thing, _name in THINGS.items():
         section="dependence",
         checked="dependence",
     )(partial(depends_on, thing=_thing))
+
+
+@question(
+    OWN_THINGS,
+    arm=CHANGED,
+    threshold=LEAST,
+    fields={"thing": "{names}", "enough": f"{ENOUGH:g}", "noise": f"{NOISE:g}"},
+    section="dependence",
+    checked="environments",
+)
+def depends_on_own(data: ArmData) -> dict[str, Evidence]:
+    """Return for each thing of the user's environments what `depends_on` returns."""
+    things = dict.fromkeys(found.moved for found in found_in(data.run) if found.agent == data.agent)
+    return {thing: replace(depends_on(data, thing), names=f"“{thing}”") for thing in things}

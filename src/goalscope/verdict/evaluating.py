@@ -13,7 +13,7 @@ from goalscope._ground.parts import TRACEBACK
 from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope._ground.words import counted, listed
 from goalscope.verdict import judging
-from goalscope.verdict.arms import HYPOTHESES, SEED, Arm, arms, given_arm, given_worlds
+from goalscope.verdict.arms import HYPOTHESES, SEED, Arm, arms, given_arms, given_worlds
 from goalscope.verdict.budget import Budget
 from goalscope.verdict.choices import Choices
 from goalscope.verdict.claims import Evaluation
@@ -302,7 +302,7 @@ def _open_arms(
     Raises:
         ValueError: there is none, though models can be asked.
     """
-    open_arms = arms() if settings is None else [given_arm(settings)]
+    open_arms = arms() if settings is None else given_arms(settings)
     chosen.check_arms(open_arms)
     candidates = [chosen.changed(arm) for arm in open_arms if chosen.has(arm)]
     open_to = [arm for arm in candidates if any(arm.open_to(subject) for subject in askable)]

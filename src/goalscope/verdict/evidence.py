@@ -354,7 +354,7 @@ def data_by_arm(arms: Iterable[Arm], subject: Subject, runs: Mapping[tuple[str, 
     by_arm = {
         arm.name: replace(
             ArmData.of(runs[arm.name, subject.name], subject.name, arm.names(subject) if subject.logs is None else ()),
-            given=arm.repeats,
+            given=arm.trajectories is not None,
         )
         for arm in arms
         if (arm.name, subject.name) in runs

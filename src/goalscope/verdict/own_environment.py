@@ -15,11 +15,13 @@ from goalscope.goals.finding import Finding
 from goalscope.goals.hypotheses.definition import FiniteWorld
 from goalscope.goals.hypotheses.steps import steps_in
 from goalscope.report.page import write_page
+from goalscope.runs import Study
 from goalscope.verdict.arms import GIVEN
 from goalscope.verdict.claims import ClaimLedger, Evaluation
 from goalscope.verdict.plan import EvaluationRun
 from goalscope.verdict.subject import Subject, subject_of_entry
 from goalscope.verdict.texts import TEXTS
+from goalscope.worlds.environments.environment import changes_of
 from goalscope.worlds.environments.named import environment_name, named_environment
 from goalscope.worlds.environments.world import EnvironmentWorld
 
@@ -62,6 +64,7 @@ def environment_settings(environment: str) -> dict[str, Any]:
     count = int(np.clip(_MOST_STATES // len(table.states), _FEWEST_WORLDS, MOST_WORLDS))
     entry: dict[str, Any] = {"kind": source} if is_own(source) else {"kind": "environment", "source": source}
     entry |= {"name": name, "parameters": [parameters]}
+    more: dict[str, Any] = {}
     seeds = _seeds(source, parameters, count) if _takes_seed(source) and "seed" not in parameters else []
     if seeds:
         entry["seeds"] = seeds
@@ -71,6 +74,7 @@ def environment_settings(environment: str) -> dict[str, Any]:
                 f"the goal of {name} must be reached from some state, but no state leads to it: check goal()"
             )
         entry["starts"] = min(count, len(first.believed.starts))
+        more["most starts"] = len(first.believed.starts)
     chance = not table.deterministic
     factor = _FACTOR_WITH_CHANCE if chance else _FACTOR
     worlds = counted(len(seeds), "world") if seeds else f"{counted(entry['starts'], 'world')}, a first state each"
@@ -84,8 +88,23 @@ def environment_settings(environment: str) -> dict[str, Any]:
         "worlds": [entry],
         "horizon": {"factor": factor},
         "answers": 2,
+        **more,
+        "changed": _can_be_changed(first, entry),
         "twins": _twins(first),
     }
+
+
+def _can_be_changed(world: EnvironmentWorld, entry: Mapping[str, Any]) -> bool:
+    """Return whether a thing of an environment can be elsewhere; if it names things and none can be, this is said."""
+    if not changes_of(world.believed.environment):
+        return False
+    worlds = [{"kind": "changed-environment", "of": [entry]}]
+    try:
+        Study.assemble({"worlds": worlds, "agents": [{"kind": "random"}], "horizon": {"steps": 1}}).worlds()
+    except ValueError as error:
+        TALLY.tell(f"{entry['name']}: what its moves depend on is not asked: {error}")
+        return False
+    return True
 
 
 def _takes_seed(source: str) -> bool:
@@ -156,7 +175,7 @@ def write_study(evaluation: EvaluationRun) -> None:
     plan = evaluation.plan
     if plan.worlds is None or "twins" not in plan.worlds or GIVEN not in plan.sizes:
         return
-    (arm,) = evaluation.arms
+    arm = next(arm for arm in evaluation.arms if arm.name == GIVEN)
     study = arm.make([subject for subject in evaluation.subjects if subject.logs is None], plan.sizes[GIVEN], plan.seed)
     write_page(evaluation.directory / STUDY, write_yaml(study.dump(), sort_keys=False))
 

@@ -18,7 +18,7 @@ from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.merge import grow
 from goalscope.runs.opening import check_files, unmade
 from goalscope.runs.tables import DATABASE
-from goalscope.verdict.arms import SEED, Arm, arms, given_arm
+from goalscope.verdict.arms import SEED, Arm, arms, given_arms
 from goalscope.verdict.beforehand import told_beforehand
 from goalscope.verdict.choices import Choices, differences
 from goalscope.verdict.failures import Failures
@@ -166,7 +166,7 @@ class EvaluationRun:
     @cached_property
     def arms(self) -> list[Arm]:
         """The arms that may be run, as they were chosen; those that were not among them."""
-        available = arms() if self.plan.worlds is None else [given_arm(self.plan.worlds)]
+        available = arms() if self.plan.worlds is None else given_arms(self.plan.worlds)
         return [self.plan.choices.changed(arm) for arm in available]
 
     @property

@@ -17,7 +17,7 @@ from goalscope.verdict.claims import Claim
 from goalscope.verdict.evidence import ArmData, Evidence
 from goalscope.verdict.texts import TEXTS, WORDED, claim_texts
 
-RULES: Final = 10
+RULES: Final = 11
 """Version of the rules: here, in `goalscope.goals.decision`, `questions`, `aims` and `inside`, and in `texts.yaml`."""
 
 ALPHA: Final = 0.05

@@ -110,6 +110,10 @@ DEPENDS: Final = {f"depends on {words}": words for words in THINGS.values()}
 """Names of the claims on what actions depend on."""
 
 
+OWN_THINGS: Final = "depends on a thing of given worlds"
+"""Name of the claims on things of an environment; that of the thing follows after a comma."""
+
+
 def _at_doors(answers: Mapping[str, str]) -> list[str]:
     """Word what an agent does where a door needs a key: fetching it, opening the door and arriving are asked apart."""
     names = {key.split("/")[1]: None for key in TEXTS.keys("doors")}
@@ -123,13 +127,19 @@ def _on_the_goal(answers: Mapping[str, str], findings: Sequence[Finding]) -> lis
     """Word what the moves depend on, where what the model is directed at does not say so already."""
     if any(GOAL in finding.names for finding in findings):
         return []
-    things = [words for name, words in DEPENDS.items() if answers.get(name) == "yes"]
+    own_things = {f"{OWN_THINGS}, {name}": f"“{name}”" for name in _own_things(answers)}
+    things = [words for name, words in (DEPENDS | own_things).items() if answers.get(name) == "yes"]
     if any(finding.answer == "no" for finding in findings) and things:
         return [TEXTS("verdict/depends all the same", things=listed(things))]
     answer = answers.get("depends on the goal's place")
     if answer == "yes":
         return [TEXTS("verdict/depends on the goal")]
     return [TEXTS("verdict/independent of the goal")] if answer == "no" else []
+
+
+def _own_things(answers: Mapping[str, str]) -> list[str]:
+    """Return the things of an environment that were changed, in the words of its author."""
+    return [name.partition(", ")[2] for name in answers if name.startswith(f"{OWN_THINGS}, ")]
 
 
 def _few_worlds(findings: Sequence[Finding]) -> list[str]:

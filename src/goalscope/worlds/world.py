@@ -26,7 +26,7 @@ State = tuple[int, ...]
 """A true state in the form that steps record."""
 
 
-Offer = Literal["cells", "grid", "drawing", "seen state", "tasks", "horizon", "environment"]
+Offer = Literal["cells", "grid", "drawing", "seen state", "tasks", "horizon", "environment", "changed"]
 """Optional features of a kind of world. Each feature promises attributes:
 
 * cells: states are `State` values (row, col, flags), stored in separate columns, and actions are the four moves.
@@ -36,6 +36,8 @@ Offer = Literal["cells", "grid", "drawing", "seen state", "tasks", "horizon", "e
 * tasks: the world is the task map ``task_map``, whose measures replace the general ones.
 * horizon: each world has its own ``horizon``, so the study must not set one.
 * environment: ``believed`` is an environment that can be enumerated, solved and played back.
+* changed: the world is a state, or a version of it in which one thing is changed: ``original`` is the id of the state,
+  ``moved`` the changed thing.
 
 Two more optional features are not listed: `World.oracle` and `World.process` return None in worlds without them.
 """
@@ -231,6 +233,10 @@ class World(_Reads, ABC):
     def horizon(self) -> int | None:
         """Maximum number of actions per episode; None if the study sets it."""
         return None
+
+    def planned(self, horizon: int) -> int:
+        """Return for how many actions an agent that knows the world plans in episodes that end after ``horizon``."""
+        return horizon
 
     @property
     def shared_examples(self) -> str:

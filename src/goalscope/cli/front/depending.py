@@ -194,7 +194,10 @@ def _entries(
     if settings and (other_names := [subject.name for subject in subjects if subject.kind not in MODELS]):
         raise ValueError(f"--set applies to language models, but not to {', '.join(other_names)}: leave it out")
     if elsewhere := [subject.name for subject in subjects if "grids" not in subject.access]:
-        raise ValueError(f"agents must be able to act in grids, but {', '.join(elsewhere)} cannot: {NO_GRIDS}")
+        raise ValueError(
+            f"agents must be able to act in grids, but {', '.join(elsewhere)} cannot: {NO_GRIDS}. For an environment, "
+            "give it a method elsewhere() and run goalscope evaluate AGENT --env ENV (docs/environments.md)"
+        )
     agents = told_apart([subject.changed(settings) if settings else subject for subject in subjects])
     # Check that the worlds can be changed before making them.
     checked = Study.assemble({"worlds": [{"kind": "changed", "of": list(base)}], "agents": [{"kind": "random"}]})

@@ -122,7 +122,8 @@ def dependences(
     dependence_records = []
     for agent, states in answers.items():
         changed_things = {thing for state in states for thing in state.changed}
-        things = [thing for thing in THINGS if thing in changed_things]
+        own_things = sorted(changed_things - set(THINGS))  # of environments, in the words of their authors
+        things = [*(thing for thing in THINGS if thing in changed_things), *own_things]
         members = [_measured(agent, thing, states, confidence, draws) for thing in things]
         tests = corrected(
             {dependence.moved: dependence.p for dependence in members}, f"what {agent} depends on", level=level

@@ -17,7 +17,7 @@ a side; the remaining answers are still independent draws from p and q, conditio
 Source: Gretton et al. (2012), A kernel two-sample test, lemma 6, with the kernel 1[x = y]; goalscope (P, the bounds).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.rng import stream
-from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, ChangedWorld
+from goalscope.goals.counterfactual.worlds import MOVED, NOTHING
 from goalscope.runs.record import Episode, policy_of
 from goalscope.runs.store import Store
 from goalscope.stats.rows import Row, Rows, Tag
@@ -105,14 +105,13 @@ def visited_states(store: Store, agents: Collection[str], count: int, *, seed: i
 
 def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
     """Collect each agent's first moves in original and changed states; episodes in other worlds are ignored."""
-    sides: dict[tuple[str, str], tuple[ChangedWorld, WorldTurns]] = {}
+    sides: dict[tuple[str, str], tuple[Any, WorldTurns]] = {}
     for episode in episodes:
-        if not isinstance(episode.world, ChangedWorld) or not episode.steps:
+        if "changed" not in episode.world.offers or not episode.steps:
             continue
         key, first = (episode.agent, episode.world.id), episode.steps[0]
         if key not in sides:
-            moves = len(episode.world.view.actions)  # type: ignore[arg-type]
-            sides[key] = episode.world, WorldTurns(counts=np.zeros(moves))
+            sides[key] = episode.world, WorldTurns(counts=np.zeros(len(_actions(episode.world))))
         side = sides[key][1]
         if first.action is None:
             side.invalid += 1
@@ -130,6 +129,12 @@ def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
         if world.moved != NOTHING and original is not None:
             original.changed.setdefault(world.moved, []).append(side)
     return {agent: list(of_agent.values()) for agent, of_agent in states.items()}
+
+
+def _actions(world: Any) -> Sequence[str]:
+    """Return the names of all actions in a changed world."""
+    names: Sequence[str] = world.believed.table.actions if "environment" in world.offers else world.view.actions
+    return names
 
 
 def distances(first: WorldTurns, second: WorldTurns) -> tuple[float, float, float]:

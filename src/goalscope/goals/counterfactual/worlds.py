@@ -1,30 +1,42 @@
-"""A kind of worlds for studies: states of grids, and versions of them in which one thing is changed.
+"""Kinds of worlds for studies: states of grids or environments, and versions of them in which one thing is changed.
 
 An entry of a study is ``{kind: changed, of: [{kind: grid, ...}], moved: [goal, wall], changes: 2}``. Each world of the
 entries ``of`` defines a state, with the agent at its start. A state and its versions share a cluster, and their prompts
 share the example, so that prompts differ only in the grid. With ``horizon: {steps: 1}`` and two trajectories the agent
 answers twice in each, and an answer depends only on its prompt.
+
+The kind ``changed-environment`` does the same for environments, whose method ``elsewhere()`` names the things that can
+be changed.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, field_validator
 
+from goalscope._ground.ids import canonical_json
 from goalscope._ground.rng import stream
 from goalscope.goals.counterfactual.changes import THINGS, WORDED, Thing, changed_grids
 from goalscope.runs import kinds
 from goalscope.stats.rows import Tag
+from goalscope.worlds.environments.environment import changes_of
+from goalscope.worlds.environments.world import EnvironmentWorld
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridSession, GridWorld, WordedSession
-from goalscope.worlds.world import World, read_plain
+from goalscope.worlds.world import Offer, World, read_plain
 
 MOVED: Final = "moved"
 """Tag that names the changed thing."""
 NOTHING: Final = "nothing"
 """Value of the tag in the unchanged world."""
+_CANDIDATES: Final = 6
+"""Number of changes of a thing of an environment from which those of a state are chosen; each is enumerated."""
+_MOST_STATES: Final = 100_000
+"""Number of states of all changed environments together above which there are fewer candidates."""
 USUAL: Final[tuple[Thing, ...]] = ("goal", "key", "door", "wall", "corner", "agent")
 """Default list of things to change; things that the worlds lack are skipped."""
 
@@ -42,6 +54,7 @@ class ChangedWorld(GridWorld):
     """
 
     kind: ClassVar[str] = "changed"
+    offers: ClassVar[frozenset[Offer]] = GridWorld.offers | {"changed"}
     original: str
     moved: str = NOTHING
     wording: str = ""
@@ -143,3 +156,133 @@ class ChangedWorlds(kinds.StudyPart):
             raise ValueError(f"{path} has no grid in which {names} can be changed: {advice}, or use other worlds")
         if not changed:
             raise ValueError(f"{path} has no grid in which any of {', '.join(THINGS)} can be changed: use other worlds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedEnvironment(EnvironmentWorld):
+    """A state of an environment, or the same state of an environment in which one thing is elsewhere.
+
+    Attributes:
+        original: content id of the unchanged world, which begins in the state.
+        moved: the changed thing, `NOTHING` for the unchanged state.
+        source, parameters, description, limit, depth, start, goal_name, cluster, tags: as in `EnvironmentWorld`.
+    """
+
+    kind: ClassVar[str] = "changed-environment"
+    offers: ClassVar[frozenset[Offer]] = EnvironmentWorld.offers | {"changed"}
+    further_values: ClassVar[Mapping[str, Any]] = {"original": str, "moved": str}
+    original: str
+    moved: str = NOTHING
+
+    @property
+    def shared_examples(self) -> str:
+        """Id of the unchanged world, whose prompts share their example with those of its changed versions."""
+        return self.original
+
+    def planned(self, horizon: int) -> int:
+        """Return twice the steps that are expected from here: one move is asked of an agent, but it plans for more."""
+        return max(horizon, int(2 * self.believed.solved.expected_steps) + 1)
+
+    @classmethod
+    def version(cls, of: EnvironmentWorld, world: EnvironmentWorld, moved: str, start: int | None) -> Self:
+        """Return a world as a version of another one, which begins in a given state of its own table."""
+        values = {entry.name: getattr(world, entry.name) for entry in fields(EnvironmentWorld)}
+        tags = {**of.tags, "kind": "changed", MOVED: moved}
+        return cls(**{**values, "start": start, "cluster": of.cluster_id, "tags": tags}, original=of.id, moved=moved)
+
+
+@kinds.world_kind("changed-environment", world=ChangedEnvironment)
+class ChangedEnvironments(kinds.StudyPart):
+    """Study entry: states of environments, each with versions in which one thing is elsewhere.
+
+    Attributes:
+        of: worlds entries, all of them environments with a method ``elsewhere``; their first state is the state.
+        moved: names of things to change; by default all that the environments name.
+        changes: maximum number of versions of a state for each thing.
+    """
+
+    kind: Literal["changed-environment"]
+    of: kinds.Entries
+    moved: tuple[str, ...] = kinds.sequence(default=())
+    changes: int = Field(default=2, ge=1, le=100)
+
+    @field_validator("of")
+    @classmethod
+    def _environments(cls, entries: Any) -> Any:
+        for entry in entries:
+            offers = kinds.world_class(entry).offers
+            if "environment" not in offers or "changed" in offers:
+                raise ValueError(f"must list worlds that are environments, got an entry of kind {entry.kind}")
+        return entries
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[ChangedEnvironment]:
+        """Yield each state, followed by its changed versions.
+
+        Raises:
+            ValueError: no environment has one of the named things, or has any thing that can be changed.
+        """
+        changed, known = set[str](), set[str]()
+        for world in kinds.expand(self.of, seed):
+            possible = changes_of(world.believed.environment)
+            known.update(possible)
+            versions = []
+            count = _MOST_STATES // len(world.believed.table.states) // max(len(possible), 1)
+            count = max(min(count, _CANDIDATES), self.changes)
+            for thing in self.moved or possible:
+                # The same few candidates for all states of an environment, so that few environments are enumerated.
+                draw = stream(seed, "changed", world.source, thing).permutation(len(possible.get(thing, ())))
+                drawn = [possible[thing][index] for index in draw[:count]]
+                chosen = _elsewhere(_Changes(world.id, thing, tuple(map(canonical_json, drawn)), world))
+                versions += [
+                    ChangedEnvironment.version(world, other, thing, number) for other, number in chosen[: self.changes]
+                ]
+            changed.update(version.moved for version in versions)
+            if versions:
+                yield ChangedEnvironment.version(world, world, NOTHING, int(world.believed.table.start.argmax()))
+                yield from versions
+        if lacking := [thing for thing in self.moved or [""] if thing not in changed and (thing or not changed)]:
+            what = ", ".join(lacking) or "a thing"
+            advice = (
+                f"those that elsewhere() names are {', '.join(sorted(known))}"
+                if known
+                else ("give the environment a method elsewhere() that returns changed parameters for each thing")
+            )
+            raise ValueError(f"{path} has no environment in which {what} can be changed: {advice}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Changes of one thing of a world, from which those of its first state are chosen; equal for equal worlds.
+
+    Attributes:
+        world_id, thing: content id of the world, and the thing.
+        candidates: the changed parameters, a JSON text each.
+        world: the world.
+    """
+
+    world_id: str
+    thing: str
+    candidates: tuple[str, ...]
+    world: EnvironmentWorld = field(compare=False)
+
+
+@lru_cache(maxsize=20_000)
+def _elsewhere(changes: _Changes) -> tuple[tuple[EnvironmentWorld, int], ...]:
+    """Return the changed environments that can be solved from the first state of a world, and its number in each.
+
+    The most informative ones, in which no action is still optimal, come first.
+    """
+    world, telling, others = changes.world, [], []
+    first, best = world.believed.table.states[int(world.believed.table.start.argmax())], world.believed.best_at_first
+    for parameters in changes.candidates:
+        other = EnvironmentWorld.construct(
+            world.source, {**world.parameters, **json.loads(parameters)}, limit=world.limit, depth=world.depth
+        )
+        if other.description == world.description:
+            continue  # the thing is there already
+        states = other.believed.table.states
+        number = states.index(first) if first in states else -1
+        if number in other.believed.starts:
+            same = other.believed.starting_at(number).best_at_first & best
+            (others if same else telling).append((other, number))
+    return (*telling, *others)

@@ -12,7 +12,7 @@ from goalscope.goals.counterfactual.dependence import (
     sentence,
 )
 from goalscope.goals.counterfactual.turns import asked_of
-from goalscope.goals.counterfactual.worlds import ChangedWorlds
+from goalscope.goals.counterfactual.worlds import ChangedEnvironments, ChangedWorlds
 from goalscope.report.blocks import Cell, Footnotes, Table, TextColumns, plain_table
 from goalscope.report.ledger import RunData
 from goalscope.report.specs import Declared, section
@@ -33,7 +33,7 @@ _RULE = (
 )
 
 
-@section("dependence", worlds="grids")
+@section("dependence")
 def dependence(run: RunData) -> Iterator[Declared]:
     """What the moves of each agent depend on, for runs with changed worlds."""
     if dependences := found_in(run.store):
@@ -53,7 +53,7 @@ def dependence(run: RunData) -> Iterator[Declared]:
 def found_in(store: Store) -> list[Dependence]:
     """Return the dependences of the agents of a run; empty for a run without changed worlds."""
     study = store.study()
-    if study is None or not any(isinstance(entry, ChangedWorlds) for entry in study.worlds_):
+    if study is None or not any(isinstance(entry, ChangedWorlds | ChangedEnvironments) for entry in study.worlds_):
         return []
     return dependences(asked_of(store.episodes()))
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.goals.counterfactual.worlds import ChangedWorld
 from goalscope.measures.exploration.score import score_recorded
 from goalscope.measures.table import PROVENANCE
 from goalscope.measures.transcript import TranscriptStep
@@ -186,7 +185,7 @@ def _enter(table: EpisodeList, run: int, shard: int, episode: Episode, record: R
     has_optimum = any(optimal is not None for optimal in best)
     wrong = sum(step["a"] is not None and step["a"] not in (step["best"] or ()) for step in record["steps"])
     tags = {**episode.world.tags, **episode.tags}
-    changed = episode.world if isinstance(episode.world, ChangedWorld) else None
+    changed: Any = episode.world if "changed" in episode.world.offers else None
     beliefs = [(step["belief"], step) for step in record["steps"] if "belief" in step]
     entry = {
         "id": episode.id,

@@ -10,6 +10,7 @@ only, and the user's own modules follow the rules of `goalscope.own`.
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground import registry
+from goalscope._ground.ids import canonical_json
 from goalscope._ground.own import is_own, load_own
 
 S = TypeVar("S", bound=Hashable)
@@ -64,6 +66,8 @@ class Environment(Protocol[S]):
     * ``admissible(state) -> Sequence[int]``: the actions offered there; any other changes nothing.
     * ``goals() -> Mapping[str, Callable[[S], bool]]``: further goals that an agent may have, by name.
     * ``goal_name: str``: what the goal is called in sentences, such as "deliver the crate".
+    * ``elsewhere() -> Mapping[str, Sequence[Mapping[str, Any]]]``: things that can be elsewhere, by name, each with
+      parameters of the same environment in which this one thing differs.
     * ``utility(state, action, next) -> float``: the reward of one step.
     * ``drawing(state) -> goalscope.worlds.drawing.Drawing``: a picture of a state, for viewers.
     * ``heuristic(state) -> float``: an estimate of the distance to the goal, for the greedy agent.
@@ -156,6 +160,30 @@ def goals_of(environment: Environment[Any]) -> Mapping[str, Callable[[Any], bool
                 f"a further goal of an environment must have a name without commas that is not 'goal', got {name!r}"
             )
     return {"goal": environment.goal, **further}
+
+
+def changes_of(environment: Environment[Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the things of an environment that can be elsewhere: name -> changed parameters, see `Environment`.
+
+    Raises:
+        ValueError: ``elsewhere()`` returns something else.
+    """
+    changes = getattr(environment, "elsewhere", dict)()
+    listed = isinstance(changes, Mapping) and all(
+        isinstance(name, str) and name.strip() and "," not in name and isinstance(parameters, list | tuple)
+        for name, parameters in changes.items()
+    )
+    plain = False
+    if listed and all(isinstance(entry, Mapping) for parameters in changes.values() for entry in parameters):
+        with suppress(TypeError, ValueError):  # values that are not plain
+            plain = bool(canonical_json({name: list(parameters) for name, parameters in changes.items()}))
+    if not plain:
+        raise ValueError(
+            "elsewhere() of an environment must map the name of each thing (without commas) to a list of changed "
+            "parameters, which are plain values (texts, numbers, lists), such as {'dock': [{'dock': [0, 2]}]}, got "
+            f"{changes!r:.200}"
+        )
+    return {name: [dict(entry) for entry in parameters] for name, parameters in changes.items()}
 
 
 def goal_name_of(environment: Environment[Any]) -> str:

@@ -112,6 +112,14 @@ class Believed:
         table = self.table
         return np.flatnonzero(table.leading_to(table.goal) & ~table.goal & ~table.done)
 
+    @property
+    def best_at_first(self) -> frozenset[int]:
+        """The optimal actions of the first state; with chance, with twice the decisions that are expected left."""
+        state = int(self.table.start.argmax())
+        best = self.solved.optimal
+        optimal = best[state] if best is not None else self.by_time(int(2 * self.solved.expected_steps) + 1)[0, state]
+        return frozenset(np.flatnonzero(optimal).tolist())
+
     def starting_at(self, state: int) -> "Believed":
         """Return the same environment with another first state, given by its number in the table.
 
@@ -299,6 +307,8 @@ class EnvironmentWorld(World):
     view: ClassVar[type[View]] = EnvironmentView
     offers: ClassVar[frozenset[Offer]] = frozenset({"environment", "seen state"})
     recorded_as: ClassVar[str] = "the number of a state in the table of all states"
+    further_values: ClassVar[Mapping[str, Any]] = {}
+    """Further fields of a derived class that `to_plain` stores, with their types."""
     source: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     description: Mapping[str, Any] = field(default_factory=dict)
@@ -391,6 +401,7 @@ class EnvironmentWorld(World):
             "depth": self.depth,
             **({} if self.start is None else {"start": self.start}),
             **({"goal_name": self.goal_name} if self.goal_name else {}),
+            **{name: getattr(self, name) for name in self.further_values},
         }
 
     @classmethod
@@ -402,6 +413,7 @@ class EnvironmentWorld(World):
             "description": Mapping,
             "limit": int,
             "depth": int | None,
+            **cls.further_values,
         }
         later = {"start": int, "goal_name": str}
         kinds |= {name: kind for name, kind in later.items() if isinstance(plain, Mapping) and name in plain}
