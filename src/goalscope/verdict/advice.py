@@ -57,8 +57,8 @@ def next_steps(ledger: ClaimLedger, *, lacks: bool = True) -> list[str]:
 
 
 def _names(claims: list[Claim]) -> str:
-    most = 3
-    names = [claim.name for claim in claims[:most]]
+    most = 2
+    names = [f"“{claim.question}”" for claim in claims[:most]]
     if len(claims) <= most:
         return listed(names)
     return TEXTS("next/and more", names=", ".join(names), count=len(claims) - most)

@@ -22,7 +22,7 @@ SEED: Final = 1902
 GIVEN: Final = "worlds"
 """Name of the arm that takes the worlds of a study, and stands in place of all others."""
 
-CHANGED: Final = "changed worlds"
+CHANGED: Final = "changed"
 """Name of the arm that changes one thing in the worlds of an environment that the user names."""
 
 HYPOTHESES: Final = "hypotheses"

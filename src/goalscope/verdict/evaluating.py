@@ -17,8 +17,9 @@ from goalscope.verdict.arms import HYPOTHESES, SEED, Arm, arms, given_arms, give
 from goalscope.verdict.budget import Budget
 from goalscope.verdict.choices import Choices
 from goalscope.verdict.claims import Evaluation
+from goalscope.verdict.failures import Failures
 from goalscope.verdict.measured import measure
-from goalscope.verdict.own_environment import environment_settings, twin_subjects, write_study
+from goalscope.verdict.own_environment import environment_settings, planted_goal, twin_subjects, write_study
 from goalscope.verdict.plan import PAGE, EvaluationRun, Plan, check_directory, planned
 from goalscope.verdict.playing import play
 from goalscope.verdict.preflight.first_turns import FirstTurns
@@ -237,17 +238,15 @@ def _begin(
     find_unasked(failures, open_to, askable, seed)
     for line in chosen.not_taken([arm for arm in open_to if asked_of(arm, askable, failures)], askable, seed):
         TALLY.tell(line)
-    if askable and failures.tracebacks and not any(asked_of(arm, askable, failures) for arm in open_to):
-        for text in failures.tracebacks if os.environ.get(TRACEBACK) == "1" else ():
-            TALLY.tell(text)
-        why = next(iter(failures.unasked.values()))
-        names = listed(evaluation.plan.names)
-        raise ValueError(f"no arm can be asked of {names}: {why}; {TRACEBACK}=1 shows the traceback")
+    _check_askable(failures, open_to, askable)
     given_words = {"budget": budget, "quick": quick, "worlds": worlds, "seed": seed, "choices": chosen.words}
     given_words |= {"env": env} if env else {}
     words = {"command": "evaluate", "passed": {"models": named, **given_words}}
     try:
         firsts = measure(evaluation, open_to, askable, limit, workers=workers, arguments=words)
+        if given is not None and "twins" in given:  # these would be played for nothing
+            tested = [subject for subject in askable if planted_goal(given, subject.name) is None]
+            _check_askable(failures, open_to, tested)
         fitting = [arm for arm in open_to if asked_of(arm, askable, failures)]
         sizes: dict[str, int] | None = None if askable else {}
         if isinstance(models, Plan) and models.looks:
@@ -279,6 +278,17 @@ def _begin(
         workers=workers,
         words=words,
     )
+
+
+def _check_askable(failures: Failures, open_to: Sequence[Arm], subjects: Sequence[Subject]) -> None:
+    """Raise a ValueError if some models failed and no arm can be asked of any of them."""
+    if not subjects or not failures.tracebacks or any(asked_of(arm, subjects, failures) for arm in open_to):
+        return
+    for text in failures.tracebacks if os.environ.get(TRACEBACK) == "1" else ():
+        TALLY.tell(text)
+    names = [subject.name for subject in subjects]
+    why = next(why for (_, name), why in failures.unasked.items() if name in names)
+    raise ValueError(f"no arm can be asked of {listed(names)}: {why}; {TRACEBACK}=1 shows the traceback")
 
 
 def _smaller(chosen: Choices, arm: Arm) -> dict[str, Arm]:

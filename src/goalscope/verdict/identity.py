@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 from goalscope._ground.ids import content_id
-from goalscope._ground.yaml_text import write_yaml
+from goalscope._ground.words import listed
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.printed_prompts import PRINTED
 from goalscope.agents.prompts import ANY, NAMED, SUFFIXES, TASKS, TEMPLATES, WORDINGS, read_template, template
@@ -36,8 +36,13 @@ def told(description: Mapping[str, Any]) -> str:
     """Return the description of an agent in a sentence, "" where nothing is known of it."""
     kind = description.get("kind")
     if kind not in (CHAT, TASK_CHAT):
-        plain = {key: value for key, value in description.items() if not isinstance(value, Mapping | list)}
-        return f"An agent: {write_yaml(plain, default_flow_style=True, width=10_000).strip()}." if kind else ""
+        left_out = ("kind", "version")
+        plain = [
+            f"{key} {value}"
+            for key, value in description.items()
+            if key not in left_out and not isinstance(value, Mapping | list)
+        ]
+        return f"An agent of the kind {kind}{f' ({listed(plain)})' if plain else ''}." if kind else ""
     try:
         parts = [_model(description["model"]), _answer(description.get("answer")), _template(description)]
         sampling = description["sampling"]

@@ -79,10 +79,11 @@ def environment_settings(environment: str) -> dict[str, Any]:
     factor = _FACTOR_WITH_CHANCE if chance else _FACTOR
     worlds = counted(len(seeds), "world") if seeds else f"{counted(entry['starts'], 'world')}, a first state each"
     horizon = f"{factor:g} times {'the steps of an optimal agent on average' if chance else 'the shortest path'}"
-    TALLY.tell(
+    said = (
         f"{name}: {counted(len(table.states), 'state')}, {counted(len(table.actions), 'action')}, "
         f"{'with' if chance else 'without'} chance; {worlds}; an episode ends after {horizon}"
     )
+    TALLY.tell(said)
     return {
         "name": name,
         "worlds": [entry],

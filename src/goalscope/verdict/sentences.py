@@ -7,6 +7,7 @@ from typing import Final
 from goalscope._ground.words import counted, listed
 from goalscope.goals.decision import GOAL
 from goalscope.goals.finding import Finding
+from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.results import FEW
 from goalscope.goals.words import say_all
 from goalscope.verdict.arms import GIVEN as GIVEN_WORLDS
@@ -28,10 +29,18 @@ def verdict(ledger: ClaimLedger) -> list[str]:
         worlds=counted(worlds, "world"),
         episodes=counted(episodes, "episode"),
     )
+    compared = {key.partition(" ")[2]: finding for finding in ledger.found_in(GIVEN_WORLDS) for key in finding.evidence}
+    nouns = [finding.nouns.get(name) or noun_of(name) for name, finding in compared.items()]
     missing = [arm.title.lower() for arm in ledger.arms if not arm.asked]
     return [
         headline(ledger),
-        " ".join([size, *([TEXTS("verdict/not asked", parts=listed(missing))] if missing else [])]),
+        " ".join(
+            [
+                size,
+                *([TEXTS("verdict/compared", names=listed(nouns))] if nouns else []),
+                *([TEXTS("verdict/not asked", parts=listed(missing))] if missing else []),
+            ]
+        ),
     ]
 
 

@@ -1,6 +1,7 @@
 """Gymnasium environments with a public transition table ``P``, i.e. the toy text worlds."""
 
 import copy
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,11 +54,19 @@ def make(name: str, options: Mapping[str, Any] | None = None, modules: Sequence[
     except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
         note = f" after {', '.join(modules)} was imported" if modules else ""
         raise ValueError(
-            f"Gymnasium does not know the environment{note} {name!r:.200} ({error}): if a file of yours "
-            "registers it, name that file in modules, e.g. modules: [custom_env] for custom_env.py"
+            f"Gymnasium does not know the environment {name!r:.200}{note} ({error}): correct the name, or, if a file "
+            f"custom_env.py of yours registers it, write custom_env:{name:.200} after --env, and in a study "
+            "modules: [custom_env]"
         ) from error
-    except (gymnasium.error.Error, TypeError, ImportError) as error:
-        raise ValueError(f"Gymnasium does not accept the environment {name!r} with these options: {error}") from error
+    except TypeError as error:
+        entry = gymnasium.spec(name).entry_point
+        creator = entry if callable(entry) else gymnasium.envs.registration.load_env_creator(str(entry))
+        raise ValueError(
+            f"{name} was given the options {', '.join(options or {}) or 'none'}, but takes "
+            f"{', '.join(inspect.signature(creator).parameters)}: {str(error)[:300]}"
+        ) from error
+    except (gymnasium.error.Error, ImportError) as error:
+        raise ValueError(f"Gymnasium does not accept the environment {name!r}: {error}") from error
 
 
 @environment_kind("gymnasium")
