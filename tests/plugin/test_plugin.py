@@ -31,7 +31,9 @@ MEASURE = "moves taken back"
 EDGE = "edge of the field"
 
 
-def install(site: Path, name: str, modules: Mapping[str, str], points: Mapping[str, str]) -> None:
+def install(
+    site: Path, name: str, modules: Mapping[str, str], points: Mapping[str, str], group: str = registry.GROUP
+) -> None:
     """Put a package and its metadata where an installer puts them, without network and without building a wheel."""
     for module, text in modules.items():
         (site / module).parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +42,7 @@ def install(site: Path, name: str, modules: Mapping[str, str], points: Mapping[s
     information.mkdir(parents=True)
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n", encoding="utf-8")
     lines = [f"{key} = {value}" for key, value in points.items()]
-    (information / "entry_points.txt").write_text("\n".join(["[goalscope]", *lines, ""]), encoding="utf-8")
+    (information / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines, ""]), encoding="utf-8")
 
 
 def python(site: Path, code: str, *words: object) -> subprocess.CompletedProcess[str]:
@@ -533,3 +535,23 @@ print(json.dumps([heads, [str(one.message) for one in caught], said, names[0], r
         assert any(package in sentence and error in sentence for sentence in caught)
         assert package in said
     assert "did you mean whole?" in said
+
+
+def test_a_module_of_one_kind_is_imported_when_names_of_that_kind_are_asked_for(tmp_path: Path) -> None:
+    text = "from goalscope._ground.registry import register\nregister('head', 'late')(1)\n"
+    install(tmp_path, "late", {"late.py": text}, {"a": "late"}, group=f"{registry.GROUP}.head")
+    code = """
+import json, sys
+from goalscope._ground import registry
+kinds = [registry.names("measure")[:1], "late" in sys.modules]
+print(json.dumps([*kinds, "late" in registry.names("head"), "late" in sys.modules, registry.package_of("late")]))
+"""
+    measures, before, named, after, package = json.loads(python(tmp_path, code).stdout)
+    assert measures and not before and named and after and package == "late 0.1"
+
+
+def test_the_list_of_commands_imports_no_arrays_and_no_models() -> None:
+    code = "import sys; from goalscope.cli import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "goalscope.organisms.command" in modules  # commands of packages are in the list
+    assert not {"numpy", "torch", "pandas", "scipy", "goalscope.runs", "goalscope.agents"} & set(modules)

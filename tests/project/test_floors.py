@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from goalscope._ground import registry
+
 SOURCE = Path(__file__).parents[2] / "src" / "goalscope"
 
 ROOMS = (
@@ -110,7 +112,13 @@ def test_nothing_of_the_core_names_what_registers_like_a_package_of_others(packa
         if part(path) not in (package, *FACES) and f"goalscope.{package}" in path.read_text(encoding="utf-8")
     ]
     assert not naming
-    points = [point for point in entry_points(group="goalscope") if point.value.startswith(f"goalscope.{package}")]
+    groups = (registry.GROUP, *(f"{registry.GROUP}.{kind}" for kind in registry.KINDS))
+    points = [
+        point
+        for group in groups
+        for point in entry_points(group=group)
+        if point.value.startswith(f"goalscope.{package}")
+    ]
     assert points and all(point.load() for point in points)
 
 

@@ -4,11 +4,13 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # every command imports this module, and some need no arrays
+    import numpy as np
+    import numpy.typing as npt
 
 
 def note_namesake(name: str, role: str, *, only_files: bool = False) -> None:
@@ -24,7 +26,7 @@ def note_namesake(name: str, role: str, *, only_files: bool = False) -> None:
         warnings.warn(text, stacklevel=3)
 
 
-def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def freeze(array: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
     """Return a read-only array with these values; the argument itself stays writable."""
     frozen = array.copy() if array.flags.writeable else array
     frozen.flags.writeable = False
@@ -33,7 +35,7 @@ def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def is_whole(value: Any) -> bool:
     """Return whether a value is an integer of Python or numpy; a boolean is not."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def check_whole(name: str, value: Any, least: int, unit: str = "", most: int | None = None) -> int:
@@ -67,7 +69,8 @@ def check_number(name: str, value: Any, low: float, high: float, kind: str = "nu
     Raises:
         ValueError: if it is not a number, or out of range.
     """
-    if not (is_whole(value) or isinstance(value, float | np.floating)) or not low <= value <= high:
+    is_real = isinstance(value, Real) and not isinstance(value, Integral)
+    if not (is_whole(value) or is_real) or not low <= value <= high:
         raise ValueError(f"{name} must be a {kind} in [{low:g}, {high:g}], got {value!r:.60}")
     return float(value)
 
@@ -78,7 +81,7 @@ def check_probability(name: str, value: Any) -> float:
 
 
 def check_shape(
-    name: str, array: npt.NDArray[Any], shape: str, sizes: Mapping[str, int] | None = None
+    name: str, array: "npt.NDArray[Any]", shape: str, sizes: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """Check an array against a shape written as symbols, and return the size of each symbol.
 
@@ -110,7 +113,7 @@ def check_shape(
     return size_of
 
 
-def refuse_where(bad: npt.NDArray[np.bool_], array: npt.NDArray[Any], must: str) -> None:
+def refuse_where(bad: "npt.NDArray[np.bool_]", array: "npt.NDArray[Any]", must: str) -> None:
     """Raise a ValueError that names the first entry of an array marked as bad.
 
     Args:
@@ -119,16 +122,20 @@ def refuse_where(bad: npt.NDArray[np.bool_], array: npt.NDArray[Any], must: str)
         must: the requirement, with the name of the array.
     """
     if bad.any():
+        import numpy as np
+
         bad_index = tuple(int(index) for index in np.argwhere(np.atleast_1d(bad))[0])
         raise ValueError(f"{must}, got {np.atleast_1d(array)[bad_index]} at index {bad_index}")
 
 
-def check_finite(name: str, array: npt.NDArray[Any]) -> None:
+def check_finite(name: str, array: "npt.NDArray[Any]") -> None:
     """Raise a ValueError that names the first entry that is not a finite number."""
+    import numpy as np
+
     refuse_where(~np.isfinite(array), array, f"{name} must be finite everywhere")
 
 
-def check_distributions(name: str, array: npt.NDArray[Any], tolerance: float = 1e-8) -> None:
+def check_distributions(name: str, array: "npt.NDArray[Any]", tolerance: float = 1e-8) -> None:
     """Raise a ValueError unless the last axis holds probability distributions.
 
     Args:
@@ -139,7 +146,7 @@ def check_distributions(name: str, array: npt.NDArray[Any], tolerance: float = 1
     check_finite(name, array)
     refuse_where(array < 0, array, f"{name} must hold probabilities >= 0")
     sums = array.sum(axis=-1)
-    refuse_where(np.abs(sums - 1.0) > tolerance, sums, f"{name} must sum to 1 over its last axis (to {tolerance:g})")
+    refuse_where(abs(sums - 1.0) > tolerance, sums, f"{name} must sum to 1 over its last axis (to {tolerance:g})")
 
 
 def check_text(name: str, value: str) -> str:

@@ -2,8 +2,9 @@
 
 A part registers under a name with a decorator. Built-in modules (see `install`) are imported when their kind is first
 used. A plugin package declares a module as an entry point of the group ``goalscope``; it is imported once, after the
-built-in modules, and registers its parts. If a package fails to import, a warning and the error for every unknown name
-say so; its registrations up to then are removed, and all other names stay.
+built-in modules, and registers its parts. A module of the group ``goalscope.KIND``, such as ``goalscope.command``, is
+imported when a name of this kind is first asked for, so that it costs nothing before. If a package fails to import, a
+warning and the error for every unknown name say so; its registrations up to then are removed, and all other names stay.
 """
 
 # NumPy and pydantic are imported only where errors are raised, because `import goalscope` imports this module.
@@ -22,7 +23,7 @@ KINDS: Final = (
 """The kinds of parts that have names."""
 
 GROUP: Final = "goalscope"
-"""The group of entry points of plugin packages."""
+"""The group of entry points of plugin packages; that of one kind of parts is followed by a dot and the kind."""
 
 _LONGEST_NAME: Final = 200
 
@@ -128,7 +129,7 @@ def resolve(kind: str, name: str) -> Any:
     with _lock:
         _load_built_in(kind)
         if name not in _entries[kind]:
-            _load_packages()
+            _load_packages(kind)
         if name not in _entries[kind]:
             from goalscope._ground.checks import near_miss
             from goalscope._ground.untrusted import shorten
@@ -148,7 +149,7 @@ def names(kind: str) -> tuple[str, ...]:
     _check_kind(kind)
     with _lock:
         _load_built_in(kind)
-        _load_packages()
+        _load_packages(kind)
         order = {module: index for index, module in enumerate(_modules.get(kind, ()))}
         entries = _entries[kind]
         return tuple(sorted(entries, key=lambda name: order.get(entries[name].module, len(order))))
@@ -157,7 +158,8 @@ def names(kind: str) -> tuple[str, ...]:
 def broken_packages() -> Mapping[str, str]:
     """Return the packages that could not be imported, each with the reason in a sentence."""
     with _lock:
-        _load_packages()
+        for kind in KINDS:
+            _load_packages(kind)
         return dict(_broken)
 
 
@@ -209,11 +211,16 @@ def _load_built_in(kind: str) -> None:
             raise
 
 
-def _load_packages() -> None:
-    if GROUP in _loaded:
-        return
-    _loaded.add(GROUP)
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (_distribution(point), point.name)):
+def _load_packages(kind: str) -> None:
+    """Import the modules of plugin packages that may register parts of a kind, each once."""
+    for group in (GROUP, f"{GROUP}.{kind}"):
+        if group not in _loaded:
+            _loaded.add(group)
+            _load_group(group)
+
+
+def _load_group(group: str) -> None:
+    for point in sorted(entry_points(group=group), key=lambda point: (_distribution(point), point.name)):
         before = {kind: dict(entries) for kind, entries in _entries.items()}
         _loading.append(_distribution(point))
         try:
@@ -223,7 +230,7 @@ def _load_packages() -> None:
                 _packages.setdefault(first, _distribution(point))
             point.load()
         except KeyboardInterrupt:
-            _loaded.discard(GROUP)  # the user's
+            _loaded.discard(group)  # the user's
             raise
         except BaseException as error:  # noqa: BLE001 - an import may raise anything, an exit too; other names stay
             # Built-in parts that its modules imported stay: they are not imported again.

@@ -13,7 +13,6 @@ from itertools import islice
 from sys import get_int_max_str_digits
 from typing import Any, BinaryIO, Final, NamedTuple
 
-import numpy as np
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -69,6 +68,8 @@ def check_nesting(stream: BinaryIO, most: int) -> None:
         stream: the bytes.
         most: maximum depth of lists and objects.
     """
+    import numpy as np  # every command imports this module, and some need no arrays
+
     depth, in_text, carried = 0, False, b""
     while piece := stream.read(1 << 20):
         piece = carried + piece

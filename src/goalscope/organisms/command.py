@@ -8,7 +8,6 @@ import typer
 
 from goalscope._ground.arguments import Positive, Reads, Writes
 from goalscope.cli.further import command
-from goalscope.organisms.agent import Organism  # noqa: F401, which registers the agent
 
 if TYPE_CHECKING:
     from goalscope.organisms import Card

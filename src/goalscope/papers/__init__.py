@@ -1,7 +1,38 @@
 """Reproduction of the papers' figures and tables, declared as items with a study, readings and printed values."""
 
-from goalscope.papers.items import PAPERS, Item, ItemReading, QuotedClaim, find, items, scaled
-from goalscope.papers.readings import ReadAgents, read
-from goalscope.papers.working import reproduce
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from goalscope.papers.items import PAPERS as PAPERS
+    from goalscope.papers.items import Item as Item
+    from goalscope.papers.items import ItemReading as ItemReading
+    from goalscope.papers.items import QuotedClaim as QuotedClaim
+    from goalscope.papers.items import find as find
+    from goalscope.papers.items import items as items
+    from goalscope.papers.items import scaled as scaled
+    from goalscope.papers.readings import ReadAgents as ReadAgents
+    from goalscope.papers.readings import read as read
+    from goalscope.papers.working import reproduce as reproduce
+
+_LATER: Final = {
+    "PAPERS": "items",
+    "Item": "items",
+    "ItemReading": "items",
+    "QuotedClaim": "items",
+    "ReadAgents": "readings",
+    "find": "items",
+    "items": "items",
+    "read": "readings",
+    "reproduce": "working",
+    "scaled": "items",
+}
+"""Name -> its module. Imported when they are first asked for: every command names this package."""
 
 __all__ = ["PAPERS", "Item", "ItemReading", "QuotedClaim", "ReadAgents", "find", "items", "read", "reproduce", "scaled"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

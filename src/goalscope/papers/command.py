@@ -7,7 +7,6 @@ from typing import Annotated
 from goalscope._ground.arguments import Positive, Reads, Separated, Settings, Writes
 from goalscope.cli.console import say, table
 from goalscope.cli.further import command
-from goalscope.papers.working import reproduce as reproduce_item
 
 
 @command(
@@ -71,6 +70,8 @@ def reproduce(
             "--markdown writes the table of all items, so it needs --all: add --all or leave --markdown out"
         )
     else:
+        from goalscope.papers.working import reproduce as reproduce_item
+
         reproduce_item(
             item,
             out,
