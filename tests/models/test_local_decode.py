@@ -136,6 +136,20 @@ def test_blocks_of_rows_and_their_masks_change_rounding_alone(
     torch.testing.assert_close(rest[alive[:, 11:]], whole[:, 11:][alive[:, 11:]], rtol=near, atol=near)
 
 
+def test_fused_attention_in_bfloat16_is_no_farther_from_float32_than_stored_scores() -> None:
+    generator = torch.Generator().manual_seed(3)
+    query, key, value = (torch.randn(2, heads, 160, 24, generator=generator).bfloat16() for heads in (8, 2, 2))
+    sinks = (4 * torch.randn(8, generator=generator)).bfloat16()  # large ones, which rounding would change most
+    hidden = torch.triu(torch.ones(160, 160, dtype=torch.bool), 1)
+    mask = torch.zeros(1, 1, 160, 160).masked_fill(hidden, torch.finfo(torch.bfloat16).min).bfloat16()
+    exact = _fast.attended(*(part.double() for part in (query, key, value)), mask.double(), 0.2, sinks.double(), False)
+    errors = [
+        (_fast.attended(query, key, value, mask, 0.2, sinks, fused)[0].double() - exact[0]).abs().mean()
+        for fused in (True, False)
+    ]
+    assert 0 < errors[0] <= errors[1] < 0.01
+
+
 @pytest.mark.parametrize("tokens", [1, 26])
 def test_all_experts_at_once_equal_the_reference_and_leave_the_model_as_it_was(tokens: int) -> None:
     ids = torch.tensor([prompt[:tokens] for prompt in prompts(5)])

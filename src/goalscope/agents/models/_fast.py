@@ -2,9 +2,9 @@
 
 Attention: transformers repeats keys and values for each query head, which takes most of the time of a decode step and,
 for GPT-OSS-20B, eight times the memory traffic. Here, the query heads of a group are rows of one matrix product. Many
-tokens at once in float32 use PyTorch's fused attention, which never stores the scores and is five times faster on a
-CPU. Long texts are processed in blocks of rows, each with its own mask, so that memory grows with the length of a text
-and not with its square. A sliding window reads only the columns inside it.
+tokens at once in float32 or bfloat16 use PyTorch's fused attention, which never stores the scores and is four to ten
+times faster on a CPU. Long texts are processed in blocks of rows, each with its own mask, so that memory grows with the
+length of a text and not with its square. A sliding window reads only the columns inside it.
 
 Experts: transformers sorts tokens by expert, which takes about thirty small operations per layer. If few experts are
 left out, computing all experts for every token takes only two matrix products.
@@ -75,7 +75,7 @@ def grouped_attention(
     import torch
 
     batch, heads, count, _ = query.shape
-    fused = count > 1 and query.dtype == torch.float32
+    fused = count > 1 and query.dtype in (torch.float32, torch.bfloat16)
     long = isinstance(attention_mask, LongMask)
     most = MOST_SCORES.get(query.device.type, MOST_SCORES["cuda"])
     if not long and (fused or batch * heads * count * key.shape[2] <= most):
@@ -117,9 +117,10 @@ def attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks:
 def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any) -> Any:
     """Return the outputs of `torch.nn.functional.scaled_dot_product_attention`, extended by sinks.
 
-    A sink is represented by an additional column without a value. Its key is 1 in an additional dimension, in which
-    each query has the sink of its head and all other keys have 0. Dimensions are added in multiples of eight, since odd
-    widths are slow.
+    A sink is represented by an additional column without a value. Its key is 1 in two additional dimensions, in which
+    each query has the sink of its head and all other keys have 0. The second dimension holds what the first one loses
+    by rounding, which in bfloat16 would change a sink by up to 0.4 %. Dimensions are added in multiples of eight, since
+    odd widths are slow.
     """
     from torch.nn.functional import pad, scaled_dot_product_attention
 
@@ -127,9 +128,11 @@ def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: A
     columns = key.shape[2]
     further = 8 + -width % 8
     rows = pad(query, (0, further))
-    rows[..., width] = (sinks.float() / scaling).reshape(1, heads, 1)
+    sink = (sinks.float() / scaling).reshape(1, heads, 1)
+    rows[..., width] = sink.to(rows.dtype)
+    rows[..., width + 1] = (sink - sink.to(rows.dtype).float()).to(rows.dtype)
     keys = pad(key, (0, further, 0, 1))
-    keys[:, :, columns, width] = 1
+    keys[:, :, columns, width : width + 2] = 1
     values = pad(value, (0, further, 0, 1))
     # The mask is by far the largest tensor, so keys and values are repeated for the heads of a group, not the mask.
     queries_per_key = heads // key.shape[1]

@@ -26,6 +26,7 @@ Around = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
 """Context around a forward pass of prompts, given each row's prompt index and the position of its first token."""
 
 _TOKENS_PER_PASS = 128  # an additional pass takes about as long as this many prompt tokens
+_MOST_LOGITS = 1 << 26  # maximum logits that are normalised at once
 _TOKENS_PER_STEP = 96  # prompt tokens read per decoding step, which takes about as long as 15 prompt tokens
 
 
@@ -221,7 +222,9 @@ class _Batch:
         first = torch.log_softmax(logits.double(), dim=-1)
         owners = [row for row, prompt_answers in enumerate(answers) for _ in prompt_answers]
         answer_ids = [list(answer) for prompt_answers in answers for answer in prompt_answers]
-        scores = [[float(first[row, answer[0]])] for row, answer in zip(owners, answer_ids, strict=True)]
+        # Values leave the device in one transfer, and not one by one.
+        begun = first[owners, [answer[0] for answer in answer_ids]].tolist()
+        scores = [[value] for value in begun]
         length = max(map(len, answer_ids)) - 1
         if length:
             rearrange(rows, owners)
@@ -230,9 +233,16 @@ class _Batch:
             positions = [list(range(start, start + length)) for start in starts]
             TALLY.add(computed_prompt=length * len(owners))
             later_logits, _ = self._forward(tokens, rows, positions, all_columns=True)
-            later_scores = torch.log_softmax(later_logits.double(), dim=-1)
-            for row, answer in enumerate(answer_ids):
-                scores[row] += [float(later_scores[row, column, token]) for column, token in enumerate(answer[1:])]
+            following = [(answer[1:] + answer[-1:] * length)[:length] for answer in answer_ids]
+            wanted = torch.tensor(following, device=later_logits.device).unsqueeze(-1)
+            # A few rows at a time: in double precision the logits of a large vocabulary take gigabytes.
+            at_once = max(1, _MOST_LOGITS // (length * later_logits.shape[-1]))
+            for begin in range(0, len(owners), at_once):
+                part = slice(begin, begin + at_once)
+                log_probabilities = torch.log_softmax(later_logits[part].double(), dim=-1)
+                values = log_probabilities.gather(-1, wanted[part]).squeeze(-1).tolist()
+                for row, row_values in enumerate(values, start=begin):
+                    scores[row] += row_values[: len(answer_ids[row]) - 1]
         ordered = iter(scores)
         return [[next(ordered) for _ in prompt_answers] for prompt_answers in answers]
 
