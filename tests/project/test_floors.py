@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -231,3 +232,11 @@ def test_importing_floors_0_to_5_and_measures_loads_nothing_heavy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_a_name_that_is_imported_later_is_not_that_of_a_module_of_its_package() -> None:
+    """Python sets a module that was imported as an attribute of its package, where it would hide the name."""
+    for path in SOURCE.rglob("__init__.py"):
+        package = ".".join(path.parent.relative_to(SOURCE.parent).parts)
+        later = getattr(import_module(package), "_LATER", {})
+        assert not set(later) & {module.stem for module in path.parent.glob("*.py")}, package

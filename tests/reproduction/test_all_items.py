@@ -13,7 +13,7 @@ from goalscope.papers import Item, ItemReading, ReadAgents, items, read
 from goalscope.papers import all_items as reproduce_all
 from goalscope.papers.costs import COSTS, SMALL, scale_of, seconds
 from goalscope.papers.exact import compute
-from goalscope.papers.items import scaled
+from goalscope.papers.item import scaled
 from goalscope.papers.readings import ItemLine
 from goalscope.papers.stored import names_together, overview, printed_in, read_result
 from goalscope.papers.working import published_study, read_run

@@ -4,28 +4,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from goalscope.papers.items import PAPERS as PAPERS
-    from goalscope.papers.items import Item as Item
-    from goalscope.papers.items import ItemReading as ItemReading
-    from goalscope.papers.items import QuotedClaim as QuotedClaim
-    from goalscope.papers.items import find as find
-    from goalscope.papers.items import items as items
-    from goalscope.papers.items import scaled as scaled
+    from goalscope.papers.item import PAPERS as PAPERS
+    from goalscope.papers.item import Item as Item
+    from goalscope.papers.item import ItemReading as ItemReading
+    from goalscope.papers.item import QuotedClaim as QuotedClaim
+    from goalscope.papers.item import find as find
+    from goalscope.papers.item import items as items
+    from goalscope.papers.item import scaled as scaled
     from goalscope.papers.readings import ReadAgents as ReadAgents
     from goalscope.papers.readings import read as read
     from goalscope.papers.working import reproduce as reproduce
 
 _LATER: Final = {
-    "PAPERS": "items",
-    "Item": "items",
-    "ItemReading": "items",
-    "QuotedClaim": "items",
+    "PAPERS": "item",
+    "Item": "item",
+    "ItemReading": "item",
+    "QuotedClaim": "item",
     "ReadAgents": "readings",
-    "find": "items",
-    "items": "items",
+    "find": "item",
+    "items": "item",
     "read": "readings",
     "reproduce": "working",
-    "scaled": "items",
+    "scaled": "item",
 }
 """Name -> its module. Imported when they are first asked for: every command names this package."""
 

@@ -9,7 +9,7 @@ from goalscope._ground.untrusted import UntrustedError
 from goalscope.cli.console import fail, say
 from goalscope.cli.front.measuring import can_report
 from goalscope.papers.costs import scale_of, seconds
-from goalscope.papers.items import Item, items
+from goalscope.papers.item import Item, items
 from goalscope.papers.stored import key_of, overview, read_result, write_all
 from goalscope.papers.working import asked_in, compute_exact, published_study, read_run, run_item, takes
 from goalscope.report.exports import as_markdown

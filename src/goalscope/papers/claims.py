@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from goalscope._ground.sealed import StrictRecord
-from goalscope.papers.items import Item, QuotedClaim
+from goalscope.papers.item import Item, QuotedClaim
 from goalscope.papers.of_agents import equal_but_different, moved_differently, predicts
 from goalscope.papers.of_pairs import one_size_equal, one_size_higher, one_size_lower, unmoved, unmoved_on_each
 from goalscope.papers.readings import ItemLine, ReadAgents, selected

@@ -13,7 +13,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.agents.printed_prompts import PrintedPrompt, recognised, with_our_slots
 from goalscope.agents.prompts import PAPER, TASKS, read_text
 from goalscope.agents.task_chat import TaskChatAgent
-from goalscope.papers.items import Item, ItemReading
+from goalscope.papers.item import Item, ItemReading
 from goalscope.runs import Study
 from goalscope.stats import Estimate
 

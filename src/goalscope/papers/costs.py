@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from goalscope.papers.items import Item
+from goalscope.papers.item import Item
 from goalscope.runs import Study
 
 SMALL: Final = "small"

@@ -12,7 +12,7 @@ from goalscope._ground.ids import canonical_json
 from goalscope._ground.rng import stream
 from goalscope.measures.exploration import StaleScore
 from goalscope.measures.exploration.examples import EXAMPLES, counts
-from goalscope.papers.items import Item
+from goalscope.papers.item import Item
 from goalscope.papers.readings import ItemLine
 from goalscope.stats import Estimate
 from goalscope.stats.rows import Tag

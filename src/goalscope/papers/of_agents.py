@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 
 from goalscope.measures.exploration.relation import divergences, log_relation
-from goalscope.papers.items import QuotedClaim
+from goalscope.papers.item import QuotedClaim
 from goalscope.papers.verdicts import Found, beyond
 from goalscope.stats import Estimate, regress
 from goalscope.stats.rows import Rows

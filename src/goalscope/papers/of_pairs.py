@@ -8,7 +8,7 @@ from typing import Any
 
 from goalscope._ground.rng import stream
 from goalscope.measures.comparison import ORIGINAL, both_sides, bounds_of, check_transformed
-from goalscope.papers.items import QuotedClaim
+from goalscope.papers.item import QuotedClaim
 from goalscope.papers.verdicts import Found, Verdict, inside, joined, on_side
 from goalscope.stats import Estimate, paired_difference, sensitivity
 from goalscope.stats.rows import Rows

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from goalscope._ground.words import counted, listed
 from goalscope.papers.claims import Tested
-from goalscope.papers.items import PAPERS, Item
+from goalscope.papers.item import PAPERS, Item
 from goalscope.papers.readings import ItemLine, equal_as_printed, in_figures
 from goalscope.report import Declared, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Footnotes, Table, number

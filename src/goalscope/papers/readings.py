@@ -16,7 +16,7 @@ from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.comparison import compare_transforms
 from goalscope.measures.exploration.relation import log_relation
 from goalscope.papers.comparable import differences, too_few
-from goalscope.papers.items import MIDDLE, How, Item, ItemReading
+from goalscope.papers.item import MIDDLE, How, Item, ItemReading
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.record import StoredEstimate
 from goalscope.stats.rows import Rows, Tag

@@ -15,7 +15,7 @@ from goalscope._ground.sealed import SealedRecord, read_sealed
 from goalscope._ground.version import __version__
 from goalscope._ground.words import counted, listed
 from goalscope.papers.claims import Tested
-from goalscope.papers.items import PAPERS, Item
+from goalscope.papers.item import PAPERS, Item
 from goalscope.papers.page import declared
 from goalscope.papers.readings import ItemLine, equal_as_printed, in_figures
 from goalscope.report import Declared, Group, lay_out, render_page, write_page

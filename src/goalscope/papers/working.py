@@ -11,7 +11,7 @@ from goalscope.cli.console import progress, say, show
 
 if TYPE_CHECKING:
     from goalscope.papers.claims import Tested
-    from goalscope.papers.items import Item
+    from goalscope.papers.item import Item
     from goalscope.papers.readings import ItemLine
     from goalscope.papers.stored import Result
     from goalscope.runs import Study
@@ -47,7 +47,7 @@ def reproduce(
         ValueError: an unknown item, an item that cannot be reproduced, or an option that does not apply to it.
     """
     from goalscope.papers.costs import scale_of
-    from goalscope.papers.items import find
+    from goalscope.papers.item import find
 
     chosen, out = find(item), Path(out)
     if chosen.why_not:
@@ -122,7 +122,7 @@ def asked_in(study: "Study") -> list[str]:
 def published_study(item: "Item", scale: float, model: str | None = None) -> "Study":
     """Return the study of an item at a fraction of its published size."""
     from goalscope.cli.overrides import StudyOptions, load_study
-    from goalscope.papers.items import scaled
+    from goalscope.papers.item import scaled
 
     options = StudyOptions(settings=item.changes, model=model)
     return scaled(load_study(item.study, options.read(network=True)), scale, least=item.least)
