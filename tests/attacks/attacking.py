@@ -293,8 +293,11 @@ class Range:
         done = self._run(words, self._case / "work")
         done.opened = self._watch.events()
         problems = [] if state_of(outside) == before else ["changed what lies outside"]
-        if attack.place and (target.state == "beside" or (target.state == "given" and not target.file)):
-            done.opened = []  # a path that is typed, or that stands in a study, may lead through links
+        typed = target.state == "beside" or (target.state == "given" and not target.file)
+        if attack.place and (typed or (target.state == "given" and "model" in target.place.things)):
+            # A path that is typed, or that stands in a study, may lead through links, and so may the files of a model:
+            # hubs download into folders of links.
+            done.opened = []
         problems += self._reached(attack, done)
         # How the sound sample fares takes as long again, so it is asked where it decides.
         if done.status == 0 and not self._must_be_same(case) and not self._strange(case, done, attacked, 0):

@@ -102,7 +102,7 @@ def score_task_log(
     """
     log = _Log(distances)
     bytes_read, rejected = 0, "lines refused"
-    with NamedFile(path).open_file() as stream, ledger.reporting(path.name):
+    with ledger.reporting(path.name), NamedFile(path).open_file() as stream:
         for line in log_lines(stream, path.name, ledger, _line_type, rejected):
             bytes_read += line.size
             ledger.counts["lines"] += 1
