@@ -1,8 +1,11 @@
 """Where recorded data lies. Without it the test files named ``*_recorded.py`` are left out, and the summary says so."""
 
+import atexit
 import gc
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +27,10 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode, sys.pycache_prefix = False, bytecode
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = bytecode
+
+# Converted copies of GGUF files are made by the tests themselves, and not taken from earlier work.
+os.environ["GOALSCOPE_CACHE"] = tempfile.mkdtemp(prefix="goalscope-cache-")
+atexit.register(shutil.rmtree, os.environ["GOALSCOPE_CACHE"], ignore_errors=True)
 
 # One process of tests runs for each core: threads of the numeric libraries in each of them would wait for one another.
 if "PYTEST_XDIST_WORKER" in os.environ:

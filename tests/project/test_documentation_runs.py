@@ -533,7 +533,6 @@ NOT_RUN = {
     "pip install '.[lm]' accelerate kernels": _INSTALLS,
     "python -m venv engine && engine/bin/pip install vllm": _INSTALLS,
     "export GOALSCOPE_VLLM=$PWD/engine/bin/python": "belongs to the line above it",
-    "models.md python 1": "needs a GGUF file; tests/models/test_real_models.py runs these lines",
     "goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post,grid,action": _GPT,
     "goalscope import gpt-oss-20b --out runs/gpt && goalscope meg runs/gpt": "needs the authors' recorded trajectories",
     "goalscope reproduce --all --scale small --out runs/all --markdown benchmarks/papers.md": "takes most of an hour; "

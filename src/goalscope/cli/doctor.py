@@ -15,7 +15,7 @@ import typer
 from goalscope._ground.arguments import Reads, Writes
 from goalscope._ground.extras import how_to_install
 from goalscope._ground.folder import Folder
-from goalscope.cli.console import table
+from goalscope.cli.console import say, table
 from goalscope.cli.errors import WRONG_INPUT
 
 NEEDS = {
@@ -63,6 +63,7 @@ def doctor(
     mode: str = "chat",
     tokenizer: Annotated[str | None, Reads("model")] = None,
     key_env: str | None = None,
+    clear_cache: bool = False,
     as_json: bool = False,
 ) -> bool:
     """Check what is installed, what is missing and which extra installs it, and whether runs can be written.
@@ -82,6 +83,7 @@ def doctor(
         mode: with --server: chat or completions.
         tokenizer (DIR): with --server: folder of the tokenizer, for --mode completions.
         key_env (VARIABLE): with --server: environment variable that holds its API key.
+        clear_cache: remove the converted copies of GGUF files from the cache of goalscope, and do nothing else.
         as_json: with --model or --server: print one JSON object.
 
     Examples:
@@ -89,6 +91,11 @@ def doctor(
         goalscope doctor runs/first --repair
         goalscope doctor --model models/mine
     """
+    if clear_cache:
+        from goalscope.agents.models import gguf_cache
+
+        say(f"{gguf_cache.clear() / 1e6:,.0f} MB removed from {gguf_cache.cache().path}")
+        return True
     if run is not None:
         from goalscope.cli.verify import doctor_run
 

@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from goalscope._ground.folder import Folder, NamedFile, anything_at
 from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import UntrustedError, decode_object
 from goalscope.agents.models.base import COMPLETION, TEMPLATE_FORMS
-from goalscope.agents.models.gguf_files import MOST_WEIGHTS, SUFFIX, check_packages, gguf_in, read_header
+from goalscope.agents.models.gguf_files import SUFFIX, check_packages, digest_of, gguf_in, read_header
 
 PACKAGED: Final = {
     "theseus": "agents/theseus/weights",
@@ -116,7 +116,7 @@ def _gguf_identity(file: Path, *, weights: bool) -> dict[str, str]:
     if not weights:
         shape = {name: value for name, value in header.values.items() if not name.startswith("tokenizer.")}
         return {"configuration": content_id("configuration", shape), "tokenizer": header.tokenizer}
-    digest = _digest(file, (status := NamedFile(file).status()).st_size, status.st_mtime_ns)
+    digest = digest_of(file)
     return {"gguf": digest, "quantisation": header.quantisation, "tokenizer": header.tokenizer}
 
 
@@ -192,17 +192,8 @@ def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
 def _digests(folder: Path, names: list[str]) -> dict[str, str]:
     digests = {}
     for path in (folder / name for name in sorted(names)):
-        digests[str(path.relative_to(folder))] = _digest(
-            path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns
-        )
+        digests[str(path.relative_to(folder))] = digest_of(path)
     return digests
-
-
-@lru_cache(maxsize=1024)
-def _digest(path: Path, size: int, modified: int) -> str:
-    # Size and modification time are arguments only for the cache, so that large files are hashed once per process.
-    with NamedFile(path).open_file(MOST_WEIGHTS, sparse=True) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_training(folder: Path) -> dict[str, str]:

@@ -131,6 +131,18 @@ def read_header(path: Path) -> Header:
     return _read(path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns)
 
 
+def digest_of(path: Path) -> str:
+    """Return the sha256 of a file of weights, which is computed once per process unless the file changes."""
+    return _digest(path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: Path, size: int, modified: int) -> str:
+    # Size and modification time are arguments only for the cache.
+    with NamedFile(path).open_file(MOST_WEIGHTS, sparse=True) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def check_packages(path: Path) -> None:
     """Raise an ImportError, which explains how to convert the file, if a package for reading GGUF files is missing."""
     missing = [name for name in PACKAGES if find_spec(name) is None]

@@ -16,11 +16,17 @@ from goalscope._ground.folder import Folder, NamedFile
 from goalscope.agents.models._fast import use_grouped_attention
 from goalscope.agents.models.chat_templates import ChatTemplateError
 from goalscope.agents.models.folders import ADVICE, brief, check_tokenizer, has_bundled_tokenizer, weight_octets
+from goalscope.agents.models.gguf_cache import converted, keep
 from goalscope.agents.models.tokenizer_contract import check_file
 
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
 _TOKENIZER: Final = "tokenizer.json"
 _SMALL: Final = 1 << 30  # bytes
+_TEXTS: Final = (
+    'A grid:\n# # # #\n# A . #\n# . G #\n\n{"action": "right"}  3.14 <|im_start|>',
+    " ÄÖ é 中文 😀\t\r\n  x" + "".join(map(chr, range(32, 127))),
+)
+"""Texts in which a converted tokenizer is compared with its original."""
 _PARAMETERS_PER_BYTE: Final = 4  # for weights of two bits
 
 
@@ -70,9 +76,48 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
             from transformers import PreTrainedTokenizerFast
 
             return PreTrainedTokenizerFast.from_pretrained(source, **where), None if trusted else file
+        if "gguf_file" in where and folder is not None:
+            return _gguf_tokenizer(source, where, folder), None
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(source, **where), file
+
+
+def _gguf_tokenizer(source: str, where: Mapping[str, Any], file: Path) -> Any:
+    """Return the tokenizer of a GGUF file: from its converted copy in the cache, which is made if there is none."""
+    from transformers import PreTrainedTokenizerFast
+
+    def copied(place: Path) -> Any:
+        return PreTrainedTokenizerFast.from_pretrained(str(place), local_files_only=True)
+
+    if (place := converted(file, "tokenizer")) is not None:
+        return copied(place)
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(source, **where)
+    keep(file, "tokenizer", tokenizer.save_pretrained, lambda place: _alike(tokenizer, copied(place)), _SMALL // 16)
+    return tokenizer
+
+
+def _alike(first: Any, second: Any) -> bool:
+    """Return whether two tokenizers have equal vocabularies, special tokens and templates, and encode texts alike."""
+    facts = [
+        (
+            tokenizer.get_vocab(),
+            *(
+                tokenizer.bos_token_id,
+                tokenizer.eos_token_id,
+                tokenizer.unk_token_id,
+                sorted(tokenizer.all_special_ids),
+            ),
+            *(tokenizer.chat_template, tokenizer.get_added_vocab()),
+            [tokenizer(text, add_special_tokens=special)["input_ids"] for text in _TEXTS for special in (True, False)],
+            [tokenizer.decode(tokenizer(text)["input_ids"]) for text in _TEXTS],
+        )
+        for tokenizer in (first, second)
+    ]
+    template = str(facts[0][5] or "")
+    return facts[0] == facts[1] and first(template)["input_ids"] == second(template)["input_ids"]
 
 
 def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) -> Path | None:
@@ -102,6 +147,11 @@ def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
     from transformers import AutoModelForCausalLM
 
     read: Any = AutoModelForCausalLM.from_pretrained
+    part = f"weights {dtype}".replace("torch.", "")
+    cached = folder is not None and "gguf_file" in where and dtype != "auto" and "device_map" not in where
+    place = converted(folder, part) if folder is not None and cached else None
+    if place is not None:
+        source, where = str(place), {name: value for name, value in where.items() if name != "gguf_file"}
     with explained(folder):
         model, info = read(source, dtype=dtype, use_safetensors=True, output_loading_info=True, **where)
     missing = sorted(info["missing_keys"])
@@ -110,8 +160,29 @@ def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
             f"the weights of {source} must be complete, but {len(missing)} are missing ({', '.join(missing)[:120]}): "
             f"{ADVICE}"
         )
+    if folder is not None and cached and place is None:
+        _keep_weights(model, folder, part)
     use_grouped_attention(model)
     return model
+
+
+def _keep_weights(model: Any, file: Path, part: str) -> None:
+    """Keep a converted copy of the weights of a GGUF file, whose numbers are unquantised once they are loaded."""
+    from safetensors.torch import load_file
+
+    vars(model.config).pop("quantization_config", None)
+    model.hf_quantizer = None
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+    def same(place: Path) -> bool:
+        # Weights that are tied to others are stored once.
+        state = model.state_dict()
+        files = Folder(place).files("*.safetensors")
+        return bool(files) and all(
+            tensor.equal(state[name]) for stored in files for name, tensor in load_file(stored).items()
+        )
+
+    keep(file, part, model.save_pretrained, same, size)
 
 
 def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any, seed: int) -> Any:
