@@ -288,13 +288,13 @@ def test_the_command_judges(made: Path, tmp_path: Path) -> None:
 
 
 def test_the_printed_table_counts_organisms_once() -> None:
-    def one(number: int, outcome: judging.Outcome, left_open: tuple[str, ...]) -> gate.GateVerdict:
+    def of_phases(number: int, outcome: judging.Outcome, *, left_open: bool = False) -> list[Judgement]:
         outcomes: dict[str, judging.Outcome] = {"together": "right", "apart": outcome}
-        told: dict[str, tuple[str, ...]] = dict.fromkeys(outcomes, ("none",))
-        about: Any = {"family": "goal", "agreement": 0.5, "rule": "goal", "answer": "yes"}
-        return gate.GateVerdict(organism=f"{number}", **about, said=told, outcomes=outcomes, left_open=left_open)
+        about: Any = {"family": "goal", "agreement": 0.5, "rule": "goal", "method": gate.METHOD, "kind": "none"}
+        about |= {"organism": f"{number}", "names": (), "left_open": left_open}
+        return [Judgement(phase=phase, outcome=outcome, **about) for phase, outcome in outcomes.items()]
 
-    given = [one(0, "right", ()), one(1, "false", ()), one(2, "undecided", ("together", "apart"))]
+    given = [*of_phases(0, "right"), *of_phases(1, "false"), *of_phases(2, "undecided", left_open=True)]
     *_, last = organism_tables.judged(given, short=True)
     upper = beta.ppf(0.95, 2, 2)
     assert last == f"| all | 3 | 1 | {upper:.3f} | 3 | 1 |"
@@ -312,7 +312,7 @@ def test_the_table_of_claims_counts_by_method_and_share(rows: list[Judgement], m
 def test_the_gate_holds_its_own_verdict_against_the_cards(made: Path, tmp_path: Path) -> None:
     found = gate.gate(list(folders(made)), tmp_path)
     assert {one.organism for one in found} == set(ORGANISMS)
-    assert not any(one.false for one in found) and all(one.decided for one in found), found
-    assert gate.bound(found)[0] == 0 and gate.bound(found)[1] == pytest.approx(1 - 0.05 ** (1 / len(found)))
+    assert gate.counts(found) == (2, 2, 0), found
+    assert gate.bound(found) == (0, pytest.approx(1 - 0.05 ** (1 / 2)))
     printed = CliRunner().invoke(app, ["organisms", "gate", "--at", str(made), "--out", str(tmp_path)])
     assert printed.exit_code == 0 and "place" in printed.output, printed.output
