@@ -9,7 +9,7 @@ from typing import Any, Final
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.rng import stream
-from goalscope.measures.exploration import StaleScore
+from goalscope.measures.exploration import StaleCounter
 from goalscope.measures.exploration.examples import EXAMPLES, counts
 from goalscope.papers.item import Item
 from goalscope.papers.readings import ItemLine
@@ -113,7 +113,7 @@ def counted(table: int) -> list[tuple[int, int, int, int]]:
     """Compute c, e, n and S for each step of a table's walk."""
     cells = [row[0] for row in TABLES[table]]
     number = {cell: index for index, cell in enumerate(dict.fromkeys(cells))}
-    score = StaleScore(number[cells[0]])
+    score = StaleCounter(number[cells[0]])
     per_step = [(score.loops, score.edge_reuse, score.cell_reuse, score.total)]
     for before, after in pairwise(cells):
         score.move(number[before], number[after])
