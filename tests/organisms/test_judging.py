@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from goalscope._ground import registry
 from goalscope.cli import app
-from goalscope.goals.attribution import Attribution, PredictedPart, Trial, attribution
+from goalscope.goals.attribution import Attribution, MixturePart, Trial, attribution
 from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.organisms import FAMILIES, Card, Spec, cards, folders, gate, judging, make, planned
 from goalscope.organisms.judging import Judgement, held_against, judge, outcome
@@ -26,7 +26,7 @@ organism_tables: Any = importlib.import_module("tools.organism_tables")
 
 
 def said(kind: Any, *names: str, method: str = "planted") -> Attribution:
-    parts = tuple(PredictedPart(hypothesis=name, weight=1 / len(names)) for name in names)
+    parts = tuple(MixturePart(hypothesis=name, weight=1 / len(names)) for name in names)
     return Attribution(method=method, kind=kind, names=names, sentence="", predicts=parts)
 
 

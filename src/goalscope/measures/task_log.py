@@ -17,7 +17,7 @@ from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import UntrustedError, faults, shorten
 from goalscope.agents.agent import Turn
 from goalscope.measures.exploration.graphs import GraphStep, TaskGraph, score_graph
-from goalscope.measures.exploration.score import AllSteps, EpisodeScore, score_episode
+from goalscope.measures.exploration.score import AllSteps, EpisodeErrors, score_episode
 from goalscope.measures.exploration.view import Distances
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.importers.problems import ImportLog, LogLine, log_lines
@@ -79,7 +79,7 @@ class LoggedEpisode:
     tags: Mapping[str, Tag]
     map_id: str
     task_map: TaskMap | None
-    score: EpisodeScore[AllSteps | tuple[GraphStep, ...]]
+    score: EpisodeErrors[AllSteps | tuple[GraphStep, ...]]
 
 
 def score_task_log(
@@ -203,7 +203,7 @@ class _Log:
         """Score an episode. Refuse one that occurs twice in the log, because its weight would double."""
         name, agent = record.episode or f"line {number}", record.agent or ""
         task_map: TaskMap | None = None
-        score: EpisodeScore[AllSteps | tuple[GraphStep, ...]]
+        score: EpisodeErrors[AllSteps | tuple[GraphStep, ...]]
         if isinstance(record, _VisitsLine):
             if self._distances != "known":
                 raise UntrustedError("episodes on graphs must be scored with distances known", self._distances, "graph")

@@ -76,7 +76,7 @@ class LoggedAgent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredLog(Records):
+class MeasuredLog(Records):
     """Results of a log.
 
     Attributes:
@@ -128,7 +128,7 @@ def score(
     distances: str = "known",
     report: Annotated[str | Path | None, Writes("directory")] = None,
     stage: Stage = lines,
-) -> ScoredLog:
+) -> MeasuredLog:
     """Score a log of episodes in task worlds, without any model; return the errors of each agent.
 
     Args:
@@ -176,7 +176,7 @@ def score(
             run.close(log.name, ledger)
     page = _reported(run_path, stage) if run_path is not None and by_agent else None
     agents = tuple(LoggedAgent.of(agent, scored) for agent, scored in by_agent.items())
-    return ScoredLog(distances=distances, agents=agents, ledger=ledger, page=page)
+    return MeasuredLog(distances=distances, agents=agents, ledger=ledger, page=page)
 
 
 def _check_report(folder: Path, distances: str) -> None:

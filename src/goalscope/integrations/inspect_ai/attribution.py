@@ -39,12 +39,12 @@ def verdicts() -> Metric:
         options = (positive[0].score.metadata or {})[OPTIONS]
         episodes = [kept_episode(score.sample_metadata, score.score.metadata) for score in positive]
         states, _ = states_among(episodes, "the log")
-        bank, figures, found = bank_from(options["hypotheses"]), dict[str, float](), list[Finding]()
+        bank, figures, log_findings = bank_from(options["hypotheses"]), dict[str, float](), list[Finding]()
         bound = {name: bind(hypothesis, [state.world.world for state in states]) for name, hypothesis in bank.items()}
         for tags, members in groups(states):
             group, finding = where_text(tags), decide(members, bound, where=tags)
             stratum = judged(group, Trial(states=members, bank=bound), options["methods"] or usual_methods())
-            found.append(finding)
+            log_findings.append(finding)
             figures |= finding_figures(finding)
             metrics = {f"{method}: says nothing": 1.0 for method in stratum.refused}
             for attribution in stratum.attributions:
@@ -61,7 +61,7 @@ def verdicts() -> Metric:
             metrics["worlds"] = float(stratum.clusters)
             figures |= {f"{name} ({group})" if group else name: value for name, value in metrics.items()}
         for score in positive:
-            tell(score.score, found)
+            tell(score.score, log_findings)
         finite = {name: value for name, value in figures.items() if math.isfinite(value)}
         return {**finite, "left out": len(scores) - len(positive)}
 

@@ -78,11 +78,11 @@ def directedness() -> Metric:
         for estimate in estimates:
             values |= _figures(estimate)
         measured_hypotheses = {name: hypothesis for name, hypothesis in hypotheses.items() if name in measured}
-        found = findings(states, measured_hypotheses) if measured_hypotheses else []
-        for finding in found:
+        all_findings = findings(states, measured_hypotheses) if measured_hypotheses else []
+        for finding in all_findings:
             values |= finding_figures(finding)
         for sample, episode in zip(defined, episodes, strict=True):
-            tell(sample.score, [finding for finding in found if finding.agent == episode.agent])
+            tell(sample.score, [finding for finding in all_findings if finding.agent == episode.agent])
         return {**values, "left out": len(scores) - len(defined)}
 
     return compute
@@ -131,7 +131,7 @@ def _is_running() -> bool:
     return True
 
 
-def tell(score: Score, found: Sequence[Finding]) -> None:
+def tell(score: Score, agent_findings: Sequence[Finding]) -> None:
     """Write what an agent is after into the score of one of its samples, as `towards` and `attribute` print it.
 
     Inspect passes a metric the scores that it keeps. Scores from a running evaluation stay as they are: Inspect calls
@@ -139,16 +139,16 @@ def tell(score: Score, found: Sequence[Finding]) -> None:
 
     Args:
         score: the score, whose answer, explanation and metadata change.
-        found: the findings on the agent, by group of worlds.
+        agent_findings: the findings on the agent, by group of worlds.
     """
-    if not found or FINDINGS not in (score.metadata or {}):
+    if not agent_findings or FINDINGS not in (score.metadata or {}):
         return
-    score.answer = ", ".join(dict.fromkeys(finding.answer for finding in found))
-    score.explanation = say_all(found)
+    score.answer = ", ".join(dict.fromkeys(finding.answer for finding in agent_findings))
+    score.explanation = say_all(agent_findings)
     fields = {"where", "answer", "reason", "names"}
     score.metadata = {
         **(score.metadata or {}),
-        FINDINGS: [finding.model_dump(mode="json", include=fields) for finding in found],
+        FINDINGS: [finding.model_dump(mode="json", include=fields) for finding in agent_findings],
     }
 
 

@@ -7,7 +7,7 @@ from goalscope.measures.exploration.errors import (
     score_fogged_episode,
 )
 from goalscope.measures.exploration.graphs import GraphStep, TaskGraph, score_graph
-from goalscope.measures.exploration.score import EpisodeScore, MapStep, Summary, score_episode
+from goalscope.measures.exploration.score import EpisodeErrors, MapStep, Summary, score_episode
 from goalscope.measures.exploration.view import DISTANCES, Distances, StaleCounter
 from goalscope.worlds.tasks.taskmap import TaskMap
 
@@ -15,7 +15,7 @@ __all__ = [
     "DISTANCES",
     "FOGGED",
     "Distances",
-    "EpisodeScore",
+    "EpisodeErrors",
     "ErrorEstimate",
     "GraphStep",
     "MapStep",

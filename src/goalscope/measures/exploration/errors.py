@@ -24,7 +24,7 @@ import numpy.typing as npt
 from goalscope.measures.definition import OURS, Entries, StepMeasure, add_measures, measure
 from goalscope.measures.exploration.score import (
     AllSteps,
-    EpisodeScore,
+    EpisodeErrors,
     Outcome,
     Summary,
     counted,
@@ -45,7 +45,7 @@ from goalscope.worlds.tasks.world import ACHIEVED, INVALID, NEW_CELL
 _OUTCOMES: dict[str, Outcome] = {"goal": "goal", "horizon": "budget"}
 
 
-def score_fogged_episode(episode: Episode) -> EpisodeScore[AllSteps]:
+def score_fogged_episode(episode: Episode) -> EpisodeErrors[AllSteps]:
     """Score the exploration and exploitation errors of a recorded episode of a maze under fog.
 
     Args:
@@ -68,7 +68,7 @@ def score_fogged_episode(episode: Episode) -> EpisodeScore[AllSteps]:
 
 def score_walk(
     grid: Grid, radius: int, positions: Sequence[Position], actions: Sequence[Action | None], outcome: str
-) -> EpisodeScore[AllSteps]:
+) -> EpisodeErrors[AllSteps]:
     """Score an episode, given its T actions and T + 1 positions."""
     walk = _FoggedWalk(grid, radius, positions)
     steps = list(judge(walk, actions, walk.view))
@@ -83,7 +83,7 @@ def score_walk(
         nodes=0,
         distances="revealed",
     )
-    return EpisodeScore(steps=AllSteps(len(steps), lambda: iter(steps), steps), summary=summary)
+    return EpisodeErrors(steps=AllSteps(len(steps), lambda: iter(steps), steps), summary=summary)
 
 
 class _FoggedWalk:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import Field, StringConstraints
 
 from goalscope._ground.ids import content_id
-from goalscope.measures.exploration.score import EpisodeScore, Outcome, Summary, counted
+from goalscope.measures.exploration.score import EpisodeErrors, Outcome, Summary, counted
 from goalscope.measures.exploration.view import StaleCounter
 from goalscope.runs.kinds import StudyPart
 from goalscope.worlds.tasks.knowledge import Rejection
@@ -117,7 +117,7 @@ class GraphStep(NamedTuple):
         return self.new_cell or self.achieved is not None
 
 
-def score_graph(graph: TaskGraph, visits: Iterable[str | None]) -> EpisodeScore[tuple[GraphStep, ...]]:
+def score_graph(graph: TaskGraph, visits: Iterable[str | None]) -> EpisodeErrors[tuple[GraphStep, ...]]:
     """Score the exploration and exploitation errors of an episode on any graph, step by step.
 
     Args:
@@ -163,7 +163,7 @@ def score_graph(graph: TaskGraph, visits: Iterable[str | None]) -> EpisodeScore[
         nodes=len(graph.options),
         distances="known",
     )
-    return EpisodeScore(steps=tuple(steps), summary=summary)
+    return EpisodeErrors(steps=tuple(steps), summary=summary)
 
 
 @dataclass

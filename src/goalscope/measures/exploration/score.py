@@ -219,8 +219,8 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeScore(Generic[Steps]):
-    """Score of an episode: one record per action or visit, and the summary."""
+class EpisodeErrors(Generic[Steps]):
+    """Exploration and exploitation errors of an episode: one record per action or visit, and the summary."""
 
     steps: Steps
     summary: Summary
@@ -228,7 +228,7 @@ class EpisodeScore(Generic[Steps]):
 
 def score_episode(
     task_map: TaskMap, actions: Iterable[Action | str | None], *, distances: Distances = "known"
-) -> EpisodeScore[AllSteps]:
+) -> EpisodeErrors[AllSteps]:
     """Score the exploration and exploitation errors of an episode, step by step.
 
     Args:
@@ -267,10 +267,10 @@ def score_episode(
         nodes=len(task_map.nodes),
         distances=distances,
     )
-    return EpisodeScore(steps=AllSteps(len(moves), lambda: scored(TaskState(task_map)), stored), summary=summary)
+    return EpisodeErrors(steps=AllSteps(len(moves), lambda: scored(TaskState(task_map)), stored), summary=summary)
 
 
-def score_recorded(episode: Episode) -> EpisodeScore[AllSteps]:
+def score_recorded(episode: Episode) -> EpisodeErrors[AllSteps]:
     """Score a recorded episode of a task world.
 
     Raises:
