@@ -52,7 +52,6 @@ class ImportLog(Records):
 
     Attributes:
         episodes: the episodes, which can be iterated once; empty if they were only checked or are stored.
-        problems: the first `MOST_PROBLEMS` problems.
         problem_count: number of all problems.
         counts: counts by name ("files read", "trajectories", "steps", ...).
         agents: (name, description) of each agent, by its id.
@@ -62,7 +61,7 @@ class ImportLog(Records):
 
     def __init__(self) -> None:
         self.episodes: Iterable[Episode] = ()
-        self.problems: list[ImportProblem] = []
+        self._problems: list[ImportProblem] = []
         self.problem_count = 0
         self.counts: Counter[str] = Counter()
         self.agents: dict[str, tuple[str, Mapping[str, Any]]] = {}
@@ -72,8 +71,8 @@ class ImportLog(Records):
     def report(self, source: str, where: str, must: str, given: object) -> None:
         """Record one problem."""
         self.problem_count += 1
-        if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(ImportProblem(source=source, where=where.strip(), must=must, given=str(given)))
+        if len(self._problems) < MOST_PROBLEMS:
+            self._problems.append(ImportProblem(source=source, where=where.strip(), must=must, given=str(given)))
 
     @contextmanager
     def reporting(self, source: str, position: str = "", keys: Iterable[str] = (), count: str = "") -> Iterator[None]:
@@ -120,6 +119,11 @@ class ImportLog(Records):
         agrees = math.isclose(recorded, computed, rel_tol=1e-9) if isinstance(recorded, float) else recorded == computed  # type: ignore[arg-type]
         if recorded is not None and not self.check(name, agrees):
             self.report(source, where, must or f"it must be {shorten(computed)}", shorten(recorded))
+
+    @property
+    def problems(self) -> tuple[ImportProblem, ...]:
+        """The first `MOST_PROBLEMS` problems so far."""
+        return tuple(self._problems)
 
     @property
     def records(self) -> list[dict[str, Any]]:
