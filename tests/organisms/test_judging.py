@@ -295,9 +295,19 @@ def test_the_printed_table_counts_organisms_once() -> None:
         return [Judgement(phase=phase, outcome=outcome, **about) for phase, outcome in outcomes.items()]
 
     given = [*of_phases(0, "right"), *of_phases(1, "false"), *of_phases(2, "undecided", left_open=True)]
+    unasked: dict[str, Any] = {"kind": "refused", "outcome": "undecided", "why": "the question was not asked"}
+    given.append(given[0].model_copy(update={"organism": "3", "phase": "", **unasked}))
     *_, last = organism_tables.judged(given, short=True)
-    upper = beta.ppf(0.95, 2, 2)
-    assert last == f"| all | 3 | 1 | {upper:.3f} | 3 | 1 |"
+    upper = beta.ppf(0.95, 2, 3)
+    assert last == f"| all | 4 | 1 | {upper:.3f} | 3 | 1 |"
+
+
+def test_what_was_not_measured_for_a_claim_is_left_out(rows: list[Judgement]) -> None:
+    of_others = {"claimant", "before", "phase", "left_open"}
+    assert all(row.plain().keys() == Judgement.model_fields.keys() - of_others for row in rows)
+    short = Judgement(organism="sealed-000", rule="", method="meg", kind="named", names=("goal",), outcome="right")
+    assert Judgement.model_validate_json(json.dumps(short.plain())) == short
+    assert short.plain().keys() == {"organism", "rule", "method", "kind", "names", "outcome"}
 
 
 def test_the_table_of_claims_counts_by_method_and_share(rows: list[Judgement], monkeypatch: pytest.MonkeyPatch) -> None:
