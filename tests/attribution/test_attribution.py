@@ -332,5 +332,5 @@ def test_a_claim_that_new_worlds_refute_says_so(tmp_path: Path) -> None:
         assert one.tested.high is not None and one.tested.high <= 1
         frozen = read_claim(tmp_path / name / "claim.json").strata[0]
         assert (frozen.answer, frozen.names) == ("yes", ("goal",)) and frozen.bar == pytest.approx(one.bar)
-    assert (found["alike"].held, found["elsewhere"].held) == ("held", "refuted")
+    assert (found["alike"].confirmed, found["elsewhere"].confirmed) == ("yes", "no")
     assert say(found["alike"]) != say(found["elsewhere"])
