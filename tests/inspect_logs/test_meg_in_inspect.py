@@ -147,8 +147,8 @@ def test_a_running_evaluation_says_that_the_answer_comes_later(tmp_path: Path) -
     task = inspect_ai.task_with(grids(sizes=5, densities=0.3, count=3), scorer=meg(hypotheses="goal"))
     log = played(tmp_path / "logs", task=task)
     assert said_in(log) == (None, LATER.format(scorer="meg"), None)
-    later = inspect_ai.score(log, meg(hypotheses="goal"), action="overwrite", display="none")
-    assert said_in(later)[0] and figures_in(later) == figures_in(log)
+    later = inspect_ai.score(log, meg(hypotheses="goal"), action="append", display="none")
+    assert said_in(later, "meg1")[0] and figures_in(later, "meg1") == figures_in(log)
 
 
 def test_versions_that_must_not_be_averaged_have_figures_of_their_own(tmp_path: Path) -> None:

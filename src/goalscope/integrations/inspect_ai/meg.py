@@ -48,8 +48,8 @@ FINDINGS: Final = "findings"
 there in scores from a running evaluation."""
 
 LATER: Final = (
-    "What the agent is after follows from all samples together. To see it here, score the log again: inspect score LOG "
-    "--scorer goalscope/{scorer} --action overwrite"
+    "What the agent is after follows from all samples together. To see it here, score the finished log with the same "
+    "options: inspect score LOG --scorer goalscope/{scorer} --action append"
 )
 """Explanation of a score from a running evaluation, in which not all samples have been seen."""
 
