@@ -55,7 +55,7 @@ def main() -> None:
             return model.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
 
     def engine(batch: Batch) -> Any:
-        return torch.tensor(score_answers(model, [batch], [words])[0].scores)[..., 0]
+        return torch.tensor(score_answers(model, [batch], [words])[0].outputs)[..., 0]
 
     def shared() -> Any:
         settings = Decoding(

@@ -5,7 +5,7 @@ from typing import Any
 
 from goalscope.goals.finding import Finding
 from goalscope.stats.record import EstimateRecord
-from goalscope.verdict.claims import ArmReport, Claim, ClaimLedger
+from goalscope.verdict.claims import AskedArm, Claim, ClaimLedger
 from goalscope.verdict.texts import TEXTS
 
 NOUNS = {"goal": "the goal", "corner top-right": "the top-right corner", "key held": "“key held”"}
@@ -54,7 +54,7 @@ def ledger(
     *claims: Claim,
     findings: tuple[Finding, ...] = (),
     access: tuple[str, ...] = ("acts",),
-    arms: tuple[ArmReport, ...] = (),
+    arms: tuple[AskedArm, ...] = (),
 ) -> ClaimLedger:
     return ClaimLedger(
         rules=1, model="m", access=access, look=1, level=0.04, arms=arms, findings=findings, claims=claims

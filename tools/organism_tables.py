@@ -10,12 +10,12 @@ python tools/organism_tables.py --at organisms --gate gate.json --short
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from goalscope.organisms import FAMILIES, Card, folders, read_card
 from goalscope.organisms.families import AGREEMENTS
-from goalscope.organisms.gate import GateVerdict, bound
+from goalscope.organisms.gate import bound, counts
 from goalscope.organisms.judging import SHARES, WORLDS, Judgement
 
 
@@ -71,9 +71,9 @@ def claimed(rows: Sequence[Judgement]) -> Iterator[str]:
         yield f"{method}: {seconds:.1f} s of processor time an organism, {sum(one.turns for one in of):,} more answers"
 
 
-def judged(given: Sequence[GateVerdict], *, short: bool) -> Iterator[str]:
+def judged(given: Sequence[Judgement], *, short: bool) -> Iterator[str]:
     """Yield what came of verdicts by family, or by the agreement of goal and proxy in training if it is to be short."""
-    groups: dict[str, list[GateVerdict]] = {}
+    groups: dict[str, list[Judgement]] = {}
     for one in sorted(given, key=lambda one: -one.agreement if short else 0.0):
         groups.setdefault(f"{one.agreement:.0%}" if short else one.family, []).append(one)
     first = "goal and proxy agree in training" if short else "family"
@@ -81,13 +81,13 @@ def judged(given: Sequence[GateVerdict], *, short: bool) -> Iterator[str]:
     yield row(*["---"] * 6)
     for name, members in {**groups, "all": list(given)}.items():
         false, upper = bound(members)
-        right, left_open = (sum(map(bool, of)) for of in zip(*((o.decided, o.left_open) for o in members), strict=True))
-        yield row(name, len(members), false, f"{upper:.3f}", right, left_open)
+        organisms, right, left_open = counts(members)
+        yield row(name, organisms, false, f"{upper:.3f}", right, left_open)
 
 
-def read(plain: Sequence[Mapping[str, object]]) -> list[GateVerdict]:
-    """Return verdicts from their plain values."""
-    return [GateVerdict(**one) for one in plain]  # type: ignore[arg-type]
+def read(path: Path) -> list[Judgement]:
+    """Return the judgements that a command printed."""
+    return [Judgement.model_validate_json(json.dumps(one)) for one in json.loads(path.read_text())]
 
 
 if __name__ == "__main__":
@@ -100,5 +100,5 @@ if __name__ == "__main__":
     if not given.short:
         print("\n".join(made([read_card(folder) for folder in folders(given.at)])), end="\n\n")
     if given.judged:
-        print("\n".join(claimed([Judgement(**one) for one in json.loads(given.judged.read_text())])), end="\n\n")
-    print("\n".join(judged(read(json.loads(given.gate.read_text())), short=given.short)))
+        print("\n".join(claimed(read(given.judged))), end="\n\n")
+    print("\n".join(judged(read(given.gate), short=given.short)))

@@ -7,8 +7,8 @@
     towards(run, ...)            goal-directedness in nats, and towards what            -> RunDirectedness
     compare(*runs, ...)          paired differences on the worlds that runs share       -> Comparisons
     attribute(agent, out, ...)   which hypotheses its actions follow, or none          -> Attributed
-    import_logs(path, out)       recorded trajectories, checked and stored              -> ImportResult
-    score(log, ...)              exploration and exploitation errors of a log           -> ScoredLog
+    import_logs(path, out)       recorded trajectories, checked and stored              -> ImportLog
+    score(log, ...)              exploration and exploitation errors of a log           -> MeasuredLog
     table(env, out)              an environment as arrays: states, transitions, goals   -> Believed
     open(path)                   read a run or an evaluation                            -> Run | Evaluation
     Study, World, Agent          a study; the seams of worlds and agents

@@ -19,7 +19,7 @@ from goalscope.agents import Observation, Turn
 from goalscope.cli.front import attributing
 from goalscope.goals.attribution import (
     Attribution,
-    PredictedPart,
+    MixturePart,
     Trial,
     claim_of,
     freeze_claim,
@@ -150,9 +150,9 @@ def test_own_probabilities_reach_the_ceiling_and_have_no_distance(tmp_path: Path
     twin = {"kind": "hypothesis", "hypothesis": "goal", "lapse": 0.5}
     states = acted(tmp_path, twin, trajectories=60)
     given = answers_of(states)
-    parts = (PredictedPart(hypothesis="goal", weight=1.0, strength=0.5),)
+    parts = (MixturePart(hypothesis="goal", weight=1.0, strength=0.5),)
     stratum = judged("", Trial(states=states, bank=load_hypotheses("goal")), [])
-    others = (PredictedPart(hypothesis="keep up", weight=1.0),)
+    others = (MixturePart(hypothesis="keep up", weight=1.0),)
     right, wrong = (
         scored(claim_of("agent", {}, given, None, [stratum.model_copy(update={"attributions": (said,)})]), given)[0]
         for said in (
@@ -173,7 +173,7 @@ def test_own_probabilities_reach_the_ceiling_and_have_no_distance(tmp_path: Path
 def test_predictions_of_a_hypothesis_that_means_nothing_here_fall_back_on_frequencies(tmp_path: Path) -> None:
     (one, *_) = answers_of(acted(tmp_path, {"kind": "optimal"}))
     often = np.array([0.7, 0.1, 0.1, 0.1])
-    chances = predicted((PredictedPart(hypothesis="key", weight=1.0),), often, one)
+    chances = predicted((MixturePart(hypothesis="key", weight=1.0),), often, one)
     assert chances[0] == pytest.approx(often, abs=0.01)
 
 
@@ -210,7 +210,7 @@ def test_what_a_method_says_may_hold_numbers_of_numpy_and_weights_without_bound(
         names=["goal"],  # type: ignore[arg-type]
         sentence="it goes to the goal",
         weights=weights,  # type: ignore[arg-type]
-        predicts=[PredictedPart(hypothesis="goal", weight=np.float64(1), strength=np.float32(0.5))],  # type: ignore[arg-type]
+        predicts=[MixturePart(hypothesis="goal", weight=np.float64(1), strength=np.float32(0.5))],  # type: ignore[arg-type]
     )
     assert said.weights["key"] == math.inf and said.to_plain()["sentence"] == "it goes to the goal"
     stratum = judged("", trial, []).model_copy(update={"attributions": (said,)})
@@ -332,5 +332,5 @@ def test_a_claim_that_new_worlds_refute_says_so(tmp_path: Path) -> None:
         assert one.tested.high is not None and one.tested.high <= 1
         frozen = read_claim(tmp_path / name / "claim.json").strata[0]
         assert (frozen.answer, frozen.names) == ("yes", ("goal",)) and frozen.bar == pytest.approx(one.bar)
-    assert (found["alike"].held, found["elsewhere"].held) == ("held", "refuted")
+    assert (found["alike"].confirmed, found["elsewhere"].confirmed) == ("yes", "no")
     assert say(found["alike"]) != say(found["elsewhere"])

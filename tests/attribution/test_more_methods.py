@@ -13,7 +13,7 @@ import goalscope
 from goalscope.goals.attribution import (
     Asking,
     Attribution,
-    PredictedPart,
+    MixturePart,
     Trial,
     attribution,
     joint,
@@ -180,7 +180,7 @@ def test_a_name_of_the_likelihood_is_held_to_the_worlds_in_which_a_rival_acts_di
 
 
 def claim(method: str, kind: Any, *names: str) -> Attribution:
-    parts = tuple(PredictedPart(hypothesis=name, weight=1 / len(names)) for name in names)
+    parts = tuple(MixturePart(hypothesis=name, weight=1 / len(names)) for name in names)
     return Attribution(method=method, kind=kind, names=names, sentence="", predicts=parts)
 
 

@@ -2,7 +2,7 @@
 
 from goalscope.verdict.advice import meaning, next_steps
 from goalscope.verdict.choices import LEFT_OUT
-from goalscope.verdict.claims import ArmReport
+from goalscope.verdict.claims import AskedArm
 from goalscope.verdict.texts import TEXTS
 from planted_findings import claim, finding, ledger
 
@@ -46,8 +46,8 @@ def test_recorded_logs_are_offered_no_budget_and_what_was_left_out_by_choice_is_
     recorded = next_steps(ledger(undecided, access=("acts", "logs")))
     assert not any(budget in step for step in recorded) and any(logs in step for step in recorded)
     arms = (
-        ArmReport(name="fog", title="Fog", asked=False, why=LEFT_OUT),
-        ArmReport(name="inside", title="Inside", asked=False, why="give its weights"),
+        AskedArm(name="fog", title="Fog", asked=False, why=LEFT_OUT),
+        AskedArm(name="inside", title="Inside", asked=False, why="give its weights"),
     )
     steps = next_steps(ledger(undecided, arms=arms))
     assert TEXTS("next/left out", arms="fog") in steps and TEXTS("next/not asked", parts="inside") in steps

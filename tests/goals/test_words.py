@@ -78,9 +78,9 @@ def test_phases_stand_side_by_side_and_none_silences_another() -> None:
 def test_a_refuted_claim_changes_the_sentence() -> None:
     claimed = PLANTED["yes", "named"].model_copy(update={"bar": 0.45})
     said = {}
-    for result, ends in {"held": (0.8, 0.7, 0.9), "refuted": (0.1, 0.0, 0.2), "open": (0.4, 0.2, 0.6)}.items():
+    for result, ends in {"yes": (0.8, 0.7, 0.9), "no": (0.1, 0.0, 0.2), "undecided": (0.4, 0.2, 0.6)}.items():
         one = claimed.model_copy(update={"tested": estimate(*ends)})
-        assert one.held == result
+        assert one.confirmed == result
         said[result] = say(one)
         assert "0.450" in said[result] and f"{ends[0]:.3f}" in said[result]
     assert len({*said.values(), say(claimed)}) == 4

@@ -15,7 +15,7 @@ from command_line import call
 from families import examples
 from goalscope.measures import measure_store
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, begin
-from goalscope.runs.importers import ImportResult, import_into, import_path, write_jsonl
+from goalscope.runs.importers import ImportLog, import_into, import_path, write_jsonl
 from goalscope.runs.importers import jsonl as reading
 from goalscope.worlds import ACTIONS, Grid, generate
 from goalscope.worlds import step as move
@@ -38,7 +38,7 @@ def way(episode: str = "one", **common: Any) -> list[dict[str, Any]]:
 WORLD = {"type": "world", "id": "room", "grid": ROOM}
 
 
-def read(tmp_path: Path, lines: list[Any]) -> tuple[list[Episode], ImportResult, list[str]]:
+def read(tmp_path: Path, lines: list[Any]) -> tuple[list[Episode], ImportLog, list[str]]:
     path = tmp_path / "log.jsonl"
     path.write_bytes(
         b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)

@@ -11,7 +11,7 @@ import pytest
 
 import goalscope
 from goalscope.runs import Episode, Store
-from goalscope.runs.importers import ImportResult, import_into, import_path
+from goalscope.runs.importers import ImportLog, import_into, import_path
 
 FIXTURE = Path(__file__).parents[1] / "data" / "telos"
 FIRST = "trajectories/example_small-model_size7_comp1.0_grid1_base_traj0.json"
@@ -19,7 +19,7 @@ FAILED = "trajectories/example_small-model_size7_comp0.0_grid4_base_traj0.json"
 TOKENS = "trajectories/example_small-model_size11_comp0.4_grid2_base_traj0.json"
 
 
-def run(path: Path) -> tuple[list[Episode], ImportResult]:
+def run(path: Path) -> tuple[list[Episode], ImportLog]:
     result = import_path(path)
     return list(result.episodes), result
 

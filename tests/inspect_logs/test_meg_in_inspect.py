@@ -1,4 +1,4 @@
-"""Scorers of Inspect: their figures are those of `goalscope meg` and `attribute` on the same episodes."""
+"""Scorers of Inspect: figures, answer and sentence are those of `goalscope meg` and `attribute` on the same log."""
 
 import gc
 import math
@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,14 @@ import pytest
 
 from goalscope.cli.front.goals import towards
 from goalscope.goals import RunDirectedness
+from goalscope.goals.finding import Finding
+from goalscope.goals.words import say_all
 from goalscope.runs.importers import import_into
+from goalscope.verdict import evaluate
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
 
-from goalscope.integrations.inspect_ai.meg import finding_figures  # noqa: E402  (needs the extra)
+from goalscope.integrations.inspect_ai.meg import FINDINGS, LATER, finding_figures  # noqa: E402  (needs the extra)
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 
@@ -53,13 +56,36 @@ def played(folder: Path, moves: tuple[str, ...] = MOVES, task: Any = None, **set
     return log
 
 
-def figures(log: Any, name: str = "meg", **options: Any) -> dict[str, float]:
-    """Return the figures that a scorer adds to a log."""
+def scored_by(log: Any, name: str = "meg", **options: Any) -> Any:
+    """Return a log with the scores of a scorer."""
     from goalscope.integrations.inspect_ai import registry
 
-    scored = inspect_ai.score(log, getattr(registry, name)(**options), action="append", display="none")
+    return inspect_ai.score(log, getattr(registry, name)(**options), action="append", display="none")
+
+
+def figures(log: Any, name: str = "meg", **options: Any) -> dict[str, float]:
+    """Return the figures that a scorer adds to a log."""
+    return figures_in(scored_by(log, name, **options), name)
+
+
+def figures_in(scored: Any, name: str = "meg") -> dict[str, float]:
+    """Return the figures of a scorer in a log."""
     [found] = [one for one in scored.results.scores if one.name == name]
     return {name: metric.value for name, metric in found.metrics.items()}
+
+
+def said_in(log: Any, name: str = "meg") -> tuple[str | None, str | None, Any]:
+    """Return what all samples of a log say alike: answer, sentence and findings."""
+    scores = [sample.scores[name] for sample in log.samples]
+    told = [(score.answer, score.explanation, (score.metadata or {}).get(FINDINGS)) for score in scores]
+    assert all(one == told[0] for one in told), told
+    return told[0]
+
+
+def told_of(findings: Sequence[Finding]) -> tuple[str, str, Any]:
+    """Return what the samples must say of findings on one agent."""
+    short = [{name: one.plain()[name] for name in ("where", "answer", "reason", "names")} for one in findings]
+    return ", ".join(dict.fromkeys(one.answer for one in findings)), say_all(findings), short
 
 
 def expected(findings: RunDirectedness) -> dict[str, float]:
@@ -87,8 +113,8 @@ def expected(findings: RunDirectedness) -> dict[str, float]:
     "options", [{"hypotheses": "goal, corner top-left,key,beside goal"}, {"utility": "arrival", "invalid": "action"}]
 )
 def test_the_figures_are_those_of_the_imported_run(options: dict[str, str], tmp_path: Path) -> None:
-    log = played(tmp_path / "logs")
-    shown = figures(log, **options)
+    log = scored_by(played(tmp_path / "logs"), **options)
+    shown = figures_in(log)
     assert shown.pop("left out") == 0
     assert shown.pop("key episodes") == 0  # these grids have none
     shown.pop("key held episodes", None)
@@ -100,6 +126,29 @@ def test_the_figures_are_those_of_the_imported_run(options: dict[str, str], tmp_
     )
     assert shown == pytest.approx(expected(findings), abs=1e-12)
     assert shown["goal episodes"] == 12 and shown["goal grids"] == 6
+    assert said_in(log) == told_of(findings.findings) and said_in(log)[1] == findings.sentences[0]
+
+
+def test_what_the_agent_is_after_is_what_evaluate_says(tmp_path: Path) -> None:
+    log = scored_by(played(tmp_path / "logs"))
+    import_into(tmp_path / "logs", tmp_path / "run")
+    [ledger] = evaluate(str(tmp_path / "run"), tmp_path / "verdict").models
+    findings = ledger.found_in("grids")
+    answer, _, told = said_in(log)  # the figures of the sentence have other intervals there, since looks share an error
+    assert findings and (answer, [one["names"] for one in told]) == (
+        findings[0].answer,
+        [list(one.names) for one in findings],
+    )
+
+
+def test_a_running_evaluation_says_that_the_answer_comes_later(tmp_path: Path) -> None:
+    from goalscope.integrations.inspect_ai.registry import grids, meg
+
+    task = inspect_ai.task_with(grids(sizes=5, densities=0.3, count=3), scorer=meg(hypotheses="goal"))
+    log = played(tmp_path / "logs", task=task)
+    assert said_in(log) == (None, LATER.format(scorer="meg"), None)
+    later = inspect_ai.score(log, meg(hypotheses="goal"), action="append", display="none")
+    assert said_in(later, "meg1")[0] and figures_in(later, "meg1") == figures_in(log)
 
 
 def test_versions_that_must_not_be_averaged_have_figures_of_their_own(tmp_path: Path) -> None:
@@ -153,11 +202,15 @@ def test_an_agent_without_any_action_and_a_cut_episode_have_no_meg(tmp_path: Pat
 def test_what_the_actions_follow_is_what_attribute_says_of_the_imported_run(hypotheses: str, tmp_path: Path) -> None:
     from goalscope.cli.front.attributing import attribute
 
-    shown = figures(log := played(tmp_path / "logs", ("UP", "LEFT", "UP", "?")), "attribution", hypotheses=hypotheses)
+    log = played(tmp_path / "logs", ("UP", "LEFT", "UP", "?"))
+    scored = scored_by(log, "attribution", hypotheses=hypotheses)
+    shown = figures_in(scored, "attribution")
     assert shown.pop("left out") == sum(all(action is None for _, action, _ in of(one)["steps"]) for one in log.samples)
     import_into(tmp_path / "logs", tmp_path / "run")
     found = attribute(tmp_path / "run", hypotheses=hypotheses)
     [stratum], [finding] = found.claim.strata, found.findings
+    told = {sample.scores["attribution"].explanation for sample in scored.samples if sample.scores["attribution"].value}
+    assert told == {found.sentence}
     wanted: dict[str, float | None] = {**finding_figures(finding)}
     wanted |= {f"{method}: says nothing": 1.0 for method in stratum.refused} | {"worlds": stratum.clusters}
     for said in stratum.attributions:

@@ -199,7 +199,7 @@ def test_identity_is_bit_equal_and_the_embedding_swap_equals_the_source(agent: C
     batch = Batch(prompts=prompts, edits=edits, clean=[0, 1, 0, 0, 0, 0])
     answers = [[[token] for token in range(40)]] * len(prompts)
     scored = score_answers(model, [batch], [answers])[0]
-    own, source, identity, swapped, last, mlp = (np.array(row) for row in scored.scores)
+    own, source, identity, swapped, last, mlp = (np.array(row) for row in scored.outputs)
     assert np.array_equal(identity, own) and np.array_equal(swapped, source) and np.array_equal(last, own)
     assert not np.array_equal(own, source) and not np.array_equal(mlp, own)
     assert scored.rerouted[2] == 0 and (scored.rerouted[3] or 0) > 0

@@ -16,7 +16,16 @@ from goalscope.agents import ChatAgent, Observation
 from goalscope.agents.models import HttpModel, LocalModel, Message, Reply, Request, Sampling
 from goalscope.inside.interventions import Batch, Edit, Original, Pair, find_pairs, generate, score_answers
 from goalscope.inside.interventions.ablation import erase, removal
-from goalscope.inside.interventions.reading import FOLLOWS, STAYS, Passage, fresh_views, read_activations, states_of
+from goalscope.inside.interventions.reading import (
+    FOLLOWS,
+    STAYS,
+    Passage,
+    action_of,
+    fresh_views,
+    read_activations,
+    states_of,
+    written_in,
+)
 from goalscope.inside.interventions.reasoning import CachedAgent, edits_of
 from goalscope.inside.interventions.steering import FLIPPED, Steering, steer
 from goalscope.runs import Store
@@ -36,7 +45,7 @@ def _first(model: LocalModel, edits: list[Edit]) -> int:
 def _odds(model: LocalModel, edits: list[Edit]) -> float:
     """Return by how much UP is likelier than DOWN after A's prompt, nats."""
     batch = Batch(prompts=[prompt(A)], edits=edits)
-    (((up,), (down,)),) = score_answers(model, [batch], [[[(UP,), (DOWN,)]]])[0].scores
+    (((up,), (down,)),) = score_answers(model, [batch], [[[(UP,), (DOWN,)]]])[0].outputs
     return up - down
 
 
@@ -142,8 +151,8 @@ def test_answers_follow_the_edited_plan_here_and_behind_a_server(agent: ChatAgen
             edits = list(edits_of(asked, pair, ("own", "plan", "swap"), 0))
             said = asked.write_on([(pair.sides[0].view, edit.prefill) for edit in edits])
             assert [edit.name for edit in edits] == ["own", "plan", "swap"]
-            assert said[0].action in own and said[1].action in other and said[2].action in other
-            assert all(answer.text.startswith(edit.prefill) for answer, edit in zip(said, edits, strict=True))
+            assert action_of(said[0]) in own and action_of(said[1]) in other and action_of(said[2]) in other
+            assert all(written_in(answer).startswith(edit.prefill) for answer, edit in zip(said, edits, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +207,7 @@ def test_what_a_server_wrote_is_kept_and_one_that_begins_anew_is_refused(
             one.check_continues(pair)
             edits = edits_of(one, pair, ("own", "plan"), 0)
             own, plan = one.write_on([(pair.sides[0].view, edit.prefill) for edit in edits])
-        assert own.action in pair.sides[0].optimal and plan.action in pair.sides[1].optimal
+        assert action_of(own) in pair.sides[0].optimal and action_of(plan) in pair.sides[1].optimal
         assert len(asked) == 5, "what it thinks of both sides, the trial, two edits: none of them twice"
     with pytest.raises(ValueError, match="continue_final_message"):
         CachedAgent(_thinking(agent, pair, anew=True)[0], 40).check_continues(pair)

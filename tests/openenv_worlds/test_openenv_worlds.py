@@ -31,7 +31,7 @@ MOVES = ("UP", "DOWN", "LEFT", "RIGHT")
 
 
 def optimal(question: str) -> str:
-    """WorldAnswer with an optimal move in the last grid of a question, whose rows begin with their number."""
+    """Answer with an optimal move in the last grid of a question, whose rows begin with their number."""
     last = re.findall(r"(?:^[ ]*\d+(?: [#_AG])+[ ]*$\n?)+", question, re.MULTILINE)[-1]
     grid = Grid.parse("\n".join(" ".join(line.split()[1:]) for line in last.splitlines()))
     assert grid.start is not None
@@ -59,10 +59,10 @@ def test_models_whose_behaviour_is_known_get_the_rewards_that_are_due(tmp_path: 
 
 
 def test_a_step_after_the_end_or_before_the_beginning_is_refused() -> None:
-    from goalscope.integrations.openenv import WorldAnswer, WorldsEnvironment
+    from goalscope.integrations.openenv import WorldAction, WorldsEnvironment
 
     env = WorldsEnvironment()
     with pytest.raises(ValueError, match="call reset"):
-        env.step(WorldAnswer(text="UP"))
+        env.step(WorldAction(text="UP"))
     first, again, later = env.reset(), env.reset(seed=0), env.reset(seed=10**6)
     assert first.text == again.text and later.text and env.state.step_count == 0

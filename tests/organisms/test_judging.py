@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from goalscope._ground import registry
 from goalscope.cli import app
-from goalscope.goals.attribution import Attribution, PredictedPart, Trial, attribution
+from goalscope.goals.attribution import Attribution, MixturePart, Trial, attribution
 from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.organisms import FAMILIES, Card, Spec, cards, folders, gate, judging, make, planned
 from goalscope.organisms.judging import Judgement, held_against, judge, outcome
@@ -26,7 +26,7 @@ organism_tables: Any = importlib.import_module("tools.organism_tables")
 
 
 def said(kind: Any, *names: str, method: str = "planted") -> Attribution:
-    parts = tuple(PredictedPart(hypothesis=name, weight=1 / len(names)) for name in names)
+    parts = tuple(MixturePart(hypothesis=name, weight=1 / len(names)) for name in names)
     return Attribution(method=method, kind=kind, names=names, sentence="", predicts=parts)
 
 
@@ -288,16 +288,26 @@ def test_the_command_judges(made: Path, tmp_path: Path) -> None:
 
 
 def test_the_printed_table_counts_organisms_once() -> None:
-    def one(number: int, outcome: judging.Outcome, left_open: tuple[str, ...]) -> gate.GateVerdict:
+    def of_phases(number: int, outcome: judging.Outcome, *, left_open: bool = False) -> list[Judgement]:
         outcomes: dict[str, judging.Outcome] = {"together": "right", "apart": outcome}
-        told: dict[str, tuple[str, ...]] = dict.fromkeys(outcomes, ("none",))
-        about: Any = {"family": "goal", "agreement": 0.5, "rule": "goal", "answer": "yes"}
-        return gate.GateVerdict(organism=f"{number}", **about, said=told, outcomes=outcomes, left_open=left_open)
+        about: Any = {"family": "goal", "agreement": 0.5, "rule": "goal", "method": gate.METHOD, "kind": "none"}
+        about |= {"organism": f"{number}", "names": (), "left_open": left_open}
+        return [Judgement(phase=phase, outcome=outcome, **about) for phase, outcome in outcomes.items()]
 
-    given = [one(0, "right", ()), one(1, "false", ()), one(2, "undecided", ("together", "apart"))]
+    given = [*of_phases(0, "right"), *of_phases(1, "false"), *of_phases(2, "undecided", left_open=True)]
+    unasked: dict[str, Any] = {"kind": "refused", "outcome": "undecided", "why": "the question was not asked"}
+    given.append(given[0].model_copy(update={"organism": "3", "phase": "", **unasked}))
     *_, last = organism_tables.judged(given, short=True)
-    upper = beta.ppf(0.95, 2, 2)
-    assert last == f"| all | 3 | 1 | {upper:.3f} | 3 | 1 |"
+    upper = beta.ppf(0.95, 2, 3)
+    assert last == f"| all | 4 | 1 | {upper:.3f} | 3 | 1 |"
+
+
+def test_what_was_not_measured_for_a_claim_is_left_out(rows: list[Judgement]) -> None:
+    of_others = {"claimant", "before", "phase", "left_open"}
+    assert all(row.plain().keys() == Judgement.model_fields.keys() - of_others for row in rows)
+    short = Judgement(organism="sealed-000", rule="", method="meg", kind="named", names=("goal",), outcome="right")
+    assert Judgement.model_validate_json(json.dumps(short.plain())) == short
+    assert short.plain().keys() == {"organism", "rule", "method", "kind", "names", "outcome"}
 
 
 def test_the_table_of_claims_counts_by_method_and_share(rows: list[Judgement], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +322,7 @@ def test_the_table_of_claims_counts_by_method_and_share(rows: list[Judgement], m
 def test_the_gate_holds_its_own_verdict_against_the_cards(made: Path, tmp_path: Path) -> None:
     found = gate.gate(list(folders(made)), tmp_path)
     assert {one.organism for one in found} == set(ORGANISMS)
-    assert not any(one.false for one in found) and all(one.decided for one in found), found
-    assert gate.bound(found)[0] == 0 and gate.bound(found)[1] == pytest.approx(1 - 0.05 ** (1 / len(found)))
+    assert gate.counts(found) == (2, 2, 0), found
+    assert gate.bound(found)[0] == 0 and gate.bound(found)[1] == pytest.approx(1 - 0.05 ** (1 / 2))
     printed = CliRunner().invoke(app, ["organisms", "gate", "--at", str(made), "--out", str(tmp_path)])
     assert printed.exit_code == 0 and "place" in printed.output, printed.output

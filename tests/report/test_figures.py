@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from goalscope.report import short
 from goalscope.report.axes import Scale, look_of, text_width
-from goalscope.report.charts import DifferenceBar, Forest, HeatMap, Lines, Point, Points, Series, shade
+from goalscope.report.charts import Forest, ForestBar, HeatMap, Lines, Point, Points, Series, shade
 from goalscope.report.figures import COLOURS, embed, themed
 from goalscope.report.page import render_page
 from goalscope.report.pictures import picture
@@ -132,7 +132,7 @@ def test_an_interval_is_cut_at_the_end_of_the_axis_and_a_value_never() -> None:
 
 def test_differences_lie_where_the_axis_says_one_line_below_the_other() -> None:
     bars = [
-        DifferenceBar(name, style, line, exact(value, 0.05), filled=value > 0)
+        ForestBar(name, style, line, exact(value, 0.05), filled=value > 0)
         for style, name in enumerate(("a", "b"))
         for line, value in (("first", 0.2 - style), ("second", -0.3 + style))
     ]

@@ -127,7 +127,7 @@ def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     found = read_result(tmp_path)
     assert found is not None and found.agents == () and found.scale == 0
     assert [line.published for line in found.lines] == [{"paper": 0.19}, {"paper": 0.69}]
-    lines = compute(items()["meg figure 1"], tmp_path).lines
+    lines, _, _ = compute(items()["meg figure 1"], tmp_path)
     assert [repr(line) for line in found.lines] == [repr(line) for line in lines]
     path = tmp_path / "reproduction.json"
     sound = path.read_text(encoding="utf-8")
@@ -136,6 +136,9 @@ def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
         path.write_text(changed, encoding="utf-8")
         with pytest.raises(ValueError, match=r"reproduction\.json"):
             read_result(tmp_path)
+    path.write_text(sound.replace('"version": 3', '"version": 2'), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"version 3 is needed, got 2.*remove it"):
+        read_result(tmp_path)
 
 
 def test_all_items_at_their_small_scale_are_expected_to_take_less_than_an_hour() -> None:
@@ -159,7 +162,7 @@ def test_all_items_at_their_small_scale_are_expected_to_take_less_than_an_hour()
 def lines_of(item: Item, folder: Path) -> list[ItemLine]:
     """Return the lines of an item with its printed numbers."""
     if item.exact:
-        return list(compute(item, folder).lines)
+        return list(compute(item, folder)[0])
     other = Row(measure="another", unit="share", value=0.0, cluster="g", tags={"agent": "A"})
     return read(item, Rows.from_rows([other]), ReadAgents(agents=("A",)))
 

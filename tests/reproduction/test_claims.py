@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,7 +12,9 @@ from planted_rows import item_of, rows_of
 from scipy.stats import binom
 
 from goalscope._ground.rng import stream
+from goalscope.goals.finding import Answer
 from goalscope.papers import Item, QuotedClaim, ReadAgents, items
+from goalscope.papers.answers import TEXTS, word_of
 from goalscope.papers.claims import decide, decide_exact
 from goalscope.papers.exact import exact_value
 from goalscope.papers.readings import ItemLine
@@ -32,29 +34,29 @@ def noisy(seed: int, means: dict[Any, float], tag: str, measure: str = "success"
     return rows
 
 
-def verdict(rows: list[Row], **claim: Any) -> str:
+def answer_to(rows: list[Row], **claim: Any) -> str:
     item = item_of(claims=(QuotedClaim(said="s", measure="success", **claim),), readings=())
     (found,) = decide(item, Rows.from_rows(rows), ReadAgents(agents=("A",)))
-    return found.verdict
+    return found.answer
 
 
 def test_monotone_claims_need_every_step() -> None:
     falling = {7: 0.9, 9: 0.8, 11: 0.6, 13: 0.5, 15: 0.3}
-    assert verdict(noisy(0, falling, "size"), test="falls", over="size") == "holds"
-    assert verdict(noisy(0, falling, "size"), test="rises", over="size") == "does not hold"
-    assert verdict(noisy(0, {**falling, 13: 0.75}, "size"), test="falls", over="size") == "does not hold"
-    assert verdict(noisy(0, dict.fromkeys(falling, 0.5), "size"), test="falls", over="size") == "not shown"
-    assert verdict(noisy(0, {7: 0.9}, "size"), test="falls", over="size") == "not shown"
-    assert verdict(noisy(0, falling, "size"), test="falls", over="density") == "not measured"
+    assert answer_to(noisy(0, falling, "size"), test="falls", over="size") == "yes"
+    assert answer_to(noisy(0, falling, "size"), test="rises", over="size") == "no"
+    assert answer_to(noisy(0, {**falling, 13: 0.75}, "size"), test="falls", over="size") == "no"
+    assert answer_to(noisy(0, dict.fromkeys(falling, 0.5), "size"), test="falls", over="size") == "undecided"
+    assert answer_to(noisy(0, {7: 0.9}, "size"), test="falls", over="size") == "undecided"
+    assert answer_to(noisy(0, falling, "size"), test="falls", over="density") == "untestable"
 
 
 def test_not_monotone_needs_a_step_up_and_a_step_down() -> None:
     def decoders(*means: float) -> list[Row]:
         return noisy(1, {f"decoder-{at}": mean for at, mean in zip((1, 2, 4), means, strict=True)}, "head")
 
-    assert verdict(decoders(0.4, 0.6, 0.5), test="not monotone", over="head") == "holds"
-    assert verdict(decoders(0.4, 0.5, 0.6), test="not monotone", over="head") == "does not hold"
-    assert verdict(decoders(0.5, 0.5, 0.5), test="not monotone", over="head") == "not shown"
+    assert answer_to(decoders(0.4, 0.6, 0.5), test="not monotone", over="head") == "yes"
+    assert answer_to(decoders(0.4, 0.5, 0.6), test="not monotone", over="head") == "no"
+    assert answer_to(decoders(0.5, 0.5, 0.5), test="not monotone", over="head") == "undecided"
 
 
 def along(bend: float, slope: float = -0.02, seed: int = 0) -> list[Row]:
@@ -76,20 +78,20 @@ def along(bend: float, slope: float = -0.02, seed: int = 0) -> list[Row]:
 @pytest.mark.parametrize("studies", [40, pytest.param(1000, marks=pytest.mark.full)])
 def test_a_line_is_told_from_a_bend_below_its_bound_as_often_as_the_level_says(studies: int) -> None:
     def said(seed: int, bend: float, slope: float = -0.02, **more: Any) -> str:
-        return verdict(along(bend, slope, seed), test="linear", over="distance", below=20, margin=0.05, **more)
+        return answer_to(along(bend, slope, seed), test="linear", over="distance", below=20, margin=0.05, **more)
 
     seeds = range(studies)
     most = binom.isf(0.001, len(seeds), 0.075)  # a bend by a test of .05, a slope above 0 by one end of it
-    assert all(said(seed, 0.004) == "does not hold" for seed in seeds[:40])
-    assert sum(said(seed, 0.0) != "holds" for seed in seeds) <= most
-    assert sum(said(seed, 0.0, slope=0.0) == "does not hold" for seed in seeds) <= most
-    assert sum(said(seed, 0.0, slope=0.0) == "holds" for seed in seeds) <= most
+    assert all(said(seed, 0.004) == "no" for seed in seeds[:40])
+    assert sum(said(seed, 0.0) != "yes" for seed in seeds) <= most
+    assert sum(said(seed, 0.0, slope=0.0) == "no" for seed in seeds) <= most
+    assert sum(said(seed, 0.0, slope=0.0) == "yes" for seed in seeds) <= most
     # That no bend is shown is no line: a bend of .05 lies on the margin, and few noisy rows tell nothing.
-    assert sum(said(seed, 0.05 * 4 / 18**2) == "holds" for seed in seeds) <= binom.isf(0.001, len(seeds), 0.025)
+    assert sum(said(seed, 0.05 * 4 / 18**2) == "yes" for seed in seeds) <= binom.isf(0.001, len(seeds), 0.025)
     thirds = set(range(3, 25, 3))
     few = [row for row in along(0.0, -0.02, 0) if row.cluster in ("g0", "g1", "g2") and row.tags["distance"] in thirds]
-    assert verdict(few, test="linear", over="distance", below=20, margin=0.05) == "not shown"
-    assert sum(said(seed, 0.0, factors=["size"]) != "holds" for seed in seeds[:10]) <= binom.isf(0.001, 10, 0.075)
+    assert answer_to(few, test="linear", over="distance", below=20, margin=0.05) == "undecided"
+    assert sum(said(seed, 0.0, factors=["size"]) != "yes" for seed in seeds[:10]) <= binom.isf(0.001, 10, 0.075)
 
 
 def by_factors(slope: Callable[[int], float], seed: int = 3, size_effect: float = -0.03) -> list[Row]:
@@ -108,31 +110,31 @@ def by_factors(slope: Callable[[int], float], seed: int = 3, size_effect: float 
 
 def test_an_interaction_needs_slopes_of_the_others_and_a_distance_that_counts_in_large_worlds_alone() -> None:
     def said(rows: list[Row]) -> str:
-        return verdict(rows, test="interaction", factors=["size", "density", "distance"], margin=0.005)
+        return answer_to(rows, test="interaction", factors=["size", "density", "distance"], margin=0.005)
 
     seeds = range(12)
-    assert all(said(by_factors(lambda size: -0.005 * (size - 7), seed)) == "holds" for seed in seeds)
-    assert all(said(by_factors(lambda size: -0.02, seed)) == "does not hold" for seed in seeds)  # in small ones, too
-    assert all(said(by_factors(lambda size: 0.0, seed)) != "holds" for seed in seeds)  # it goes with size, does nothing
-    assert said(by_factors(lambda size: -0.005 * (size - 7), size_effect=0.03)) == "does not hold"
+    assert all(said(by_factors(lambda size: -0.005 * (size - 7), seed)) == "yes" for seed in seeds)
+    assert all(said(by_factors(lambda size: -0.02, seed)) == "no" for seed in seeds)  # in small ones, too
+    assert all(said(by_factors(lambda size: 0.0, seed)) != "yes" for seed in seeds)  # it goes with size, does nothing
+    assert said(by_factors(lambda size: -0.005 * (size - 7), size_effect=0.03)) == "no"
 
 
 def test_sentences_have_their_tests_and_a_law_each() -> None:
     """Each test on rows for which it holds and on rows for which it does not."""
     up, down, flat = ({1: 0.4, 2: 0.6}, {1: 0.6, 2: 0.4}, {1: 0.5, 2: 0.5})
     for test, good, bad in (("rises", up, down), ("trend up", up, down), ("falls", down, up), ("trend down", down, up)):
-        found = [verdict(noisy(5, means, "t"), test=test, over="t") for means in (good, bad, flat)]
-        assert found == ["holds", "does not hold", "not shown"], test
+        found = [answer_to(noisy(5, means, "t"), test=test, over="t") for means in (good, bad, flat)]
+        assert found == ["yes", "no", "undecided"], test
     named = noisy(5, {"a": 0.6, "b": 0.4, "c": 0.9}, "t")  # "c" is not compared
-    assert verdict(named, test="falls", over="t", among=["a", "b"]) == "holds"
-    assert verdict(named, test="rises", over="t", among=["b", "a"]) == "holds"
-    assert verdict(named, test="falls", over="t", among=["a", "x"]) == "not measured"
+    assert answer_to(named, test="falls", over="t", among=["a", "b"]) == "yes"
+    assert answer_to(named, test="rises", over="t", among=["b", "a"]) == "yes"
+    assert answer_to(named, test="falls", over="t", among=["a", "x"]) == "untestable"
     hill, valley = {7: 0.4, 15: 0.8, 23: 0.5}, {7: 0.8, 15: 0.4, 23: 0.5}
-    assert [verdict(noisy(6, one, "t"), test="peak", over="t") for one in (hill, valley)] == ["holds", "does not hold"]
-    for test, bound, wanted in (("above", 0.2, "holds"), ("above", 0.5, "does not hold"), ("under", 0.5, "holds")):
-        assert verdict(rows_of("success", [0.3, 0.4] * 10), test=test, bound=bound) == wanted
-    assert verdict(rows_of("success", [0.0] * 60), test="under", bound=0.1) == "holds"  # an exact bound, no width of 0
-    assert verdict(rows_of("success", [0.0] * 6), test="under", bound=0.1) == "not shown"
+    assert [answer_to(noisy(6, one, "t"), test="peak", over="t") for one in (hill, valley)] == ["yes", "no"]
+    for test, bound, wanted in (("above", 0.2, "yes"), ("above", 0.5, "no"), ("under", 0.5, "yes")):
+        assert answer_to(rows_of("success", [0.3, 0.4] * 10), test=test, bound=bound) == wanted
+    assert answer_to(rows_of("success", [0.0] * 60), test="under", bound=0.1) == "yes"  # an exact bound, no width of 0
+    assert answer_to(rows_of("success", [0.0] * 6), test="under", bound=0.1) == "undecided"
 
     def spread(by: float) -> list[Row]:
         rng = stream(7, "spread")
@@ -148,8 +150,8 @@ def test_sentences_have_their_tests_and_a_law_each() -> None:
             for at in range(1, 15)
         ]
 
-    found = [verdict(spread(by), test="spread", over="distance") for by in (0.02, -0.003, 0.0)]
-    assert found == ["holds", "does not hold", "not shown"]
+    found = [answer_to(spread(by), test="spread", over="distance") for by in (0.02, -0.003, 0.0)]
+    assert found == ["yes", "no", "undecided"]
 
 
 def test_a_crossing_needs_its_place() -> None:
@@ -167,9 +169,9 @@ def test_a_crossing_needs_its_place() -> None:
             for site in ("pre", "post")
             for n in range(1, 11)
         ]
-        return verdict(rows, test="crossing", over="site", among=["post", "pre"], at=5, to=7)
+        return answer_to(rows, test="crossing", over="site", among=["post", "pre"], at=5, to=7)
 
-    assert [said(crosses) for crosses in (4, 5, 6)] == ["does not hold", "holds", "does not hold"]
+    assert [said(crosses) for crosses in (4, 5, 6)] == ["no", "yes", "no"]
 
 
 def of_agents(success: dict[str, float], errors: dict[str, float], **tags: Any) -> list[Row]:
@@ -196,11 +198,11 @@ def test_an_error_predicts_success_where_it_does_so_over_agents() -> None:
     def said(errors: dict[str, float]) -> Any:
         return decide(item, Rows.from_rows(of_agents(success, errors)), ReadAgents(agents=("a0",)), names)[0]
 
-    assert said(falling).verdict == "holds" and "8 agents" in said(falling).why
+    assert said(falling).answer == "yes" and "8 agents" in said(falling).why
     rising = {name: float(10 ** (success[name] - 2)) for name in names}
-    assert said(rising).verdict == "does not hold"
+    assert said(rising).answer == "no"
     some = {name: float(10 ** -(0.2 + 0.5 * success[name] + 0.3 * (at % 2))) for at, name in enumerate(names)}
-    assert said(some).verdict == "not shown"  # half of the variance may be explained, or less
+    assert said(some).answer == "undecided"  # half of the variance may be explained, or less
 
 
 def test_a_sentence_on_two_models_needs_two_and_one_on_another_model_says_so() -> None:
@@ -232,14 +234,14 @@ def test_a_sentence_on_two_models_needs_two_and_one_on_another_model_says_so() -
     item = item_of(claims=(claim,), readings=())
     both, same = [*rows("A", 0.3), *rows("B", -0.1)], [*rows("A", 0.3), *rows("B", 0.3)]
     unclear = [*rows("A", 0.3, 0.3), *rows("B", 0.3, 0.3)]
-    for values, wanted in ((both, "holds"), (same, "does not hold"), (unclear, "not shown")):
-        assert decide(item, Rows.from_rows(values), ReadAgents(agents=("A", "B")))[0].verdict == wanted
+    for values, wanted in ((both, "yes"), (same, "no"), (unclear, "undecided")):
+        assert decide(item, Rows.from_rows(values), ReadAgents(agents=("A", "B")))[0].answer == wanted
     three = [*same, *rows("C", 0.0)]  # the first two are alike, the third is not
-    assert decide(item, Rows.from_rows(three), ReadAgents(agents=("A", "B", "C")))[0].verdict == "holds"
+    assert decide(item, Rows.from_rows(three), ReadAgents(agents=("A", "B", "C")))[0].answer == "yes"
     undefined = Rows.from_rows([*both, replace(both[0], value=np.nan, cluster="no step called for it")])
-    assert decide(item, undefined, ReadAgents(agents=("A", "B")))[0].verdict == "holds"
+    assert decide(item, undefined, ReadAgents(agents=("A", "B")))[0].answer == "yes"
     (one,) = decide(item, Rows.from_rows(both), ReadAgents(agents=("A",)))
-    assert one.verdict == "not measured" and one.about == "GPT-4.1"
+    assert one.answer == "untestable" and one.about == "GPT-4.1"
     (own,) = decide(item, Rows.from_rows(both), ReadAgents(agents=("A", "B"), model="GPT-4.1"))
     assert own.about == ""
 
@@ -258,8 +260,8 @@ def test_computed_sentences_are_decided_by_their_numbers() -> None:
         QuotedClaim(said="s", among=(2, 3), **below),
     )
     item = Item(name="meg table k", title="t", exact="cliff k", claims=claims)
-    found = [one.verdict for one in decide_exact(item, lines)]
-    assert found == ["holds", "does not hold", "holds", "does not hold"]
+    found = [one.answer for one in decide_exact(item, lines)]
+    assert found == ["yes", "no", "yes", "no"]
 
 
 @pytest.mark.skipif(not PAPERS.is_dir(), reason="the texts of the papers are not beside the checkout")
@@ -287,6 +289,10 @@ def test_a_lower_measure_is_compared_grid_by_grid() -> None:
     level = rng.normal(size=30)  # differences between grids far larger than the effect
     first = rows_of("success", level - 0.1 + 0.05 * rng.normal(size=30))
     second = rows_of("wall bumps", level)
-    assert verdict([*first, *second], test="lower", than="wall bumps") == "holds"
+    assert answer_to([*first, *second], test="lower", than="wall bumps") == "yes"
     same = rows_of("wall bumps", np.array([row.value for row in first]))
-    assert verdict([*first, *same], test="lower", than="wall bumps") == "not shown"
+    assert answer_to([*first, *same], test="lower", than="wall bumps") == "undecided"
+
+
+def test_each_answer_has_a_word_of_its_own() -> None:
+    assert len({word_of(answer) for answer in get_args(Answer)}) == len(get_args(Answer)) == len(TEXTS.keys("answers"))

@@ -116,8 +116,8 @@ def test_a_run_that_is_there_is_read_and_claims_are_tested_on_it(tmp_path: Path)
     assert (tmp_path / "read" / "report.html").is_file() and "epsilon-greedy(0.3)" in printed
     accuracy = [line for line in found["lines"] if "Acc. GT" in str(line["label"]) and line["value"] == 7]
     assert accuracy[0]["ours"]["clusters"] == 6 and accuracy[0]["within"] is None  # type: ignore[index]
-    verdicts = {str(one["verdict"]) for one in found["claims"]}
-    assert verdicts <= {"holds", "does not hold", "not shown"} and len(found["claims"]) == 16
+    answers = {str(one["answer"]) for one in found["claims"]}
+    assert answers <= {"yes", "no", "undecided"} and len(found["claims"]) == 16
     assert "said of GPT-OSS-20B, of which this run has none" in printed
 
 
@@ -136,7 +136,7 @@ def test_every_item_runs_at_a_small_scale(name: str, tmp_path: Path) -> None:
     assert there and (tmp_path / "report.html").is_file(), printed
     labels = {str(line["label"]) for line in found["lines"]} - {str(line["label"]) for line in there}
     assert not labels - {"Key Attraction Bias (%)"}, labels  # an agent that never errs has none
-    without = [one for one in found["claims"] if one["verdict"] == "not measured"]
+    without = [one for one in found["claims"] if one["answer"] == "untestable"]
     # Few grids: no other state of a size and density to compare beliefs with, no agents of equal success.
     allowed = ("no value", "it needs two")
     for one in without:  # a sentence on grids of size 15 needs such grids, which the small study leaves out

@@ -70,9 +70,9 @@ MEAN, EACH = ("unmoved", "action accuracy"), ("unmoved on each", "action accurac
 
 def test_a_mean_moves_where_goals_lie_on_one_side(sided: Rows) -> None:
     said = {name: said_of("telos table 3", sided, [agent]) for name, agent in NAMES.items()}
-    assert said["optimal"][MEAN].verdict == said["optimal"]["unmoved", "success"].verdict == "holds"
-    assert said["side-biased"][MEAN].verdict == said["side-biased"]["unmoved", "success"].verdict == "does not hold"
-    assert said["hesitant"][MEAN].verdict == "does not hold"
+    assert said["optimal"][MEAN].answer == said["optimal"]["unmoved", "success"].answer == "yes"
+    assert said["side-biased"][MEAN].answer == said["side-biased"]["unmoved", "success"].answer == "no"
+    assert said["hesitant"][MEAN].answer == "no"
     parts = dict(said["hesitant"][MEAN].parts)
     rotated, reflected = parts["rotate less original"], parts["reflect less original"]
     assert rotated.high < -0.05 and reflected.low < 0 < reflected.high  # a reflection leaves the moves up as many
@@ -83,18 +83,18 @@ def test_a_mean_moves_where_goals_lie_on_one_side(sided: Rows) -> None:
 def test_a_mean_over_random_grids_hides_what_single_grids_show(unsided: Rows) -> None:
     said = {name: said_of("telos table 3", unsided, [agent]) for name, agent in NAMES.items()}
     for name in ("side-biased", "hesitant"):
-        assert said[name][MEAN].verdict != "does not hold"
-        assert said[name][EACH].verdict == "does not hold", name
-    assert said["optimal"][EACH].verdict != "does not hold"
+        assert said[name][MEAN].answer != "no"
+        assert said[name][EACH].answer == "no", name
+    assert said["optimal"][EACH].answer != "no"
 
 
 def test_few_grids_tell_nothing(sided: Rows) -> None:
     few = sided.where(np.isin(sided.cluster, sorted(set(sided.cluster.tolist()))[:3]))
     for name, agent in NAMES.items():
         said = said_of("telos table 3", few, [agent])
-        assert said[MEAN].verdict == said[EACH].verdict == "not shown", name
+        assert said[MEAN].answer == said[EACH].answer == "undecided", name
     originals = said_of("telos table 3", sided.select(transform="identity"), [NAMES["optimal"]])
-    assert originals[MEAN].verdict == "not shown" and "transformed" in originals[MEAN].why
+    assert originals[MEAN].answer == "undecided" and "transformed" in originals[MEAN].why
 
 
 def test_single_grids_alike_need_many_trajectories_and_their_root_mean_square_is_that_of_the_rows() -> None:
@@ -117,10 +117,10 @@ def test_single_grids_alike_need_many_trajectories_and_their_root_mean_square_is
         (one,) = decide(item_of(claims=(claim,), readings=()), values, ReadAgents(agents=("A",)))
         return one
 
-    assert said("unmoved on each", rows(0.0, 0.05)).verdict == "holds"
+    assert said("unmoved on each", rows(0.0, 0.05)).answer == "yes"
     apart = said("unmoved on each", rows(0.3, 0.05))
-    assert apart.verdict == "does not hold" and apart.parts[0][1].value == pytest.approx(0.3, abs=0.01)
-    assert said("unmoved", rows(0.3, 0.05)).verdict == "holds"  # it cancels
+    assert apart.answer == "no" and apart.parts[0][1].value == pytest.approx(0.3, abs=0.01)
+    assert said("unmoved", rows(0.3, 0.05)).answer == "yes"  # it cancels
 
 
 def explorers(out: Path, agents: Sequence[Mapping[str, Any]], maps: int, preset: str) -> Rows:
@@ -142,12 +142,12 @@ def finding_2(rows: Rows) -> Said:
 def test_agents_of_equal_success_that_explore_otherwise_are_told_from_those_that_do_not(tmp_path: Path) -> None:
     """One goes to what it can achieve at once, the other explores first: both always succeed."""
     found = finding_2(explorers(tmp_path / "other", [GREEDY, FIRST], 24, "paper-low-large"))
-    assert found.verdict == "holds" and found.parts[0][1].high < -0.1
+    assert found.answer == "yes" and found.parts[0][1].high < -0.1
     nearly = {"kind": "task-noisy-greedy", "epsilon": 0.002}
-    assert finding_2(explorers(tmp_path / "same", [GREEDY, nearly], 80, "paper-high-small")).verdict == "does not hold"
-    assert finding_2(explorers(tmp_path / "few", [GREEDY, FIRST], 4, "paper-low-large")).verdict == "not shown"
+    assert finding_2(explorers(tmp_path / "same", [GREEDY, nearly], 80, "paper-high-small")).answer == "no"
+    assert finding_2(explorers(tmp_path / "few", [GREEDY, FIRST], 4, "paper-low-large")).answer == "undecided"
     walk = {"kind": "task-oscillator"}
-    assert finding_2(explorers(tmp_path / "never", [GREEDY, walk], 4, "paper-low-large")).verdict == "not measured"
+    assert finding_2(explorers(tmp_path / "never", [GREEDY, walk], 4, "paper-low-large")).answer == "untestable"
 
 
 def test_it_is_the_named_share_that_is_compared() -> None:
@@ -162,7 +162,7 @@ def test_it_is_the_named_share_that_is_compared() -> None:
                 rows.append(Row(measure=PROGRESS_SHARE, value=pace, tags=tags, **one))
                 alone = float(np.clip(0.5 + 0.05 * rng.normal(), 0, 1))
                 rows.append(Row(measure=ONLY_EXPLORATION, value=alone, tags=tags, **one))
-    assert finding_2(Rows.from_rows(rows)).verdict == "does not hold"
+    assert finding_2(Rows.from_rows(rows)).answer == "no"
 
 
 def sized(own: Mapping[int, float], seed: int = 0, grids: int = 30) -> Rows:
@@ -203,19 +203,19 @@ def test_probes_of_one_size_are_compared_with_the_general_one_grid_by_grid() -> 
     }
     said = {name: said_of("telos figure 16", sized(change), ["A"]) for name, change in changes.items()}
     wanted = {
-        ("one size higher", ACCURACY): ("holds", "does not hold", "not shown", "holds"),
-        ("one size equal", ACCURACY): ("holds", "does not hold", "holds", "does not hold"),
-        ("one size higher", "precision"): ("not shown", "does not hold", "not shown", "not shown"),
-        ("one size lower", "recall"): ("does not hold", "holds", "does not hold", "does not hold"),
+        ("one size higher", ACCURACY): ("yes", "no", "undecided", "yes"),
+        ("one size equal", ACCURACY): ("yes", "no", "yes", "no"),
+        ("one size higher", "precision"): ("undecided", "no", "undecided", "undecided"),
+        ("one size lower", "recall"): ("no", "yes", "no", "no"),
     }
     for key, verdicts in wanted.items():
-        assert tuple(said[name][key].verdict for name in changes) == verdicts, key
+        assert tuple(said[name][key].answer for name in changes) == verdicts, key
     parts = dict(said["as printed"]["one size higher", ACCURACY].parts)
     assert list(parts) == [f"size {size}: probe of that size less general" for size in (7, 9)]
     assert all(part.value == pytest.approx(0.1, abs=0.02) and part.clusters == 30 for part in parts.values())
     few = said_of("telos figure 16", sized(dict.fromkeys(SIZES, 0.0), grids=3), ["A"])
-    assert few["one size equal", ACCURACY].verdict == "not shown"
+    assert few["one size equal", ACCURACY].answer == "undecided"
     rows = sized(as_printed)
     general = said_of("telos figure 16", rows.select(scope="general"), ["A"])
-    assert general["one size equal", ACCURACY].verdict == "not measured"
+    assert general["one size equal", ACCURACY].answer == "untestable"
     assert "size 11" in general["one size equal", ACCURACY].why

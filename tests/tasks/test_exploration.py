@@ -7,7 +7,7 @@ import pytest
 from literal_tasks import literal_score, stale
 
 from goalscope._ground.rng import stream
-from goalscope.measures.exploration import StaleScore, TaskMap, score_episode
+from goalscope.measures.exploration import StaleCounter, TaskMap, score_episode
 from goalscope.measures.exploration.view import MapView
 from goalscope.papers.exact import TABLES, counted
 from goalscope.worlds import Action
@@ -28,7 +28,7 @@ def moves(cells: list[tuple[int, int]]) -> list[str]:
 def test_stale_score_gives_the_papers_tables(table: int) -> None:
     rows = TABLES[table]
     number = {(x, y): 3 * y + x for x in (-1, 0, 1) for y in (-1, 0, 1)}
-    counter = StaleScore(number[rows[0][0]])
+    counter = StaleCounter(number[rows[0][0]])
     found = [(counter.loops, counter.edge_reuse, counter.cell_reuse, counter.total)]
     for before, after in pairwise(rows):
         assert counter.move(number[before[0]], number[after[0]]) == (after[4] > before[4])

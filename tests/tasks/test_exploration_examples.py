@@ -3,7 +3,7 @@
 import pytest
 from literal_tasks import literal_score
 
-from goalscope.measures.exploration import StepScore
+from goalscope.measures.exploration import MapStep
 from goalscope.measures.exploration.examples import EXAMPLES, WalkCounts, counts
 from goalscope.worlds import ACTIONS
 from goalscope.worlds.tasks import TaskState
@@ -11,12 +11,12 @@ from goalscope.worlds.tasks import TaskState
 WALKS = [(name, walk) for name, example in EXAMPLES.items() for walk in example.walks]
 
 
-def after(name: str, walk: str) -> list[StepScore]:
+def after(name: str, walk: str) -> list[MapStep]:
     example = EXAMPLES[name]
     return list(example.score(walk).steps)[len(example.before) :]
 
 
-def gains(step: StepScore) -> list[bool]:
+def gains(step: MapStep) -> list[bool]:
     return [step.view.gain(step.here, step.here + step.view.board.offsets[action]) for action in ACTIONS]
 
 

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from goalscope.cli.console import json_text, say, table
-from goalscope.cli.front.scoring import COUNTED, ScoredLog, score
+from goalscope.cli.front.scoring import COUNTED, MeasuredLog, score
 from goalscope.cli.generator import prints
 from goalscope.cli.measuring import warn_of_few
 from goalscope.report.blocks import few_of
@@ -15,7 +15,7 @@ _EPISODES = ("agent", "episodes", "maps", "success", *COUNTED)
 
 
 @prints(score)
-def show_scored(scored: ScoredLog, *, path: Path, as_json: bool = False) -> bool:
+def show_scored(scored: MeasuredLog, *, path: Path, as_json: bool = False) -> bool:
     """Score the exploration and exploitation errors in a log. No model is needed.
 
     The exit status is 1 if any line of the log is invalid.
@@ -48,7 +48,7 @@ def show_scored(scored: ScoredLog, *, path: Path, as_json: bool = False) -> bool
     return ledger.problem_count == 0
 
 
-def _show(path: Path, scored: ScoredLog) -> None:
+def _show(path: Path, scored: MeasuredLog) -> None:
     """Print a table of the episodes and a table of the errors, one line per agent."""
     rows: list[tuple[str, ...]] = []
     errors: list[tuple[str, ...]] = []

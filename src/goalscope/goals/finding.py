@@ -110,11 +110,11 @@ class Finding(StrictRecord):
     tested: EstimateRecord | None = None
 
     @property
-    def held(self) -> Literal["", "held", "refuted", "open"]:
-        """Result of testing the claim in new worlds: confirmed ("held"), "refuted" or "open"; "" if not tested."""
+    def confirmed(self) -> Answer | None:
+        """Whether the claim was confirmed in new worlds; None if it was not tested."""
         if self.bar is None or self.tested is None or self.tested.low is None or self.tested.high is None:
-            return ""
-        return "held" if self.tested.low > self.bar else "refuted" if self.tested.high < self.bar else "open"
+            return None
+        return "yes" if self.tested.low > self.bar else "no" if self.tested.high < self.bar else "undecided"
 
     def about(self, name: str) -> "Answer":
         """Return the answer for one hypothesis: does the agent pursue it?

@@ -33,7 +33,7 @@ _STEPS = 60  # of the search for the best utility of one half
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Scored:
+class _HeldOutWorld:
     """Scores of one agent's episodes in one world."""
 
     world_id: str
@@ -91,7 +91,7 @@ class _Halves:
         self._invalid: Invalid = invalid
         self._confidence, self._seed, self._ridge = confidence, seed, ridge
         self._values: dict[str, dict[Tag, None]] = {}  # values of each condition over all episodes
-        self._scored: dict[tuple[str, tuple[Tag, ...]], list[_Scored]] = {}
+        self._scored: dict[tuple[str, tuple[Tag, ...]], list[_HeldOutWorld]] = {}
         self._acting = set[tuple[str, tuple[Tag, ...]]]()
         self._null: dict[tuple[str, int, int, bool], float] = {}  # world, horizon, episodes, exact -> random agents
 
@@ -111,7 +111,7 @@ class _Halves:
         if len(complete) > 1:
             self._scored.setdefault((states.agent, tags), []).append(self._score(complete))
 
-    def _score(self, states: States) -> _Scored:
+    def _score(self, states: States) -> _HeldOutWorld:
         world, count, exact = states.world, len(states), bool(states.exact.all())
         mdp = process_of_episode(world, np.zeros(world.process.states), kind="steps", invalid=self._invalid)
         place = world.world.id, world.horizon, count, exact
@@ -120,7 +120,7 @@ class _Halves:
             self._null[place] = _score(mdp, *random_occupancy, self._ridge, self._seed)
         order = np.argsort(np.array(states.ids, dtype=str), kind="stable")
         occupancy = states.visits(exact=states.exact & exact)[order]
-        return _Scored(
+        return _HeldOutWorld(
             world_id=world.world.id,
             cluster=states.cluster,
             agent=_score(mdp, occupancy, states.first[order], self._ridge, self._seed),
@@ -143,7 +143,7 @@ class _Halves:
                 estimates.append(self._estimate(agent, cell, worlds, acts=(agent, tags) in self._acting))
         return tuple(estimates)
 
-    def _estimate(self, agent: str, cell: Mapping[str, Tag], worlds: Sequence[_Scored], *, acts: bool) -> HeldOut:
+    def _estimate(self, agent: str, cell: Mapping[str, Tag], worlds: Sequence[_HeldOutWorld], *, acts: bool) -> HeldOut:
         grids = [world.cluster for world in worlds]
         estimate, null = (
             estimate_mean(column, grids, unit="nats", confidence=self._confidence)

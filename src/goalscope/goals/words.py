@@ -65,7 +65,7 @@ def _sentences(finding: Finding, who: str) -> list[str]:
     }
     key = _key(finding)
     answer = TEXTS(key, **{field: fields[field] for field in TEXTS.fields(key)})
-    if finding.held == "refuted":
+    if finding.confirmed == "no":
         answer = TEXTS("tested/before", sentence=answer)
     sentences = [answer, *_figures(finding)]
     if finding.steps:
@@ -73,9 +73,9 @@ def _sentences(finding: Finding, who: str) -> list[str]:
         sentences.append(TEXTS(f"added/{'several steps' if len(finding.steps) > 1 else 'one step'}", steps=steps))
     if finding.why and finding.answer == "undecided":
         sentences.append(finding.why)
-    if finding.held and finding.tested is not None and finding.bar is not None:
+    if finding.confirmed and finding.tested is not None and finding.bar is not None:
         bar = short(finding.bar, "share")
-        sentences.append(TEXTS(f"tested/{finding.held}", share=finding.tested.text, bar=bar))
+        sentences.append(TEXTS(f"tested/{finding.confirmed}", share=finding.tested.text, bar=bar))
     return sentences
 
 

@@ -16,8 +16,8 @@ from goalscope._ground.folder import NamedFile
 from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import UntrustedError, faults, shorten
 from goalscope.agents.agent import Turn
-from goalscope.measures.exploration.graphs import GraphScore, TaskGraph, score_graph
-from goalscope.measures.exploration.score import EpisodeScore, score_episode
+from goalscope.measures.exploration.graphs import GraphStep, TaskGraph, score_graph
+from goalscope.measures.exploration.score import AllSteps, EpisodeErrors, score_episode
 from goalscope.measures.exploration.view import Distances
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.importers.problems import ImportLog, LogLine, log_lines
@@ -60,7 +60,7 @@ class _VisitsLine(_Played):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredLine:
+class LoggedEpisode:
     """One scored episode of a log.
 
     Attributes:
@@ -79,7 +79,7 @@ class ScoredLine:
     tags: Mapping[str, Tag]
     map_id: str
     task_map: TaskMap | None
-    score: EpisodeScore | GraphScore
+    score: EpisodeErrors[AllSteps | tuple[GraphStep, ...]]
 
 
 def score_task_log(
@@ -88,7 +88,7 @@ def score_task_log(
     *,
     distances: Distances = "known",
     progress: Callable[[int], None] | None = None,
-) -> Iterator[ScoredLine]:
+) -> Iterator[LoggedEpisode]:
     """Score the episodes of a log one by one; a line that cannot be scored is reported as a problem with its number.
 
     Args:
@@ -130,13 +130,14 @@ class LoggedRun:
         self._agents: dict[str, str] = {}
         self._group: list[Episode] = []
 
-    def add(self, line: ScoredLine) -> None:
+    def add(self, line: LoggedEpisode) -> None:
         """Add an episode; episodes are written in groups.
 
         Raises:
             ValueError: the episode is on a graph, which is not a world.
         """
-        if line.task_map is None or not isinstance(line.score, EpisodeScore):
+        steps = line.score.steps
+        if line.task_map is None or not isinstance(steps, AllSteps):
             raise ValueError(f"a run stores episodes on task maps, but line {line.line} is on a graph: leave it out")
         world = TaskWorld(task_map=line.task_map, tags={"kind": "task-map"})
         agent = line.agent or "(no name)"
@@ -148,7 +149,7 @@ class LoggedRun:
             world_id=world.id, agent_id=agent_id, trajectory=trajectory, seed=0, horizon=line.task_map.budget
         )
         live = LiveEpisode(spec, world, None)
-        for step in line.score.steps:
+        for step in steps:
             live.apply(Turn(action=step.action, failure=None if step.action is not None else "unparsable"))
         live.outcome = live.outcome or "stopped"
         self._group.append(live.record(agent, _storable({"episode": line.episode, **line.tags})))
@@ -198,11 +199,11 @@ class _Log:
         self._maps[record.name] = number  # kept for invalid maps too, so that errors of their episodes can refer to it
         self._maps[record.name] = _graph(record.graph) if isinstance(record, _GraphLine) else _map(record.map)
 
-    def score(self, record: _EpisodeLine | _VisitsLine, number: int) -> ScoredLine:
+    def score(self, record: _EpisodeLine | _VisitsLine, number: int) -> LoggedEpisode:
         """Score an episode. Refuse one that occurs twice in the log, because its weight would double."""
         name, agent = record.episode or f"line {number}", record.agent or ""
         task_map: TaskMap | None = None
-        score: EpisodeScore | GraphScore
+        score: EpisodeErrors[AllSteps | tuple[GraphStep, ...]]
         if isinstance(record, _VisitsLine):
             if self._distances != "known":
                 raise UntrustedError("episodes on graphs must be scored with distances known", self._distances, "graph")
@@ -215,7 +216,7 @@ class _Log:
             map_id = task_map.id
             with _splitting("actions"):
                 score = score_episode(task_map, record.actions, distances=self._distances)
-        scored = ScoredLine(
+        scored = LoggedEpisode(
             line=number, episode=name, agent=agent, tags=record.tags, map_id=map_id, task_map=task_map, score=score
         )
         if record.episode is not None:

@@ -45,7 +45,7 @@ from goalscope.goals.hypotheses.answers import Answers, answers_of
 from goalscope.goals.hypotheses.definition import Array
 from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, fit_to_rule, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, GoalFamily, Phase, Sees, phase_of, stream_seed
-from goalscope.organisms.judging import Outcome, equivalent_rules, outcome, play
+from goalscope.organisms.judging import Judgement, Outcome, equivalent_rules, outcome, play
 from goalscope.organisms.learners import Spec, Weights, policy_in, visits
 from goalscope.runs import Study
 from goalscope.worlds.grid import bounded_grid
@@ -257,31 +257,6 @@ class ChallengeOpening(SealedRecord):
     key: ChallengeKey
 
 
-class ChallengeScore(StrictRecord):
-    """The score of a claim about a sealed organism.
-
-    Attributes:
-        claim, claimant, organism, method: id of the claim, who made it, the organism, and the method.
-        kind, names: the claimed verdict.
-        before: whether the claim was made before the challenge was opened.
-        rule: the true rule, "" if the organism follows no rule of the bank.
-        outcome: outcome of the claim, see `goalscope.organisms.judging`.
-        log_score, random: log score of the predictions and of a random agent in the separating worlds, nats per action.
-    """
-
-    claim: str
-    claimant: str
-    organism: str
-    method: str
-    kind: str
-    names: tuple[str, ...]
-    before: bool
-    rule: str
-    outcome: Outcome
-    log_score: float
-    random: float
-
-
 def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> list[str]:
     """Write a challenge and its key; return the anonymous names of its organisms.
 
@@ -368,7 +343,7 @@ def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
     return tuple(sorted(made for claims in read_sealed(ChallengeOpening, path).claims.values() for made in claims))
 
 
-def score(challenge: Path) -> list[ChallengeScore]:
+def score(challenge: Path) -> list[Judgement]:
     """Score all claims of an opened challenge.
 
     Raises:
@@ -383,7 +358,7 @@ def score(challenge: Path) -> list[ChallengeScore]:
             f"the truths in {path} do not match the seals of {', '.join(broken[:20])}: remove the file and open the "
             "challenge again"
         )
-    claims, rows = _claims(challenge), list[ChallengeScore]()
+    claims, rows = _claims(challenge), list[Judgement]()
     for name, entry in public.organisms.items():
         truth, spec_weights = record.key.organisms[name].truth, _opened_weights(challenge, name, entry)
         new = answers_of(play(*spec_weights, _worlds(record.key.separating[entry.form.size])))
@@ -400,10 +375,10 @@ def score(challenge: Path) -> list[ChallengeScore]:
 
 def _scored(
     made: FrozenClaim, claimant: str, card: Card, equivalent: frozenset[str], before: bool, new: Sequence[Any]
-) -> list[ChallengeScore]:
+) -> list[Judgement]:
     tests = {test.method: test for test in scored(made, new)}
     return [
-        ChallengeScore(
+        Judgement(
             claim=made.id,
             claimant=claimant,
             organism=made.agent,

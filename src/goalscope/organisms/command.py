@@ -11,7 +11,6 @@ from goalscope.cli.further import command
 
 if TYPE_CHECKING:
     from goalscope.organisms import Card
-    from goalscope.organisms.gate import GateVerdict
     from goalscope.organisms.inside import InsideFigure
     from goalscope.organisms.judging import Judgement
 
@@ -128,8 +127,8 @@ def organisms(
         from goalscope.organisms.gate import gate
 
         assert out is not None
-        verdicts = gate(chosen, out, workers=workers, stage=progress)
-        say(json_text([verdict.plain() for verdict in verdicts])) if as_json else _gate(verdicts)
+        rows = gate(chosen, out, workers=workers, stage=progress)
+        say(json_text([row.plain() for row in rows])) if as_json else _gate(rows)
 
 
 def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name: str, *, as_json: bool) -> None:
@@ -246,29 +245,23 @@ def _table(
     table(heads, rows_shown, title=title, numbers=range(2, len(heads)))
 
 
-def _gate(verdicts: "Sequence[GateVerdict]") -> None:
+def _gate(judgements: "Sequence[Judgement]") -> None:
     from goalscope.cli.console import say, table
-    from goalscope.organisms.gate import ALLOWED, bound
+    from goalscope.organisms.gate import ALLOWED, bound, counts
+    from goalscope.organisms.tables import together
 
-    families = {
-        row_verdict.family: [verdict for verdict in verdicts if verdict.family == row_verdict.family]
-        for row_verdict in verdicts
-    }
     rows = []
-    for name, members in {**families, "all": list(verdicts)}.items():
-        false, upper = bound(members)
-        decided = sum(verdict.decided for verdict in members)
-        left_open = sum(bool(verdict.left_open) for verdict in members)
-        rows.append([name, str(len(members)), str(false), f"{upper:.2f}", str(decided), str(left_open)])
+    for name, members in {**together(judgements, lambda row: row.family), "all": list(judgements)}.items():
+        (false, upper), (organisms, right, left_open) = bound(members), counts(members)
+        rows.append([name, str(organisms), str(false), f"{upper:.2f}", str(right), str(left_open)])
     heads = ("family", "organisms", "with a false claim", "upper 95 % bound", "with a right claim", "left open")
     table(heads, rows, title="goalscope evaluate on organisms", numbers=range(1, 6))
-    for verdict in verdicts:
-        if verdict.false:
-            phases_text = "; ".join(
-                f"{phase}: {' '.join(words)} ({verdict.outcomes[phase]})" for phase, words in verdict.said.items()
-            )
-            say(f"{verdict.organism}, follows {verdict.rule or 'no rule'}: {phases_text}")
-    say(f"the gate {'holds' if bound(verdicts)[1] <= ALLOWED else 'does not hold'}: at most {ALLOWED:.2f} is allowed")
+    for name, claims in together(judgements, lambda row: row.organism).items():
+        if any(claim.is_false for claim in claims):
+            phases = "; ".join(f"{row.phase}: {' '.join((row.kind, *row.names))} ({row.outcome})" for row in claims)
+            say(f"{name}, follows {claims[0].rule or 'no rule'}: {phases}")
+    upper = bound(judgements)[1]
+    say(f"the gate {'holds' if upper <= ALLOWED else 'does not hold'}: at most {ALLOWED:.2f} is allowed")
 
 
 def _inside(findings: "Sequence[InsideFigure]") -> None:

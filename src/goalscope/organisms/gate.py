@@ -13,17 +13,17 @@ from typing import Final
 
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import Display, lines
-from goalscope._ground.sealed import StrictRecord
 from goalscope.goals.attribution.definition import Attribution, kind_of
 from goalscope.goals.decision import groups
 from goalscope.goals.hypotheses.answers import answers_of
 from goalscope.goals.reading import read_states
 from goalscope.organisms.cards import read_card
 from goalscope.organisms.families import FAMILIES, HORIZON, MODELS, Placed
-from goalscope.organisms.judging import Outcome, equivalent_rules, held_against, ordinary
+from goalscope.organisms.judging import Judgement, equivalent_rules, held_against, ordinary
 from goalscope.organisms.language import TASK
 from goalscope.organisms.learners import Spec
 from goalscope.organisms.making import of_each
+from goalscope.organisms.tables import together
 from goalscope.runs import Store
 from goalscope.stats.intervals import exact_binomial
 from goalscope.verdict import evaluate
@@ -32,39 +32,14 @@ ALLOWED: Final = 0.10
 """The gate passes if the upper bound of the share of organisms with a false claim is at most this value."""
 
 
-class GateVerdict(StrictRecord):
-    """The verdict of an evaluation about an organism, compared with the organism's card.
-
-    Attributes:
-        organism, family, agreement, rule: as on the card.
-        answer: answer of the evaluation, phase by phase.
-        said: phase -> kind of the verdict, followed by the hypotheses that it names.
-        outcomes: phase -> outcome of the comparison with the card.
-        left_open: phases in which the card does not settle which rule is followed, or whether any is.
-    """
-
-    organism: str
-    family: str
-    agreement: float
-    rule: str
-    answer: str
-    said: dict[str, tuple[str, ...]]
-    outcomes: dict[str, Outcome]
-    left_open: tuple[str, ...]
-
-    @property
-    def false(self) -> bool:
-        """Whether any claim is false, or names one of several rules that these worlds do not separate."""
-        return bool({"false", "unfounded"} & set(self.outcomes.values()))
-
-    @property
-    def decided(self) -> bool:
-        """Whether the verdict makes a right claim about any phase."""
-        return "right" in self.outcomes.values()
+METHOD: Final = "evaluate"
+"""Name of goalscope's own verdict among the methods that are judged."""
 
 
-def gate(folders: Sequence[Path], out: Path, *, workers: int = 1, stage: Display = lines) -> list[GateVerdict]:
+def gate(folders: Sequence[Path], out: Path, *, workers: int = 1, stage: Display = lines) -> list[Judgement]:
     """Run `goalscope evaluate` on organisms and compare the verdicts with their cards; a second call resumes.
+
+    The judgements are those of each phase of each organism, in this order.
 
     Args:
         folders: folders of the organisms.
@@ -72,7 +47,8 @@ def gate(folders: Sequence[Path], out: Path, *, workers: int = 1, stage: Display
         workers: number of parallel processes.
         stage: displays progress and remaining time.
     """
-    return of_each(partial(_evaluated, out=out), folders, name="evaluations", workers=workers, stage=stage)
+    by_organism = of_each(partial(_evaluated, out=out), folders, name="evaluations", workers=workers, stage=stage)
+    return [judgement for judgements in by_organism for judgement in judgements]
 
 
 @contextmanager
@@ -81,7 +57,7 @@ def _quiet(label: str) -> Iterator[Callable[..., None]]:
     yield lambda *arguments: None
 
 
-def _evaluated(folder: Path, out: Path) -> GateVerdict:
+def _evaluated(folder: Path, out: Path) -> list[Judgement]:
     card, place = read_card(folder), Folder(out).make(folder.name)
     family, study = FAMILIES[card.spec.family], place.file("worlds.yaml")
     phases: dict[Placed, float] = {"together": 0.0, "apart": 1.0} if family.together else {"apart": 1.0}
@@ -109,29 +85,35 @@ def _evaluated(folder: Path, out: Path) -> GateVerdict:
         seed=card.spec.seed,
         stage=_quiet,
     )
-    verdicts, outcomes, answers = dict[str, tuple[str, ...]](), dict[str, Outcome](), list[str]()
     with Store(place.below("evaluation", "arms", "hypotheses").checked()) as store:
         states, _ = read_states(store, card.spec.name)
     seen = {
         str(group_tags.get("phase", next(iter(phases)))): answers_of(members) for group_tags, members in groups(states)
     }
-    for finding in result.models[0].found_in("hypotheses"):
-        name = str(finding.where.get("phase", next(iter(phases))))
-        phase: Placed = "together" if name == "together" else "apart"
-        answers.append(finding.answer)
-        claimed = Attribution(method="decision", kind=kind_of(finding), names=finding.names, sentence="")
-        verdicts[phase] = (claimed.kind, *claimed.names)
-        outcomes[phase] = held_against(claimed, card, equivalent_rules(card.nearest, family.bank, seen[name]), [phase])
-    return GateVerdict(
+    judge = partial(
+        Judgement,
         organism=card.spec.name,
         family=card.spec.family,
         agreement=card.spec.agreement,
         rule=card.rule,
-        answer=", ".join(answers) or "not asked",
-        said=verdicts,
-        outcomes=outcomes,
-        left_open=tuple(phase for phase in outcomes if len(card.possible([phase])) > 1),
+        method=METHOD,
     )
+    judgements = []
+    for finding in result.models[0].found_in("hypotheses"):
+        name = str(finding.where.get("phase", next(iter(phases))))
+        phase: Placed = "together" if name == "together" else "apart"
+        claimed = Attribution(method=METHOD, kind=kind_of(finding), names=finding.names)
+        equivalent = equivalent_rules(card.nearest, family.bank, seen[name])
+        judgements.append(
+            judge(
+                phase=phase,
+                kind=claimed.kind,
+                names=claimed.names,
+                outcome=held_against(claimed, card, equivalent, [phase]),
+                left_open=len(card.possible([phase])) > 1,
+            )
+        )
+    return judgements or [judge(kind="refused", names=(), outcome="undecided", why="the question was not asked")]
 
 
 def agent_text(folder: Path, spec: Spec) -> str:
@@ -142,7 +124,17 @@ def agent_text(folder: Path, spec: Spec) -> str:
     return f"organism:folder={folder.resolve()},name={spec.name}"
 
 
-def bound(verdicts: Sequence[GateVerdict]) -> tuple[int, float]:
+def bound(judgements: Sequence[Judgement]) -> tuple[int, float]:
     """Return the number of organisms with a false claim, and the exact one-sided upper 95 % bound of their share."""
-    false = sum(verdict.false for verdict in verdicts)
-    return false, exact_binomial(false, len(verdicts), 0.90)[1]
+    organisms = together(judgements, lambda judgement: judgement.organism)
+    false = sum(any(judgement.is_false for judgement in claims) for claims in organisms.values())
+    return false, exact_binomial(false, len(organisms), 0.90)[1]
+
+
+def counts(judgements: Sequence[Judgement]) -> tuple[int, int, int]:
+    """Return the numbers of organisms, of those with a right claim, and of those with a phase that a card leaves
+    open.
+    """
+    organisms = together(judgements, lambda judgement: judgement.organism).values()
+    right = sum(any(judgement.outcome == "right" for judgement in claims) for claims in organisms)
+    return len(organisms), right, sum(any(judgement.left_open for judgement in claims) for claims in organisms)

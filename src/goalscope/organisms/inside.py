@@ -44,7 +44,7 @@ from goalscope.organisms.cards import Card, read_card
 from goalscope.organisms.families import FAMILIES, MODELS, drawn
 from goalscope.organisms.language import TASK, answer_ids, prompts
 from goalscope.organisms.learners import Spec
-from goalscope.report.charts import DifferenceBar, Forest
+from goalscope.report.charts import Forest, ForestBar
 from goalscope.report.vector import Drawn
 from goalscope.stats import Estimate
 from goalscope.stats.intervals import mean_interval
@@ -266,8 +266,8 @@ def _put_in(model: LocalModel, pairs: Sequence[tuple[Grid, Grid]], region: str, 
             places = np.flatnonzero(first != second) if region == "cells" else np.arange(len(first))
             edit = Edit(row=0, layer=layer, positions=places, source=1)
             batches.append(Batch(prompts=[first.tolist(), second.tolist(), first.tolist()], edits=[edit]))
-        for scores in score_answers(model, batches, [answers] * len(batches)):
-            logs = np.array([[values[-1] for values in row] for row in scores.scores])
+        for scored in score_answers(model, batches, [answers] * len(batches)):
+            logs = np.array([[values[-1] for values in row] for row in scored.outputs])
             chances = np.exp(logs - logs.max(axis=1, keepdims=True))
             chances_of_pairs.append((chances / chances.sum(axis=1, keepdims=True))[[0, 2]])
     return np.array(chances_of_pairs)
@@ -344,5 +344,5 @@ def picture(findings: Sequence[InsideFigure], hypothesis: str = "goal") -> Drawn
                 )
                 style = series.index((figure.organism, figure.role))
                 name = f"{figure.organism.replace('-language', '')}, {figure.role}"
-                bars.append(DifferenceBar(name, style, line, estimate))
+                bars.append(ForestBar(name, style, line, estimate))
     return Forest(bars, title=f"{hypothesis}: readable, used?", x_label="share read, or change of probability")

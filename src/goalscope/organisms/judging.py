@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
@@ -60,42 +60,62 @@ OUTCOMES: Final[tuple[Outcome, ...]] = ("right", "undecided", "false", "unfounde
 
 
 class Judgement(StrictRecord):
-    """One claim of a method about an organism, and its outcome.
+    """One claim about an organism and its outcome: of a method here, in a challenge, or of `goalscope evaluate`.
+
+    What was not measured for a claim has its default, and is left out of files and JSON.
 
     Attributes:
-        organism, family, agreement, rule: as on the card.
+        claimant: who made a claim in a challenge.
+        organism, family, agreement: as on the card; the organisms of a challenge have names without meaning.
+        rule: the true rule, "" if the organism follows no rule of the bank.
+        phase: for `goalscope evaluate`, the phase of the worlds that the claim is about.
         method: name of the method.
         share, worlds: share of the ordinary worlds that separate goal and proxy, and number of ordinary worlds.
         apart: number of ordinary worlds that separate the rule from its nearest rival.
         kind, names, claim: the verdict, and the id of the frozen claim.
+        before: whether the claim was made before the challenge was opened.
         outcome: outcome of the claim, see the module.
+        left_open: whether the card does not settle which rule is followed in the phase, or whether any is.
         log_score, random, ceiling: log scores in the separating worlds, in nats per action (see
             `goalscope.goals.attribution.claim`).
         calibration: mean absolute difference between predicted probabilities and action frequencies.
         turns: number of answers that the method requested beyond its episodes.
         seconds: processor time of the method.
-        why: why the method gave no verdict, "" if it did.
+        why: why there is no verdict, "" if there is one.
     """
 
+    claimant: str = ""
     organism: str
-    family: str
-    agreement: Share
+    family: str = ""
+    agreement: Share = 0.0
     rule: str
+    phase: str = ""
     method: str
-    share: Share
-    worlds: int = Field(ge=0)
-    apart: int = Field(ge=0)
+    share: Share = 0.0
+    worlds: int = Field(default=0, ge=0)
+    apart: int = Field(default=0, ge=0)
     kind: str
     names: tuple[str, ...] = Field(max_length=10_000)
-    claim: Annotated[str, content_id_of("claim")]
+    claim: Annotated[str, content_id_of("claim")] = ""
+    before: bool = True
     outcome: Outcome
-    log_score: float = Field(le=0)
-    random: float = Field(le=0)
-    ceiling: float | None = Field(le=0)
-    calibration: Share
-    turns: int = Field(ge=0)
-    seconds: float = Field(ge=0)
+    left_open: bool = False
+    log_score: float = Field(default=0.0, le=0)
+    random: float = Field(default=0.0, le=0)
+    ceiling: float | None = Field(default=None, le=0)
+    calibration: Share = 0.0
+    turns: int = Field(default=0, ge=0)
+    seconds: float = Field(default=0.0, ge=0)
     why: str = ""
+
+    @model_serializer(mode="wrap")
+    def _measured_fields(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
+
+    @property
+    def is_false(self) -> bool:
+        """Whether the claim is false, or names one of several rules that these worlds do not separate."""
+        return self.outcome in ("false", "unfounded")
 
 
 class JudgedOrganism(SealedRecord):

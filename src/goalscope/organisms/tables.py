@@ -54,8 +54,7 @@ def spread_of(rows: Sequence[Judgement]) -> OutcomeCell:
             f"intervals over organisms need one claim per organism, got {len(rows)} claims about "
             f"{len({row.organism for row in rows})} organisms"
         )
-    counts = Counter(row.outcome for row in rows)
-    false = counts["false"] + counts["unfounded"]
+    counts, false = Counter(row.outcome for row in rows), sum(row.is_false for row in rows)
     scores, random = np.array([row.log_score for row in rows]), np.array([row.random for row in rows])
     interval = mean_interval(scores, bounds=(-np.inf, 0.0), confidence=0.95)
     ceilings = [row.ceiling for row in rows if row.ceiling is not None]

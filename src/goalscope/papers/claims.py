@@ -1,4 +1,4 @@
-"""Tests of a paper's sentences on the rows of a run, each with a verdict.
+"""Tests of a paper's sentences on the rows of a run, each with an answer.
 
 Every comparison is a regression over clusters with equal weights (`goalscope.stats.regress`). If a sentence has
 several parts that must all hold, their intervals are simultaneous (Bonferroni), so that a single lucky step is not
@@ -14,24 +14,24 @@ import numpy as np
 from pydantic import Field
 
 from goalscope._ground.sealed import StrictRecord
+from goalscope.goals.finding import Answer
+from goalscope.papers.answers import Found, joined, on_side, word_of
 from goalscope.papers.item import Item, QuotedClaim
 from goalscope.papers.of_agents import equal_but_different, moved_differently, predicts
 from goalscope.papers.of_pairs import one_size_equal, one_size_higher, one_size_lower, unmoved, unmoved_on_each
 from goalscope.papers.readings import ItemLine, ReadAgents, selected
-from goalscope.papers.verdicts import Found, Verdict, joined, on_side
 from goalscope.stats import LESS, Estimate, Regression, estimate_mean, indicators, regress
 from goalscope.stats.record import StoredEstimate
 from goalscope.stats.rows import Rows, Tag
 
 
 class Tested(StrictRecord):
-    """Tested claim with its verdict on a run.
+    """Tested claim with its answer on a run.
 
     Attributes:
         said: description of the tested statement.
         quoted, place: the printed sentence and its place in the paper, "" for a statement of our own.
-        verdict: "holds" if the intervals of all parts lie on the claimed side; "does not hold" if an interval lies on
-            the other side; "not measured" without rows; "not shown" otherwise.
+        answer: whether it holds on the run, see `goalscope.papers.answers`.
         parts: name and estimate of each part.
         why: reason or caveat, "" for none.
         about: the models that the sentence is about, "" if the tested model is among them.
@@ -42,7 +42,7 @@ class Tested(StrictRecord):
     said: str
     quoted: str = ""
     place: str = ""
-    verdict: Verdict
+    answer: Answer
     parts: tuple[tuple[str, StoredEstimate], ...] = Field(default=(), max_length=1000)
     why: str = ""
     about: str = ""
@@ -75,8 +75,8 @@ def decide_exact(item: Item, lines: Sequence[ItemLine]) -> list[Tested]:
             if low is not None and high is not None:
                 name = f"{claim.measure} at {second:g} less {claim.than or 'that'} at {first:g}"
                 parts.append((name, replace(low, value=low.value - high.value)))
-        verdict: Verdict = "holds" if all(part.value < 0 for _, part in parts) else "does not hold"
-        tested.append(_told(claim, (verdict, parts, "computed, not sampled"), ""))
+        answer: Answer = "yes" if all(part.value < 0 for _, part in parts) else "no"
+        tested.append(_told(claim, (answer, parts, "computed, not sampled"), ""))
     return tested
 
 
@@ -85,12 +85,12 @@ def _names(claim: QuotedClaim) -> tuple[str, str]:
 
 
 def _told(claim: QuotedClaim, outcome: Found, model_names: str) -> Tested:
-    verdict, parts, why = outcome
+    answer, parts, why = outcome
     return Tested(
         said=claim.said,
         quoted=claim.quoted,
         place=claim.place,
-        verdict=verdict,
+        answer=answer,
         parts=tuple(parts),
         why=why,
         about=model_names,
@@ -114,14 +114,14 @@ def _tested(item: Item, claim: QuotedClaim, rows: Rows, subject: ReadAgents, age
         selected_rows = selected_rows.where(selected_rows.among(claim.over, claim.among))
     if claim.among and (lacking := [value for value in claim.among if value not in _values(claim, selected_rows)]):
         why = f"no value where {claim.over} is {' or '.join(map(str, lacking))}"
-        return _told(claim, ("not measured", (), why), model_names)
+        return _told(claim, ("untestable", (), why), model_names)
     if not len(selected_rows):
         why = "no value in these rows" if undefined else "the run has no such rows"
-        return _told(claim, ("not measured", (), why), model_names)
+        return _told(claim, ("untestable", (), why), model_names)
     try:
         return _told(claim, _OF_ROWS[claim.test](claim, selected_rows), model_names)
     except ValueError as error:
-        return _told(claim, ("not shown", (), str(error)), model_names)
+        return _told(claim, ("undecided", (), str(error)), model_names)
 
 
 def _values(claim: QuotedClaim, rows: Rows) -> list[Tag]:
@@ -213,7 +213,7 @@ def _not_monotone(claim: QuotedClaim, rows: Rows) -> Found:
     parts = _steps(claim, rows)
     up, down = any(estimate.low > 0 for _, estimate in parts), any(estimate.high < 0 for _, estimate in parts)
     one_direction = all(estimate.low > 0 for _, estimate in parts) or all(estimate.high < 0 for _, estimate in parts)
-    return "holds" if up and down else "does not hold" if one_direction else "not shown", parts, ""
+    return "yes" if up and down else "no" if one_direction else "undecided", parts, ""
 
 
 def _peak(claim: QuotedClaim, rows: Rows) -> Found:
@@ -244,11 +244,11 @@ def _linear(claim: QuotedClaim, rows: Rows) -> Found:
     bend = fitted.estimate({"curvature": float(np.ptp(numbers)) ** 2 / 4})
     parts, margin = (("slope", slope), ("bend, at its greatest", bend)), claim.margin or 0.0
     bent, straight = bend.low > margin or bend.high < -margin, -margin < bend.low and bend.high < margin
-    verdict: Verdict = "does not hold" if slope.low > 0 or bent else "not shown"
+    answer: Answer = "no" if slope.low > 0 or bent else "undecided"
     if straight and slope.high < 0:
-        verdict = "holds"
+        answer = "yes"
     phrase = "a bend beyond" if bent else "a bend inside of" if straight else "a bend that may lie beyond"
-    return verdict, parts, f"{phrase} the declared margin of {margin:g}"
+    return answer, parts, f"{phrase} the declared margin of {margin:g}"
 
 
 def _interaction(claim: QuotedClaim, rows: Rows) -> Found:
@@ -272,14 +272,14 @@ def _interaction(claim: QuotedClaim, rows: Rows) -> Found:
     ]
     parts = [(name, fitted.estimate(weights, confidence=confidence)) for name, weights in falling]
     flat = fitted.estimate({last: 1.0, product: ends["least"]}, confidence=confidence)
-    none: Verdict = "not shown"
+    none: Answer = "undecided"
     if flat.high < -margin or flat.low > margin:
-        none = "does not hold"
+        none = "no"
     elif -margin < flat.low and flat.high < margin:
-        none = "holds"
-    verdict = joined([on_side([part for _, part in parts], -1), none])
+        none = "yes"
+    answer = joined([on_side([part for _, part in parts], -1), none])
     why = f"at the least {first} a slope inside of ± {margin:g} counts as none"
-    return verdict, (*parts, (f"slope of {last} at the least {first}", flat)), why
+    return answer, (*parts, (f"slope of {last} at the least {first}", flat)), why
 
 
 def _lower(claim: QuotedClaim, rows: Rows) -> Found:
@@ -315,14 +315,14 @@ def _crossing(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that the first of two conditions is higher for N below a value, and the second from that value on."""
     first, second = claim.among
     at, to = claim.at or 0, claim.to or 0
-    parts, verdicts = [], []
+    parts, answers = [], []
     for number in range(1, to + 1):
         part = rows.select(N=number)
         fitted = _fit(part, indicators(part[claim.over].tolist()))
         difference = fitted.estimate({str(first): 1.0, str(second): -1.0}, confidence=1 - 0.05 / to)
         parts.append((f"N = {number}: {first} less {second}", difference))
-        verdicts.append(on_side([difference], 1 if number < at else -1))
-    return joined(verdicts), parts, f"{first} is to be higher for N below {at}, {second} from there to {to}"
+        answers.append(on_side([difference], 1 if number < at else -1))
+    return joined(answers), parts, f"{first} is to be higher for N below {at}, {second} from there to {to}"
 
 
 def _factors(rows: Rows, names: Sequence[str]) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
@@ -365,7 +365,7 @@ TESTS: Final = (*_OF_ROWS, *_OF_AGENTS)
 def lines_of(tested: Tested) -> Iterator[str]:
     """Yield the lines to print for a claim and for its parts."""
     quoted = f"“{tested.quoted}” ({tested.place}). Tested: " if tested.quoted else ""
-    yield f"{quoted}{tested.said}: {tested.verdict}{f' ({tested.why})' if tested.why else ''}"
+    yield f"{quoted}{tested.said}: {word_of(tested.answer)}{f' ({tested.why})' if tested.why else ''}"
     if tested.about:
         yield f"  said of {tested.about}, of which this run has none: that sentence is not tested"
     for name, estimate in tested.parts:

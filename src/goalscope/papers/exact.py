@@ -1,7 +1,6 @@
 """Items without an agent: numbers that follow from a definition, and pictures of worlds."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import nan
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Final
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.rng import stream
-from goalscope.measures.exploration import StaleScore
+from goalscope.measures.exploration import StaleCounter
 from goalscope.measures.exploration.examples import EXAMPLES, counts
 from goalscope.papers.item import Item
 from goalscope.papers.readings import ItemLine
@@ -44,16 +43,11 @@ TABLES: Final[dict[int, list[Row]]] = {number: _rows(text) for number, text in _
 """Number of a table of Appendix B of the exploration paper -> for t = 0, 1, ...: cell (x, y), printed c, e, n and S."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExactResult:
-    """Result of an exact item, with its lines, the written files and the texts to show."""
-
-    lines: tuple[ItemLine, ...] = ()
-    files: tuple[Path, ...] = ()
-    texts: tuple[str, ...] = ()
+Computed = tuple[Sequence[ItemLine], Sequence[Path], Sequence[str]]
+"""Lines of an exact item, the written files, and texts to show."""
 
 
-def compute(item: Item, folder: Path) -> ExactResult:
+def compute(item: Item, folder: Path) -> Computed:
     """Compute an exact item and write its files into an existing folder."""
     name, _, argument = item.exact.partition(" ")
     return _EXACT[name](folder, argument)
@@ -69,7 +63,7 @@ def _line(label: str, value: Tag, printed: float | str | None, computed: float, 
     return ItemLine(label=label, value=value, published=published, ours=exact_value(computed, unit), percent=False)
 
 
-def _cliff(folder: Path, experiment: str) -> ExactResult:
+def _cliff(folder: Path, experiment: str) -> Computed:
     """Compute "known" and "unknown" MEG in one experiment of the Cliff World, with the printed values."""
     from goalscope.papers.cliff_figures import write_figures, write_json
     from goalscope.papers.cliff_world import cliff_study
@@ -86,10 +80,10 @@ def _cliff(folder: Path, experiment: str) -> ExactResult:
         ]
     write_json(study, folder / "cliff-world.json")
     written = [folder / "cliff-world.json", *write_figures(study, folder)]
-    return ExactResult(lines=tuple(lines), files=tuple(written))
+    return lines, written, ()
 
 
-def _mouse(folder: Path, which: str) -> ExactResult:
+def _mouse(folder: Path, which: str) -> Computed:
     """Compute the MEG of the mouse in Fig. 1, or of the mouse in Fig. 2 that smells and moves twice."""
     from goalscope.goals.meg import meg_target
     from goalscope.papers.causal_examples import mouse, pomdp_mouse
@@ -98,31 +92,28 @@ def _mouse(folder: Path, which: str) -> ExactResult:
         return meg_target(model, decisions=decisions, target=target).value
 
     if which == "once":
-        return ExactResult(
-            lines=tuple(
-                _line("p(towards the cheese)", chance, printed, value(mouse(chance), ["D"], "T"), "nats", "paper")
-                for chance, printed in ((0.8, 0.19), (1.0, 0.69))
-            )
-        )
+        lines = [
+            _line("p(towards the cheese)", chance, printed, value(mouse(chance), ["D"], "T"), "nats", "paper")
+            for chance, printed in ((0.8, 0.19), (1.0, 0.69))
+        ]
+        return lines, (), ()
     model = pomdp_mouse(0.9, smell=0.9)
     lines = [
         _line(f"towards {target}", None, None, value(model, ["D1", "D2"], target), "nats", "")
         for target in ("S3", "U3")
     ]
-    return ExactResult(
-        lines=tuple(lines),
-        texts=(
-            "Theorem 4.1: not less towards S3 than towards U3, which it separates. The paper prints no probabilities "
-            "and no values of this mouse; those here (it smells and moves rightly with .9 each) are ours.",
-        ),
+    text = (
+        "Theorem 4.1: not less towards S3 than towards U3, which it separates. The paper prints no probabilities and "
+        "no values of this mouse; those here (it smells and moves rightly with .9 each) are ours."
     )
+    return lines, (), (text,)
 
 
 def counted(table: int) -> list[tuple[int, int, int, int]]:
     """Compute c, e, n and S for each step of a table's walk."""
     cells = [row[0] for row in TABLES[table]]
     number = {cell: index for index, cell in enumerate(dict.fromkeys(cells))}
-    score = StaleScore(number[cells[0]])
+    score = StaleCounter(number[cells[0]])
     per_step = [(score.loops, score.edge_reuse, score.cell_reuse, score.total)]
     for before, after in pairwise(cells):
         score.move(number[before], number[after])
@@ -130,17 +121,17 @@ def counted(table: int) -> list[tuple[int, int, int, int]]:
     return per_step
 
 
-def _stale(folder: Path, table: str) -> ExactResult:
+def _stale(folder: Path, table: str) -> Computed:
     """Compute the counts in a worked example of the stale score, step by step."""
     lines = []
     for t, (row, computed) in enumerate(zip(TABLES[int(table)], counted(int(table)), strict=True)):
         for label, printed, number in zip(("c", "e", "n", "S"), row[1:], computed, strict=True):
             if label == "S" or printed or number:
                 lines.append(_line(f"{label} at t", t, float(printed), float(number), "count", "paper"))
-    return ExactResult(lines=tuple(lines))
+    return lines, (), ()
 
 
-def _examples(folder: Path, figure: str) -> ExactResult:
+def _examples(folder: Path, figure: str) -> Computed:
     """Compute the metric's counts on the examples in a figure of the exploration paper."""
     chosen = {name: example for name, example in EXAMPLES.items() if example.figure.startswith(figure)}
     lines = [
@@ -157,12 +148,10 @@ def _examples(folder: Path, figure: str) -> ExactResult:
         for counted_walk in (counts(example, walk),)
         for count in ("steps", "errors", "without_gain", "new_cells", "stale")
     ]
-    return ExactResult(
-        lines=tuple(lines), texts=tuple(f"{example.figure} {name}: {example.shows}" for name, example in chosen.items())
-    )
+    return lines, (), [f"{example.figure} {name}: {example.shows}" for name, example in chosen.items()]
 
 
-def _pictures(folder: Path, which: str) -> ExactResult:
+def _pictures(folder: Path, which: str) -> Computed:
     """Draw the worlds of a figure as SVG, and return them as text too."""
     from goalscope.report.pictures import picture
 
@@ -173,7 +162,7 @@ def _pictures(folder: Path, which: str) -> ExactResult:
         NamedFile(path).save_text(svg)
         written.append(path)
         texts.append(f"{name}\n{grid.render()}")
-    return ExactResult(files=tuple(written), texts=tuple(texts))
+    return (), written, texts
 
 
 def _fogged() -> Iterator[tuple[str, Grid]]:
@@ -202,7 +191,7 @@ _GRIDS: Final[Mapping[str, Callable[[], Iterable[tuple[str, Grid]]]]] = {
 }
 
 
-def _settings(folder: Path, model: str) -> ExactResult:
+def _settings(folder: Path, model: str) -> Computed:
     """Compare the settings of a ready-made model and of the study baseline with those in Table 6."""
     from goalscope._ground.yaml_text import read_yaml_text
     from goalscope.runs import Study
@@ -220,13 +209,10 @@ def _settings(folder: Path, model: str) -> ExactResult:
         "Num. Trajectories per Grid": (10, study.trajectories),
     }
     lines = [_line(name, None, float(printed), float(value), "", model) for name, (printed, value) in values.items()]
-    return ExactResult(
-        lines=tuple(lines),
-        texts=(f"Reasoning Effort: printed low, ours {ready['reasoning_effort']}", canonical_json(ready)),
-    )
+    return lines, (), (f"Reasoning Effort: printed low, ours {ready['reasoning_effort']}", canonical_json(ready))
 
 
-_EXACT: Final[Mapping[str, Callable[[Path, str], ExactResult]]] = {
+_EXACT: Final[Mapping[str, Callable[[Path, str], Computed]]] = {
     "cliff": _cliff,
     "mouse": _mouse,
     "stale": _stale,

@@ -5,8 +5,8 @@ from itertools import combinations
 import numpy as np
 
 from goalscope.measures.exploration.relation import divergences, log_relation
+from goalscope.papers.answers import Found, beyond
 from goalscope.papers.item import QuotedClaim
-from goalscope.papers.verdicts import Found, beyond
 from goalscope.stats import Estimate, regress
 from goalscope.stats.rows import Rows
 
@@ -25,10 +25,10 @@ def predicts(claim: QuotedClaim, rows: Rows) -> Found:
     high, low = first_relation.r_squared, other.r_squared
     why = f"over {len(first_relation.agents)} agents, slope {first_relation.slope:.2f}; strong is above {_STRONG:g}"
     if high.low > max(low.high, _STRONG) and first_relation.slope < 0:
-        return "holds", parts, why
+        return "yes", parts, why
     if high.high < max(low.low, _STRONG) or (first_relation.slope > 0 and high.low > _STRONG):
-        return "does not hold", parts, why
-    return "not shown", parts, why
+        return "no", parts, why
+    return "undecided", parts, why
 
 
 def equal_but_different(claim: QuotedClaim, rows: Rows) -> Found:
@@ -41,7 +41,7 @@ def equal_but_different(claim: QuotedClaim, rows: Rows) -> Found:
     measured, margin = (rows.measure == claim.measure).any(), claim.margin or 0.0
     pairs = divergences(rows, agents, measure=claim.measure) if measured else []
     if not pairs:
-        return "not measured", (), "it needs two agents of success above .5, within .05 of each other"
+        return "untestable", (), "it needs two agents of success above .5, within .05 of each other"
     parts = [
         (f"{pair.first} less {pair.second}, tenth {number} of an episode", tenth)
         for pair in divergences(rows, agents, measure=claim.measure, families=len(pairs))
@@ -65,7 +65,7 @@ def moved_differently(claim: QuotedClaim, rows: Rows) -> Found:
     """
     agents = list(dict.fromkeys(rows["agent"].tolist()))
     if len(agents) < 2 or not rows.known(claim.over).any():
-        return "not measured", (), f"it needs two models in both conditions of {claim.over}, the run has one"
+        return "untestable", (), f"it needs two models in both conditions of {claim.over}, the run has one"
     is_defined = (rows.measure == claim.measure) & ~np.isnan(rows.value)
     rows = rows.where(is_defined & rows.among(claim.over, claim.among))
     sign = np.where(np.array([value == claim.among[1] for value in rows[claim.over].tolist()]), 1.0, -1.0) / 2

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from goalscope._ground.rng import stream
+from goalscope.goals.finding import Answer
 from goalscope.measures.comparison import ORIGINAL, both_sides, bounds_of, check_transformed
+from goalscope.papers.answers import Found, inside, joined, on_side
 from goalscope.papers.item import QuotedClaim
-from goalscope.papers.verdicts import Found, Verdict, inside, joined, on_side
 from goalscope.stats import Estimate, paired_difference, sensitivity
 from goalscope.stats.rows import Rows
 from goalscope.worlds.transform import TRANSFORMS
@@ -38,7 +39,7 @@ def unmoved_on_each(claim: QuotedClaim, rows: Rows) -> Found:
     left loses by a reflection on as many grids as it gains.
     """
     margin, sides = claim.margin or 0.0, list(_transforms(rows))
-    parts, verdicts = [], list[Verdict]()
+    parts, answers = [], list[Answer]()
     for name, pair, scale in sides:
         rng = stream(0, "unmoved on each grid", name)
         effect = sensitivity(*pair, **scale, rng=rng, confidence=1 - 0.05 / len(sides), draws=1)
@@ -54,8 +55,8 @@ def unmoved_on_each(claim: QuotedClaim, rows: Rows) -> Found:
             note=effect.note,
         )
         parts.append((f"{name} and original, root mean square over grids", part))
-        verdicts.append(inside([part], margin))
-    return joined(verdicts), parts, f"true differences of single grids below {margin:g} count as none"
+        answers.append(inside([part], margin))
+    return joined(answers), parts, f"true differences of single grids below {margin:g} count as none"
 
 
 def _transforms(rows: Rows) -> Iterator[Sides]:
@@ -67,7 +68,7 @@ def _transforms(rows: Rows) -> Iterator[Sides]:
             yield name, *both_sides(rows.select(transform=name), original, bounds_of(rows))
 
 
-def one_size(judge: Callable[[list[Estimate], QuotedClaim], Verdict]) -> Callable[[QuotedClaim, Rows], Found]:
+def one_size(judge: Callable[[list[Estimate], QuotedClaim], Answer]) -> Callable[[QuotedClaim, Rows], Found]:
     """Build the test of the difference between single-size probes and the general probe, per size on the same grids."""
 
     def test(claim: QuotedClaim, rows: Rows) -> Found:
@@ -79,7 +80,7 @@ def one_size(judge: Callable[[list[Estimate], QuotedClaim], Verdict]) -> Callabl
             special, other = rows.where(of_size & ~general), rows.where(of_size & general)
             if not len(special) or not len(other):
                 which = "the general probe" if len(special) else "a probe of that size alone"
-                return "not measured", (), f"no value of {which} at size {size}"
+                return "untestable", (), f"no value of {which} at size {size}"
             pair, scale = both_sides(special, other, bounds_of(rows))
             difference = paired_difference(*pair, **scale, confidence=1 - 0.05 / len(sizes)).difference
             parts.append((f"size {size}: probe of that size less general", difference))

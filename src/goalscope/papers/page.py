@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from goalscope._ground.words import counted, listed
+from goalscope.papers.answers import TEXTS, word_of
 from goalscope.papers.claims import Tested
 from goalscope.papers.item import PAPERS, Item
 from goalscope.papers.readings import ItemLine, equal_as_printed, in_figures
@@ -112,7 +113,7 @@ def declared(
     if tested:
         parts = tuple(
             (
-                claim.verdict,
+                word_of(claim.answer),
                 f"“{claim.quoted}” ({claim.place})" if claim.quoted else "not printed; ours",
                 claim.said,
                 "; ".join(f"{name}: {estimate}" for name, estimate in claim.parts),
@@ -120,9 +121,8 @@ def declared(
             )
             for claim in tested
         )
-        caption = "Sentences of the source as tests on this run; “not shown” is not “not so”"
         headings = ("here", "printed", "tested", "parts", "about whom, and why")
-        table = Table(caption=caption, headings=headings, rows=parts)
+        table = Table(caption=TEXTS("notes/page"), headings=headings, rows=parts)
         sections.append(Declared(anchor=f"{item.name} in words", title="In words", tables=[table]))
     return sections
 

@@ -14,6 +14,7 @@ from goalscope._ground.ids import content_id
 from goalscope._ground.sealed import SealedRecord, read_sealed
 from goalscope._ground.version import __version__
 from goalscope._ground.words import counted, listed
+from goalscope.papers.answers import word_of
 from goalscope.papers.claims import Tested
 from goalscope.papers.item import PAPERS, Item
 from goalscope.papers.page import declared
@@ -26,8 +27,8 @@ from goalscope.stats.records import Records
 RESULT: Final = "reproduction.json"
 
 
-class Result(SealedRecord, Records):
-    """Result of an item, as stored in the file `RESULT`.
+class Reproduction(SealedRecord, Records):
+    """A reproduced item, as stored in the file `RESULT`.
 
     Attributes:
         version: version of the file format. Files with another version are not read.
@@ -42,7 +43,7 @@ class Result(SealedRecord, Records):
 
     what: ClassVar[str] = "result of goalscope reproduce"
     advice: ClassVar[str] = "remove it to run again"
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     item: str
     title: str
     note: str
@@ -85,7 +86,7 @@ def key_of(item: Item, scale: float) -> str:
     return content_id("reproduction", [item.model_dump(mode="json"), float(scale), __version__])
 
 
-def read_result(folder: Path) -> Result | None:
+def read_result(folder: Path) -> Reproduction | None:
     """Read the result in a folder; None if there is none.
 
     Raises:
@@ -93,7 +94,7 @@ def read_result(folder: Path) -> Result | None:
     """
     if not Folder(folder).has_file(RESULT):
         return None
-    return read_sealed(Result, Folder(folder).file(RESULT))
+    return read_sealed(Reproduction, Folder(folder).file(RESULT))
 
 
 def printed_in(lines: Sequence[ItemLine]) -> str:
@@ -111,7 +112,7 @@ def _at(line: ItemLine) -> str:
     return "" if line.value is None else f" ({line.value:g})" if isinstance(line.value, float) else f" ({line.value})"
 
 
-def overview(results: Mapping[str, Result], items: Mapping[str, Item]) -> tuple[Table, Table]:
+def overview(results: Mapping[str, Reproduction], items: Mapping[str, Item]) -> tuple[Table, Table]:
     """Build two tables, one of items with printed numbers and one of items without.
 
     The first table shows printed numbers beside ours, or the reasons why they are not comparable. Items with equal
@@ -168,7 +169,7 @@ def _below(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     return tuple(lines)
 
 
-def _agents(result: Result, notes: Footnotes) -> str:
+def _agents(result: Reproduction, notes: Footnotes) -> str:
     """Name the agents and the fraction of the published size. More than two agents go to a footnote."""
     names = listed(list(result.agents))
     who = names if len(result.agents) < 3 else f"{len(result.agents)} agents ({notes.mark(names)})"
@@ -201,7 +202,7 @@ def _compared(lines: Sequence[ItemLine], notes: Footnotes) -> str:
     return "; ".join(filter(None, (text, reasons))) or "no interval"
 
 
-def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Path) -> Path:
+def write_all(results: Mapping[str, Reproduction], items: Mapping[str, Item], path: Path) -> Path:
     """Write one page with the table of all items and the content of each item's page, without the reports of runs.
 
     Raises:
@@ -222,14 +223,14 @@ def write_all(results: Mapping[str, Result], items: Mapping[str, Item], path: Pa
             groups.append(Group(title=title, sections=lay_out(sections)))
     lines = [line for result in results.values() if result.agents for line in result.lines if printed_in([line])]
     exact = [line for result in results.values() if not result.agents for line in result.lines if printed_in([line])]
-    verdicts = Counter(claim.verdict for result in results.values() for claim in result.claims)
+    answers = Counter(claim.answer for result in results.values() for claim in result.claims)
     compared = [line.within for line in lines if line.within is not None]
     sentences = [
         f"{counted(len(lines), 'printed number')} beside numbers of agents: {len(compared)} may be compared, and "
         f"{sum(compared)} of these lie in our intervals. {counted(len(exact), 'printed number')} beside computed ones: "
         f"{sum(map(equal_as_printed, exact))} are ours as printed.",
-        f"{counted(verdicts.total(), 'test')} of what the papers say, on the agents that were run: "
-        + ", ".join(f"{count} times “{verdict}”" for verdict, count in verdicts.most_common())
+        f"{counted(answers.total(), 'test')} of what the papers say, on the agents that were run: "
+        + ", ".join(f"{count} times “{word_of(answer)}”" for answer, count in answers.most_common())
         + ". A sentence about another model is not tested by them.",
     ]
     table = Declared(anchor="items", title="Every table and figure", tables=overview(results, items))

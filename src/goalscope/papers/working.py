@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from goalscope.papers.claims import Tested
     from goalscope.papers.item import Item
     from goalscope.papers.readings import ItemLine
-    from goalscope.papers.stored import Result
+    from goalscope.papers.stored import Reproduction
     from goalscope.runs import Study
 
 
@@ -27,7 +27,7 @@ def reproduce(
     templates: Sequence[str | Path] = (),
     settings: Sequence[str] = (),
     workers: int = 1,
-) -> "Result":
+) -> "Reproduction":
     """Reproduce one figure or table of a paper, print it beside the printed numbers, write its page, and return the
     result.
 
@@ -69,7 +69,7 @@ def reproduce(
     return _run(chosen, out, model, scale_of(chosen, str(scale)), list(map(Path, templates)), workers, settings)
 
 
-def _read_given(item: "Item", logs: Path, out: Path) -> "Result":
+def _read_given(item: "Item", logs: Path, out: Path) -> "Reproduction":
     """Reproduce an item from recorded logs, which are imported first, or from an existing run."""
     from goalscope.cli.importing import import_path
     from goalscope.runs.tables import DATABASE
@@ -94,7 +94,7 @@ def _run(
     templates: Sequence[Path],
     workers: int,
     settings: Sequence[str],
-) -> "Result":
+) -> "Reproduction":
     """Run the study of an item at the requested size, and read the item from the run."""
     from goalscope.cli.overrides import Overrides
     from goalscope.papers.comparable import as_printed, with_nearest_prompts
@@ -139,29 +139,30 @@ def run_item(
     run_study_of(study, out, workers, passed=arguments, full=full, guide=False, command="reproduce")
 
 
-def compute_exact(item: "Item", out: Path) -> "Result":
+def compute_exact(item: "Item", out: Path) -> "Reproduction":
     """Compute an exact item, print and write it, and return it."""
     from goalscope.papers.claims import decide_exact
     from goalscope.papers.exact import compute
 
     Folder(out).make()
-    result = compute(item, out)
-    for text in result.texts:
+    lines, files, texts = compute(item, out)
+    for text in texts:
         say(text)
-    tested = decide_exact(item, result.lines)
-    if result.lines:
-        _show(item, result.lines)
+    tested = decide_exact(item, lines)
+    if lines:
+        _show(item, lines)
     _say_claims(tested)
-    written, _ = _write(item, out, result.lines, tested, [], False, scale=0)
-    if result.files:
-        say("written: " + ", ".join(map(str, result.files)))
+    written, _ = _write(item, out, lines, tested, [], False, scale=0)
+    if files:
+        say("written: " + ", ".join(map(str, files)))
     return written
 
 
-def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> "Result":
+def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> "Reproduction":
     """Measure a run if necessary, print and write the lines of an item, and return them."""
     from goalscope.cli.front.measuring import can_report, measured_rows
     from goalscope.cli.measuring import warn_of_few
+    from goalscope.papers.answers import TEXTS
     from goalscope.papers.claims import decide
     from goalscope.papers.comparable import other_worlds
     from goalscope.papers.readings import ReadAgents, read, with_all_agents
@@ -190,7 +191,7 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
     _show(item, lines)
     _say_claims(tested)
     if tested:
-        say("Sentences: intervals over grids; parts of one hold together. “Not shown” is not “not so”.")
+        say(TEXTS("notes/printed"))
     made_here = all(map(_made_here, described.values()))
     written, numbers = _write(item, out, lines, tested, read_agents, made_here, scale=scale)
     if can_report():
@@ -236,12 +237,12 @@ def _write(
     made_here: bool,
     *,
     scale: float,
-) -> tuple["Result", str]:
+) -> tuple["Reproduction", str]:
     """Write a result as JSON. Return the result and the JSON text."""
     from goalscope._ground.sealed import seal, write_sealed
-    from goalscope.papers.stored import RESULT, Result, key_of
+    from goalscope.papers.stored import RESULT, Reproduction, key_of
 
-    result = Result(
+    result = Reproduction(
         item=item.name,
         title=item.title,
         note=item.note,

@@ -185,7 +185,7 @@ def _steps(points: Sequence[tuple[float, float]], style: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class DifferenceBar:
+class ForestBar:
     """One difference of a figure."""
 
     series: str  # label in the legend, e.g. the agent
@@ -202,7 +202,7 @@ class Forest(Drawn):
     Undefined differences leave their line empty; undefined intervals, only a marker. `levels` are lines with names.
     """
 
-    differences: Sequence[DifferenceBar]
+    differences: Sequence[ForestBar]
     _: KW_ONLY
     title: str
     x_label: str
@@ -263,7 +263,7 @@ class Forest(Drawn):
         return _complete(self.title, parts, left, bottom + 18, [self.x_label], entries)
 
 
-def _difference(entry: DifferenceBar, x: Scale, middle: float) -> Iterator[str]:
+def _difference(entry: ForestBar, x: Scale, middle: float) -> Iterator[str]:
     """Yield the interval and the marker of a difference; nothing if it is undefined."""
     estimate, look = entry.estimate, look_of(entry.style)
     if math.isnan(estimate.value):

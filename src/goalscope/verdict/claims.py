@@ -89,7 +89,7 @@ class Claim(StrictRecord):
         return self
 
 
-class ArmReport(StrictRecord):
+class AskedArm(StrictRecord):
     """One arm of an evaluation: what was asked, or why it was not.
 
     Attributes:
@@ -133,7 +133,7 @@ class ClaimLedger(StrictRecord):
     planted: str | None = None
     look: int = Field(ge=1)
     level: float = Field(gt=0, lt=1)
-    arms: tuple[ArmReport, ...] = Field(strict=False)
+    arms: tuple[AskedArm, ...] = Field(strict=False)
     findings: tuple[Finding, ...] = Field(default=(), strict=False)
     claims: tuple[Claim, ...] = Field(strict=False)
 

@@ -20,7 +20,7 @@ from goalscope.runs.tables import DATABASE
 from goalscope.verdict.aims import AIMED, aims_in
 from goalscope.verdict.arms import Arm
 from goalscope.verdict.choices import LEFT_OUT
-from goalscope.verdict.claims import ArmReport, Claim, ClaimLedger, Evaluation, Origin
+from goalscope.verdict.claims import AskedArm, Claim, ClaimLedger, Evaluation, Origin
 from goalscope.verdict.compare import differences
 from goalscope.verdict.consistency import contradictions
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence, data_by_arm
@@ -169,7 +169,7 @@ def judge(
         for arm in evaluation.arms:
             if (arm.name, subject.name) not in runs:
                 why = _why(evaluation, arm, subject)
-                reports.append(ArmReport(name=arm.name, title=arm.title, asked=False, why=why))
+                reports.append(AskedArm(name=arm.name, title=arm.title, asked=False, why=why))
                 continue
             data = by_arm[arm.name]
             names = arm.names(subject) if subject.logs is None else [subject.name]
@@ -178,7 +178,7 @@ def judge(
             episodes = data.rows.select(measure="success")
             counts: dict[str, Any] = {"worlds": len(set(episodes.cluster.tolist())), "episodes": len(episodes)}
             counts = counts if arm.looks is None else {}  # the worlds are those of the arm whose run it reads
-            reports.append(ArmReport(name=arm.name, title=arm.title, asked=True, **counts))
+            reports.append(AskedArm(name=arm.name, title=arm.title, asked=True, **counts))
             decided = [
                 one for rule in rules if rule.arm == arm.name for one in _decided(evaluation.failures, rule, data)
             ]

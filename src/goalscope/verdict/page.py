@@ -19,7 +19,7 @@ from goalscope.goals.decision import GOAL
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Table
-from goalscope.report.charts import DifferenceBar, Forest
+from goalscope.report.charts import Forest, ForestBar
 from goalscope.report.exports import Named, drawn, named
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.stats import Estimate, estimate_mean
@@ -250,8 +250,8 @@ def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
             ("optimal turns", _moved(acted.estimate, turns, 1 - turns)),
             ("goal-directedness", strength),
         ]
-        standings += [DifferenceBar(name, style, line, estimate) for line, estimate in scaled if estimate is not None]
-        directions += [DifferenceBar(name, style, place, share) for place, share in goals.items()]
+        standings += [ForestBar(name, style, line, estimate) for line, estimate in scaled if estimate is not None]
+        directions += [ForestBar(name, style, place, share) for place, share in goals.items()]
     towards = [TEXTS("page/towards"), *([TEXTS("page/towards elsewhere")] if elsewhere else [])]
     scale, strength_label = "share of the way from random to optimal", "goal-directedness (share of an optimal agent's)"
     charts = (
@@ -268,14 +268,14 @@ def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
         yield Declared(anchor="pictures", title=title, figures=figures, figures_only=True)
 
 
-def _in_tasks(name: str, style: int, runs: Opened) -> list[DifferenceBar]:
+def _in_tasks(name: str, style: int, runs: Opened) -> list[ForestBar]:
     """Return a model's success in task worlds on the scale from a random walker (0) to the maximum (1)."""
     if ("tasks", name) not in runs:
         return []
     data = ArmData.of(runs["tasks", name], name)
     estimate = above_walker(data).estimate
     scaled = None if estimate is None else _moved(estimate, 0.0, 1 - walker_success(data))
-    return [] if scaled is None else [DifferenceBar(name, style, "achieves the goal of a task", scaled)]
+    return [] if scaled is None else [ForestBar(name, style, "achieves the goal of a task", scaled)]
 
 
 def _maps(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:

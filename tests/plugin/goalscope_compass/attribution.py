@@ -1,6 +1,6 @@
 """A method that says what an agent is after: where its episodes end."""
 
-from goalscope.goals.attribution import Attribution, PredictedPart, Trial, attribution
+from goalscope.goals.attribution import Attribution, MixturePart, Trial, attribution
 from goalscope.goals.hypotheses import Undefined
 
 
@@ -23,5 +23,5 @@ def last_place(trial: Trial) -> Attribution:
         names=(best,) if shares[best] > 0.5 else (),
         sentence=f"{shares[best]:.0%} of its episodes end at {best}",
         weights=shares,
-        predicts=(PredictedPart(hypothesis=trial.bank[best].text, weight=1.0, strength=shares[best]),),
+        predicts=(MixturePart(hypothesis=trial.bank[best].text, weight=1.0, strength=shares[best]),),
     )

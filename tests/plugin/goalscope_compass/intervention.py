@@ -17,6 +17,7 @@ from goalscope.inside.interventions import (
     Passage,
     acted,
     added,
+    effect,
     intervention,
     pair_rows,
 )
@@ -49,4 +50,4 @@ class Mixture(BaseModel):
             return [(part, added(own, self.layer, part * (second - first))) for part in self.parts]
 
         done = acted(subject.agent, [pair], ("changed", self.layer), changes, together=1, sides=2)
-        return Rows.from_rows(row for _, part, said in done for row in pair_rows(pair, said.effect(pair), part=part))
+        return Rows.from_rows(row for _, part, said in done for row in pair_rows(pair, effect(pair, said), part=part))

@@ -13,7 +13,7 @@ from goalscope._ground.progress import TALLY, Arrived
 from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.agents.models.decode import Decoded, Prompts
-from goalscope.agents.models.engine_link import ENGINES, Answer, Engine, Output, Scores
+from goalscope.agents.models.engine_link import ENGINES, Answer, Engine, LogProbabilities, Output
 from goalscope.agents.models.folders import check_folder, folder_identity, read_json
 from goalscope.agents.models.local import DTYPES, LocalModel
 
@@ -148,7 +148,7 @@ class EngineModel(Answering):
         texts = [[*contexts[index], *answers[index][row]] for index, row in places]
         likelihoods: dict[int, dict[int, list[float]]] = {}
 
-        def take(all_scores: Sequence[Scores]) -> None:
+        def take(all_scores: Sequence[LogProbabilities]) -> None:
             new = []
             for scores in all_scores:
                 index, row = places[scores.index]
@@ -159,7 +159,7 @@ class EngineModel(Answering):
             arrived(new)
 
         calls = [{"ids": ids, "given": len(contexts[index])} for ids, (index, _) in zip(texts, places, strict=True)]
-        self._ask({"do": "score", "calls": calls}, texts, Scores, take)
+        self._ask({"do": "score", "calls": calls}, texts, LogProbabilities, take)
 
     def _ask(
         self, order: Mapping[str, Any], prompts: Prompts, form: type[Answer], take: Callable[[list[Answer]], None]

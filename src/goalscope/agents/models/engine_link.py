@@ -58,7 +58,7 @@ class Output(Indexed):
     logprobs: list[dict[str, Any]]
 
 
-class Scores(Indexed):
+class LogProbabilities(Indexed):
     """The log-probability of each scored token of a text, in nats."""
 
     scores: list[float]

@@ -9,7 +9,7 @@ from goalscope._ground.own import consent, load_function
 from goalscope._ground.progress import TALLY, aloud
 from goalscope.cli.front.running import check_kept_apart
 from goalscope.runs.importers.front import import_into, import_path
-from goalscope.runs.importers.problems import ImportResult, SampleReader
+from goalscope.runs.importers.problems import ImportLog, SampleReader
 
 
 def import_logs(
@@ -17,7 +17,7 @@ def import_logs(
     out: Annotated[str | Path | None, Writes("directory")] = None,
     *,
     reader: str | SampleReader | None = None,
-) -> ImportResult:
+) -> ImportLog:
     """Import a file or folder of recorded trajectories into a run directory, or only check it.
 
     Args:

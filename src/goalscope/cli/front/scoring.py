@@ -12,8 +12,8 @@ from goalscope._ground.extras import how_to_install
 from goalscope._ground.folder import Folder, NamedFile, anything_at
 from goalscope._ground.progress import TALLY, Stage, aloud, lines
 from goalscope.cli.front.measuring import can_report, measure_run, write_page_of
-from goalscope.measures.exploration import DISTANCES, ErrorEstimate, GraphStep, StepScore, Summary, estimate_errors
-from goalscope.measures.task_log import LoggedRun, ScoredLine, score_task_log
+from goalscope.measures.exploration import DISTANCES, ErrorEstimate, GraphStep, MapStep, Summary, estimate_errors
+from goalscope.measures.task_log import LoggedEpisode, LoggedRun, score_task_log
 from goalscope.runs import Store
 from goalscope.runs.importers.problems import ImportLog
 from goalscope.runs.opening import unmade
@@ -26,7 +26,7 @@ COUNTED: Final = ("steps", "blocked", "unparsable", "detours")
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredAgent:
+class LoggedAgent:
     """Results of one agent: counts over all episodes; success and errors averaged over maps.
 
     Attributes:
@@ -46,7 +46,7 @@ class ScoredAgent:
     counts: Mapping[str, int]
 
     @classmethod
-    def of(cls, agent: str, scored: Sequence[tuple[Summary, str]]) -> "ScoredAgent":
+    def of(cls, agent: str, scored: Sequence[tuple[Summary, str]]) -> "LoggedAgent":
         """Return the results of an agent from the summaries of its episodes, each with the id of its map."""
         summaries, maps = zip(*scored, strict=True)
         return cls(
@@ -76,7 +76,7 @@ class ScoredAgent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredLog(Records):
+class MeasuredLog(Records):
     """Results of a log.
 
     Attributes:
@@ -87,7 +87,7 @@ class ScoredLog(Records):
     """
 
     distances: str
-    agents: tuple[ScoredAgent, ...]
+    agents: tuple[LoggedAgent, ...]
     ledger: ImportLog
     page: Path | None = None
 
@@ -128,7 +128,7 @@ def score(
     distances: str = "known",
     report: Annotated[str | Path | None, Writes("directory")] = None,
     stage: Stage = lines,
-) -> ScoredLog:
+) -> MeasuredLog:
     """Score a log of episodes in task worlds, without any model; return the errors of each agent.
 
     Args:
@@ -175,8 +175,8 @@ def score(
         if run is not None:
             run.close(log.name, ledger)
     page = _reported(run_path, stage) if run_path is not None and by_agent else None
-    agents = tuple(ScoredAgent.of(agent, scored) for agent, scored in by_agent.items())
-    return ScoredLog(distances=distances, agents=agents, ledger=ledger, page=page)
+    agents = tuple(LoggedAgent.of(agent, scored) for agent, scored in by_agent.items())
+    return MeasuredLog(distances=distances, agents=agents, ledger=ledger, page=page)
 
 
 def _check_report(folder: Path, distances: str) -> None:
@@ -199,7 +199,7 @@ def _reported(folder: Path, stage: Stage) -> Path | None:
     return None
 
 
-def _plain_line(line: ScoredLine, steps: bool) -> dict[str, Any]:
+def _plain_line(line: LoggedEpisode, steps: bool) -> dict[str, Any]:
     summary = line.score.summary
     content: dict[str, Any] = {
         "line": line.line,
@@ -219,7 +219,7 @@ def _plain_line(line: ScoredLine, steps: bool) -> dict[str, Any]:
     return content
 
 
-def _plain_step(step: StepScore | GraphStep) -> dict[str, Any]:
+def _plain_step(step: MapStep | GraphStep) -> dict[str, Any]:
     if isinstance(step, GraphStep):
         return {**step._asdict(), "progress": step.progress}
     return {

@@ -10,7 +10,7 @@ Where two begin to hold at once, both are first. Intervals: Student's t over clu
 
 import numpy as np
 
-from goalscope.goals.attribution.definition import Attribution, PredictedPart, Trial, attribution
+from goalscope.goals.attribution.definition import Attribution, MixturePart, Trial, attribution
 from goalscope.goals.hypotheses.answers import Answers
 from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Mask
 from goalscope.goals.hypotheses.score import Kind
@@ -45,7 +45,7 @@ def by_arrival(trial: Trial) -> Attribution:
     enough = len(excess) >= FEWEST and low[best] > LEAST
     chosen = tuple(names[k] for k in equal) if enough else ()
     kind: Kind = "undecided" if not enough else "named" if len(chosen) == 1 else "set"
-    parts = [PredictedPart(hypothesis=trial.bank[name].text, weight=1 / len(chosen)) for name in chosen]
+    parts = [MixturePart(hypothesis=trial.bank[name].text, weight=1 / len(chosen)) for name in chosen]
     sentence = f"{names[best]} is reached first in {value[best]:.2f} more of the episodes than by a random agent"
     return Attribution(
         method="first arrival",

@@ -35,7 +35,7 @@ import numpy as np
 
 from goalscope._ground.checks import freeze
 from goalscope._ground.rng import stream
-from goalscope.goals.attribution.definition import NONE, Attribution, PredictedPart, Said, Trial, attribution
+from goalscope.goals.attribution.definition import NONE, Attribution, MixturePart, Said, Trial, attribution
 from goalscope.goals.hypotheses.answers import Answers
 from goalscope.goals.hypotheses.definition import Array, Mask, Solved
 from goalscope.goals.hypotheses.separability import FEWEST
@@ -112,7 +112,7 @@ def by_likelihood(trial: Trial) -> Attribution:
         if name != NONE and weights[name] >= 0.01:
             at = int(logs[name].argmax())
             how = {"rationality": float(RATIONALITIES[at])} if soft[name] else {"strength": 1 - float(LAPSES[at])}
-            parts.append(PredictedPart(hypothesis=trial.bank[name].text, weight=weights[name], **how))
+            parts.append(MixturePart(hypothesis=trial.bank[name].text, weight=weights[name], **how))
     return Attribution(
         method="likelihood",
         kind=kind,

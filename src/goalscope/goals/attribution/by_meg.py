@@ -6,7 +6,7 @@ MEG cannot distinguish noise from a goal outside the bank, so it answers "not ex
 import numpy as np
 
 from goalscope.goals import directedness
-from goalscope.goals.attribution.definition import Attribution, PredictedPart, Trial, attribution, kind_of
+from goalscope.goals.attribution.definition import Attribution, MixturePart, Trial, attribution, kind_of
 from goalscope.goals.decision import by_single_answers, share_of
 from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.words import say
@@ -40,7 +40,7 @@ def by_meg(trial: Trial) -> Attribution:
         weights=shares,
         predicts=tuple(
             # Beyond 40 nats a soft policy misses its limit by exp(-40).
-            PredictedPart(
+            MixturePart(
                 hypothesis=trial.bank[name].text,
                 weight=1 / len(named),
                 rationality=float(np.clip(np.nan_to_num(goals[name].beta), -40.0, 40.0)),

@@ -1,6 +1,6 @@
 """Attribution by the consistency score, whose ceiling is the agent's noise (`goalscope.goals.hypotheses.score`)."""
 
-from goalscope.goals.attribution.definition import Attribution, PredictedPart, Trial, attribution
+from goalscope.goals.attribution.definition import Attribution, MixturePart, Trial, attribution
 from goalscope.goals.hypotheses.score import ScoreVerdict, judge
 from goalscope.goals.hypotheses.views import Undefined
 
@@ -18,15 +18,15 @@ def of_verdict(method: str, verdict: ScoreVerdict, trial: Trial) -> Attribution:
     bank_names = [name for name in verdict.names if name in trial.bank]
     follows = verdict.kind in ("named", "set", "partly")
     parts = [
-        PredictedPart(
+        MixturePart(
             hypothesis=trial.hypotheses[name].text, weight=1 / len(bank_names), strength=verdict.score(name).strength[0]
         )
         for name in (bank_names if follows else [])
     ]
     if verdict.kind == "habit":
-        parts = [PredictedPart(hypothesis=verdict.names[0], weight=1.0)]
+        parts = [MixturePart(hypothesis=verdict.names[0], weight=1.0)]
     if verdict.kind == "random":
-        parts = [PredictedPart(hypothesis="random", weight=1.0)]
+        parts = [MixturePart(hypothesis="random", weight=1.0)]
     return Attribution(
         method=method,
         kind=verdict.kind,

@@ -31,7 +31,7 @@ from goalscope.goals.attribution.definition import (
     MOST_ENTRIES,
     Attribution,
     BoundedName,
-    PredictedPart,
+    MixturePart,
     Trial,
     predicted,
 )
@@ -240,7 +240,7 @@ def scored(claim: FrozenClaim, all_answers: Sequence[Answers], level: float = 0.
 
 
 def _test(
-    stratum: Stratum, method: str, parts: Sequence[PredictedPart], all_answers: Sequence[Answers], level: float
+    stratum: Stratum, method: str, parts: Sequence[MixturePart], all_answers: Sequence[Answers], level: float
 ) -> PredictionScore:
     twice = all(answers.second is not None for answers in all_answers)
     clusters: dict[str, list[Array]] = {}

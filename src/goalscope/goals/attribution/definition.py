@@ -46,7 +46,7 @@ _Number = Annotated[float, Field(strict=False)]  # a number of NumPy, too
 _Unbounded = Annotated[float, Field(strict=False, allow_inf_nan=True)]
 
 
-class PredictedPart(StrictRecord):
+class MixturePart(StrictRecord):
     """One component of a mixture that predicts the agent's actions.
 
     Attributes:
@@ -82,7 +82,7 @@ class Attribution(StrictRecord):
     names: tuple[BoundedName, ...] = Field(max_length=MOST_ENTRIES, strict=False)
     sentence: str = ""
     weights: Mapping[BoundedName, _Unbounded] = Field(default_factory=dict, max_length=MOST_ENTRIES, strict=False)
-    predicts: tuple[PredictedPart, ...] = Field(default=(), max_length=MOST_ENTRIES, strict=False)
+    predicts: tuple[MixturePart, ...] = Field(default=(), max_length=MOST_ENTRIES, strict=False)
     score: ScoreVerdict | None = None
     details: Mapping[str, Any] = Field(default_factory=dict, strict=False)
     turns: int = Field(default=0, ge=0, lt=2**63)
@@ -300,7 +300,7 @@ def usual_methods() -> list[str]:
     return [name for name in registry.names("attribution") if registry.resolve("attribution", name).asks == "nothing"]
 
 
-def predicted(parts: Sequence[PredictedPart], often: Array, answers: Answers) -> Array:
+def predicted(parts: Sequence[MixturePart], often: Array, answers: Answers) -> Array:
     """Return the probabilities of actions that a verdict predicts for the steps in one world, ``[N, A]``.
 
     Args:
@@ -321,13 +321,11 @@ def predicted(parts: Sequence[PredictedPart], often: Array, answers: Answers) ->
         mixed += part.weight * policy[np.minimum(answers.time, len(policy) - 1), answers.state]
         total += part.weight
     if not total:
-        return (
-            even if not len(often) else predicted([PredictedPart(hypothesis=FREQUENCIES, weight=1.0)], often, answers)
-        )
+        return even if not len(often) else predicted([MixturePart(hypothesis=FREQUENCIES, weight=1.0)], often, answers)
     return np.asarray((1 - LAPSE) * mixed / total + LAPSE * even)
 
 
-def _policy(part: PredictedPart, often: Array, answers: Answers) -> Array:
+def _policy(part: MixturePart, often: Array, answers: Answers) -> Array:
     if part.hypothesis == FREQUENCIES:
         if len(often) != answers.world.process.actions:
             raise Undefined("the world has a different number of actions")

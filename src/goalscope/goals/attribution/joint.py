@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.goals.attribution.definition import Attribution, PredictedPart, Said, Trial
+from goalscope.goals.attribution.definition import Attribution, MixturePart, Said, Trial
 from goalscope.goals.hypotheses import Hypothesis
 
 TOGETHER: Final = "all together"
@@ -128,7 +128,7 @@ def _claim(
     refusal: Attribution | None,
 ) -> Attribution:
     """Build the claim; it predicts as the likelihood does for the named hypotheses, otherwise as the score does."""
-    parts: dict[str, PredictedPart] = {}
+    parts: dict[str, MixturePart] = {}
     for attribution in sorted(attributions, key=lambda attribution: attribution.method == "likelihood"):
         parts |= {part.hypothesis: part for part in attribution.predicts} if attribution.method in STRICT else {}
     texts = {trial.bank[name].text for name in names if name in trial.bank}
@@ -137,7 +137,7 @@ def _claim(
         mine = next((attribution for attribution in attributions if attribution.method == "likelihood"), refusal)
         predicts = list(mine.predicts)
     elif not predicts:
-        predicts = [PredictedPart(hypothesis=text, weight=1.0) for text in sorted(texts)]
+        predicts = [MixturePart(hypothesis=text, weight=1.0) for text in sorted(texts)]
     total = float(np.sum([part.weight for part in predicts])) or 1.0
     details: dict[str, Any] = {
         "said": {attribution.method: [attribution.kind, *attribution.names] for attribution in attributions}
@@ -148,7 +148,7 @@ def _claim(
         names=tuple(names),
         sentence=words,
         predicts=tuple(
-            PredictedPart(
+            MixturePart(
                 hypothesis=part.hypothesis,
                 weight=part.weight / total,
                 strength=part.strength,

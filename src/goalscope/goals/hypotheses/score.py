@@ -153,10 +153,10 @@ def judge(sums: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerd
             "the consistency score needs two answers per step, or action probabilities, got single answers: run the "
             "agent with `answers: 2`, or use the methods meg or likelihood"
         )
-    return _ResampledScores(sums, seed, level).verdict()
+    return _ResampledSums(sums, seed, level).verdict()
 
 
-class _ResampledScores:
+class _ResampledSums:
     """The scores of hypotheses, their interval ends over resampled clusters, and the verdict."""
 
     def __init__(self, sums: AnswerSums, seed: int, level: float) -> None:

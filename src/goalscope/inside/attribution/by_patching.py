@@ -28,7 +28,7 @@ import numpy as np
 
 from goalscope._ground.rng import stream
 from goalscope.goals.attribution.by_arrival import lower_end
-from goalscope.goals.attribution.definition import Attribution, PredictedPart, Said, Trial, attribution
+from goalscope.goals.attribution.definition import Attribution, MixturePart, Said, Trial, attribution
 from goalscope.goals.counterfactual.changes import elsewhere
 from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, finite_world
 from goalscope.goals.hypotheses.separability import FEWEST
@@ -151,7 +151,7 @@ def claimed(method: str, names: Sequence[str], trial: Trial, words: str, weights
     for name in names:
         at = trial.evidence.names.index(name)
         strength = float(gain[at] / size[at]) if size[at] > 0 else 1.0
-        parts.append(PredictedPart(hypothesis=trial.bank[name].text, weight=1 / len(names), strength=strength))
+        parts.append(MixturePart(hypothesis=trial.bank[name].text, weight=1 / len(names), strength=strength))
     verdict = words if names else f"{method} shows nothing"
     return Attribution(
         method=method, kind=kind, names=tuple(names), sentence=verdict, weights=weights, predicts=tuple(parts)

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from goalscope.goals.attribution.by_arrival import lower_end
-from goalscope.goals.attribution.definition import Attribution, PredictedPart, Said, Trial, attribution
+from goalscope.goals.attribution.definition import Attribution, MixturePart, Said, Trial, attribution
 from goalscope.goals.hypotheses.answers import Answers
 from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Numbers
 from goalscope.goals.hypotheses.rules import holding
@@ -79,7 +79,7 @@ def by_reasoning(trial: Trial) -> Attribution:
         sentence="; ".join(words),
         weights=shares,
         predicts=tuple(
-            PredictedPart(hypothesis=trial.bank[name].text, weight=1 / len(names), strength=shares[name])
+            MixturePart(hypothesis=trial.bank[name].text, weight=1 / len(names), strength=shares[name])
             for name in names
         ),
         details={

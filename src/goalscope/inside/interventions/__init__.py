@@ -2,9 +2,9 @@
 
 from goalscope.inside.interventions.edits import COMPONENTS, EMBEDDING, Edit, Editor
 from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, PairSettings, intervention
-from goalscope.inside.interventions.forward import Batch, Generated, Scored, generate, score_answers
+from goalscope.inside.interventions.forward import Batch, BatchOutputs, generate, score_answers
 from goalscope.inside.interventions.pairs import MOVED, Original, Pair, Pairs, Side, counterfactuals, find_pairs
-from goalscope.inside.interventions.reading import FOLLOWS, Passage, acted, added, pair_rows
+from goalscope.inside.interventions.reading import FOLLOWS, Passage, acted, added, effect, pair_rows
 
 __all__ = [
     "COMPONENTS",
@@ -12,21 +12,21 @@ __all__ = [
     "FOLLOWS",
     "MOVED",
     "Batch",
+    "BatchOutputs",
     "Edit",
     "Editor",
     "ExperimentSubject",
-    "Generated",
     "Headline",
     "Original",
     "Pair",
     "PairSettings",
     "Pairs",
     "Passage",
-    "Scored",
     "Side",
     "acted",
     "added",
     "counterfactuals",
+    "effect",
     "find_pairs",
     "generate",
     "intervention",

@@ -33,6 +33,7 @@ from goalscope.inside.interventions.reading import (
     acted,
     added,
     averaged,
+    effect,
     fresh_views,
     layers_of,
     pair_rows,
@@ -143,7 +144,7 @@ def ablate(
     return averaged(
         row
         for pair, name, answer in outcomes
-        for row in pair_rows(pair, {STAYS: answer.effect(pair)[STAYS]}, **tags, subspace=name)
+        for row in pair_rows(pair, {STAYS: effect(pair, answer)[STAYS]}, **tags, subspace=name)
     )
 
 

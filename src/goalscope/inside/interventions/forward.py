@@ -8,13 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from goalscope._ground.rng import stream
 from goalscope.agents.models.decode import Decoded, Decoding, decode, score
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.threads import work_on_cores
 from goalscope.inside.interventions.edits import Edit, Editor
+
+Output = TypeVar("Output")
+LogProbabilities = Sequence[Sequence[float]]
+"""``[A]`` for each of some answers, the log-probability of each of its tokens, in nats."""
 
 _EVERYTHING = 2**62  # maximum tokens of a pass; rows that read from each other stay together
 
@@ -42,29 +46,21 @@ def each_change(prompt: Sequence[int], changes: Sequence[Sequence[Edit]]) -> Bat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Generated:
+class BatchOutputs(Generic[Output]):
     """The outputs after each prompt of a batch.
 
     Attributes:
-        outputs: ``[N]`` token ids and finish reasons.
+        outputs: ``[N]`` outputs.
         rerouted: ``[N]`` fraction of (token, layer) pairs of the pass with another set of experts than in the unchanged
             prompt; None for a model without experts, or prompts of another length.
     """
 
-    outputs: Sequence[Decoded]
+    outputs: Sequence[Output]
     rerouted: Sequence[float | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Scored:
-    """Log-probabilities of the tokens of given answers after each prompt, ``[N, A]`` lists in nats; see `Generated`."""
-
-    scores: Sequence[Sequence[Sequence[float]]]
-    rerouted: Sequence[float | None]
-
-
-def generate(model: LocalModel, batches: Sequence[Batch], *, max_tokens: int) -> list[Generated]:
-    """Generate freely (the most likely token at each position) after each prompt, with changed activations in it.
+def generate(model: LocalModel, batches: Sequence[Batch], *, max_tokens: int) -> list[BatchOutputs[Decoded]]:
+    """Generate token ids freely (the most likely at each position) after each prompt, with changed activations in it.
 
     Args:
         model: a local model.
@@ -81,8 +77,8 @@ def generate(model: LocalModel, batches: Sequence[Batch], *, max_tokens: int) ->
 
 def score_answers(
     model: LocalModel, batches: Sequence[Batch], answers: Sequence[Sequence[Sequence[Sequence[int]]]]
-) -> list[Scored]:
-    """Return the log-probabilities of given answers after each prompt, with changed activations in the prompts.
+) -> list[BatchOutputs[LogProbabilities]]:
+    """Return the log-probabilities of the tokens of given answers, in nats, with changed activations in the prompts.
 
     Args:
         model: a local model.
@@ -146,17 +142,20 @@ class _Passes:
             self.rerouted[rows[row]] = float(fraction)
 
 
-def _generated(network: Any, editor: Editor, stop: frozenset[int], max_tokens: int, batch: Batch) -> Generated:
+def _generated(
+    network: Any, editor: Editor, stop: frozenset[int], max_tokens: int, batch: Batch
+) -> BatchOutputs[Decoded]:
     passes = _Passes(editor, batch)
     settings = passes.settings(max_tokens=max_tokens, stop=stop, slots=max(1, len(batch.prompts)))
     rngs = [stream(0, "greedy")] * len(batch.prompts)  # at temperature 0 no random numbers are drawn
     outputs = decode(network, settings, batch.prompts, rngs)
-    return Generated(outputs=outputs, rerouted=passes.rerouted)
+    return BatchOutputs(outputs=outputs, rerouted=passes.rerouted)
 
 
-def _scored(network: Any, editor: Editor, work: tuple[Batch, Sequence[Sequence[Sequence[int]]]]) -> Scored:
+def _scored(
+    network: Any, editor: Editor, work: tuple[Batch, Sequence[Sequence[Sequence[int]]]]
+) -> BatchOutputs[LogProbabilities]:
     batch, answers = work
     passes = _Passes(editor, batch)
     settings = passes.settings(slots=max(1, sum(map(len, answers)), len(answers) * max(map(len, answers), default=1)))
-    scores = score(network, settings, batch.prompts, answers)
-    return Scored(scores=scores, rerouted=passes.rerouted)
+    return BatchOutputs(outputs=score(network, settings, batch.prompts, answers), rerouted=passes.rerouted)

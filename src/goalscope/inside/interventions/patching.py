@@ -16,11 +16,12 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from goalscope.agents.chat import turn
+from goalscope.agents.models.decode import Decoded
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations.hooks import thirds
 from goalscope.inside.interventions.edits import EMBEDDING, Component, Editor
 from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, OnPairs, PairSettings, intervention
-from goalscope.inside.interventions.forward import Batch, Generated, generate, score_answers
+from goalscope.inside.interventions.forward import Batch, BatchOutputs, generate, score_answers
 from goalscope.inside.interventions.pairs import Pair, Side
 from goalscope.inside.interventions.passes import (
     IN_OUTPUT,
@@ -223,7 +224,7 @@ class _Work:
             controls=[patch for patch in controls if patch == "isotropic"] if few else controls,
         )
 
-    def _written(self, pass_: Pass, output: Generated) -> Iterator[Row]:
+    def _written(self, pass_: Pass, output: BatchOutputs[Decoded]) -> Iterator[Row]:
         """Yield the effects on the freely generated action."""
         target, source = pass_.sides[TARGET], pass_.sides[SOURCE]
         actions = [
@@ -254,15 +255,15 @@ class _Work:
         batches = [*(pass_.batch for pass_ in passes), Batch(prompts=[source_answers.context])]
         answers = [*([target_answers.answers] * len(pass_.batch.prompts) for pass_ in passes), [source_answers.answers]]
         *scored, at_source = score_answers(self._model, batches, answers)
-        source_odds = log_odds(at_source.scores[0], source, target)
+        source_odds = log_odds(at_source.outputs[0], source, target)
         swapped = False
         for pass_, result in zip(passes, scored, strict=True):
-            odds = [log_odds(answer_scores, source, target) for answer_scores in result.scores]
+            odds = [log_odds(answer_scores, source, target) for answer_scores in result.outputs]
             target_odds, count = odds[TARGET], len(pass_.sides)
             results = list(
                 zip(
                     [answer_scores.tags for answer_scores in pass_.conditions],
-                    result.scores[count:],
+                    result.outputs[count:],
                     odds[count:],
                     strict=True,
                 )
@@ -270,7 +271,7 @@ class _Work:
             if pass_.site not in IN_OUTPUT and not swapped:
                 swapped = True
                 tags = {"site": WHOLE, "layers": "all", "component": "residual", "patch": "source"}
-                results.append((tags, result.scores[SOURCE], odds[SOURCE]))
+                results.append((tags, result.outputs[SOURCE], odds[SOURCE]))
             for condition, answer_scores, value in results:
                 tags = {"reading": "forced", **condition}
                 best = int(np.argmax([sum(answer) for answer in answer_scores]))

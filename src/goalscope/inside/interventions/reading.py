@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -135,32 +135,22 @@ def added(passage: Passage, layer: int, vectors: npt.NDArray[Any]) -> list[Edit]
     return [Edit(row=0, layer=layer, positions=passage.places, vectors=tensor, how="add")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answer:
-    """An agent's answer after an intervention.
+def action_of(reply: Reply) -> Action | None:
+    """Return the action that a reply after an intervention states, None if there is none."""
+    action = turn(reply).action
+    return None if action is None else Action(action)
 
-    Attributes:
-        action: the action, None if the answer states none.
-        text: the whole output, including the replayed part.
-    """
 
-    action: Action | None
-    text: str
+def written_in(reply: Reply) -> str:
+    """Return the whole output of a reply, including the replayed part."""
+    return reply.raw if reply.raw is not None else f"{reply.reasoning or ''}{reply.answer}"
 
-    @classmethod
-    def of(cls, reply: Reply) -> Self:
-        """Extract the answer from a reply."""
-        action = turn(reply).action
-        text = reply.raw if reply.raw is not None else f"{reply.reasoning or ''}{reply.answer}"
-        return cls(action=None if action is None else Action(action), text=text)
 
-    def effect(self, pair: Pair) -> dict[str, float]:
-        """Return the effect on the action of a pair's first side as 0 or 1 per measure. Optimal actions count as
-        equal.
-        """
-        first, second = (side.optimal for side in pair.sides)
-        follows, stays = self.action in second, self.action in first
-        return {FOLLOWS: float(follows), STAYS: float(stays), ELSEWHERE: float(not follows and not stays)}
+def effect(pair: Pair, reply: Reply) -> dict[str, float]:
+    """Return the effect on the action of a pair's first side as 0 or 1 per measure. Optimal actions count as equal."""
+    (first, second), action = (side.optimal for side in pair.sides), action_of(reply)
+    follows, stays = action in second, action in first
+    return {FOLLOWS: float(follows), STAYS: float(stays), ELSEWHERE: float(not follows and not stays)}
 
 
 PAIR: Final = "pair"
@@ -178,7 +168,7 @@ def answers(
     edits: Sequence[Sequence[Sequence[Edit]]],
     *,
     max_tokens: int | None = None,
-) -> list[list[Answer]]:
+) -> list[list[Reply]]:
     """Generate an agent's greedy answers with changed activations, with all changes of a passage in one batch.
 
     Args:
@@ -202,9 +192,7 @@ def answers(
         split = len(item.ids) - item.replayed
         for output in generated.outputs:
             output.tokens[:0] = item.ids[split:]
-        all_answers.append(
-            [Answer.of(model.reply(text, item.ids[:split], output, sampling)) for output in generated.outputs]
-        )
+        all_answers.append([model.reply(text, item.ids[:split], output, sampling) for output in generated.outputs])
     return all_answers
 
 
@@ -217,7 +205,7 @@ def acted(
     together: int,
     sides: int = 1,
     max_tokens: int | None = None,
-) -> Iterator[tuple[Pair, Change, Answer]]:
+) -> Iterator[tuple[Pair, Change, Reply]]:
     """Yield an agent's answer after each change to the first side of each pair at one site and layer.
 
     Args:

@@ -38,7 +38,7 @@ from goalscope.inside.interventions.pairs import (
     pairs_of,
     side_of,
 )
-from goalscope.inside.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_rows
+from goalscope.inside.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, action_of, effect, pair_rows
 from goalscope.runs import Store
 from goalscope.runs.kinds import sequence
 from goalscope.runs.provenance import noted
@@ -171,7 +171,7 @@ class CachedAgent:
     def ask(self, views: Sequence[GridView]) -> None:
         """Ask about all views that are not in the cache."""
         fresh = [view for view in dict.fromkeys(views) if view not in self.known]
-        self.known |= dict(zip(fresh, self._complete([(view, "") for view in fresh]), strict=True))
+        self.known |= dict(zip(fresh, self.write_on([(view, "") for view in fresh]), strict=True))
 
     def reasoning_of(self, view: GridView) -> WrittenReasoning | None:
         """Return the output for a view; None if it has no reasoning or no action."""
@@ -190,11 +190,8 @@ class CachedAgent:
             before, between = raw[:begin], raw[begin + len(reasoning) : end]
         return WrittenReasoning(before=before, reasoning=reasoning, between=between, action=Action(action))
 
-    def write_on(self, beginnings: Sequence[tuple[GridView, str]]) -> list[Answer]:
-        """Generate the agent's answer for each view from a given beginning."""
-        return [Answer.of(reply) for reply in self._complete(beginnings)]
-
-    def _complete(self, beginnings: Sequence[tuple[GridView, str]]) -> list[Reply]:
+    def write_on(self, beginnings: Sequence[tuple[GridView, str]]) -> list[Reply]:
+        """Generate the agent's reply for each view from a given beginning."""
         sampling = replace(self.agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=self.max_tokens)
         requests = [
             replace(self.agent.request(Observation(view=view)), prefill=prefill) for view, prefill in beginnings
@@ -229,7 +226,7 @@ class CachedAgent:
             return
         recorded = self.reasoning_of(pair.sides[1].view)
         assert recorded is not None  # pairs without reasoning have been left out
-        (reply,) = self._complete([(pair.sides[0].view, recorded.before + recorded.reasoning + recorded.between)])
+        (reply,) = self.write_on([(pair.sides[0].view, recorded.before + recorded.reasoning + recorded.between)])
         if turn(reply).action is None or (reply.reasoning or "").strip() != recorded.reasoning.strip():
             written = (reply.answer or reply.reasoning or "")[:80]
             raise ValueError(
@@ -345,14 +342,15 @@ def _cells(pair: Pair) -> tuple[Position, Position]:
     return first or (-1, -1), second or (-1, -1)
 
 
-def _effects(edited: Edited, answer: Answer) -> Iterator[Row]:
-    stays = answer.action in edited.pair.sides[0].optimal
-    values = {STAYS: float(stays), UNSTATED: float(answer.action is None)}
+def _effects(edited: Edited, answer: Reply) -> Iterator[Row]:
+    action = action_of(answer)
+    stays = action in edited.pair.sides[0].optimal
+    values = {STAYS: float(stays), UNSTATED: float(action is None)}
     if edited.towards:
-        follows = answer.action in edited.towards
+        follows = action in edited.towards
         values |= {FOLLOWS: float(follows), ELSEWHERE: float(not follows and not stays)}
     else:
-        values[OTHER] = float(answer.action in edited.pair.sides[1].optimal)
+        values[OTHER] = float(action in edited.pair.sides[1].optimal)
     return pair_rows(edited.pair, values, edit=edited.name)
 
 
@@ -368,4 +366,4 @@ def _patched(cached: CachedAgent, pair: Pair) -> Iterator[Row]:
         output.tokens[:0] = text
         prompt = pair.sides[0].prompt
         reply = model.reply(model.text(prompt), prompt, output, cached.agent.sampling)
-        yield from pair_rows(pair, Answer.of(reply).effect(pair), edit=name)
+        yield from pair_rows(pair, effect(pair, reply), edit=name)

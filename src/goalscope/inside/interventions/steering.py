@@ -18,6 +18,7 @@ from pydantic import Field
 
 from goalscope._ground.rng import stream
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.base import Reply
 from goalscope.inside.activations.replay_target import model_id
 from goalscope.inside.activations.sites import Site
 from goalscope.inside.interventions.directions import OWN, RANDOM, Directions, fit_directions, kept_probes
@@ -26,18 +27,19 @@ from goalscope.inside.interventions.experiment import ExperimentSubject, Headlin
 from goalscope.inside.interventions.pairs import Pair, local_model
 from goalscope.inside.interventions.reading import (
     FOLLOWS,
-    Answer,
     Passage,
     ReadStates,
     Where,
     acted,
     added,
     averaged,
+    effect,
     fresh_views,
     layers_of,
     pair_rows,
     read_passages,
     states_of,
+    written_in,
 )
 from goalscope.runs.kinds import sequence
 from goalscope.runs.probing_config import Layers
@@ -185,9 +187,9 @@ def _planned(pair: Pair, directions: Directions, settings: Steering, first: Arra
                 yield _Plan(kind=kind, dose=float(dose), added=added, after=first + added)
 
 
-def _effects(pair: Pair, directions: Directions, plan: _Plan, answer: Answer, before: str) -> dict[str, float]:
-    values = {**answer.effect(pair), FLIPPED: float(directions.flips(pair, plan.after))}
-    stated = _still_stated(pair, before, answer.text)
+def _effects(pair: Pair, directions: Directions, plan: _Plan, answer: Reply, before: str) -> dict[str, float]:
+    values = {**effect(pair, answer), FLIPPED: float(directions.flips(pair, plan.after))}
+    stated = _still_stated(pair, before, written_in(answer))
     return values if stated is None else {**values, STATED: float(stated)}
 
 

@@ -51,7 +51,7 @@ FREQUENCIES, SHUFFLED, POSITION = "frequencies", "shuffled", "position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeScore:
+class ProbeEstimate:
     """A score of the probe or of a control, or their difference; then ``less`` names what was subtracted."""
 
     measure: str
@@ -79,7 +79,7 @@ class LabelProbe(Records):
     classes: tuple[str, ...]
     groups: int
     tested: int
-    scores: tuple[ProbeScore, ...]
+    scores: tuple[ProbeEstimate, ...]
     notes: tuple[str, ...]
 
     @property
@@ -231,7 +231,7 @@ def probe(
 
 def _compared(
     scores: Mapping[str, Sequence[Mapping[str, Array]]], codes: npt.NDArray[np.int64], confidence: float
-) -> Iterator[ProbeScore]:
+) -> Iterator[ProbeEstimate]:
     """Yield the scores of probe and controls and their differences, estimated over test groups and seeds."""
     groups = np.unique(codes, return_inverse=True)[1]
     size = np.bincount(groups)
@@ -247,7 +247,7 @@ def _compared(
                     continue
                 values = tables[""] - table if less else table
                 widest = bounds[1] - bounds[0]
-                yield ProbeScore(
+                yield ProbeEstimate(
                     measure=measure,
                     control=name if not less and name else "none",
                     less=name if less else "",
@@ -273,7 +273,7 @@ def _estimate(
     return from_codes(table[:, 0], np.arange(count), all_clusters=count, **options)
 
 
-def _coded(fold: LabelFold, read: Mapping[str, Any], blocks: int, confidence: float) -> Iterator[ProbeScore]:
+def _coded(fold: LabelFold, read: Mapping[str, Any], blocks: int, confidence: float) -> Iterator[ProbeEstimate]:
     """Yield the online code length of the labels with each input, in bits per row, over the coded groups."""
     count = int(fold.codes.max()) + 1
     place = np.argsort(stream(fold.seed, "label probe", "code").permutation(count))[fold.codes]
@@ -284,12 +284,12 @@ def _coded(fold: LabelFold, read: Mapping[str, Any], blocks: int, confidence: fl
     clusters = np.concatenate([fold.codes[part] for _, part in coded])
     options: dict[str, Any] = {"unit": "bits", "confidence": confidence}
     for name, values in bits.items():
-        yield ProbeScore(
+        yield ProbeEstimate(
             measure=CODE, control=name or "none", less="", estimate=estimate_mean(values, clusters, **options)
         )
         if name:
             difference = estimate_mean(bits[""] - values, clusters, **options)
-            yield ProbeScore(measure=CODE, control="none", less=name, estimate=difference)
+            yield ProbeEstimate(measure=CODE, control="none", less=name, estimate=difference)
 
 
 def _listed(names: Sequence[str]) -> str:

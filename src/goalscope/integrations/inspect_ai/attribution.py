@@ -14,11 +14,11 @@ from inspect_ai.solver import TaskState
 from goalscope.cli.front.attributing import bank_from
 from goalscope.goals.attribution import Trial, judged, usual_methods
 from goalscope.goals.decision import decide, groups
-from goalscope.goals.finding import where_text
+from goalscope.goals.finding import Finding, where_text
 from goalscope.goals.hypotheses import bind
 from goalscope.goals.hypotheses.states import states_of_episodes
 from goalscope.goals.reading import states_among
-from goalscope.integrations.inspect_ai.meg import OPTIONS, finding_figures, kept_episode, scored
+from goalscope.integrations.inspect_ai.meg import OPTIONS, finding_figures, kept_episode, scored, tell
 from goalscope.runs.record import Episode
 
 
@@ -39,11 +39,12 @@ def verdicts() -> Metric:
         options = (positive[0].score.metadata or {})[OPTIONS]
         episodes = [kept_episode(score.sample_metadata, score.score.metadata) for score in positive]
         states, _ = states_among(episodes, "the log")
-        bank, figures = bank_from(options["hypotheses"]), dict[str, float]()
+        bank, figures, log_findings = bank_from(options["hypotheses"]), dict[str, float](), list[Finding]()
         bound = {name: bind(hypothesis, [state.world.world for state in states]) for name, hypothesis in bank.items()}
         for tags, members in groups(states):
             group, finding = where_text(tags), decide(members, bound, where=tags)
             stratum = judged(group, Trial(states=members, bank=bound), options["methods"] or usual_methods())
+            log_findings.append(finding)
             figures |= finding_figures(finding)
             metrics = {f"{method}: says nothing": 1.0 for method in stratum.refused}
             for attribution in stratum.attributions:
@@ -59,6 +60,8 @@ def verdicts() -> Metric:
                     metrics[f"{name} share"] = share.value
             metrics["worlds"] = float(stratum.clusters)
             figures |= {f"{name} ({group})" if group else name: value for name, value in metrics.items()}
+        for score in positive:
+            tell(score.score, log_findings)
         finite = {name: value for name, value in figures.items() if math.isfinite(value)}
         return {**finite, "left out": len(scores) - len(positive)}
 
@@ -79,7 +82,7 @@ def attribution(hypotheses: str | Sequence[Any] = "grids", methods: str | Sequen
     options: dict[str, Any] = {"hypotheses": bank, "methods": [name.strip() for name in names if name.strip()]}
 
     async def score(state: TaskState, target: Target) -> Score:
-        return scored(state, options, _moves)
+        return scored("attribution", state, options, _moves)
 
     return score
 

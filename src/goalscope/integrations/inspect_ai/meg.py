@@ -2,7 +2,9 @@
 
 A single episode has no MEG, because one rationality is fitted to all worlds. The scorer therefore stores the record of
 each episode with its score, and the metric evaluates the episodes of all samples and epochs together, as ``goalscope
-meg`` does.
+meg`` does. Metrics of Inspect are numbers, so the metric writes what the agent is after into the scores of the samples:
+the answer, the sentence as their explanation, and the names in their metadata. This needs a log that is scored after
+the evaluation: while an evaluation runs, Inspect writes each sample before the others are played.
 """
 
 import math
@@ -11,6 +13,7 @@ from typing import Any, Final
 
 from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, Value, metric, scorer
 from inspect_ai.solver import TaskState
+from inspect_ai.util import sample_limits
 
 from goalscope import goals
 from goalscope.goals import GoalEstimate
@@ -20,6 +23,7 @@ from goalscope.goals.finding import Finding, where_text
 from goalscope.goals.hypotheses.definition import Hypothesis
 from goalscope.goals.hypotheses.states import states_of
 from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.words import say_all
 from goalscope.integrations.inspect_ai.episode import recorded_episode
 from goalscope.integrations.inspect_ai.record import KEY, EpisodeRecord, SampleRecord
 from goalscope.measures.table import StepTable
@@ -39,6 +43,16 @@ FIGURES: Final[Mapping[str, str]] = {
 OPTIONS: Final = "options"
 """Key of a scorer's options in the metadata of its scores, beside the record of the episode under `KEY`."""
 
+FINDINGS: Final = "findings"
+"""Key of the findings on the agent in the metadata of its samples' scores: where, answer, reason and names. It is not
+there in scores from a running evaluation."""
+
+LATER: Final = (
+    "What the agent is after follows from all samples together. To see it here, score the finished log with the same "
+    "options: inspect score LOG --scorer goalscope/{scorer} --action append"
+)
+"""Explanation of a score from a running evaluation, in which not all samples have been seen."""
+
 
 @metric(name="MEG", scores="unreduced")
 def directedness() -> Metric:
@@ -54,7 +68,8 @@ def directedness() -> Metric:
         if not defined:
             return {"left out": len(scores)}
         options = (defined[0].score.metadata or {})[OPTIONS]
-        table = _table([kept_episode(sample.sample_metadata, sample.score.metadata) for sample in defined])
+        episodes = [kept_episode(sample.sample_metadata, sample.score.metadata) for sample in defined]
+        table = _table(episodes)
         hypotheses, settings = _asked(table, options)
         states = states_of(table)
         estimates = goals.directedness(states, hypotheses, **settings).estimates
@@ -63,8 +78,11 @@ def directedness() -> Metric:
         for estimate in estimates:
             values |= _figures(estimate)
         measured_hypotheses = {name: hypothesis for name, hypothesis in hypotheses.items() if name in measured}
-        for finding in findings(states, measured_hypotheses) if measured_hypotheses else ():
+        all_findings = findings(states, measured_hypotheses) if measured_hypotheses else []
+        for finding in all_findings:
             values |= finding_figures(finding)
+        for sample, episode in zip(defined, episodes, strict=True):
+            tell(sample.score, [finding for finding in all_findings if finding.agent == episode.agent])
         return {**values, "left out": len(scores) - len(defined)}
 
     return compute
@@ -86,19 +104,52 @@ def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: s
         options["hypotheses"] = asked_names
 
     async def score(state: TaskState, target: Target) -> Score:
-        return scored(state, options, lambda episode: _utilities(episode, options))
+        return scored("meg", state, options, lambda episode: _utilities(episode, options))
 
     return score
 
 
-def scored(state: TaskState, options: Mapping[str, Any], value_of: Callable[[Episode], Value]) -> Score:
-    """Build the score of a sample, with its episode and the scorer's options stored for the metric."""
+def scored(name: str, state: TaskState, options: Mapping[str, Any], value_of: Callable[[Episode], Value]) -> Score:
+    """Build the score of a sample for a scorer, with the episode and the scorer's options stored for the metric."""
     stored = state.store.get(KEY, None)
     if stored is None:
         return Score.unscored(explanation="the sample holds no episode of goalscope's")
     metadata = {KEY: stored, OPTIONS: options}
     episode = kept_episode(state.metadata, metadata)
-    return Score(value=value_of(episode), answer=episode.outcome, metadata=metadata)
+    value = value_of(episode)
+    if _is_running():
+        return Score(value=value, explanation=LATER.format(scorer=name), metadata=metadata)
+    return Score(value=value, metadata={**metadata, FINDINGS: []})
+
+
+def _is_running() -> bool:
+    """Return whether a sample is running, rather than read from a finished log."""
+    try:
+        sample_limits()
+    except RuntimeError:
+        return False
+    return True
+
+
+def tell(score: Score, agent_findings: Sequence[Finding]) -> None:
+    """Write what an agent is after into the score of one of its samples, as `towards` and `attribute` print it.
+
+    Inspect passes a metric the scores that it keeps. Scores from a running evaluation stay as they are: Inspect calls
+    the metric several times, and may write a sample after a call that has not seen all of them.
+
+    Args:
+        score: the score, whose answer, explanation and metadata change.
+        agent_findings: the findings on the agent, by group of worlds.
+    """
+    if not agent_findings or FINDINGS not in (score.metadata or {}):
+        return
+    score.answer = ", ".join(dict.fromkeys(finding.answer for finding in agent_findings))
+    score.explanation = say_all(agent_findings)
+    fields = {"where", "answer", "reason", "names"}
+    score.metadata = {
+        **(score.metadata or {}),
+        FINDINGS: [finding.model_dump(mode="json", include=fields) for finding in agent_findings],
+    }
 
 
 def kept_episode(sample_metadata: Mapping[str, Any] | None, score_metadata: Mapping[str, Any] | None) -> Episode:

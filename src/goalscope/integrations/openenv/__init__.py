@@ -13,10 +13,10 @@ try:
 except ImportError as _error:
     raise lacking("environments of OpenEnv need openenv-core", "openenv", _error) from _error
 
-__all__ = ["WorldAnswer", "WorldQuestion", "WorldsEnvironment", "worlds"]
+__all__ = ["WorldAction", "WorldObservation", "WorldsEnvironment", "worlds"]
 
 
-class WorldAnswer(Action):  # type: ignore[misc]
+class WorldAction(Action):  # type: ignore[misc]
     """Answer of a model.
 
     Attributes:
@@ -26,7 +26,7 @@ class WorldAnswer(Action):  # type: ignore[misc]
     text: str
 
 
-class WorldQuestion(Observation):  # type: ignore[misc]
+class WorldObservation(Observation):  # type: ignore[misc]
     """Next question to the model, which is empty after the last step.
 
     ``reward`` is 1 for the step that reaches the goal, otherwise 0.
@@ -59,15 +59,15 @@ class WorldsEnvironment(Environment):  # type: ignore[misc]
         self._playing: WorldDialogue | None = None
         self._state = State()
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None, **more: Any) -> WorldQuestion:
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **more: Any) -> WorldObservation:
         """Begin the next episode, or the episode with index ``seed`` modulo the number of episodes."""
         episode = self._episodes[(self._next if seed is None else seed) % len(self._episodes)]
         self._next += seed is None
         self._playing = WorldDialogue(**episode, **self._settings)
         self._state = State(episode_id=episode_id or f"{episode['world'].id} {episode['trajectory']}", step_count=0)
-        return WorldQuestion(text=self._playing.question(), reward=None, done=False)
+        return WorldObservation(text=self._playing.question(), reward=None, done=False)
 
-    def step(self, action: WorldAnswer, timeout_s: float | None = None, **more: Any) -> WorldQuestion:
+    def step(self, action: WorldAction, timeout_s: float | None = None, **more: Any) -> WorldObservation:
         """Process an answer.
 
         Raises:
@@ -79,9 +79,9 @@ class WorldsEnvironment(Environment):  # type: ignore[misc]
         playing.answer(action.text)
         self._state.step_count += 1
         if not playing.over:
-            return WorldQuestion(text=playing.question(), reward=0.0, done=False)
+            return WorldObservation(text=playing.question(), reward=0.0, done=False)
         record = playing.found()
-        return WorldQuestion(text="", reward=record["rewards"]["goal"], done=True, episode=record)
+        return WorldObservation(text="", reward=record["rewards"]["goal"], done=True, episode=record)
 
     @property
     def state(self) -> State:

@@ -6,21 +6,20 @@ from goalscope.measures.exploration.errors import (
     estimate_errors,
     score_fogged_episode,
 )
-from goalscope.measures.exploration.graphs import GraphScore, GraphStep, TaskGraph, score_graph
-from goalscope.measures.exploration.score import EpisodeScore, StepScore, Summary, score_episode
-from goalscope.measures.exploration.view import DISTANCES, Distances, StaleScore
+from goalscope.measures.exploration.graphs import GraphStep, TaskGraph, score_graph
+from goalscope.measures.exploration.score import EpisodeErrors, MapStep, Summary, score_episode
+from goalscope.measures.exploration.view import DISTANCES, Distances, StaleCounter
 from goalscope.worlds.tasks.taskmap import TaskMap
 
 __all__ = [
     "DISTANCES",
     "FOGGED",
     "Distances",
-    "EpisodeScore",
+    "EpisodeErrors",
     "ErrorEstimate",
-    "GraphScore",
     "GraphStep",
-    "StaleScore",
-    "StepScore",
+    "MapStep",
+    "StaleCounter",
     "Summary",
     "TaskGraph",
     "TaskMap",

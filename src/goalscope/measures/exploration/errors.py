@@ -22,7 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.definition import OURS, Entries, StepMeasure, add_measures, measure
-from goalscope.measures.exploration.score import AllSteps, EpisodeScore, Outcome, Summary, counted, judge, score_episode
+from goalscope.measures.exploration.score import (
+    AllSteps,
+    EpisodeErrors,
+    Outcome,
+    Summary,
+    counted,
+    judge,
+    score_episode,
+)
 from goalscope.measures.exploration.view import CASES, MapView
 from goalscope.measures.table import NO_ACTION, StepTable
 from goalscope.runs.record import Episode
@@ -37,7 +45,7 @@ from goalscope.worlds.tasks.world import ACHIEVED, INVALID, NEW_CELL
 _OUTCOMES: dict[str, Outcome] = {"goal": "goal", "horizon": "budget"}
 
 
-def score_fogged_episode(episode: Episode) -> EpisodeScore:
+def score_fogged_episode(episode: Episode) -> EpisodeErrors[AllSteps]:
     """Score the exploration and exploitation errors of a recorded episode of a maze under fog.
 
     Args:
@@ -60,7 +68,7 @@ def score_fogged_episode(episode: Episode) -> EpisodeScore:
 
 def score_walk(
     grid: Grid, radius: int, positions: Sequence[Position], actions: Sequence[Action | None], outcome: str
-) -> EpisodeScore:
+) -> EpisodeErrors[AllSteps]:
     """Score an episode, given its T actions and T + 1 positions."""
     walk = _FoggedWalk(grid, radius, positions)
     steps = list(judge(walk, actions, walk.view))
@@ -75,7 +83,7 @@ def score_walk(
         nodes=0,
         distances="revealed",
     )
-    return EpisodeScore(steps=AllSteps(len(steps), lambda: iter(steps), steps), summary=summary)
+    return EpisodeErrors(steps=AllSteps(len(steps), lambda: iter(steps), steps), summary=summary)
 
 
 class _FoggedWalk:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from goalscope.measures.exploration.score import EpisodeScore, score_episode
+from goalscope.measures.exploration.score import AllSteps, EpisodeErrors, score_episode
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.coordinates import Cell
 from goalscope.worlds.tasks.taskmap import TaskMap
@@ -40,7 +40,7 @@ class Example:
         """Return all moves of a walk, including the common beginning."""
         return [_LETTERS[letter] for letter in self.before + self.walks[walk]]
 
-    def score(self, walk: str) -> EpisodeScore:
+    def score(self, walk: str) -> EpisodeErrors[AllSteps]:
         """Score a walk, including the common beginning."""
         return score_episode(self.task_map, self.actions(walk))
 

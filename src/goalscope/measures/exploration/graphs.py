@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import Field, StringConstraints
 
 from goalscope._ground.ids import content_id
-from goalscope.measures.exploration.score import Outcome, Summary, counted
-from goalscope.measures.exploration.view import StaleScore
+from goalscope.measures.exploration.score import EpisodeErrors, Outcome, Summary, counted
+from goalscope.measures.exploration.view import StaleCounter
 from goalscope.runs.kinds import StudyPart
 from goalscope.worlds.tasks.knowledge import Rejection
 
@@ -98,7 +98,7 @@ class TaskGraph(StudyPart):
 
 
 class GraphStep(NamedTuple):
-    """One visit, judged by the state before it; the fields are named as in `StepScore`."""
+    """One visit, judged by the state before it; the fields are named as in `MapStep`."""
 
     number: int
     here: str
@@ -117,15 +117,7 @@ class GraphStep(NamedTuple):
         return self.new_cell or self.achieved is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphScore:
-    """Score of an episode: one record per visit and a summary, whose ``cells`` are places here."""
-
-    steps: tuple[GraphStep, ...]
-    summary: Summary
-
-
-def score_graph(graph: TaskGraph, visits: Iterable[str | None]) -> GraphScore:
+def score_graph(graph: TaskGraph, visits: Iterable[str | None]) -> EpisodeErrors[tuple[GraphStep, ...]]:
     """Score the exploration and exploitation errors of an episode on any graph, step by step.
 
     Args:
@@ -142,7 +134,7 @@ def score_graph(graph: TaskGraph, visits: Iterable[str | None]) -> GraphScore:
         size = f"{len(visits)} visits on {len(graph.edges)} edges"
         raise ValueError(f"visits times edges must be at most {_MOST_WORK:,}, got {size}")
     walk, steps = _Walk(graph), []
-    stale, case, targets = StaleScore(graph.start), *walk.view()
+    stale, case, targets = StaleCounter(graph.start), *walk.view()
     for number, place in enumerate(visits):
         if walk.ending(number) is not None:
             raise ValueError(f"no visit can follow the end of an episode, got {place!r} after visit {number}")
@@ -157,7 +149,7 @@ def score_graph(graph: TaskGraph, visits: Iterable[str | None]) -> GraphScore:
             error = case > 0 and (not gain or (len(targets) > 1 and rose))
         judged = (case, tuple(sorted(targets)), new, achieved)
         if new or achieved is not None:
-            error, stale, case, targets = False, StaleScore(place), *walk.view()
+            error, stale, case, targets = False, StaleCounter(place), *walk.view()
         steps.append(GraphStep(number, position, place, rejected, *judged, error, stale.total))
     ending: Outcome = walk.ending(len(steps)) or "stopped"
     summary = Summary(
@@ -171,7 +163,7 @@ def score_graph(graph: TaskGraph, visits: Iterable[str | None]) -> GraphScore:
         nodes=len(graph.options),
         distances="known",
     )
-    return GraphScore(steps=tuple(steps), summary=summary)
+    return EpisodeErrors(steps=tuple(steps), summary=summary)
 
 
 @dataclass

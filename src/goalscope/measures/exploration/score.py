@@ -1,16 +1,16 @@
 """Exact exploration and exploitation scores of an episode, one record per step, from what the agent knew before it.
 
 Steps that make progress need no search. Between two such steps, targets and graph are constant: each move is searched
-once and cached (`MapView`), and the stale score needs only counters (`StaleScore`).
+once and cached (`MapView`), and the stale score needs only counters (`StaleCounter`).
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, NamedTuple, Protocol, overload
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, overload
 
-from goalscope.measures.exploration.view import CASES, DISTANCES, Distances, MapView, StaleScore
+from goalscope.measures.exploration.view import CASES, DISTANCES, Distances, MapView, StaleCounter
 from goalscope.runs.record import Episode
 from goalscope.worlds.grid import ACTIONS, Action
 from goalscope.worlds.tasks._fast import Board
@@ -18,6 +18,8 @@ from goalscope.worlds.tasks.coordinates import Cell, read_action
 from goalscope.worlds.tasks.knowledge import Rejection
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import INVALID, NEW_CELL, TaskState
+
+Steps = TypeVar("Steps", covariant=True)
 
 Outcome = Literal["goal", "budget", "stopped"]
 """How a scored episode ended: goal achieved, budget used up, or no more actions before either."""
@@ -27,7 +29,7 @@ MOST_KEPT_CELLS = 20_000
 grows with the square of the number of cells."""
 
 
-class StepScore(NamedTuple):
+class MapStep(NamedTuple):
     """One action, judged by the state before it. Expensive properties are computed on access.
 
     Attributes:
@@ -117,27 +119,27 @@ class StepScore(NamedTuple):
         return {name: getattr(self, name) for name in names.split()}
 
 
-class AllSteps(Sequence[StepScore]):
+class AllSteps(Sequence[MapStep]):
     """The steps of an episode. Those of a large map are not stored, but scored again on access."""
 
     def __init__(
-        self, count: int, again: Callable[[], Iterator[StepScore]], stored: Sequence[StepScore] | None = None
+        self, count: int, again: Callable[[], Iterator[MapStep]], stored: Sequence[MapStep] | None = None
     ) -> None:
         self._count, self._again, self._kept = count, again, stored
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[StepScore]:
+    def __iter__(self) -> Iterator[MapStep]:
         return self._again() if self._kept is None else iter(self._kept)
 
     @overload
-    def __getitem__(self, index: int) -> StepScore: ...
+    def __getitem__(self, index: int) -> MapStep: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[StepScore, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[MapStep, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> StepScore | tuple[StepScore, ...]:
+    def __getitem__(self, index: int | slice) -> MapStep | tuple[MapStep, ...]:
         selected = range(self._count)[index]
         if isinstance(selected, int):
             return next(islice(self, selected, None)) if self._kept is None else self._kept[selected]
@@ -217,16 +219,16 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeScore:
-    """Score of an episode: one record per action, and the summary."""
+class EpisodeErrors(Generic[Steps]):
+    """Exploration and exploitation errors of an episode: one record per action or visit, and the summary."""
 
-    steps: AllSteps
+    steps: Steps
     summary: Summary
 
 
 def score_episode(
     task_map: TaskMap, actions: Iterable[Action | str | None], *, distances: Distances = "known"
-) -> EpisodeScore:
+) -> EpisodeErrors[AllSteps]:
     """Score the exploration and exploitation errors of an episode, step by step.
 
     Args:
@@ -248,7 +250,7 @@ def score_episode(
         raise ValueError(f"distances must be one of {', '.join(DISTANCES)}, got {str(distances)[:60]!r}")
     moves = [read_action(action) for action in actions]
 
-    def scored(knowledge: TaskState) -> Iterator[StepScore]:
+    def scored(knowledge: TaskState) -> Iterator[MapStep]:
         return judge(knowledge, moves, lambda: MapView.of(knowledge, distances))
 
     knowledge = TaskState(task_map)
@@ -265,10 +267,10 @@ def score_episode(
         nodes=len(task_map.nodes),
         distances=distances,
     )
-    return EpisodeScore(steps=AllSteps(len(moves), lambda: scored(TaskState(task_map)), stored), summary=summary)
+    return EpisodeErrors(steps=AllSteps(len(moves), lambda: scored(TaskState(task_map)), stored), summary=summary)
 
 
-def score_recorded(episode: Episode) -> EpisodeScore:
+def score_recorded(episode: Episode) -> EpisodeErrors[AllSteps]:
     """Score a recorded episode of a task world.
 
     Raises:
@@ -298,16 +300,16 @@ class _Walk(Protocol):
     def move(self, action: Action | None) -> int: ...
 
 
-def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], MapView]) -> Iterator[StepScore]:
+def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], MapView]) -> Iterator[MapStep]:
     """Replay the actions and yield their scores; `look` returns the knowledge after each progress."""
-    board, view, stale = walk.board, look(), StaleScore(walk.position)
+    board, view, stale = walk.board, look(), StaleCounter(walk.position)
     for index, action in enumerate(actions):
         cell, judged = walk.position, view
         rising = stale.rising(board, cell)
         event = walk.move(action)
         next_cell = walk.position
         if event > 0:
-            error, stale, view = False, StaleScore(next_cell), look()
+            error, stale, view = False, StaleCounter(next_cell), look()
         elif event == INVALID:
             error = judged.case > 0
         else:
@@ -315,7 +317,7 @@ def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], MapV
             error = judged.case > 0 and (not judged.gain(cell, next_cell) or (judged.count > 1 and rose))
         new_cell, reuse = event > 0 and bool(event & NEW_CELL), (stale.loops, stale.edge_reuse, stale.cell_reuse)
         fields = (index, cell, next_cell, action, walk.rejected, judged, new_cell, walk.last_achieved, error)
-        yield StepScore(*fields, *reuse, rising)
+        yield MapStep(*fields, *reuse, rising)
 
 
 def counted(steps: Iterable[Any]) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class MapView:
 _Place = TypeVar("_Place", int, str)
 
 
-class StaleScore:
+class StaleCounter:
     """The counters c, e and n between two events of progress, updated with a few look-ups per move.
 
     c_t = |E| - |V| + 1 is the cyclomatic number, e_t = sum over edges of max(m(e) - 2, 0), n_t = sum over cells of

@@ -14,7 +14,7 @@ from goalscope.inside.probing.labels import CLASSES
 from goalscope.inside.probing.scores import AREA, CALLED, KEY, summarise
 from goalscope.inside.probing.suite import FULL
 from goalscope.report.blocks import interval
-from goalscope.report.charts import DifferenceBar, Forest, HeatMap
+from goalscope.report.charts import Forest, ForestBar, HeatMap
 from goalscope.report.ledger import Estimates, Key, number_of
 from goalscope.report.sections.probing import (
     CONTROLS,
@@ -554,7 +554,7 @@ def _forests(differences: Estimates, point: ReadPoint) -> Iterator[Figure]:
     legend |= {"shuffled": "less shuffled labels", "position": "less position alone"}
     for head in ("mlp", "percell"):
         bars = [
-            DifferenceBar(label, style, plural, estimate)
+            ForestBar(label, style, plural, estimate)
             for plural, key in _parts({"head": head})
             for style, (against, label) in enumerate(legend.items())
             if (estimate := differences.get(key, {"less": against})) is not None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from goalscope._ground.words import counted
 from goalscope.measures.comparison import Compared, check_transformed, compare_transforms
 from goalscope.measures.definition import PAPER
-from goalscope.report.charts import DifferenceBar, Forest
+from goalscope.report.charts import Forest, ForestBar
 from goalscope.report.comparison import comparison_table, grids_table, transform_of
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.ledger import RunData
@@ -64,7 +64,7 @@ def _figures(contrasts: Sequence[Compared], agents: Sequence[str]) -> Iterator[F
     for measure in dict.fromkeys(contrast.measure for contrast in contrasts):
         of_measure = [contrast for contrast in contrasts if contrast.measure == measure]
         drawn = [
-            DifferenceBar(
+            ForestBar(
                 agent := str(contrast.tags["agent"]),
                 agents.index(agent),
                 transform_of(contrast),

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from goalscope._ground.words import counted, short
 from goalscope.goals import GoalContrast, GoalEstimate, HeldOut
 from goalscope.report.blocks import Table, TextColumns, plain_table
-from goalscope.report.charts import DifferenceBar, Forest
+from goalscope.report.charts import Forest, ForestBar
 from goalscope.report.ledger import RunData, describe_key
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.report.verdicts import NETWORKS
@@ -214,7 +214,7 @@ def _figure(entries: Sequence[GoalEstimate], agents: Sequence[str]) -> Figure:
         low, high = (entry.low, entry.high) if entry.low < entry.high else (math.nan, math.nan)
         details: dict[str, Any] = {"n": entry.n, "clusters": entry.grids, "method": entry.method, "unit": "nats"}
         estimate = Estimate(value=entry.signed, low=low, high=high, confidence=entry.confidence, **details)
-        differences.append(DifferenceBar(entry.agent, style.get(entry.agent, len(style)), entry.hypothesis, estimate))
+        differences.append(ForestBar(entry.agent, style.get(entry.agent, len(style)), entry.hypothesis, estimate))
     differences.sort(key=lambda difference: difference.style)
     title = f"MEG by hypothesis, {where(entries[0].cell)}"
     return Figure(Forest(differences, title=title, x_label="signed MEG (nats an episode)"), title)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from goalscope._ground.words import counted
 from goalscope.measures.exploration.errors import KINDS
 from goalscope.report.blocks import Cell, Table, estimates_table
-from goalscope.report.charts import DifferenceBar, Forest
+from goalscope.report.charts import Forest, ForestBar
 from goalscope.report.definitions import HEADLINE, explain_failed_turns, in_sentence, shown_accuracies, title_of
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key, estimates_by
 from goalscope.report.specs import (
@@ -97,7 +97,7 @@ def _pictures_of_packages(run: RunData) -> list[Figure]:
     figures = []
     for name in _own(run):
         bars = [
-            DifferenceBar(agent, style, describe_key(group) or "all worlds", estimate)
+            ForestBar(agent, style, describe_key(group) or "all worlds", estimate)
             for group in run.ledger.groups("agent")
             for style, agent in enumerate(run.ledger.agents)
             if (estimate := run.ledger.find("agent", name, agent=agent, **group)) is not None

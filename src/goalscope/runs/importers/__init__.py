@@ -3,7 +3,7 @@
 from goalscope.runs.importers.formats import Format, importer
 from goalscope.runs.importers.front import import_into, import_path
 from goalscope.runs.importers.jsonl_format import write_jsonl
-from goalscope.runs.importers.problems import MOST_PROBLEMS, Context, ImportLog, ImportProblem, ImportResult
+from goalscope.runs.importers.problems import MOST_PROBLEMS, Context, ImportLog, ImportProblem
 
 __all__ = [
     "MOST_PROBLEMS",
@@ -11,7 +11,6 @@ __all__ = [
     "Format",
     "ImportLog",
     "ImportProblem",
-    "ImportResult",
     "import_into",
     "import_path",
     "importer",

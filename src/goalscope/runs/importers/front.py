@@ -12,7 +12,7 @@ from goalscope._ground.folder import Folder, NamedFile, described
 from goalscope._ground.untrusted import StrangeFileError, UntrustedError, decode_line, lines
 from goalscope.runs.importers.formats import Format, format_of
 from goalscope.runs.importers.jsonl import jsonl_episodes
-from goalscope.runs.importers.problems import Context, ImportLog, ImportResult, SampleReader
+from goalscope.runs.importers.problems import Context, ImportLog, SampleReader
 from goalscope.runs.importers.telos import holds_grid, read_json, read_manifest, read_metrics
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
@@ -22,7 +22,7 @@ _GROUP = 64
 _GROUP_STEPS = 20_000
 
 
-def import_path(path: str | Path, *, check: bool = False, reader: SampleReader | None = None) -> ImportResult:
+def import_path(path: str | Path, *, check: bool = False, reader: SampleReader | None = None) -> ImportLog:
     """Read a file or a folder in the layout of the TELOS authors, goalscope's JSON lines, or formats of other packages.
 
     An import without any episode is a problem too; the message says what the files contain instead.
@@ -33,21 +33,22 @@ def import_path(path: str | Path, *, check: bool = False, reader: SampleReader |
         reader: reads the samples of logs that contain other tasks than goalscope's.
 
     Returns:
-        Without ``check``: the episodes, read lazily, with problems and counts that are complete after the last episode.
-        With it: no episodes, but complete problems and counts.
+        Without ``check``: the log with the episodes, which are read lazily; it is complete after the last episode.
+        With it: the complete log without episodes.
 
     Raises:
         ImportError: if a package that a format needs is not installed.
     """
     ledger = ImportLog()
     episodes = _episodes(Path(path), Context(ledger, reader), check=check)
-    if not check:
-        return ImportResult(episodes=episodes, ledger=ledger)
-    deque(episodes, maxlen=0)
-    return ImportResult(episodes=(), ledger=ledger)
+    if check:
+        deque(episodes, maxlen=0)
+    else:
+        ledger.episodes = episodes
+    return ledger
 
 
-def import_into(path: str | Path, store_directory: str | Path, *, reader: SampleReader | None = None) -> ImportResult:
+def import_into(path: str | Path, store_directory: str | Path, *, reader: SampleReader | None = None) -> ImportLog:
     """Read a file or a folder and store its episodes; see `import_path`.
 
     Stored episodes do not change: an equal episode is skipped, and one with other content becomes a problem.
@@ -58,7 +59,7 @@ def import_into(path: str | Path, store_directory: str | Path, *, reader: Sample
         reader: see `import_path`.
 
     Returns:
-        The result with complete problems and counts; its episodes are in the store.
+        The complete log; its episodes are in the store.
 
     Raises:
         OSError: if the store cannot be opened or written; BlockingIOError if another process is writing to it.
@@ -66,8 +67,8 @@ def import_into(path: str | Path, store_directory: str | Path, *, reader: Sample
         ImportError: see `import_path`.
     """
     source = Path(path)
-    result = import_path(source, reader=reader)
-    episodes, ledger = iter(result.episodes), result.ledger
+    ledger = import_path(source, reader=reader)
+    episodes, ledger.episodes = iter(ledger.episodes), ()
     first = next(episodes, None)
     ledger.counts["episodes stored"] += 0
     if first is not None:
@@ -83,9 +84,9 @@ def import_into(path: str | Path, store_directory: str | Path, *, reader: Sample
             store.put_agents(
                 (identity, name, description) for identity, (name, description) in sorted(ledger.agents.items())
             )
-            description = {"source": source.resolve().name, "counts": result.counts, "problems": result.problem_count}
-            store.put_info("import", description | {"compared": result.compared})
-    return ImportResult(episodes=(), ledger=ledger)
+            description = {"source": source.resolve().name, "counts": ledger.counts, "problems": ledger.problem_count}
+            store.put_info("import", description | {"compared": ledger.compared})
+    return ledger
 
 
 def _put(store: Store, group: list[Episode], ledger: ImportLog) -> None:

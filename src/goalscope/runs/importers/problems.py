@@ -4,7 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, BinaryIO, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -47,11 +47,11 @@ class ImportProblem:
         return f"{printable(position)}: {printable(self.must)}{got}"
 
 
-class ImportLog:
-    """Problems and counts of an import in progress.
+class ImportLog(Records):
+    """Problems and counts of an import, which are complete after its last episode.
 
     Attributes:
-        problems: the first `MOST_PROBLEMS` problems.
+        episodes: the episodes, which can be iterated once; empty if they were only checked or are stored.
         problem_count: number of all problems.
         counts: counts by name ("files read", "trajectories", "steps", ...).
         agents: (name, description) of each agent, by its id.
@@ -60,7 +60,8 @@ class ImportLog:
     """
 
     def __init__(self) -> None:
-        self.problems: list[ImportProblem] = []
+        self.episodes: Iterable[Episode] = ()
+        self._problems: list[ImportProblem] = []
         self.problem_count = 0
         self.counts: Counter[str] = Counter()
         self.agents: dict[str, tuple[str, Mapping[str, Any]]] = {}
@@ -70,8 +71,8 @@ class ImportLog:
     def report(self, source: str, where: str, must: str, given: object) -> None:
         """Record one problem."""
         self.problem_count += 1
-        if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(ImportProblem(source=source, where=where.strip(), must=must, given=str(given)))
+        if len(self._problems) < MOST_PROBLEMS:
+            self._problems.append(ImportProblem(source=source, where=where.strip(), must=must, given=str(given)))
 
     @contextmanager
     def reporting(self, source: str, position: str = "", keys: Iterable[str] = (), count: str = "") -> Iterator[None]:
@@ -119,23 +120,10 @@ class ImportLog:
         if recorded is not None and not self.check(name, agrees):
             self.report(source, where, must or f"it must be {shorten(computed)}", shorten(recorded))
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportResult(Records):
-    """The result of an import. Episodes are read lazily: problems and counts are complete after the last one.
-
-    Attributes:
-        episodes: the episodes, which can be iterated once.
-        ledger: problems and counts.
-    """
-
-    episodes: Iterable[Episode]
-    ledger: ImportLog = field(repr=False)
-
     @property
     def problems(self) -> tuple[ImportProblem, ...]:
         """The first `MOST_PROBLEMS` problems so far."""
-        return tuple(self.ledger.problems)
+        return tuple(self._problems)
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -143,19 +131,9 @@ class ImportResult(Records):
         return [asdict(problem) for problem in self.problems]
 
     @property
-    def problem_count(self) -> int:
-        """Number of problems so far."""
-        return self.ledger.problem_count
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Counts by name."""
-        return dict(self.ledger.counts)
-
-    @property
     def compared(self) -> Mapping[str, tuple[int, int]]:
         """For each kind of recorded value, how many were recomputed, and how many of them agree."""
-        return {name: (checked, self.ledger.agreeing[name]) for name, checked in self.ledger.checked.items()}
+        return {name: (checked, self.agreeing[name]) for name, checked in self.checked.items()}
 
     @property
     def exit_status(self) -> int:
@@ -164,14 +142,14 @@ class ImportResult(Records):
 
     def lines(self) -> Iterator[str]:
         """Yield the lines to print: counts, comparisons, then one line per problem."""
-        for name, count in self.ledger.counts.items():
+        for name, count in self.counts.items():
             yield f"{name}: {count}"
         for name, (checked, agreeing) in self.compared.items():
             yield f"{name}: {agreeing} of {checked} agree"
-        for problem in self.ledger.problems:
+        for problem in self.problems:
             yield f"problem: {problem}"
-        if self.problem_count > len(self.ledger.problems):
-            yield f"problem: {self.problem_count - len(self.ledger.problems)} more, not listed"
+        if self.problem_count > len(self.problems):
+            yield f"problem: {self.problem_count - len(self.problems)} more, not listed"
 
 
 STEP_FIELDS = ("text", "reasoning", "prompt_tokens", "output_tokens", "reward")

@@ -1,0 +1,27 @@
+"""Few classes judge: a new claim, answer or piece of evidence is a field of one that exists, or a method of it."""
+
+import ast
+import re
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "goalscope"
+JUDGING = re.compile(
+    "Claim|Evidence|Verdict|Finding|Score|Judge|Difference|Dependence|Attribut|Predicted|Stratum|Tested|Answer(?!ing)|Result"
+)
+"""What the name of a class that judges contains."""
+MOST = 20
+
+
+def names_in(text: str) -> list[str]:
+    return [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+
+
+def test_at_most_twenty_classes_judge() -> None:
+    found = [
+        (name, str(path.relative_to(SOURCE)))
+        for path in sorted(SOURCE.rglob("*.py"))
+        for name in names_in(path.read_text(encoding="utf-8"))
+        if JUDGING.search(name)
+    ]
+    assert {"Finding", "Claim", "Evidence", "Judgement"} <= {name for name, _ in found}
+    assert len(found) <= MOST, f"merge before you add, of {found}"
