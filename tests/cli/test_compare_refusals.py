@@ -55,7 +55,7 @@ def test_agents_that_are_nowhere_are_refused_and_those_in_one_run_only_are_compa
 ) -> None:
     other = measured(tmp_path / "other", tiny(agents=[{"kind": "epsilon-greedy", "epsilon": 0.5}, {"kind": "random"}]))
     said = call("compare", first, other, "--agents", "optimal;nobody", status=2)
-    assert "--agents must name agents of" in said and "got nobody" in said
+    assert "has no agent 'nobody'" in said
     crossed = call("compare", first, other, "--agents", "optimal;epsilon-greedy(0.5)")
     assert "first: optimal" in crossed and "other: epsilon-greedy(0.5)" in crossed and "random" not in crossed
     assert "needs an agent on either side" in call("compare", first, other, "--agents", "optimal", status=2)
@@ -156,7 +156,7 @@ def test_one_grid_no_variance_and_undefined_measures_are_printed_with_the_reason
     assert "no variance between clusters" in said
     # A measure that no episode of either side defines stays in the family.
     said = call("compare", equal, "--measures", "success;key attraction bias", "--json", tmp_path / "c.json", status=2)
-    assert "must name measures of" in said
+    assert "has no measure" in said
     lost = [{"kind": "random"}, {"kind": "wrong-goal"}]
     never = measured(tmp_path / "never", tiny(agents=lost, horizon={"steps": 1}))
     said = call("compare", never, "--measures", "success;path ratio", "--json", tmp_path / "d.json")

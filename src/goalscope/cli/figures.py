@@ -39,7 +39,10 @@ def figure(
         goalscope figure runs/theseus --all runs/figures
     """
     if (name is None) != (out is None) or [name is not None, listed, everything is not None].count(True) != 1:
-        raise ValueError("give figure exactly one of: NAME with --out FILE; --list; --all DIR")
+        raise ValueError(
+            "give either the NAME of a figure or table with --out FILE, or --list to print all names, or --all DIR to "
+            "write all"
+        )
     by_name = _named(run)
     if listed:
         rows = [

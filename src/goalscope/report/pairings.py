@@ -168,8 +168,9 @@ def check_measures(names: Sequence[str], available: Sequence[str], where: str, o
     if unknown:
         commas = all(part.strip() in available for part in unknown[0].split(",") if part.strip())
         hint = ": names are separated by ';', not by ','" if commas else did_you_mean(unknown[0], available)
-        known_names, got = "; ".join(available), "; ".join(unknown)
-        raise ValueError(f"{option} must name measures of {where} ({known_names}), got {got}{hint}")
+        raise ValueError(
+            f"{option}: {where} has no measure {'; '.join(map(repr, unknown))}{hint}. It has: {'; '.join(available)}"
+        )
 
 
 def check_known(path: Path, available: Sequence[str], measures: Sequence[str], settings: ComparisonSettings) -> None:
@@ -183,7 +184,10 @@ def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) ->
     names = list(dict.fromkeys(map(str, available)))
     unknown = [name for name in agents if name not in names]
     if unknown:
-        raise ValueError(f"--agents must name agents of {where} ({'; '.join(names)}), got {'; '.join(unknown)}")
+        raise ValueError(
+            f"--agents: {where} has no agent {'; '.join(map(repr, unknown))}{did_you_mean(unknown[0], names)}. It has: "
+            f"{'; '.join(names)}"
+        )
     return [name for name in names if not agents or name in agents]
 
 

@@ -164,8 +164,8 @@ class Store:
         stored = self.study()
         if stored is not None and stored.id != study.id and self.holds_answers():
             raise ValueError(
-                f"{self.path} was begun with another study:\n{stored.difference(study)}\nrestore that study, "
-                "or choose another directory"
+                f"{self.path} contains the run of another study:\n{stored.difference(study)}\nto resume that run, "
+                "restore its study; to run this study, give another directory (--out)"
             )
 
     def holds_answers(self) -> bool:
