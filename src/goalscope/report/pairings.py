@@ -46,10 +46,11 @@ class ComparisonSettings:
     transforms: bool = False  # each agent of one run is compared with itself on the transformed grids
 
     def family(self, default: Sequence[str]) -> list[str]:
-        """Return the measures of the family: those named, else those with margins, else the default.
+        """Return the measures of the family: those named, otherwise those with margins, otherwise the defaults.
 
         Raises:
-            ValueError: if there is no measure, a measure occurs twice, or a margin has a measure outside of the family.
+            ValueError: there is no measure, a measure occurs twice, or a margin is given for a measure outside the
+                family.
         """
         names = list(self.measures if self.measures is not None else self.margin or default)
         check_family(names, self.margin)
@@ -313,7 +314,7 @@ def _pairs(agents: Sequence[Sequence[ComparedAgent]]) -> list[_Pair]:
 
 
 def _uncompared_text(agents: Sequence[Sequence[ComparedAgent]], pairs: Sequence[_Pair]) -> str:
-    """Return a message on agents without a partner in another run, or ""."""
+    """Return a message about agents without a partner in another run, or ""."""
     paired = {agent.side.name for pair in pairs for agent in pair}
     unpaired = [agent for run_agents in agents for agent in run_agents if agent.side.name not in paired]
     if not unpaired:
@@ -415,7 +416,7 @@ class CheckpointCurve(Records):
     Attributes:
         over: name of the positions, e.g. "step".
         checkpoints: by measure, series and position.
-        tests: number of differences from the first checkpoint, which form one family.
+        tests: number of differences from the first checkpoint; together they form one family of tests.
         notes: caveats for the reader.
     """
 

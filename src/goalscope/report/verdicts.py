@@ -1,13 +1,15 @@
 """Verdicts on the differences between a score and its rivals (floors, random networks, controls): rules and wording.
 
-* *readable*: above every floor. A floor reads no activations: the position alone, the number of walls, the counts of
-  the prompt's cells, the best constant guess.
-* *made more readable by training*: above the random networks of every kind (intersection-union: the difference to each
-  kind has an interval above 0). The strictest kind, whose difference has the lowest end, is named: it decides.
-* *less readable than every random network*: below the networks of every kind, by the same rule with opposite sign.
-  A score below the strictest kind alone has no verdict: that kind is selected by its score.
-* *used*: never a verdict on a probe; it needs an intervention.
-* *carries the action*: of a patch, above every control at the same place: noise of its norm, another pair's source.
+* *readable*: the score is above every floor. A floor reads no activations: the position alone, the number of walls, the
+  counts of the prompt's cells, the best constant guess.
+* *made more readable by training*: above the random networks of every kind (an intersection-union test: each difference
+  has an interval above 0). The sentence names the strictest kind, whose difference has the lowest lower end, since it
+  decides.
+* *less readable than every random network*: below the networks of every kind, by the same rule with opposite sign. A
+  score that lies only below the strictest kind gets no verdict, because that kind was selected by its score.
+* *used*: never a verdict about a probe, since this needs an intervention.
+* *carries the action*: for a patch, above every control at the same place: noise of the same norm, and the source of
+  another pair.
 """
 
 from collections.abc import Mapping, Sequence
@@ -106,7 +108,8 @@ def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | 
         higher: whether a higher score is better; for errors, the upper end decides.
 
     Returns:
-        A rival without an interval takes precedence; None without rivals.
+        The name of the rival and the difference. A rival without an interval takes precedence; None if there are no
+        rivals.
     """
     differences = [(name, difference) for name, difference in rivals.items() if difference is not None]
     end = {

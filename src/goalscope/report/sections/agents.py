@@ -1,4 +1,4 @@
-"""Comparisons of agents with each other and, under paired conditions, with themselves; example episodes."""
+"""Comparisons between agents, and of each agent with itself under paired conditions; example episodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
@@ -21,7 +21,7 @@ from goalscope.stats.rows import Rows, Tag
 
 @section("agents compared", worlds="grids")
 def agents_compared(run: RunData) -> Iterator[Declared]:
-    """All pairs of agents of a run."""
+    """Compare all pairs of agents of a run."""
     agents = run.ledger.agents
     pairs = len(agents) * (len(agents) - 1) // 2
     if pairs > MAX_PAIRS:
@@ -43,7 +43,9 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
 
 @section("conditions compared", worlds="grids")
 def conditions_compared(run: RunData) -> Iterator[Declared]:
-    """Each agent compared with itself: transforms with originals, keys with controls, unless shown elsewhere."""
+    """Compare each agent with itself: transforms with originals, keys with controls, unless another section
+    shows this.
+    """
     groups = run.ledger.groups("agent")
     elsewhere = {"transform": run.analysis.invariance is not None, "control": has_goal_tables(run)}
     comparisons: list[tuple[str, dict[str, Tag], dict[str, Tag]]] = []
@@ -111,7 +113,7 @@ _MAX_AGENTS = 12
 
 @section("examples")
 def examples(run: RunData) -> Iterator[Declared]:
-    """One success and one failure of each agent as pictures."""
+    """Draw one success and one failure of each agent."""
     rows, agents = run.rows_of("success"), run.ledger.agents
     centres = {name: _centre(rows, name) for name in ("size", "density")}
     kinds = [(agent, success) for agent in agents[:_MAX_AGENTS] for success in (True, False)]
@@ -147,11 +149,11 @@ def _cut_note(agents: Sequence[str], maximum: int) -> list[str]:
 
 
 def episode_figure(episode: Episode, opening: str = "") -> Figure | None:
-    """Draw an episode below a caption; None where its world has no picture, or can offer none here.
+    """Draw an episode with a caption; None if its world has no picture, or cannot be drawn on this machine.
 
     Args:
         episode: the episode.
-        opening: what its caption begins with; the name of its agent by default.
+        opening: beginning of the caption; the name of the agent by default.
     """
     ends = {
         "goal": "arrived",
@@ -177,7 +179,7 @@ def episode_figure(episode: Episode, opening: str = "") -> Figure | None:
 
 
 def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
-    """Return the episode closest to the median size and density (of ties, the first id); "" if there is none."""
+    """Return the episode closest to the median size and density (the first id if several are); "" if there is none."""
 
     nearest = rows
     for name, centre in centres.items():
@@ -202,7 +204,7 @@ _MAX_WRITERS, _MAX_STEPS, _MAX_CHARACTERS = 4, 12, 1500
 
 @section("transcripts")
 def transcripts(run: RunData) -> Iterator[Declared]:
-    """Texts of each agent in a failure, in its longest episode, and in a success."""
+    """Show the texts of each agent in a failure, in its longest episode, and in a success."""
     by_agent = {agent: episodes for agent in run.ledger.agents if (episodes := _chosen(run, agent))}
     folds = [fold for agent in [*by_agent][:_MAX_WRITERS] for fold in _folds(agent, by_agent[agent])]
     if folds:
@@ -211,7 +213,9 @@ def transcripts(run: RunData) -> Iterator[Declared]:
 
 
 def _chosen(run: RunData, agent: str) -> list[tuple[str, Episode]]:
-    """Return the reason and the episode of each transcript of an agent; none if its steps have no text."""
+    """Return the episodes of an agent's transcripts, each with the reason why it was chosen; empty if its steps have no
+    text.
+    """
     reasons: dict[str, list[str]] = {}
     chosen = run.episodes[agent].chosen if agent in run.episodes else {}
     for reason in ("first failure", "longest", "first success"):

@@ -1,7 +1,7 @@
 """Behaviour in grids by size, density and distance; checks of imports; uncertainty; keys.
 
-Source: behavioural and representational evaluation, Fig. 4 and Fig. 12 (its upper half of Fig. 4 is the section by
-distance).
+Source: behavioural and representational evaluation, Fig. 4 and Fig. 12. The upper half of Fig. 4 is the section by
+distance.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ _BY_SIZE, _BY_DENSITY, _DENSITIES, _BAND = ("size", "size"), ("density", "d"), (
 
 @section("import", worlds="grids")
 def import_checks(run: RunData) -> Iterator[Declared]:
-    """Comparison of imported runs with their recorded values."""
+    """Compare imported runs with the values that were recorded with them."""
     import_info = noted(run.store, "import")
     if not import_info:
         return
@@ -74,7 +74,7 @@ def import_checks(run: RunData) -> Iterator[Declared]:
 
 @section("size and density", worlds="grids")
 def by_size_and_density(run: RunData) -> Iterator[Declared]:
-    """Curves over size and density; none where a run lacks one of these tags."""
+    """Curves over size and density; empty if a run lacks one of these tags."""
     ledger = run.originals
     if not len(ledger.tables["agent, size"]) or not len(ledger.tables["agent, density"]):
         return
@@ -116,7 +116,7 @@ def maps(run: RunData) -> Iterator[Declared]:
 
 @section("figures 4 and 12", source="behavioural and representational evaluation, Fig. 4 and Fig. 12", worlds="grids")
 def difficulty(run: RunData) -> Iterator[Declared]:
-    """The maps of both figures for each condition with several sizes and densities."""
+    """The maps of Fig. 4 and Fig. 12, for each condition with several sizes and densities."""
     ledger = run.originals
     groups = ledger.groups(_CELLS)
     conditions = [group for group, _ in run.settings() if group in groups]
@@ -220,7 +220,7 @@ def _figure_12(run: RunData, group: Key, condition: str) -> Declared:
 
 @section("distance to the goal", worlds="grids")
 def by_distance(run: RunData) -> Iterator[Declared]:
-    """Curves over the distance to the goal, for generated grids where a run has other worlds too."""
+    """Curves over the distance to the goal; only for generated grids if a run also has other worlds."""
     ledger = run.originals
     share_bounds = {name: SHARE for name, unit in ledger.measures.items() if unit == "share"}
     yield Declared(
@@ -264,7 +264,7 @@ def uncertainty(run: RunData) -> Iterator[Declared]:
 
 @section("keys", worlds="grids")
 def key_worlds(run: RunData) -> Iterator[Declared]:
-    """The measures of worlds with a key other than the paper's environments."""
+    """The measures of worlds with a key, except for the paper's environments, which have a section of their own."""
     if has_goal_tables(run):
         return
     table, tables = run.ledger.tables["agent"], []

@@ -85,7 +85,7 @@ _TEXT = (
     measures=_MEASURES.__contains__,
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """Actions against the grid that a probe decodes from the activations of their step."""
+    """How well actions fit the grid that a probe decodes from the activations of the same step."""
     natural = rows.where(reading=("natural", None))
     base, reading = (natural, "natural") if len(natural) else (rows, "balanced")
     point, points = base.main_point(), base.points()
@@ -177,7 +177,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
 
 
 def _differences(base: ProbeRows, head: str, near: Sequence[ReadPoint]) -> Estimates:
-    """Return the differences in the fit of actions to maps between a head and its floors and random networks."""
+    """Return how much better actions fit the maps of a probe than those of its baselines and of random networks."""
     probe = {"measure": tuple(f"{name}{names.DIFFERENCE}" for name in _IN_SENTENCES), "head": head, "control": "none"}
     rivals = {**RANDOM_NETWORKS, **{floor: {**NOWHERE, "head": floor} for floor in _FLOORS}}
     return Estimates(
@@ -203,7 +203,7 @@ def _columns(measures: Sequence[str], end: str = "") -> list[Column]:
 
 
 def _by_grids(rows: ProbeRows, caption: str, columns: Sequence[Column]) -> TableSpec:
-    """Return the table by size and density, its first line over all."""
+    """Return the table by size and density; its first row is over all grids."""
     selected_rows = rows.where(measure=[column.key["measure"] for column in columns])
     lines = [Line("all", {}), *(Line(*part) for part in _parts(selected_rows, fewest=2))]
     estimates = Estimates(
@@ -213,7 +213,7 @@ def _by_grids(rows: ProbeRows, caption: str, columns: Sequence[Column]) -> Table
 
 
 def _parts(rows: ProbeRows, fewest: int = 1) -> list[tuple[str, Key]]:
-    """Return each size and density that rows have, its label and key; none of a tag with fewer values."""
+    """Return each size and density in the rows with its label and key; empty for a tag with only one value."""
     values = {tag: rows.numbers(tag) for tag in _SYMBOLS}
     return [
         (f"{_SYMBOLS[tag]} = {number(value)}", {tag: value})
@@ -224,7 +224,7 @@ def _parts(rows: ProbeRows, fewest: int = 1) -> list[tuple[str, Key]]:
 
 
 def _of_probes(estimates: Estimates, keys: Sequence[Key], ends: Mapping[str, str]) -> list[TableSpec]:
-    """Return a table of all probes for each caption, of the measures whose names have its end."""
+    """Return a table of all probes for each caption, with the measures whose names have this ending."""
     return [
         probe_table(caption, estimates, keys, _columns(_IN_PROBE_TABLES, end), first="probe")
         for caption, end in ends.items()
@@ -241,7 +241,7 @@ def _pooled(rows: ProbeRows) -> Table:
 
 
 def _tops(rows: ProbeRows) -> list[int]:
-    """Return the numbers of candidates that rows have accuracies for, ascending."""
+    """Return the numbers of candidates for which rows have accuracies, ascending."""
     measured = rows.values("measure")
     return [count for count, name in _TOPS.items() if name in measured]
 
@@ -253,7 +253,7 @@ def _as_published(rows: ProbeRows) -> list[Column]:
 
 
 def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
-    """Return accuracy against truth and against the k likeliest pairs, each with its control (Fig. 9)."""
+    """Return accuracy on the true map and on the maps of the k likeliest pairs, each with its control (Fig. 9)."""
     tops = _tops(rows)
     measures = {"truth": names.TRUTH, **{f"top-{count}": _TOPS[count] for count in tops}}
     measures |= {f"top-{count}, shuffled": _TOPS[count] + names.SHUFFLED for count in tops[:1] + tops[-1:]}
@@ -267,7 +267,7 @@ def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
 
 
 def _over_layers(estimates: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:
-    """Return the differences in the fit of actions between decoded and shuffled maps, by layer and site."""
+    """Return the differences in fit between decoded and shuffled maps, by layer and site."""
     figures = list[CurveSpec]()
     for name in (names.DECODED, names.RECOVERY):
         key = {"head": head, "measure": name + names.DIFFERENCE}

@@ -103,7 +103,7 @@ def _figure(
 
 
 def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section with curves over the layers of each site, nothing if there is one layer only."""
+    """Yield the section with curves over the layers of each site; nothing if there is only one layer."""
     layers, sites = layers_and_sites(rows.points())
     if len(layers) < 2:
         return
@@ -155,7 +155,7 @@ def _rates_by_class() -> list[tuple[str, str, list[Curve]]]:
 
 
 def over_sizes(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> Declared:
-    """Return the section with curves over size and density at one read point, general and size-specific probes."""
+    """Return the section with curves over size and density at one read point, for general and size-specific probes."""
     at_point = base.at(point)
     parts = [_by_tag(at_point, tag) for tag in ("size", "density") if len(at_point.numbers(tag)) > 1]
     parts.append(_by_scope(rows, base, point))
@@ -205,7 +205,7 @@ def _by_tag(at_point: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Groupe
 
 
 def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[CurveSpec], list[Grouped]]:
-    """Return general probes and those of one size each (Fig. 16)."""
+    """Return the scores of general probes and of probes for a single size (Fig. 16)."""
     scopes = tuple(scope for scope in rows.values("scope") if scope != "general")
     if not scopes or point == ReadPoint() or base is rows:
         return [], []
@@ -260,7 +260,7 @@ _LEARNING = (
     measures=lambda measure: measure in CURVE_MEASURES,
 )
 def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
-    """Scores over the number of training grids, each head at each read point."""
+    """Scores by number of training grids, for each head at each read point."""
     counts = [int(count) for count in rows.numbers(TRAINED_ON)]
     curve_rows = rows.where(**{TRAINED_ON: tuple(counts)})
     if not counts:
@@ -322,7 +322,7 @@ def _where(key: Key) -> str:
 
 
 def _gain_text(curve_end: CurveEnd) -> str:
-    """Write the gain of the last doubling, and its meaning for a null result."""
+    """Say how much the last doubling of the training grids gained, and what that means for a null result."""
     gain = curve_end.gain
     gained = f"{short(gain.value, 'share')} {interval(gain) or '(' + (gain.note or 'no interval') + ')'}"
     outcome = "flattened" if curve_end.flattened else "not flattened, more grids may show more"
@@ -388,7 +388,7 @@ _SILENCE = "No probe of activations stands beside a control here: of what is ins
     measures=(_MEASURES | _CALLED).__contains__,
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """Each probe beside its controls, and curves by layer, size and density."""
+    """The scores of each probe beside its controls, and curves by layer, size and density."""
     rows = rows.where(**{TRAINED_ON: None}, cells=None)  # learning curves have a section of their own
     if not len(rows):
         return
@@ -502,7 +502,7 @@ def _rate_tables(caption: str, place: str, keys: Sequence[Key], estimates: Estim
 
 
 def _differences(point_rows: ProbeRows) -> Estimates:
-    """Return the differences between each probe and its controls, the position alone and the per-cell head."""
+    """Return the differences between each probe and its controls, the position-only probe and the per-cell head."""
     rows = point_rows.where(measure=tuple({column.key["measure"] for column in _DIFFERENCES}))
     trained = tuple(head for head in rows.values("head") if head not in COUNTED)
     no_control, by = {"control": ("none", None)}, ("site", "layer", "reading", "class")
@@ -534,7 +534,7 @@ def _less(head: str, against: str) -> str:
 
 
 def _missing(keys: Sequence[Key]) -> list[str]:
-    """Return a sentence on the heads and controls of the full suite without rows."""
+    """Return a sentence about heads and controls of the full suite that have no rows."""
     measured = {(key["head"], key["control"]) for key in keys}
     heads = {head for head, _ in measured}
     parts = [f"the head “{probe_name(head)}”" for head in CELL_HEADS if head not in heads]
@@ -549,7 +549,7 @@ def _missing(keys: Sequence[Key]) -> list[str]:
 
 
 def _forests(differences: Estimates, point: ReadPoint) -> Iterator[Figure]:
-    """Draw the differences in the area between the MLP or the per-cell head and their controls."""
+    """Draw the differences in area under the curve between the MLP or the per-cell head and their controls."""
     legend = {kind: f"less {name}" for kind, name in NETWORKS.items()}
     legend |= {"shuffled": "less shuffled labels", "position": "less position alone"}
     for head in ("mlp", "percell"):

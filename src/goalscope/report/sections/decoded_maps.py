@@ -1,4 +1,4 @@
-"""Decoded maps beside true grids, where they are more than what the same probe reads from random networks.
+"""Decoded maps beside true grids, if they are better than what the same probe decodes from random networks.
 
 Source: behavioural and representational evaluation, section 5.1, Figure 6.
 """
@@ -34,7 +34,7 @@ _MAP_LEGEND = (
 
 @section("decoded maps", source="behavioural and representational evaluation, Fig. 6", worlds="grids")
 def decoded_maps(run: RunData) -> Iterator[Declared]:
-    """The stored maps of a run, each with its state.
+    """The stored maps of a run, each with the state to which it belongs.
 
     Raises:
         ValueError: the stored maps are invalid.
@@ -71,7 +71,9 @@ def decoded_maps(run: RunData) -> Iterator[Declared]:
 
 
 def _standing(run: RunData, tags: Mapping[str, Tag]) -> tuple[bool, str]:
-    """Return whether a probe reads walls better than from random networks of every kind, and the sentence on it."""
+    """Return whether a probe decodes walls better than from random networks of every kind, and the sentence
+    about it.
+    """
     point = ReadPoint(tags.get("site"), tags.get("layer"))
     rows = ProbeRows(run.probed).where(
         measure=AREA, head=tags.get("head"), scope=("general", None), reading=("natural", None), **{"class": "wall"}

@@ -1,4 +1,6 @@
-"""The section on what moves depend on: one thing is changed, everything else is the same, and one move is asked for."""
+"""The section on what moves depend on: one thing is changed, everything else stays the same, and one move is
+requested.
+"""
 
 from collections.abc import Iterator, Sequence
 

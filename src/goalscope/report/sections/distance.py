@@ -1,4 +1,4 @@
-"""The decoded distance to the goal: errors beside baselines and controls, by layer and by distance.
+"""The decoded distance to the goal: its errors beside those of baselines and controls, by layer and by distance.
 
 Source: behavioural and representational evaluation, Appendix E.3, Table 4.
 """
@@ -72,7 +72,7 @@ _OPENINGS = {
     measures=lambda measure: measure in (ERROR, SQUARED, DEVIATION),
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """Errors of the decoded distance beside baselines and controls."""
+    """The errors of the decoded distance beside those of baselines and controls."""
     estimates = rows.estimated(summarise_distance, TAGS)
     points, near = rows.points(), rows.near()
     differences = Estimates(

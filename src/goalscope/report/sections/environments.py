@@ -33,7 +33,7 @@ from goalscope.stats.rows import Rows, Tag
 
 Group = Mapping[str, Tag]
 Columns = Mapping[tuple[str, bool], Group]
-"""(kind of world, whether a control) -> the conditions of its estimates in the ledger."""
+"""(kind of world, whether it is a control) -> the conditions of its estimates in the ledger."""
 
 _COMMON = ("success", "action accuracy")
 _STAGES = ("accuracy on the way to the key", "accuracy on the way to the door", "accuracy on the way to the goal")
@@ -43,7 +43,7 @@ _OVERLAP = ("Jaccard similarity with control", "Jaccard similarity")
 _ROOMS = (*_COMMON, *_STAGES, "key pickup", *_LURE)
 _PATHS = (*_COMMON, "key pickup", *_CHOICE, *_LURE, *_OVERLAP)
 _PAIRED = (*_COMMON, "key pickup", "errors towards the key", "key attraction bias")
-"""Measures compared with the matched control, paired by grid; also path choice where there are two paths."""
+"""Measures that are compared with the matched control, paired by grid; with two paths, also the choice of path."""
 
 _KINDS = {"key-door": "KeyDoorEnv", "key-no-door": "KeyNoDoorEnv", "two-path": "2PathKeyEnv"}
 _NOT_IN = {"key-door": _LURE, "key-no-door": _STAGES}
@@ -75,7 +75,7 @@ def has_goal_tables(run: RunData) -> bool:
 
 @section("goals", source="behavioural and representational evaluation, section 4.3 and Table 1", worlds="grids")
 def goal_tables(run: RunData) -> Iterator[Declared]:
-    """Table 1 for those of its three environments that a run has."""
+    """Table 1 of the paper, for those of its three environments that a run has."""
     conditions: dict[str, dict[tuple[str, bool], Group]] = {}
     for group, tags in run.settings():
         if tags.get("kind") in _KINDS:
@@ -167,7 +167,7 @@ def _column(key: tuple[str, bool], columns: Columns) -> str:
 
 
 def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> list[Table]:
-    """Return the paired comparison of each kind of world with its control; each kind is one family of tests."""
+    """Return the paired comparison of each kind of world with its control; the tests of each kind form one family."""
     tables = []
     for (kind, control), group in columns.items():
         if not control and (kind, True) in columns and agents:
@@ -218,7 +218,7 @@ _FOG_TEXT = (
 
 @section("fog", source="behavioural and representational evaluation, Appendix A.1", worlds="grids")
 def fog(run: RunData) -> Iterator[Declared]:
-    """The table of agents for each condition under fog."""
+    """The table of agents for each fog condition."""
     agents, history = (*run.groups.models, *run.groups.scripted), run.groups.history
     views = {agent: f" ({_HISTORY_LABELS.get(history[agent], history[agent])})" for agent in run.groups.models}
     labels = [(agent, f"{agent}{views.get(agent, '')}") for agent in agents]
@@ -239,7 +239,7 @@ def fog(run: RunData) -> Iterator[Declared]:
 
 @section("errors under fog", source="measuring exploration and exploitation errors, Section 4", worlds="grids")
 def fog_errors(run: RunData) -> Iterator[Declared]:
-    """The errors of each agent for each condition under fog."""
+    """The errors of each agent under each fog condition."""
     table = run.ledger.tables["agent"]
     for group, radius in _fog_conditions(run, _ERRORS[0]):
         all_agents = (*run.groups.models, *run.groups.scripted)
@@ -264,7 +264,7 @@ def fog_errors(run: RunData) -> Iterator[Declared]:
 
 
 def _fog_conditions(run: RunData, measure: str) -> Iterator[tuple[Key, object]]:
-    """Yield the conditions under fog that have a measure, and the radius of each."""
+    """Yield the fog conditions for which a measure has values, and the radius of each."""
     for group, tags in run.settings():
         measured = any(run.ledger.find("agent", measure, agent=agent, **group) for agent in run.ledger.agents)
         if tags.get("fog_radius") is not None and measured:
@@ -272,7 +272,7 @@ def _fog_conditions(run: RunData, measure: str) -> Iterator[tuple[Key, object]]:
 
 
 def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
-    """Return the tests of the subjects against every other arm, or a text in their place."""
+    """Return the tests of the subjects against every other agent, or a text that replaces them."""
     subjects, other_agents = run.groups.subjects, run.groups.others
     pairs = [*combinations(subjects, 2), *product(subjects, other_agents)]
     if not pairs:

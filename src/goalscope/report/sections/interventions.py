@@ -111,7 +111,7 @@ def steered(run: RunData) -> Iterator[Declared]:
 def _experiments(run: RunData, *kinds: str) -> Iterator[Declared]:
     """Yield a section for each experiment, agent and thing moved.
 
-    Effects on pairs in which another thing is moved differ, so that they are not pooled. The title names the thing,
+    Effects differ between pairs in which different things are moved, so they are not pooled. The title names the thing,
     and the agent if there are several.
     """
     for kind in kinds:
@@ -132,13 +132,15 @@ def declared(kind: str, rows: Rows, title_suffix: str = "") -> Declared:
     Args:
         kind: patching, steering, ablation, or reasoning-edits.
         rows: its rows, of one agent and one thing moved.
-        title_suffix: text after its title.
+        title_suffix: text appended to its title.
     """
     return _MAKERS[kind](rows, title_suffix)
 
 
 def _facts(facts: Mapping[str, Any], thing: Tag) -> list[tuple[str, str]]:
-    """Return the model, how many pairs a thing is moved in, how many were asked for if more, and what is left out."""
+    """Say which model was used, in how many pairs a thing is moved, how many pairs were requested if more, and what is
+    left out.
+    """
     details = [("model", str(facts["model"]))] if "passes left out" in facts else []
     if (numbers := facts.get("by thing moved", {}).get(thing)) is not None:
         found_pairs, requested = numbers["pairs"], numbers["asked for"]
@@ -267,7 +269,7 @@ def _patching(rows: Rows, title_suffix: str) -> Declared:
 
 
 def _patched_parts(site: str, estimates: Estimates) -> Iterator[tuple[str, Key]]:
-    """Yield what is claimed of a site: single layers, and all of them."""
+    """Yield the layers of a site about which claims are made: single layers, and all of them together."""
     site_key = {"measure": FOLLOWS_SOURCE, "site": site, "component": "residual"}
     for key in filter(_single_or_all_layers, estimates.keys(*_PLACE, patch="source", **site_key)):
         yield "all layers" if key["layer"] is None else f"layer {key['layer']}", {**site_key, **key}
@@ -297,7 +299,7 @@ def _lines(
     tags: Sequence[str] = (*_PLACE, "reading"),
     **conditions: Tag,
 ) -> list[Line]:
-    """Return a line for each site and its layers, single ones and windows in order, all of them last."""
+    """Return a line for each site and its layers: single layers and windows in order, then all layers together."""
     return [
         Line(f"{site_name(site)}, {_layers(key)}", {"site": site, **key})
         for site in sites
@@ -353,7 +355,7 @@ def _curves(estimates: Estimates, sites: Sequence[str]) -> Iterator[CurveSpec]:
 
 
 def _directions(free: Rows, sites: Sequence[str]) -> TableSpec:
-    """Return the table of both directions, as in the paper's Appendix F."""
+    """Return the table by direction of the patch, as in the paper's Appendix F."""
     source = chosen(free, measure=FOLLOWS_SOURCE, patch="source", component="residual")
     estimates = _estimated(source, "site", *_PLACE, "reading", "direction")
     columns = [
@@ -365,7 +367,7 @@ def _directions(free: Rows, sites: Sequence[str]) -> TableSpec:
 
 
 def _paired_differences(rows: Rows, key: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> Iterator[Grouped]:
-    """Yield, for each rival, how the rows of an intervention differ from its rows, compared pair of grids by pair."""
+    """Yield the difference of an intervention from each rival, paired by pair of grids."""
     for grouped in contrasted(ProbeRows(rows), [Contrast(key, rivals, (*by, PAIR))], estimate_rows, by):
         measure, _, rival = str(grouped.key["measure"]).partition(LESS)
         yield Grouped(key={**key, **grouped.key, "measure": measure, "less": rival}, estimate=grouped.estimate)

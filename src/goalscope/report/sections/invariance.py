@@ -1,4 +1,6 @@
-"""The section on iso-difficulty transforms: the table of the paper with intervals, equivalence, and single grids."""
+"""The section on iso-difficulty transforms: the paper's table with intervals and equivalence tests, and single
+grids.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -33,7 +35,7 @@ _LEGEND = (
 
 @section("invariance", source=f"{PAPER}, Table 3 and Fig. 14", worlds="grids")
 def invariance(run: RunData) -> Iterator[Declared]:
-    """Transformed grids against the originals, where a study declares this analysis."""
+    """Compare transformed grids with the originals, if a study declares this analysis."""
     declared, agents, title = run.analysis.invariance, run.ledger.agents, "Iso-difficulty transforms"
     if declared is None:
         return

@@ -137,17 +137,17 @@ def contrasts_table(contrasts: Sequence[GoalContrast], noun: str = "grid") -> Ta
 
 
 def untold(contrasts: Sequence[GoalContrast]) -> list[str]:
-    """Return a sentence per pair of hypotheses that the worlds of some agent cannot tell apart."""
+    """Return a sentence for each pair of hypotheses that the worlds of some agent cannot tell apart."""
     untold_ones = [contrast for contrast in contrasts if contrast.why_not]
     reasons = (f"{untold.why_not} ({where(untold.cell)})" if untold.cell else untold.why_not for untold in untold_ones)
     return [f"cannot be told which of the two an agent is after: {reason}" for reason in dict.fromkeys(reasons)]
 
 
 def untold_in(store: Store) -> list[str]:
-    """Return the sentences of `untold` about the stored figures of goals of a run; none if it has none.
+    """Return the sentences of `untold` for the stored results on goals of a run; empty if there are none.
 
     Raises:
-        ValueError: if the stored figures are invalid.
+        ValueError: the stored results are invalid.
     """
     stored = store.info().get("meg")
     with _sound(store):
@@ -173,10 +173,10 @@ def held_out_table(entries: Sequence[HeldOut], noun: str = "grid") -> Table:
 
 
 def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Describe the basis of lines relative to beliefs: probes, worlds, controls, and missing controls.
+    """Describe the basis of the rows relative to beliefs: probes, worlds, controls, and missing controls.
 
     Raises:
-        KeyError, TypeError, ValueError: if it is not what `goalscope meg RUN --beliefs` stores.
+        KeyError, TypeError, ValueError: the record is not in the form that `goalscope meg RUN --beliefs` stores.
     """
     worlds, settings, decoded = int(beliefs["worlds"]), beliefs["settings"], beliefs["decoded"]
     decoded_right = f"{int(decoded['none']['goal at its cell'])} of {worlds} worlds"
@@ -222,7 +222,7 @@ def _figure(entries: Sequence[GoalEstimate], agents: Sequence[str]) -> Figure:
 
 @contextmanager
 def _sound(store: Store) -> Iterator[None]:
-    """Refuse stored figures of goals that cannot be read."""
+    """Raise a ValueError if stored results on goals cannot be read."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:

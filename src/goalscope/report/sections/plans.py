@@ -69,7 +69,9 @@ _KINDS = {"all": "all plans", "long": "plans with at least N actions (the author
 
 
 class _Decoders:
-    """The decoders among the heads of some rows: how many layers each has, and whether it is given earlier tokens."""
+    """The decoders among the heads of some rows: the number of layers of each, and whether it receives earlier
+    tokens.
+    """
 
     def __init__(self, rows: ProbeRows) -> None:
         self.forms = {
@@ -79,11 +81,11 @@ class _Decoders:
         }
 
     def among(self, heads: Sequence[Tag]) -> list[str]:
-        """Return the decoders among some heads: the one-shot ones first, by layers."""
+        """Return the decoders among some heads: one-shot ones first, then by number of layers."""
         return sorted({str(head) for head in heads} & self.forms.keys(), key=lambda head: self.forms[head][::-1])
 
     def of_size(self, head: str) -> set[str]:
-        """Return the decoders of both forms that have as many layers as one of them; none without that one."""
+        """Return the decoders of both forms with as many layers as a given one; empty if that one is missing."""
         layers = self.forms.get(head, (None, False))[0]
         return {name for name, form in self.forms.items() if form[0] == layers}
 
@@ -189,7 +191,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
 
 
 def _first(point: ReadPoint, **key: Tag) -> list[tuple[str, Key]]:
-    """Return the numbers of first actions for sentences, each with the key of its estimate."""
+    """Return the numbers of first actions that sentences use, each with the key of its estimate."""
     return [(f"N = {number}", {**point.key, "measure": PREFIX, **key, "N": number}) for number in _SENTENCE_NUMBERS]
 
 
@@ -203,7 +205,9 @@ def _contrasts(rows: ProbeRows, point: ReadPoint, head: str) -> Iterator[Contras
 
 
 def _baselines(rows: ProbeRows, point: ReadPoint) -> Iterator[tuple[str, Key]]:
-    """Yield the baselines at a point; a baseline without rows there has the key of rows without activations."""
+    """Yield the baselines at a read point; a baseline without rows there has the key of rows that read no
+    activations.
+    """
     for name in _BASELINES:
         if (name, point.site) != ("text", "pre"):  # the text follows the site "pre"
             point_key = {**point.key, "head": name, "control": "none"}
@@ -211,7 +215,7 @@ def _baselines(rows: ProbeRows, point: ReadPoint) -> Iterator[tuple[str, Key]]:
 
 
 def _front(keys: Sequence[Key], heads: Collection[str]) -> list[Key]:
-    """Return the keys of all decoders without control, of the controls of some, and of the baselines."""
+    """Return the keys of all decoders without a control, of the controls of some decoders, and of the baselines."""
     return [
         key
         for key in keys
@@ -236,7 +240,7 @@ def _columns(lengths: Estimates) -> list[Column]:
 def _by_number(
     rows: ProbeRows, estimates: Estimates, point: ReadPoint, decoders: _Decoders, head: str, horizon: int
 ) -> Iterator[CurveSpec]:
-    """Yield accuracy over the number of tokens: all decoders, and one with its controls (Fig. 10)."""
+    """Yield accuracy by number of tokens: all decoders, and one of them with its controls (Fig. 10)."""
     numbers = range(1, horizon + 1)
     all_key: dict[str, Tag] = {"measure": PREFIX, "plans": "all"}
     point_key = {**all_key, **point.key, "control": "none"}
@@ -265,7 +269,7 @@ def _by_number(
 def _over_layers(
     estimates: Estimates, points: Sequence[ReadPoint], title: str, head: str, numbers: Sequence[int]
 ) -> list[CurveSpec]:
-    """Return the accuracy of the first tokens by layer and site, with that of permuted weights."""
+    """Return the accuracy of the first tokens by layer and site, beside that with permuted weights."""
     probes = ((title, head, "none"), (NETWORKS[NEEDED], head, NEEDED), ("planner", "planner", "none"))
     figures = list[CurveSpec]()
     for number in _SENTENCE_NUMBERS[:2]:

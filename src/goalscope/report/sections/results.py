@@ -1,7 +1,7 @@
 """The main measures of each agent in grids and in task worlds, and the errors of exploration and exploitation.
 
-Mean over maps and pooled ratio answer different questions. The first weights every map equally, the second every step,
-so that maps with long episodes weigh more. Each caption names which of the two its table holds.
+The mean over maps and the pooled ratio answer different questions. The mean gives every map the same weight, the pooled
+ratio every step, so that maps with long episodes count more. Each caption says which of the two its table shows.
 
 Source: measuring exploration and exploitation errors, Section 5 (normalisation); reporting both: goalscope.
 """
@@ -82,18 +82,18 @@ def headline(run: RunData) -> Iterator[Declared]:
 
 
 def _own(run: RunData) -> list[str]:
-    """Return the measures of a run that other packages, or files of the working directory, registered."""
+    """Return the measures that other packages or files of the working directory registered."""
     return [name for kind, name in packages_of(run.store) if kind == "measure" and name in run.ledger.measures]
 
 
 def _of_packages(run: RunData) -> list[TableSpec]:
-    """Return the tables of the measures that other packages registered, as those of the main ones."""
+    """Return the tables of measures that other packages registered, in the form of the main tables."""
     groups = run.ledger.groups("agent") if _own(run) else []
     return [by_agent(run.ledger, _own(run), group, "Measures of other packages") for group in groups]
 
 
 def _pictures_of_packages(run: RunData) -> list[Figure]:
-    """Return a figure for each measure of another package: its mean and interval, a line for each agent."""
+    """Return a figure for each measure of another package: mean and interval, one line per agent."""
     figures = []
     for name in _own(run):
         bars = [
@@ -202,9 +202,10 @@ def _model(description: Mapping[str, object]) -> str:
 def error_tables(
     rows: Rows, ledger: Ledger, agents: Sequence[str], group: Key, *, suffix: str, noun: str
 ) -> tuple[Table, ...]:
-    """Return the pooled ratios with their counts, and mean and pooled ratio of valid moves where any was invalid.
+    """Return the pooled ratios with their counts, and, if any move was invalid, mean and pooled ratio over valid moves.
 
-    The names of the measures end with ``suffix``, "" in task worlds; ``noun`` is what intervals run over, e.g. "map".
+    The names of the measures end with ``suffix`` ("" in task worlds); ``noun`` names the clusters of intervals, e.g.
+    "map".
     """
     agent_rows = {agent: rows.select(agent=agent, **group) for agent in agents}
 
@@ -236,7 +237,7 @@ def error_tables(
 
 
 def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
-    """Return whether any step of a group was not a move."""
+    """Return whether any step of a group was not a valid move."""
     group_rows = rows.select(**group)
     totals = [
         [group_rows.select(measure=f"{kind} steps{valid}{suffix}").value.sum() for kind in KINDS]
@@ -246,7 +247,7 @@ def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
 
 
 def _pooled(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> list[Estimate | Cell | None]:
-    """Return the pooled ratio of errors of a kind to the steps that called for it, and both counts."""
+    """Return the ratio of errors of a kind to the steps that called for it, pooled over episodes, and both counts."""
     errors, steps = (rows.select(measure=f"{kind} {count}{valid}{suffix}") for count in ("errors", "steps"))
     if not len(errors):
         return [None, None]

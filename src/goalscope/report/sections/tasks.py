@@ -1,4 +1,4 @@
-"""Task worlds: declared pairs, names, success and errors, by demand, over the course of an episode.
+"""Task worlds: declared pairs of agents, names, success against errors, demand, and the course of episodes.
 
 Source: measuring exploration and exploitation errors, Fig. 1, 4 and 20, Tab. 2 and 3.
 """
@@ -44,7 +44,7 @@ def declared_pairs(run: RunData) -> Iterator[Declared]:
 
 @section("names", source="measuring exploration and exploitation errors, Tab. 3", worlds="tasks")
 def names(run: RunData) -> Iterator[Declared]:
-    """Names with meaning against their symbolic twins, each agent with itself."""
+    """Worlds with meaningful names against the same worlds with symbols, for each agent."""
     pairs = []
     for agent in run.ledger.agents if "names" in run.ledger.conditions else ():
         of_agent = run.rows.select(agent=agent)
@@ -58,7 +58,7 @@ def names(run: RunData) -> Iterator[Declared]:
 def _paired(
     pairs: Sequence[tuple[SideRows, SideRows]], name: str, anchor: str, title: str, caption: str
 ) -> Iterator[Declared]:
-    """Yield paired comparisons, if there are any, as a table and in words: first of each pair against the second."""
+    """Yield paired comparisons, if any, as a table and in words: the first of each pair against the second."""
     if pairs:
         tests, table = family_table(pairs, caption, PAIRED, name=name, clusters="maps")
         of_pairs = [[test for test in tests if (test.first, test.second) == (a.name, b.name)] for a, b in pairs]
@@ -66,7 +66,7 @@ def _paired(
 
 
 def _sentence(tests: Sequence[Compared]) -> str:
-    """Return the tests of a pair in words, each difference with its interval; no test, no claim."""
+    """Describe the tests of a pair, each difference with its interval; without a test nothing is claimed."""
     parts = []
     for test in tests:
         difference, title = test.paired.difference, task_title(test.measure).lower()
@@ -87,7 +87,7 @@ def _sentence(tests: Sequence[Compared]) -> str:
 
 @section("relation", source="measuring exploration and exploitation errors, Fig. 1", worlds="tasks")
 def relation(run: RunData) -> Iterator[Declared]:
-    """Success against the logarithm of each error with its R squared, where at least two agents have one."""
+    """Success against the logarithm of each error, with R squared, if at least two agents have both."""
     relations = [
         (log_relation(run.rows.select(**group), error, run.ledger.agents), group)
         for group in run.ledger.groups("agent")
@@ -125,7 +125,7 @@ def relation(run: RunData) -> Iterator[Declared]:
 
 
 def _scatter(run: RunData, fitted: Relation, group: Key) -> Figure:
-    """Draw success against the error of each agent, with the line that fits them."""
+    """Draw success against the error of each agent, with the fitted line."""
     table, points = run.ledger.tables["agent"], []
     for style, agent in enumerate(run.ledger.agents):
         x, y = (table.get(group, agent=agent, measure=name) for name in (fitted.error, "success"))
@@ -148,7 +148,9 @@ def _scatter(run: RunData, fitted: Relation, group: Key) -> Figure:
 
 @section("demand", source="measuring exploration and exploitation errors, Fig. 20", worlds="tasks")
 def demand(run: RunData) -> Iterator[Declared]:
-    """Both errors by exploitation demand and by graph size, each over the values that the other tag shares."""
+    """Both errors by exploitation demand and by graph size; each figure uses only worlds that exist for all its
+    values.
+    """
     tables, figures = list[TableSpec](), list[CurveSpec]()
     rows, agents = run.rows, run.ledger.agents
     for tag, other_tag, label in (
@@ -202,7 +204,9 @@ def demand(run: RunData) -> Iterator[Declared]:
 
 @section("progress", source="measuring exploration and exploitation errors, Fig. 4", worlds="tasks")
 def progress(run: RunData) -> Iterator[Declared]:
-    """The exploration share over the course of episodes, and pairs of agents with equal success that differ in it."""
+    """The share of exploration over the course of episodes, and pairs of agents with equal success that differ
+    in it.
+    """
     shares = run.rows.where(run.rows.measure == PROGRESS_SHARE)
     if not len(shares):
         return
@@ -272,7 +276,7 @@ def progress(run: RunData) -> Iterator[Declared]:
 def _course(
     run: RunData, title: str, agents: Sequence[str], estimates: Estimates, *, measure: str = PROGRESS_SHARE
 ) -> CurveSpec:
-    """Return exploration shares over the course of an episode, each agent in its style of all figures."""
+    """Return the share of exploration over the course of an episode; each agent has the style of all figures."""
     style = run.ledger.agents.index
     return CurveSpec(
         title,
@@ -288,12 +292,12 @@ def _course(
 
 
 def _largest(entry: Divergence) -> tuple[int, Estimate]:
-    """Return the tenth of the largest difference, and the difference."""
+    """Return the tenth of the episode with the largest difference, and this difference."""
     return max(enumerate(entry.tenths, start=1), key=lambda tenth: abs(tenth[1].value))
 
 
 def _bands_legend(agents: int) -> str:
-    """Return the legend of the bands of a figure, by its number of lines."""
+    """Return the legend for the interval bands of a figure, which depends on its number of lines."""
     without = (
         f"; figures of more than {MOST_BANDS} agents are drawn without, so that the lines can be told apart: their "
         "intervals stand in the tables below"
