@@ -90,7 +90,7 @@ def _notices(left_out: list[str]) -> Callable[..., None]:
 
 
 def check_outputs(*paths: Path | None) -> None:
-    """Raise a ValueError if an output would overwrite the store of a run, or anything else that is not a plain file."""
+    """Raise a ValueError if an output would overwrite the store of a run, or a file that is not an ordinary one."""
     for path in paths:
         if path is not None and path.name.split("-")[0] in ("run.db", "run.lock"):
             raise ValueError(f"{path} is one of the files of a run and must not be overwritten: choose another name")
