@@ -66,7 +66,7 @@ def test_a_misgeneraliser_is_judged_by_phase(tmp_path: Path) -> None:
         assert headline(ledger) == say_all(ledger.findings)
         assert contradictions(ledger) == []
     page = (tmp_path / "found" / "report.html").read_text(encoding="utf-8")
-    assert "What the actions follow" in page and "consistency" in page
+    assert "Which hypothesis explains the moves" in page and "consistency" in page
     with pytest.raises(ValueError, match="hypotheses"):  # other hypotheses are another evaluation
         asked(tmp_path / "found", TWIN, **{**given, "hypotheses": "goal"})
 

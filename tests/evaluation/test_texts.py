@@ -7,11 +7,12 @@ import pytest
 from goalscope._ground import registry
 from goalscope._ground.texts import Catalogue
 from goalscope.goals.words import TEXTS as OF_FINDINGS
+from goalscope.report.texts import TEXTS as OF_REPORTS
 from goalscope.verdict.texts import TEXTS as OF_VERDICTS
 from goalscope.verdict.texts import WORDED
 
-EVERY = [(name, key) for name, texts in (("goals", OF_FINDINGS), ("verdict", OF_VERDICTS)) for key in texts.keys("")]
-CATALOGUES = {"goals": OF_FINDINGS, "verdict": OF_VERDICTS}
+CATALOGUES = {"goals": OF_FINDINGS, "report": OF_REPORTS, "verdict": OF_VERDICTS}
+EVERY = [(name, key) for name, texts in CATALOGUES.items() for key in texts.keys("")]
 
 
 @pytest.mark.parametrize(("room", "key"), EVERY)

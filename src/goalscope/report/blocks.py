@@ -8,12 +8,10 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from goalscope._ground.words import counted, short
+from goalscope.report.texts import TEXTS
 from goalscope.stats import FEWEST, Estimate, Grouped
 
-SPARSE = (
-    f"A value marked “only” comes from less than {100 * FEWEST:g} % of the grids or maps of its group; the others have "
-    "no such value. It may differ from the values beside it because of what is left out."
-)
+SPARSE = TEXTS("tables/sparse", percent=f"{100 * FEWEST:g}")
 """Note for every table that contains an `Estimate.sparse` value."""
 
 Entry = TypeVar("Entry")

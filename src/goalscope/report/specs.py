@@ -14,6 +14,7 @@ from goalscope.report.charts import WIDE, Series
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.figures import embed
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
+from goalscope.report.texts import TEXTS
 from goalscope.report.vector import Drawn
 from goalscope.report.verdicts import Rivals, Word
 from goalscope.stats import Estimate, Grouped
@@ -247,7 +248,7 @@ def section(
     return add
 
 
-BANDS = "Bands are 95 % intervals over grids."
+BANDS = TEXTS("tables/bands")
 WIDE_LEFT_OUT = f", unless it is wider than {100 * WIDE:g} % of the scale"
 """Note on intervals in the legends of maps."""
 CURVED = 5

@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 from goalscope._ground.words import listed
 from goalscope.report.definitions import RULE, interval_in_words
+from goalscope.report.texts import TEXTS
 from goalscope.stats import Estimate
 
 NETWORKS: Final[Mapping[str, str]] = {
@@ -51,48 +52,22 @@ CARRIES: Final = Word(
     below="follows the source less than its controls do",
     none="not shown to carry the action",
 )
-READABLE_RULE: Final = (
-    "Readable: above every floor that reads no activation, each with a 95 % interval of the paired difference above 0. "
-    "The floor whose difference has the lowest end decides and is named."
-)
-MADE_RULE: Final = (
-    "Made more readable by training: above the random networks of every kind ("
-    + ", ".join(f"{kind}: {name}" for kind, name in NETWORKS.items())
-    + "), each with a 95 % interval of the paired difference, over grids and seeds of the network, above 0. The "
-    "strictest kind, whose difference has the lowest end, decides and is named. Less readable than every random "
-    "network: all these intervals below 0. Intervals are conditional on the one trained model."
-)
-USED_RULE: Final = (
-    "That something is readable does not show that the model uses it: that takes an intervention, never a probe."
-)
-CARRIES_RULE: Final = (
-    "Carries the action: with the source's vectors written there, the freely written action is one of the source's "
-    "optimal actions more often than under every control at the same place (noise of the same norm, isotropic and with "
-    "the covariance of activations; another pair's source), each with a 95 % interval of the paired difference, over "
-    "grids, above 0. The control whose difference has the lowest end decides and is named. Intervals are of single "
-    "places: among many, a few lie beside their value by chance."
-)
+READABLE_RULE: Final = TEXTS("inside/rule")
+MADE_RULE: Final = TEXTS("inside/made rule", kinds=", ".join(f"{kind}: {name}" for kind, name in NETWORKS.items()))
+USED_RULE: Final = TEXTS("inside/used rule")
+CARRIES_RULE: Final = TEXTS("interventions/carries rule")
 TURNS: Final = Word(
     above="turns the action",
     below="turns the action less often than its controls do",
     none="not shown to turn the action",
 )
-TURNS_RULE: Final = (
-    "Turns the action: the added direction leads to an optimal action of the edited grid more often than every control "
-    "at the same place, of the same length, each with a 95 % interval of the paired difference, over grids, above 0. "
-    "The control whose difference has the lowest end decides and is named. A direction that does not flip its own "
-    "probe is no test of what that probe reads. Intervals are of single places."
-)
+TURNS_RULE: Final = TEXTS("interventions/turns rule")
 NEEDED_BY_ACTION: Final = Word(
-    above="leaves the action alone more often than random subspaces do",
+    above="leaves the action unchanged more often than random subspaces do",
     below="needed for the action",
     none="not shown to be needed for the action",
 )
-NEEDED_RULE: Final = (
-    "Needed for the action: the action stays optimal less often than where random subspaces of the same rank are "
-    "removed, with a 95 % interval of the paired difference, over grids, below 0. Where the refitted probe still finds "
-    "something, an action that stays says nothing, and is not counted."
-)
+NEEDED_RULE: Final = TEXTS("interventions/needed rule")
 RULES: Final = f"{RULE} {READABLE_RULE} {MADE_RULE} {USED_RULE}"
 """How sentences about probes follow from intervals."""
 

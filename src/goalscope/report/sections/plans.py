@@ -33,6 +33,7 @@ from goalscope.report.sections.probing import (
     undefined_of,
 )
 from goalscope.report.specs import BANDS, MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import NEEDED, NETWORKS, RULES
 from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Tag
@@ -57,14 +58,7 @@ _NAMES = {
 _ALL_CONTROLS = {**CONTROLS, **_CONTROLS}
 _TABLE_NUMBERS = (1, 2, 3, 4, 5, 10)
 _SENTENCE_NUMBERS = (1, 3, 5)
-_TEXT = (
-    "A decoder reads the next actions out of the activations of one moment, all places at once. Prefix accuracy at N: "
-    "the first N tokens are all right; a plan that ends sooner goes on with the end token. What counts is the distance "
-    "to what knows no plan: networks with random weights, the plans of other grids, what follows from the first action "
-    "alone, a planner on the map that is decoded at the same place, and after the reasoning the actions that the text "
-    "names.",
-    "What a decoder finds is what can be computed from the activations, not yet what the model does with it.",
-)
+_TEXT = (TEXTS("plans/how"), TEXTS("plans/not used"))
 _KINDS = {"all": "all plans", "long": "plans with at least N actions (the authors' subset)"}
 
 
@@ -92,7 +86,7 @@ class _Decoders:
     def name(self, head: str) -> str:
         """Return a decoder in words."""
         layers, stepwise = self.forms.get(head, (2, False))
-        form = ", given the tokens before" if stepwise else ""
+        form = ", given the earlier tokens" if stepwise else ""
         return f"decoder of {layers:g} layer{'' if layers == 1 else 's'}{form}"
 
 
@@ -128,17 +122,19 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     keys = {plans: estimates.keys(*TAGS, "plans", plans=plans) for plans in _KINDS}
     length_keys, same_size = lengths.keys(*TAGS), decoders.of_size(head)
     less_lines = [
-        Line(f"{point}: less {label}", {**point.key, "less": name}) for point in near for name, label in _RIVALS.items()
+        Line(f"{point}: minus {label}", {**point.key, "less": name})
+        for point in near
+        for name, label in _RIVALS.items()
     ]
     yield Declared(
         anchor="plans",
         title=rows.title("Decoded plans"),
         explained=_TEXT,
-        rule=f"In words: differences in prefix accuracy of the {decoders.name(head)}. {RULES}",
+        rule=f"{TEXTS('plans/rule', decoder=decoders.name(head))} {RULES}",
         sentences=[
             *claims(differences, [(str(point), _first(point)) for point in near], floors=_FLOORS),
             *(
-                Sentence(f"{point} less {_RIVALS[name]}", differences, _first(point, less=name))
+                Sentence(f"{point} minus {_RIVALS[name]}", differences, _first(point, less=name))
                 for point in near
                 # Not for shuffled plans: a decoder that learned nothing repeats one token, which one is chance.
                 for name in ("continuation", "planner", "pre")
@@ -149,9 +145,9 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                 "Prefix accuracy, all plans", estimates, _front(keys["all"], same_size), _prefixes(table_numbers), near
             ),
             TableSpec(
-                f"Prefix accuracy of the {decoders.name(head)} less that of controls and baselines, paired by grid: "
+                f"Prefix accuracy of the {decoders.name(head)} minus that of controls and baselines, paired by grid: "
                 f"{MEAN}",
-                "read from, less",
+                "read from, minus",
                 differences,
                 _prefixes(table_numbers),
                 less_lines,
@@ -162,8 +158,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             *(figure for point in near for figure in _by_number(prefixes, estimates, point, decoders, head, horizon)),
             *_over_layers(estimates, points, decoders.name(head), head, numbers),
         ),
-        legend=f"{BANDS} Beside controls: the {decoders.name(head)}. First action continued: as the training "
-        "plans with its first action most often go on.",
+        legend=f"{BANDS} {TEXTS('plans/legend', decoder=decoders.name(head))}",
         folds=(
             *(
                 FoldSpec(
@@ -183,9 +178,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             ("N",),
             ", N = ",
         ),
-        why=lambda measure: (
-            "no length is predicted" if measure in LENGTHS else "no grid has a plan that is known so far"
-        ),
+        why=lambda measure: TEXTS(f"plans/{'no length' if measure in LENGTHS else 'no plan'}"),
         counted=(*estimates, *lengths, *differences),
     )
 

@@ -31,6 +31,7 @@ from goalscope.report.specs import (
     TableSpec,
     section,
 )
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
 from goalscope.runs.probing_config import READS
 from goalscope.runs.store import Store
@@ -64,11 +65,7 @@ READINGS = {
     "natural": "at natural class frequencies",
     "balanced": "as if all classes were equally frequent (as trained and as published)",
 }
-_FACTS_TEXT: Final = (
-    "Probes are fitted on some grids and scored on others: all steps of a grid, and all its turned versions, are on "
-    "one side. Intervals are over the tested grids, for the probes that were fitted; another split or other first "
-    "weights would give other probes. Some grids share their walls with one of the other side: their share is said."
-)
+_FACTS_TEXT: Final = TEXTS("inside/facts")
 _Name = Callable[[Tag, Tag], str]
 """Head and control -> their label."""
 
@@ -380,13 +377,17 @@ class _Facts(BaseModel):
 
     def __str__(self) -> str:
         left_out = self.steps_left_out
-        suffix = f"; {counted(left_out, 'step')} left out, where not all sites are there" if left_out else ""
-        return (
-            f"{self.agent}: {listed(self.sites)}, layer{'' if len(self.layers) == 1 else 's'} "
-            f"{listed([str(layer) for layer in self.layers])}. Fitted on {counted(self.training_grids, 'grid')} "
-            f"({counted(self.training_steps, 'step')}), tested on {counted(self.test_grids, 'grid')} "
-            f"({counted(self.test_steps, 'step')}){suffix}. The wall maps of {100 * self.known_walls:.0f} % of the "
-            "tested grids stand in the other part, too."
+        return TEXTS(
+            "inside/read",
+            agent=self.agent,
+            sites=listed(self.sites),
+            layers=f"layer{'' if len(self.layers) == 1 else 's'} {listed([str(layer) for layer in self.layers])}",
+            training_grids=counted(self.training_grids, "grid"),
+            training_steps=counted(self.training_steps, "step"),
+            test_grids=counted(self.test_grids, "grid"),
+            test_steps=counted(self.test_steps, "step"),
+            left_out=TEXTS("inside/left out", steps=counted(left_out, "step")) if left_out else "",
+            known=f"{100 * self.known_walls:.0f}",
         )
 
 
@@ -415,5 +416,7 @@ def probing_facts(store: Store) -> list[Declared]:
         facts = [(_title(name), str(_Facts.model_validate(stored[name]))) for name in names]
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{store.path} must say soundly what was read out of activations, but: {reason}") from error
-    return [Declared(anchor="inside", title="What was read out of activations", explained=(_FACTS_TEXT,), facts=facts)]
+        raise ValueError(
+            f"{store.path} contains a record of what was read from activations that goalscope did not write: {reason}"
+        ) from error
+    return [Declared(anchor="inside", title="What was read from activations", explained=(_FACTS_TEXT,), facts=facts)]

@@ -29,6 +29,7 @@ from goalscope.report.specs import (
     mean_over,
     section,
 )
+from goalscope.report.texts import TEXTS
 from goalscope.runs.provenance import packages_of
 from goalscope.stats import Estimate, estimate_pooled
 from goalscope.stats.rows import Rows, Tag
@@ -45,24 +46,11 @@ TASK_MAIN = (
 )
 PAIRED = TASK_MAIN[:4]
 OVER_MAPS = "mean over the episodes of a map, then over maps"
-NO_INVALID = (
-    "No action of this run was invalid (blocked, or without a direction), so that over valid moves alone both errors "
-    "are the same."
-)
+NO_INVALID = TEXTS("tasks/no invalid")
 _OF_VALID = " of valid moves"
 _PROMPTS = ("base", "exploration", "exploitation", "balance")
-_INTERVALS = (
-    "Brackets are 95 % intervals over grids (never over steps): each value is averaged within a grid first, then over "
-    "grids. Where all grids agree the interval is an exact bound on the number of grids. Hover over a number, or open "
-    "“All numbers”, for the counts and the method behind it."
-)
-_ERRORS = (
-    "An error is an action that no reasonable strategy would take, judged on what the agent knew before it. The "
-    "exploration error is the share of errors among the steps that called for exploration (cases 1 and 4), the "
-    "exploitation error among those that called for exploitation (cases 2, 3 and 4); without such a step it is "
-    "undefined, never 0. Brackets are 95 % intervals over maps; the last column counts the maps, a number of them "
-    "below a value says on how many it is defined where they are not all."
-)
+_INTERVALS = TEXTS("tasks/intervals")
+_ERRORS = TEXTS("tasks/errors")
 
 
 @section("results", worlds="grids")
@@ -154,13 +142,10 @@ def prompts(run: RunData) -> Iterator[Declared]:
         yield Declared(
             anchor="prompts",
             title="By prompt",
-            paragraphs=(
-                "The four prompts differ in one sentence that says what to put first: nothing, exploration, "
-                "exploitation, both.",
-            ),
+            paragraphs=(TEXTS("tasks/prompts"),),
             tables=tables,
             figures=figures,
-            legend="Bars are 95 % intervals over maps.",
+            legend=TEXTS("tasks/prompts legend"),
         )
 
 
@@ -221,17 +206,13 @@ def error_tables(
         return estimates_table(f"{caption}{after(group)}", [("agent", ""), *of_kinds], lines, noun)
 
     pooled = table(
-        "Both errors pooled: all errors of an agent over all its steps that called for the kind, interval over "
-        f"{noun}s",
+        TEXTS("tasks/pooled", noun=noun),
         "",
         [("{Kind} error, pooled", "share"), ("{kind} errors / steps", "counts")],
     )
     if not any_invalid(rows, group, suffix):
         return (pooled,)
-    caption = (
-        "Both errors over the actions that were moves alone (blocked ones and turns without a direction left out): "
-        f"mean over the episodes of a {noun}, then over {noun}s, and pooled"
-    )
+    caption = TEXTS("tasks/of valid moves", noun=noun)
     mean = f"{{Kind}} error, mean over {noun}s"
     return pooled, table(caption, _OF_VALID, [(mean, "share"), ("pooled", "share"), ("errors / steps", "counts")])
 

@@ -18,6 +18,7 @@ from goalscope.report.comparison import family_table
 from goalscope.report.ledger import Estimates, Key, RunData, describe_key, estimates_by
 from goalscope.report.sections.results import OVER_MAPS, PAIRED, TASK_MAIN, task_title
 from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Figure, FoldSpec, TableSpec, agent_lines, section
+from goalscope.report.texts import TEXTS
 from goalscope.stats import Estimate, Grouped, estimate_rows
 
 MOST_BANDS = 6
@@ -37,8 +38,7 @@ def declared_pairs(run: RunData) -> Iterator[Declared]:
         "declared pairs",
         "pairs",
         "Declared comparisons",
-        "Declared before the data: paired by map, p, the level at which the interval leaves out 0, corrected for all "
-        f"TESTS of this table (one family, level {LEVEL:g})",
+        TEXTS("tasks/declared", level=f"{LEVEL:g}"),
     )
 
 
@@ -51,7 +51,7 @@ def names(run: RunData) -> Iterator[Declared]:
         first, second = (SideRows(f"{agent}, {kind}", of_agent.select(names=kind)) for kind in ("semantic", "symbolic"))
         if len(first.rows) and len(second.rows):
             pairs.append((first, second))
-    caption = f"Paired by map; one family of TESTS, level {LEVEL:g}"
+    caption = TEXTS("tasks/names", level=f"{LEVEL:g}")
     yield from _paired(pairs, "names", "names", "Names with and without meaning", caption)
 
 
@@ -77,7 +77,7 @@ def _sentence(tests: Sequence[Compared]) -> str:
         elif not test.paired.labels or not difference.has_interval:
             result = "not comparable"
         else:
-            alone = "no difference shown after correction, though its own interval leaves out 0"
+            alone = TEXTS("tasks/shown alone")
             unshown = test.test.note or (alone if excludes_zero else "no difference shown")
             claim = test.paired.direction if test.test.rejected else unshown
             result = f"{claim} ({short(difference.value, difference.unit)} {interval(difference)})"
@@ -110,15 +110,11 @@ def relation(run: RunData) -> Iterator[Declared]:
         ("method", lambda line: line[0].r_squared.method),
         ("left out", lambda line: "; ".join(f"{agent}: {why}" for agent, why in line[0].left_out.items())),
     ]
-    caption = "Least squares of success on log10 of the error, one point an agent"
+    caption = TEXTS("tasks/relation table")
     yield Declared(
         anchor="relation",
         title="Success and errors",
-        explained=(
-            "A line through a handful of agents says how well one number goes with another among them, no more; which "
-            "agents were run decides it. An agent without error has no logarithm; it is named, not given a small "
-            "number.",
-        ),
+        explained=(TEXTS("tasks/relation"),),
         figures=[_scatter(run, fitted, group) for fitted, group in relations],
         tables=[plain_table(relations, columns, range(2, 7), caption=caption)],
     )
@@ -192,10 +188,7 @@ def demand(run: RunData) -> Iterator[Declared]:
         yield Declared(
             anchor="demand",
             title="By demand and task graph",
-            explained=(
-                "Exploitation demand is the density of nodes and the width of corridors that a map is drawn with; low "
-                "exploitation demand is high exploration demand. Each point averages over its own maps.",
-            ),
+            explained=(TEXTS("tasks/demand"),),
             figures=figures,
             legend=_bands_legend(len(agents)),
             folds=[FoldSpec("The numbers, success among them", tables)],
@@ -230,7 +223,7 @@ def progress(run: RunData) -> Iterator[Declared]:
             for agent, curve in zip((entry.first, entry.second), entry.curves, strict=True)
             for end, estimate in zip(ends, curve, strict=True)
         )
-        title = f"Equal success, parting in tenth {entry.begins}"
+        title = f"Equal success, diverging in tenth {entry.begins}"
         figures.append(_course(run, title, [entry.first, entry.second], curves))
     numbers = [
         TableSpec(
@@ -251,21 +244,14 @@ def progress(run: RunData) -> Iterator[Declared]:
         ("largest difference", lambda divergence: short(_largest(divergence)[1].value, "share")),
         ("interval", lambda divergence: interval(_largest(divergence)[1]) or "undefined"),
         ("tenth", lambda divergence: str(_largest(divergence)[0])),
-        ("part in", lambda divergence: "nowhere shown" if divergence.begins is None else f"tenth {divergence.begins}"),
+        ("diverge in", lambda divergence: "not shown" if divergence.begins is None else f"tenth {divergence.begins}"),
     ]
     caption = "Equal success, different exploration: first − second, paired by map"
     yield Declared(
         anchor="progress",
         title="Exploration over time",
-        explained=(
-            "Share of steps that enter an unobserved cell, by tenth of the episode, over all episodes; and of steps "
-            "that call for exploration alone, no node pending (case 1), as Fig. 4a of the paper has it. "
-            f"The table compares agents whose success rates differ by at most {MOST_APART:g} and are at least 0.5, on "
-            "maps where both have a successful episode, over successful episodes only. They part in the first tenth "
-            "whose interval, corrected for ten tenths, leaves out 0. Further figures show the pairs that part most, "
-            "over the same episodes as the table.",
-        ),
-        paragraphs=() if parted else ("No two agents of this run succeed equally often.",),
+        explained=(TEXTS("tasks/progress", most=f"{MOST_APART:g}"),),
+        paragraphs=() if parted else (TEXTS("tasks/no equal pair"),),
         figures=figures,
         legend=_bands_legend(len(agents)),
         tables=[plain_table(parted, columns, range(2, 7), caption=caption)] if parted else [],
@@ -298,8 +284,4 @@ def _largest(entry: Divergence) -> tuple[int, Estimate]:
 
 def _bands_legend(agents: int) -> str:
     """Return the legend for the interval bands of a figure, which depends on its number of lines."""
-    without = (
-        f"; figures of more than {MOST_BANDS} agents are drawn without, so that the lines can be told apart: their "
-        "intervals stand in the tables below"
-    )
-    return f"Bands are 95 % intervals over maps{without if agents > MOST_BANDS else ''}."
+    return TEXTS("tasks/bands left out", most=MOST_BANDS) if agents > MOST_BANDS else TEXTS("tasks/bands")
