@@ -71,7 +71,7 @@ class Arm:
         variants: name -> keys of an agent's entry. Each model plays the same worlds once per variant.
         looks: for an arm that looks inside, where it looks, what it does and what that costs; None for an arm with
             worlds of its own.
-        trajectories: function from a size to the number of trajectories on each of its worlds; None for that of ``study``.
+        trajectories: function from a size to the number of episodes per world; None for that of ``study``.
         chosen: function that applies the user's changes to its study, see `goalscope.verdict.choices`; None for no
             change.
         sections: sections of the report that show its run on the page; empty for those of any run.

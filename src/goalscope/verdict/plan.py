@@ -165,7 +165,7 @@ class EvaluationRun:
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """The arms that exist for this plan, with the user's choices applied; arms that were not chosen are included."""
+        """All arms that exist for this plan, also those not chosen, with the user's choices applied."""
         available = arms() if self.plan.worlds is None else given_arms(self.plan.worlds)
         return [self.plan.choices.changed(arm) for arm in available]
 
