@@ -120,7 +120,7 @@ def scale_tags(unit: str, values: Mapping[str, Collection[Tag]]) -> tuple[str, .
 
     Args:
         unit: the unit of a measure.
-        values: tag -> its values in a run; a tag with one value separates nothing.
+        values: tag -> its values in a run. A tag with only one value is left out.
     """
     return tuple(name for name in ENVIRONMENT if len(values.get(name, ())) > 1) if unit in OWN_SCALES else ()
 

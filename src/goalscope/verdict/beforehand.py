@@ -39,7 +39,7 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
     hypotheses = default_hypotheses(worlds_of_study) if usual else hypotheses_of(study)
     bank = {name: bind(hypothesis, worlds_of_study) for name, hypothesis in hypotheses.items()}
     for phase, worlds in by_phase(worlds_of_study).items():
-        where, clusters, finites = f"phase {phase}: " if phase else "", set[str](), list[FiniteWorld]()
+        prefix, clusters, finites = f"phase {phase}: " if phase else "", set[str](), list[FiniteWorld]()
         for world in worlds:
             try:
                 finites.append(finite_world(world, study.horizon.of(world)))
@@ -48,7 +48,7 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
             clusters.add(world.cluster or world.id)
         if len(clusters) < FEWEST:
             few = counted(len(clusters), "world")
-            sentences.append(TEXTS("plan/too few for any", where=where, worlds=few, fewest=FEWEST))
+            sentences.append(TEXTS("plan/too few for any", where=prefix, worlds=few, fewest=FEWEST))
             continue
         steps = _steps_among(bank, finites)  # decided by what an agent does afterwards, which the distribution ignores
         rest = {name: hypothesis for name, hypothesis in bank.items() if name not in steps}
@@ -57,7 +57,7 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
         # In environments one lapse rate, since what takes a second in a grid takes a minute there.
         lapses = LAPSES if "grid" in worlds[0].offers else LAPSES[1:2]
         needs = needed(rest, worlds, horizon=study.horizon.of, level=level, episodes=study.trajectories, lapses=lapses)
-        sentences += _lines(where, needs, len(clusters), max(lapses))
+        sentences += _lines(prefix, needs, len(clusters), max(lapses))
     return sentences
 
 
@@ -75,7 +75,7 @@ def _steps_among(bank: Mapping[str, Hypothesis], finites: Sequence[FiniteWorld])
     return {names[step] for step in steps}
 
 
-def _lines(where: str, needs_of_all: Sequence[Need], count: int, lapse: float) -> Iterator[str]:
+def _lines(prefix: str, needs_of_all: Sequence[Need], count: int, lapse: float) -> Iterator[str]:
     names, short = (
         list(dict.fromkeys(need.name for need in needs_of_all)),
         [need for need in needs_of_all if need.worlds > count],
@@ -83,16 +83,16 @@ def _lines(where: str, needs_of_all: Sequence[Need], count: int, lapse: float) -
     never = {frozenset((need.name, need.hardest)): need for need in reversed(short) if not isfinite(need.worlds)}
     for need in reversed(never.values()):
         if need.hardest in _ALONE:
-            yield TEXTS("plan/never named", where=where, name=need.name)
+            yield TEXTS("plan/never named", where=prefix, name=need.name)
         else:
-            yield TEXTS("plan/never told apart", where=where, name=need.name, rival=need.hardest)
+            yield TEXTS("plan/never told apart", where=prefix, name=need.name, rival=need.hardest)
     worlds = counted(count, "world")
     for name in names:
         if needs := [need for need in short if need.name == name and isfinite(need.worlds)]:
-            yield TEXTS("plan/too few", where=where, worlds=worlds, name=name, needs=", ".join(map(_needed, needs)))
+            yield TEXTS("plan/too few", where=prefix, worlds=worlds, name=name, needs=", ".join(map(_needed, needs)))
     lacking = {need.name for need in short}
     if enough := [name for name in names if name not in lacking]:
-        yield TEXTS("plan/enough", where=where, worlds=worlds, names=listed(enough), lapse=percent(lapse))
+        yield TEXTS("plan/enough", where=prefix, worlds=worlds, names=listed(enough), lapse=percent(lapse))
 
 
 def _needed(need: Need) -> str:

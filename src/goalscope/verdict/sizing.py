@@ -192,5 +192,5 @@ def _curve_seconds(study: Study) -> float:
 
 def _expected(total: Forecast, judging: Range) -> str:
     seconds = total.seconds + judging
-    others = "".join(f"; {amount}" for amount in amounts(total))
-    return TEXTS("plan/expected", time=span(seconds, duration), judging=span(judging, duration), others=others)
+    further = "".join(f"; {amount}" for amount in amounts(total))
+    return TEXTS("plan/expected", time=span(seconds, duration), judging=span(judging, duration), others=further)
