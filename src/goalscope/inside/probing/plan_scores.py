@@ -102,7 +102,9 @@ def score_prefixes(
 
 
 def in_subset(plans: Plans, number: int, subset: Subset) -> npt.NDArray[np.bool_]:
-    """Return which plans are scored at N, ``[N]``: those known up to N; among the long ones, those with N actions."""
+    """Return which plans are scored at N, ``[N]``: all plans that are known up to N, or, of the long plans, those with
+    at least N actions.
+    """
     token = plans.tokens[:, number - 1]
     return np.asarray((token != UNKNOWN) & ((token != END) | (subset == "all")))
 
