@@ -59,9 +59,12 @@ def summary(run: RunData) -> list[str]:
             worlds_text = TEXTS("summary/in worlds", worlds=counted(clusters, "world"))
     else:
         worlds_text = TEXTS("summary/in unsolved worlds", worlds=counted(clusters, "world"))
-    counts = TEXTS("summary/steps", count=counted(int(steps), "step")) if steps or not len(episodes) else ""
     agents_text = TEXTS("summary/agents", count=counted(len(agents), "agent"), names=listed(agents))
-    fields = {"agents": agents_text, "episodes": counted(len(episodes), "episode"), "steps": counts}
+    fields = {"agents": agents_text, "episodes": counted(len(episodes), "episode"), "worlds": worlds_text}
+    if steps or not len(episodes):
+        counts = TEXTS("summary/counts with steps", steps=counted(int(steps), "step"), **fields)
+    else:
+        counts = TEXTS("summary/counts", **fields)
     parts = []
     for name, label in (("size", "Grid sizes"), ("density", "wall densities")):
         values = sorted({value for value in episodes.numbered(name)[1] if isinstance(value, int | float)})
@@ -71,7 +74,7 @@ def summary(run: RunData) -> list[str]:
     return [
         *format_lines(run.episodes),
         *([f"{state[:1].upper()}{state[1:]}."] if state else []),
-        TEXTS("summary/counts", worlds=worlds_text, **fields),
+        counts,
         *([f"{', '.join(parts)}."] if parts else []),
         TEXTS("summary/hash", digest=run.digest[:16]),
     ]

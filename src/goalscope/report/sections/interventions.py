@@ -113,8 +113,11 @@ def _facts(facts: Mapping[str, Any], thing: Tag) -> list[tuple[str, str]]:
     details = [("model", str(facts["model"]))] if "passes left out" in facts else []
     if (numbers := facts.get("by thing moved", {}).get(thing)) is not None:
         found_pairs, requested = numbers["pairs"], numbers["asked for"]
-        more = TEXTS("interventions/too few pairs", requested=str(requested)) if found_pairs < requested else ""
-        details.append(("pairs", f"{counted(found_pairs, 'pair')}, {thing} moved{more}"))
+        fields = {"pairs": counted(found_pairs, "pair"), "thing": str(thing)}
+        if found_pairs < requested:
+            details.append(("pairs", TEXTS("interventions/too few pairs", requested=requested, **fields)))
+        else:
+            details.append(("pairs", TEXTS("interventions/pairs", **fields)))
     if "passes left out" in facts:
         left_out = {
             f"{kind}, {reason}": count
