@@ -123,7 +123,7 @@ def test_a_run_without_episodes_and_runs_of_two_kinds_are_told(folder: Path, tmp
     for run in (tmp_path / "tasks", folder / "run"):
         call("measure", run)
     output = flat(call("compare", tmp_path / "tasks", folder / "run", status=2))
-    assert "runs that are compared must be of one kind" in output
+    assert "cannot be compared with runs in grids" in output
 
 
 def test_the_next_command_can_be_copied_where_a_path_has_a_blank(folder: Path) -> None:
