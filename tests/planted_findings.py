@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from goalscope._ground.texts import Catalogue
 from goalscope.goals.finding import Finding
 from goalscope.stats.record import EstimateRecord
 from goalscope.verdict.claims import AskedArm, Claim, ClaimLedger
@@ -61,7 +62,7 @@ def ledger(
     )
 
 
-def stated(key: str, text: str) -> bool:
-    """Return whether a text holds the sentence of the verdict's catalogue with this key, whatever its fields are."""
-    pattern = "(.+?)".join(re.escape(part) for part in re.split(r"\{\w+\}", TEXTS.text(key)))
+def stated(key: str, text: str, texts: Catalogue = TEXTS) -> bool:
+    """Return whether a text contains a sentence of a catalogue (by default the verdict's), whatever its fields are."""
+    pattern = "(.*?)".join(re.escape(part) for part in re.split(r"\{\w+\}", texts.text(key)))
     return re.search(pattern, text, re.DOTALL) is not None

@@ -168,7 +168,7 @@ def test_import_check_import_and_problems(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("run", "nowhere.yaml", "--out", "x"), "a shipped study (baseline, "),
+        (("run", "nowhere.yaml", "--out", "x"), "a shipped study: give a YAML file, or one of baseline, "),
         (("measure", "nowhere"), "nowhere"),
         (("report", "nowhere"), "nowhere"),
         (("export", "nowhere", "--out", "x"), "nowhere"),
@@ -196,8 +196,8 @@ def test_a_broken_study_a_broken_store_and_unknown_names_are_named(done: Path, t
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "run.db").write_bytes(b"no database at all " * 100)
     assert "run.db" in call("measure", tmp_path / "bad", status=2)
-    assert "--measures must name" in call("measure", done, "--measures", "beauty", status=2)
-    assert "--by must name tags" in call("measure", done, "--by", "mood", status=2)
+    assert "has no measure 'beauty'" in call("measure", done, "--measures", "beauty", status=2)
+    assert "--by: this run has no tag mood" in call("measure", done, "--by", "mood", status=2)
 
 
 def test_hostile_names_reach_neither_the_terminal_nor_its_markup(tmp_path: Path) -> None:

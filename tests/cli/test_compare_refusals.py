@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from goalscope.agents import Observation, Optimal, Turn
 from goalscope.cli import app
 from goalscope.measures import measure_episodes
+from goalscope.report.texts import TEXTS
 from goalscope.runs import Store, Study, run
 from measured_runs import measured, small_study
+from planted_findings import stated
 
 ONE = {"kind": "grid", "sizes": [7], "densities": [1.0], "count": 1}
 
@@ -38,9 +40,9 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_runs_with_other_horizons_are_refused_unless_the_difference_is_asked_for(first: Path, tmp_path: Path) -> None:
     longer = measured(tmp_path / "longer", tiny(horizon={"factor": 3.0}))
     said = call("compare", first, longer, status=2)
-    assert "must be given the same time" in said and "4 common worlds" in said and "--other-horizons" in said
+    assert stated("comparing/horizons", said, TEXTS) and "4 common worlds" in said and "--other-horizons" in said
     allowed = call("compare", first, longer, "--other-horizons")
-    assert "differ in horizon on 4 common worlds" in allowed and "first: random" in allowed
+    assert "different horizons on 4 common worlds" in allowed and "first: random" in allowed
     # The same number of steps by another rule is the same time: what counts is what each episode was given.
     with Store(first) as store:
         horizons = {episode.world.cluster_id: episode.spec.horizon for episode in store.episodes()}
@@ -55,18 +57,18 @@ def test_agents_that_are_nowhere_are_refused_and_those_in_one_run_only_are_compa
 ) -> None:
     other = measured(tmp_path / "other", tiny(agents=[{"kind": "epsilon-greedy", "epsilon": 0.5}, {"kind": "random"}]))
     said = call("compare", first, other, "--agents", "optimal;nobody", status=2)
-    assert "--agents must name agents of" in said and "got nobody" in said
+    assert "has no agent 'nobody'" in said
     crossed = call("compare", first, other, "--agents", "optimal;epsilon-greedy(0.5)")
     assert "first: optimal" in crossed and "other: epsilon-greedy(0.5)" in crossed and "random" not in crossed
-    assert "needs an agent on either side" in call("compare", first, other, "--agents", "optimal", status=2)
+    assert "one side of the comparison has no agent" in call("compare", first, other, "--agents", "optimal", status=2)
 
 
 def test_the_same_episodes_are_never_said_to_be_equal_to_themselves(first: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(first, copy)
     said = call("compare", first, copy, "--margin", "success=0.9", status=2)
-    assert "must be different episodes" in said and "hold the same ones of optimal, random" in said
-    assert "one is a copy of the other" in said
+    assert "contain the same episodes of optimal, random" in said
+    assert "a copy or a repetition of the other" in said
     # Two of four trajectories of the other run are those of the first: that bends no test, but equality it would.
     more = measured(tmp_path / "more", tiny(trajectories=4))
     files = ("--json", tmp_path / "found.json")
@@ -82,11 +84,11 @@ def test_what_is_left_out_of_a_comparison_of_runs_is_said(first: Path, tmp_path:
     wider = measured(tmp_path / "wider", tiny(agents=agents, worlds=[{**ONE, "count": 7}], trajectories=3))
     said = call("compare", first, wider)
     assert "3 worlds of wider: random without a partner left out" in said and "of first: random without" not in said
-    assert "not compared, since no other run has an agent of that name: wider: epsilon-greedy(0.5)" in said
+    assert stated("comparing/alone", said, TEXTS) and "wider: epsilon-greedy(0.5)" in said
     # Where only the agents that both runs share are the same, the refusal names the others.
     other = measured(tmp_path / "other", tiny(agents=[*agents[:1], agents[2]]))
     said = call("compare", first, other, status=2)
-    assert "hold the same ones of optimal" in said and "--agents 'random;epsilon-greedy(0.5)'" in said
+    assert "contain the same episodes of optimal" in said and "--agents 'random;epsilon-greedy(0.5)'" in said
 
 
 class Stopping:
@@ -123,12 +125,12 @@ def test_an_unfinished_run_is_refused_until_it_is_measured_and_said_to_be_unfini
         count = len(store.episode_ids())
     assert 8 < count < 16
     said = call("compare", path, "--json", tmp_path / "a.json")
-    assert f"the run is not finished: {count} of 16 episodes are there" in said
+    assert f"the run is not finished: {count} of 16 episodes are stored" in said
     for one in json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))["comparisons"]:
         assert one["grids"] < 4
     call("report", path)
     page = (path / "report.html").read_text(encoding="utf-8")
-    assert f"The run is not finished: {count} of 16 episodes are there" in page
+    assert f"The run is not finished: {count} of 16 episodes are stored" in page
 
 
 def test_a_finished_run_that_is_in_use_is_neither_compared_nor_reported_without_its_rows(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_one_grid_no_variance_and_undefined_measures_are_printed_with_the_reason
     assert "no variance between clusters" in said
     # A measure that no episode of either side defines stays in the family.
     said = call("compare", equal, "--measures", "success;key attraction bias", "--json", tmp_path / "c.json", status=2)
-    assert "must name measures of" in said
+    assert "has no measure" in said
     lost = [{"kind": "random"}, {"kind": "wrong-goal"}]
     never = measured(tmp_path / "never", tiny(agents=lost, horizon={"steps": 1}))
     said = call("compare", never, "--measures", "success;path ratio", "--json", tmp_path / "d.json")

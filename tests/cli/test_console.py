@@ -86,9 +86,11 @@ def test_while_models_work_a_line_comes_without_a_word_of_theirs(
         TALLY.add(under_way=-2)
     first, *lines = capsys.readouterr().err.splitlines()
     assert first == "grids: reading the weights of one"
-    assert 2 <= len(lines) <= 5 and lines[0].startswith("grids: time left unknown; 0 answers (4 under way); 0 tokens/s")
+    assert 2 <= len(lines) <= 5 and lines[0].startswith(
+        "grids: time left unknown; 0 answers (4 in progress); 0 tokens/s"
+    )
     assert lines[-1].startswith("grids: 1 of 10 (10 %), time left ")
-    assert "2 answers (2 under way), 50 % invalid; " in lines[-1]
+    assert "2 answers (2 in progress), 50 % invalid; " in lines[-1]
     rates = [int(line.split("; ")[2].split(" tokens/s")[0]) for line in lines]
     assert max(rates) > 500 and "written" in lines[-1]
     assert sys.platform != "linux" or " GB of memory" in lines[-1]

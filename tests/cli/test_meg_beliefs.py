@@ -21,12 +21,14 @@ from goalscope.inside.activations import Activations
 from goalscope.inside.beliefs import Belief, decode_beliefs, joined, measure_beliefs
 from goalscope.inside.probing import FitSettings, ProbeInputs, label_cells, label_grid, probe_cells, split_by_grid
 from goalscope.measures import roll_out
+from goalscope.report.texts import TEXTS
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_rows, paired_difference
 from goalscope.worlds import Grid, Position, generate_batch, shown
 from goalscope.worlds.grid import CORNERS
 from goalscope.worlds.planning.shortest import distances_to
 from measured_runs import HOSTILE, measured, small_study
+from planted_findings import stated
 
 ROOM = ("#######", "#A____#", "#_____#", "#_____#", "#_____#", "#____G#", "#######")
 FRAME, SIZE, WIDTH = 7, 7, 100
@@ -322,8 +324,8 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(goals, "_relative_to_beliefs", planted_beliefs)
     text = call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", "--draws", 3)
     assert "beliefs pre:3, held-out grids" in text and "believed goal − goal" in text
-    assert "believed goal − believed goal, shuffled" in text and "mean of 3 draws" in text
-    assert "fitted on 1,200 grids and is read on 4 others; the goal is decoded at its cell in 3 of 4 worlds." in text
+    assert "believed goal − believed goal, shuffled" in text and stated("meg/shuffled", text, TEXTS)
+    assert stated("meg/decoded", text, TEXTS) and all(n in text for n in ("1,200 grids", "4 others", "3 of 4 worlds"))
     assert "No random network: goalscope capture" in text and "\x1b[" not in text
     assert "--beliefs SITE:LAYER" in call("meg", path, "--draws", 3, status=2)
     plain = json.loads(call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", "--json"))
@@ -343,7 +345,7 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
     for wrong in wrongs:
         with Store(path, "w") as store:
             store.put_info("meg", plain | {"beliefs": (told | {"draws": 20} | wrong) if wrong else []})
-        assert "sound figures of goals" in call("report", path, "--out", tmp_path / "page.html", status=2)
+        assert "stored results on goals" in call("report", path, "--out", tmp_path / "page.html", status=2)
     call("meg", path, "--hypotheses", "goal")  # without beliefs nothing is said about them
     with Store(path) as store:
         assert "beliefs" not in store.info()["meg"]

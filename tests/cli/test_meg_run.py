@@ -75,7 +75,7 @@ def test_json_and_the_section_of_the_report(tmp_path: Path) -> None:
     assert "What the agents are after" in text and "MEG by hypothesis" in text and "By density (2 cells)" in text
     with Store(run, "w") as store:
         store.put_info("meg", {"estimates": [{"agent": 3}], "contrasts": [], "held_out": []})
-    assert "sound figures of goals" in call("report", run, "--out", pages[0], status=2)
+    assert "stored results on goals" in call("report", run, "--out", pages[0], status=2)
 
 
 def test_turns_without_action_and_hostile_names_do_no_harm(tmp_path: Path) -> None:

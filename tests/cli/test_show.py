@@ -108,7 +108,7 @@ def test_wrong_uses_are_refused(made: Path) -> None:
     for words, said in (
         (("zzz",), "no episode matches"),
         (("",), "36 episodes"),
-        (("--agent", "nobody"), "--agent must be"),
+        (("--agent", "nobody"), "--agent: this run has no agent"),
         (("--outcome", "won"), "must be one of goal, horizon"),
     ):
         assert said in " ".join(call("show", made, *words, status=2).split())

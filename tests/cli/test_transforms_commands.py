@@ -134,10 +134,10 @@ def test_agents_are_tested_for_equivalence_within_margins(done: Path, tmp_path: 
         (("--margin", "success=nan"), "--margin must be MEASURE=NUMBER"),
         (("--margin", "success=.1;success=.2"), "--margin must be MEASURE=NUMBER"),
         (("--margin", "success=.1", "--measures", "action accuracy"), "got a margin for success"),
-        (("--margin", "beauty=.1"), "must name measures of"),
+        (("--margin", "beauty=.1"), "has no measure 'beauty'"),
         (("--measures", ""), "--measures"),
-        (("--transforms", "--agents", "nobody"), "--agents must name agents of"),
-        (("--transforms", "--measures", "beauty"), "must name measures of"),
+        (("--transforms", "--agents", "nobody"), "has no agent 'nobody'"),
+        (("--transforms", "--measures", "beauty"), "has no measure 'beauty'"),
         (("--transforms", "--measures", ""), "--measures"),
     ],
 )

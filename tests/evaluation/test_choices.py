@@ -66,8 +66,8 @@ def test_all_choices_end_in_plan_run_ledger_and_page(folder: Path, tmp_path: Pat
     said = call(*words, *options)
     weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     sentence = (
-        f"weights sha256 {weights[:12]}, dtype float32; actions drawn by the likelihoods of all answers after the "
-        "prompt; template schema; temperature 0"
+        f"weights sha256 {weights[:12]}, dtype float32; actions drawn in proportion to the likelihoods "
+        "of all complete answers after the prompt; template schema; temperature 0"
     )
     assert sentence in said and "tiny (likelihood)" in said
     assert sentence in (out / judging.PAGE).read_text() and sentence in call("ledger", out, "--card")
@@ -156,7 +156,7 @@ def test_a_wrong_word_of_a_model_is_refused(text: str, words: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(FileNotFoundError, match=r"none at nothere\.yaml"):
+    with pytest.raises(FileNotFoundError, match=r"there is no file nothere\.yaml"):
         subject_of("nothere.yaml")
 
 
@@ -241,11 +241,13 @@ def test_the_help_names_every_arm() -> None:
 
 def test_a_description_that_is_none_of_ours_is_told_as_such() -> None:
     assert told({}) == told({"source": "elsewhere"}) == ""
-    assert "not as goalscope writes it" in told({"kind": "chat", "model": 3})
+    assert "in a form that goalscope does not write" in told({"kind": "chat", "model": 3})
     model = {"kind": "http", "model": "gpt", "mode": "chat"}
     served = {"kind": "chat", "model": model, "template": "0" * 64, "sampling": {"temperature": 1, "top_p": 1}}
-    assert "gpt behind a server (mode chat)" in told(served) and "of one's own, sha256 000000000000" in told(served)
+    assert "gpt behind a server (mode chat)" in told(served) and "a custom template, sha256 000000000000" in told(
+        served
+    )
     assert "(telos G.2)" in told({**served, "printed": "telos G.2"})
-    assert "of one's own" in told({**served, "printed": "<b>mine</b>"}) and "mine" not in told(
+    assert "a custom template" in told({**served, "printed": "<b>mine</b>"}) and "mine" not in told(
         {**served, "printed": []}
     )

@@ -26,6 +26,7 @@ from goalscope.verdict.evidence import ArmData, Evidence
 from goalscope.verdict.failures import FAILURES, does_not_fit
 from goalscope.verdict.plan import EvaluationRun
 from goalscope.verdict.rules import claim
+from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.gridworld import GridView
 
 SIZES = {"grids": 1, "keys": 1, "fog": 1}
@@ -149,7 +150,7 @@ def test_a_measure_a_claim_a_comparison_and_a_look_that_raise_are_kept_apart(
     assert not [one for one in found.differences if "accuracy" in one.rule]
     for what in ("Fog", "errs in lapses", "action accuracy (grids)", "Inside: activations"):
         assert [text for text in run.failures.failed if what in text and "KeyError: 'mine'" in text], what
-    assert why(found, "beliefs") == "no room for it at this size: give a larger --budget"
+    assert why(found, "beliefs") == TEXTS("plan/no room")
 
 
 def small(folder: Path, positions: int) -> Any:

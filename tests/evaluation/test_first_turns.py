@@ -22,6 +22,7 @@ from goalscope.verdict.plan import Plan
 from goalscope.verdict.preflight import FirstTurns, first_turns
 from goalscope.verdict.preflight.first_turns import without_action
 from goalscope.worlds.planning import optimal_actions
+from planted_findings import stated
 
 
 @pytest.fixture
@@ -73,11 +74,12 @@ def test_what_is_asked_first_is_announced_kept_and_not_asked_again(tmp_path: Pat
     words = ("evaluate", model(tmp_path / "small"), "--quick", "--out", tmp_path / "out")
     dry = " ".join(call(*words, "--dry-run").split())
     first = len(asked)
-    assert 5 < first <= 9 and f"{first} first turns in" in dry and "at most 30 s" in dry
-    assert "expected: about" in dry and "tokens about" in dry and "memory" in dry and "altogether" in dry
+    assert 5 < first <= 9 and stated("plan/timed", dry) and f"{first} first moves in" in dry
+    assert stated("plan/first moves of a server", dry)
+    assert all(stated(f"plan/{key}", dry) for key in ("expected", "tokens", "memory"))
     assert Plan.read(tmp_path / "out" / judging.PLAN).looks == ()
     said = " ".join(call(*words).split())
-    assert f"the {first} first turns that were measured before are taken over" in said
+    assert stated("plan/timed before", said) and f"small: {first} first moves" in said
     keys = [(one.episode_id, one.step, one.attempt) for one in asked]
     assert len(set(keys)) == len(keys), "no turn was asked for twice"
     with Store(tmp_path / "out" / "arms" / "grids") as store:
@@ -104,7 +106,7 @@ def test_a_model_that_answers_in_prose_alone_ends_in_a_page_that_says_so(tmp_pat
     words = ("evaluate", model(tmp_path / "talker"), "--quick", "--out", tmp_path / "out")
     said = " ".join(call(*words).split())
     shown = headline(tmp_path / "out")
-    assert "Nothing can be said about the goals of talker: none of" in shown and "answers to first turns" in shown
+    assert stated("verdict/nothing", shown) and stated("plan/no move in any", shown)
     assert "--answer likelihood" in shown and shown[:60] in said
     [ledger] = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
     assert not ledger.claims and ledger.look == 1
@@ -149,7 +151,7 @@ def test_a_server_that_stops_half_way_is_the_reason_and_nothing_is_asked_twice(t
         stopped[0] = False
         asked = len(server.requests)
         said = call("evaluate", f"openai:halfway@{server.url}", *words)
-        assert f"{episodes} episode" in said and "stored already" in said
+        assert f"{episodes} episode" in said and stated("plan/stored", said)
         again = len(server.requests) - asked
         with Store(tmp_path / "out" / "arms" / "grids") as store:
             assert store.query(journal)[0][0] == kept + again
@@ -170,7 +172,7 @@ def test_what_a_slow_model_does_is_told_during_its_first_turns(tmp_path: Path, m
         words = ("--quick", "--dry-run", "--out", tmp_path / "out")
         said = call("evaluate", f"openai:slow@{server.url}", *words).splitlines()
     told = [line for line in said if line.startswith("first turns of slow: ")]
-    assert len(told) >= 2 and "(1 under way)" in told[0] and "tokens/s" in told[0]
+    assert len(told) >= 2 and "(1 in progress)" in told[0] and "tokens/s" in told[0]
 
 
 @pytest.mark.full
@@ -178,7 +180,7 @@ def test_what_a_slow_model_does_is_told_during_its_first_turns(tmp_path: Path, m
 def test_of_two_models_the_one_that_answers_is_evaluated(tmp_path: Path) -> None:
     call("evaluate", model(tmp_path / "talker"), "optimal", "--quick", "--out", tmp_path / "out")
     talker, optimal = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
-    assert not talker.claims and "first turns" in talker.arms[0].why
+    assert not talker.claims and stated("plan/no move in any", talker.arms[0].why)
     assert optimal.claims and all(arm.asked for arm in optimal.arms)
 
 
@@ -208,7 +210,7 @@ def test_a_server_that_never_answers_ends_in_a_page_that_says_so(
     monkeypatch.setattr(first_turns, "PATIENCE", 1.0)
     monkeypatch.setattr("goalscope.agents.models.http_transport._LOOK", 0.2)
     call("evaluate", f"openai:mute@{silent}", "--quick", "--out", tmp_path / "out", status=1)
-    assert "goals of mute: it gave no answer to its first turn" in headline(tmp_path / "out")
+    assert stated("plan/silent", headline(tmp_path / "out"))
     assert "within 1 seconds" in headline(tmp_path / "out")
     server: Any = subject_of(f"openai:mute@{silent}").parameters["server"]
     assert "timeout" not in server, "what the user names is kept to"
@@ -217,8 +219,8 @@ def test_a_server_that_never_answers_ends_in_a_page_that_says_so(
 @pytest.mark.parametrize(
     ("failures", "facts"),
     [
-        ({"no JSON": 3, "empty": 1}, ["4 of 8", "3 prose", "1 empty", "--answer likelihood"]),
-        ({"truncated": 8}, ["none of 8", "max_tokens", "as in “So”"]),
+        ({"no JSON": 3, "empty": 1}, ["4 of its first 8", "3 prose", "1 empty", "--answer likelihood"]),
+        ({"truncated": 8}, ["none of its first 8", "max_tokens", "“So”"]),
         ({"little mass": 5}, ["least_mass", "--template completion"]),
         ({"of its own": 8}, ["8 of its own"]),
     ],

@@ -18,6 +18,7 @@ from goalscope.verdict.consistency import contradictions
 from goalscope.verdict.plan import PLAN
 from goalscope.verdict.rules import level
 from goalscope.verdict.sentences import headline
+from planted_findings import stated
 
 PHASES = """
 name: corner
@@ -65,7 +66,7 @@ def test_a_misgeneraliser_is_judged_by_phase(tmp_path: Path) -> None:
         assert headline(ledger) == say_all(ledger.findings)
         assert contradictions(ledger) == []
     page = (tmp_path / "found" / "report.html").read_text(encoding="utf-8")
-    assert "What the actions follow" in page and "consistency" in page
+    assert "Which hypothesis explains the moves" in page and "consistency" in page
     with pytest.raises(ValueError, match="hypotheses"):  # other hypotheses are another evaluation
         asked(tmp_path / "found", TWIN, **{**given, "hypotheses": "goal"})
 
@@ -88,15 +89,17 @@ def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are
     told = dry.plan.beforehand
     assert set(told) <= set(dry.lines())
     trained = [line for line in told if "phase trained" in line]
-    assert len(trained) == 1 and "no number of worlds" in trained[0] and "from corner top-right" in trained[0]
+    assert len(trained) == 1 and stated("plan/never told apart", trained[0]) and "from “corner top-right”" in trained[0]
     study = Study.parse({**Study.load(tmp_path / "corner.yaml").dump(), "seed": dry.plan.seed})
     shifted = [world for world in study.worlds() if world.tags["phase"] == "shifted"]
     bank = load_hypotheses(given["hypotheses"])
     found = needed(bank, shifted, horizon=study.horizon.of, level=level(1))
     short = {one.name for one in found if one.worlds > 40}
-    assert short and {name for name in bank if any(f"too few to name {name}:" in line for line in told)} == short
-    assert all(f"{one.worlds:.0f} at lapse rate {one.lapse:g}" in str(told) for one in found if one.worlds > 40)
-    assert any("enough to name" in line for line in told) == (len(short) < len(bank))
+    few = [line for line in told if stated("plan/too few", line)]
+    assert short and {name for name in bank if any(f"name “{name}”." in line for line in few)} == short
+    needs = [f"{one.worlds:.0f} at {100 * one.lapse:g} % random moves" for one in found if one.worlds > 40]
+    assert all(need in str(few) for need in needs)
+    assert any(stated("plan/enough", line) for line in told) == (len(short) < len(bank))
     stored = asked(tmp_path / "found", TWIN, **given).directory / PLAN
     assert Plan.read(stored).beforehand == told
 

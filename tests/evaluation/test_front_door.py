@@ -118,7 +118,7 @@ def test_a_run_is_read_by_one_model(found: Evaluation) -> None:
 
 
 def test_what_is_no_run_and_no_evaluation_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"neither run\.db nor ledger\.json"):
+    with pytest.raises(FileNotFoundError, match=r"neither a run \(run\.db\) nor an evaluation \(ledger\.json\)"):
         goalscope.open(tmp_path)
 
 

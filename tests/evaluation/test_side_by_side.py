@@ -112,5 +112,5 @@ def test_what_is_said_is_the_quantity_and_the_outcome() -> None:
 
 def test_one_model_alone_has_its_claims_and_no_matrix(tmp_path: Path) -> None:
     said = call("evaluate", "optimal", "--arms", "grids", "--sizes", 7, "--quick", "--out", tmp_path / "one")
-    assert "Side by side" not in said and "optimal: claims, intervals" in said
+    assert "Side by side" not in said and "optimal: claims with" in said
     assert not [name for name in page.named_of(tmp_path / "one") if "matrix" in name]

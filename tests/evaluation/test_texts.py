@@ -1,17 +1,22 @@
 """The catalogues of sentences: every entry renders with planted values, and nothing is left in it that a code would."""
 
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
 from goalscope._ground import registry
+from goalscope._ground.folder import package_text
 from goalscope._ground.texts import Catalogue
+from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.goals.words import TEXTS as OF_FINDINGS
+from goalscope.report.texts import TEXTS as OF_REPORTS
 from goalscope.verdict.texts import TEXTS as OF_VERDICTS
 from goalscope.verdict.texts import WORDED
 
-EVERY = [(name, key) for name, texts in (("goals", OF_FINDINGS), ("verdict", OF_VERDICTS)) for key in texts.keys("")]
-CATALOGUES = {"goals": OF_FINDINGS, "verdict": OF_VERDICTS}
+CATALOGUES = {"goals": OF_FINDINGS, "report": OF_REPORTS, "verdict": OF_VERDICTS}
+EVERY = [(name, key) for name, texts in CATALOGUES.items() for key in texts.keys("")]
 
 
 @pytest.mark.parametrize(("room", "key"), EVERY)
@@ -46,6 +51,16 @@ def test_a_threshold_that_a_claim_states_is_the_one_that_decides(name: str) -> N
         if "{percent}" in template:
             assert f"{100 * rule.threshold:.3g} %" in text
         assert not re.search(r"\{(?!(?:names|goal)\})", text)
+
+
+@pytest.mark.parametrize("room", CATALOGUES)
+def test_no_sentence_begins_or_ends_with_a_blank_which_reading_would_drop(room: str) -> None:
+    def leaves(entries: Mapping[str, Any]) -> Iterator[str]:
+        for value in entries.values():
+            yield from leaves(value) if isinstance(value, Mapping) else (value,)
+
+    raw = read_yaml_text(package_text(f"goalscope.{room}", "texts.yaml"), room)
+    assert all(text == text.strip() for text in leaves(raw))
 
 
 def test_keys_and_leaves_are_checked() -> None:

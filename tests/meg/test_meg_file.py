@@ -230,7 +230,7 @@ def test_a_wrong_file_is_refused_in_words(tmp_path: Path, what: str) -> None:
 
 def test_hostile_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "No such file" in call(tmp_path / "none.json", status=2)
-    assert "must come as .json or .npz" in call(write(tmp_path, "horizon: 1", "world.yaml"), status=2)
+    assert "is read from a .json or .npz file" in call(write(tmp_path, "horizon: 1", "world.yaml"), status=2)
     broken = tmp_path / "broken.npz"
     broken.write_bytes(b"PK\x03\x04 but not really")
     assert "broken.npz" in call(broken, status=2)

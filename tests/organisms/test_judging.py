@@ -276,7 +276,7 @@ def test_the_command_says_what_gives_nothing_and_why(made: Path, tmp_path: Path)
     given = ["organisms", "judge", "says_nothing", "--at", str(made), "--out", str(tmp_path), "--families", "place"]
     printed = CliRunner().invoke(app, given)
     assert printed.exit_code == 0 and "nan" not in printed.output, printed.output
-    assert "says_nothing gives nothing of 1 organisms: it has nothing to say" in " ".join(printed.output.split())
+    assert "says_nothing gives no claim about 1 organisms: it has nothing to say" in " ".join(printed.output.split())
 
 
 def test_the_command_judges(made: Path, tmp_path: Path) -> None:

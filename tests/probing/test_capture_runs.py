@@ -161,7 +161,7 @@ def test_the_study_names_the_model_and_the_command_line_shows_what_was_captured(
         (["--sites", "here"], "site must be one of"),
         (["--layers", "8"], "in 0..7"),
         (["--device", "cpu"], "give --model"),
-        (["--agent", "optimal"], "is no language model of this run"),
+        (["--agent", "optimal"], "Only language models have token ids"),
     ):
         result = shell.invoke(app, ["capture", str(directory), *arguments])
         assert result.exit_code == 2 and message in " ".join(result.output.split()), result.output

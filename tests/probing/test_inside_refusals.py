@@ -144,7 +144,7 @@ def test_runs_without_token_ids_are_refused_with_the_setting(tmp_path: Path) -> 
     study.write_text(yaml.safe_dump(plain), encoding="utf-8")
     call("run", study, "--out", tmp_path / "run")
     told = call("probe", tmp_path / "run", status=2)
-    assert "scripted agents and imported logs have no token ids" in told
+    assert "Only language models have token ids" in told
     assert "analysis: inside:" in call("run", study, "--out", tmp_path / "run", "--full", status=2)
 
 
@@ -159,7 +159,7 @@ def test_the_agent_that_is_read_must_be_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--reads", "map"), "reads: the analysis must be a registered one, got 'map'"),
+        (("--reads", "map"), "reads: no analysis is registered under the name 'map'"),
         (("--sites", "grid"), "sites[0]: must be 'pre', 'post' or 'action'"),
         (("--layers", "1;2"), "--layers must be"),
         (("--random-kinds", "no"), "random.kinds[0]: must be 'default-init', 'initial' or 'permuted', got 'no'"),

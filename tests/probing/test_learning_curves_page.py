@@ -8,6 +8,7 @@ from goalscope.inside.probing import FitSettings, ProbeInputs, curve_ends, learn
 from goalscope.report import lay_out, short
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.cognitive_map import learning_curves
+from goalscope.report.texts import TEXTS
 from goalscope.stats.rows import Rows
 
 
@@ -35,7 +36,7 @@ def test_scores_stand_by_number_of_grids_and_a_curve_that_rises_says_so(rows: Ro
     facts = dict(section.facts)
     ends = {(one.key["head"], one.key["site"]): one for one in curve_ends(mine)}
     said = facts["per-cell linear, pre, layer 1: area under the curve, wall"]
-    assert not ends["percell", "pre"].flattened and "not flattened, more grids may show more" in said
+    assert not ends["percell", "pre"].flattened and TEXTS("cognitive map/gain open") in said
     assert short(level[150] - level[30], "share") in said and "from 30 to 150 training grids" in said
 
 

@@ -74,7 +74,7 @@ def test_the_page_holds_the_sentence(place: Path) -> None:
     section = page[page.index('id="attribution"') :]
     with Store(place) as store:
         told = say_all(judged_in(store)["twin"])
-    assert "What the actions follow" in section and told in unescape(section)
+    assert "Which hypothesis explains the moves" in section and told in unescape(section)
 
 
 def test_a_run_that_was_answered_once_has_no_such_section(tmp_path: Path) -> None:

@@ -161,9 +161,9 @@ def test_the_command_lists_writes_one_and_writes_all(directory: Path, tmp_path: 
     long_after(
         2,
         [
-            ((), "one of: NAME with --out"),
-            (("maps-figure-1",), "one of: NAME with --out"),
-            (("--list", "--all", "x"), "one of: NAME with --out"),
+            ((), "give either the NAME"),
+            (("maps-figure-1",), "give either the NAME"),
+            (("--list", "--all", "x"), "give either the NAME"),
             (("maps-figure-9", "--out", "x.pdf"), "maps-figure-1"),
             (("maps-figure-1", "--out", "x.jpg"), ".svg, .pdf, .png, .csv"),
             (("maps-figure-1", "--out", "x.tex"), ".svg, .pdf, .png, .csv"),

@@ -105,7 +105,7 @@ def test_a_page_shows_tables_curves_and_maps(believed: Any, tmp_path: Path) -> N
     assert first.rows[0][1].interval
     # By size, by density, and over the layers: on the map, recovery.
     assert len(beliefs.figures) == 4
-    assert "less shuffled beliefs" in " ".join(name for name, _ in beliefs.facts)
+    assert "minus shuffled beliefs" in " ".join(name for name, _ in beliefs.facts)
     # The tables of behaviour know nothing of them.
     assert '"recovery"' not in (tmp_path / "page.json").read_text(encoding="utf-8")
     assert not set(rows.measure.tolist()) & set(inside.measure.tolist())

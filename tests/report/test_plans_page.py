@@ -74,8 +74,8 @@ def test_decoders_step_by_step_stand_beside_the_one_shot_ones_with_their_random_
     random = rows("prefix accuracy", "share", np.full(12, 0.25), **tags, control="permuted", draw=0)
     (plans,) = plan_sections(Rows.concatenate([made(), own, random]))
     titles = [str(row[0]) for row in plans.tables[0].rows]
-    assert any("decoder of 2 layers, given the tokens before" in title for title in titles)
-    assert any("given the tokens before, permuted" in title for title in titles)
+    assert any("decoder of 2 layers, given the earlier tokens" in title for title in titles)
+    assert any("given the earlier tokens, permuted" in title for title in titles)
 
 
 def test_curves_and_tables_hold_the_numbers_of_the_rows() -> None:
@@ -117,7 +117,7 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
     wanted = crossed_difference(
         own.value, own.cluster, other.value, other.cluster, other["draw"], unit="share", bounds=(0, 1)
     )
-    line = next(row for row in plans.tables[1].rows if row[0] == "pre, layer 4: less permuted weights")
+    line = next(row for row in plans.tables[1].rows if row[0] == "pre, layer 4: minus permuted weights")
     assert line[1].value == short(wanted.value, "share")
     assert line[1].interval == f"[{short(wanted.low, 'share')}, {short(wanted.high, 'share')}]"
     facts = dict(plans.facts)
@@ -128,12 +128,12 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
     )
     assert "commonest plan" in facts["pre, layer 4: readable"]
     assert MADE_RULE in " ".join(plans.folds[0].paragraphs) and USED_RULE in " ".join(plans.folds[0].paragraphs)
-    assert "post, layer 4 less the same before the reasoning" in dict(plans.facts)
+    assert "post, layer 4 minus the same before the reasoning" in dict(plans.facts)
     rows = given.where(np.array([value is None for value in given["distance"]]))
     own, other = (rows.select(measure="distance error", head=head) for head in ("linear", "mean"))
     wanted = paired_difference(own.value, own.cluster, other.value, other.cluster, unit="steps").difference
     (line,) = distance.tables[1].rows
-    at = distance.tables[1].headings.index("less the mean of the training grids")
+    at = distance.tables[1].headings.index("minus the mean of the training grids")
     assert line[at].value == short(wanted.value, "steps")
     assert list(dict(distance.facts)) == ["pre, layer 4: linear: readable", "pre, layer 4: linear"]
 

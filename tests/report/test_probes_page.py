@@ -13,6 +13,7 @@ from goalscope.inside.probing import CLASSES
 from goalscope.report import Declared, lay_out, render_page, short
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.probing import ProbeRows
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import RULES
 from goalscope.stats import crossed_difference, estimate_mean
 from goalscope.stats.rows import Rows
@@ -105,7 +106,7 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Declared]) -> None:
     difference = crossed_difference(
         mine.value, mine.cluster, less.value, less.cluster, less["draw"], unit="share", bounds=(0, 1)
     )
-    shown = cell(first, 1, "MLP less permuted weights", "area under the curve: wall")
+    shown = cell(first, 1, "MLP minus permuted weights", "area under the curve: wall")
     assert shown.value == short(difference.value, "share")
     assert shown.interval == f"[{short(difference.low, 'share')}, {short(difference.high, 'share')}]"
     facts = dict(first.facts)
@@ -114,14 +115,15 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Declared]) -> None:
     assert f"walls (permuted: +{shown.value} {shown.interval})" in made_so
     # Without the count of walls and the bag of cells, two of the floors, nothing is called readable.
     assert facts["MLP: readable"].startswith("it cannot be said for walls (position alone: +")
-    assert facts["MLP less per-cell linear"].startswith("lower for walls")
-    assert facts["MLP, layer 4: pre less post"].startswith("higher for walls")
-    assert facts["MLP less shuffled labels"].startswith("higher for walls")
+    assert facts["MLP minus per-cell linear"].startswith("lower for walls")
+    assert facts["MLP, layer 4: pre minus post"].startswith("higher for walls")
+    assert facts["MLP minus shuffled labels"].startswith("higher for walls")
 
 
 def test_words_rest_on_the_area_under_the_curve(sections: list[Declared]) -> None:
     first = sections[0]
-    assert "In words: differences in area under the curve at pre, layer 4" in " ".join(first.folds[0].paragraphs)
+    rule = TEXTS("cognitive map/rule", area="area under the curve", point="pre, layer 4")
+    assert rule in " ".join(first.folds[0].paragraphs)
     assert dict(first.facts)["MLP: made more readable by training"].startswith("made more readable")
 
 
@@ -139,8 +141,7 @@ def test_what_is_said_of_training_needs_permuted_weights_and_rules_stand_beside_
 
 def test_the_caveats_stand_beside_the_comparison(sections: list[Declared]) -> None:
     text = " ".join((*sections[0].folds[0].paragraphs, *sections[0].paragraphs))
-    assert "cannot draw scattered walls whatever the activations hold" in text
-    assert "Recall under rebalanced training is no evidence by itself" in text
+    assert TEXTS("cognitive map/additive") in text and TEXTS("cognitive map/recall") in text
     for floor in ("number of walls", "prompt's cells"):
         assert f"“{floor}” for additive linear, per-cell linear and MLP" in text.partition("Not in this run: ")[2]
     without = made().where(made()["head"] != "additive")
@@ -163,7 +164,7 @@ def test_parts_without_rows_are_left_out() -> None:
     only = made().select(head="majority")
     (section,) = [one for one in map_sections(only) if one.anchor == "cognitive-map"]
     assert not section.facts and not section.figures
-    assert "of what is inside nothing can be said" in " ".join(section.paragraphs)
+    assert TEXTS("cognitive map/silence") in " ".join(section.paragraphs)
     place = made().select(head="mlp", site="pre", layer=4)
     found = map_sections(Rows(**columns(place), tags={k: v for k, v in place.tags.items() if k != "agent"}))
     assert [one.anchor for one in found] == ["cognitive-map", "cognitive-map-sizes"]
@@ -179,7 +180,7 @@ def test_what_could_not_be_computed_is_said() -> None:
     empty = Rows(**{**columns(rows), "value": np.where(gone, math.nan, rows.value)}, tags=rows.tags)
     (first, *_) = map_sections(empty)
     fold = next(one for one in first.folds if one.title.startswith("What is undefined"))
-    assert ("precision, agent", "MLP", "no cell is called so on any grid") in fold.tables[0].rows
+    assert ("precision, agent", "MLP", TEXTS("cognitive map/called")) in fold.tables[0].rows
 
 
 def test_several_agents_and_hostile_names_stay_text() -> None:
@@ -200,7 +201,7 @@ def test_controls_without_their_probe_are_shown_and_not_compared() -> None:
     rows = made()
     for control in ("permuted", "shuffled"):
         (first, *_) = map_sections(rows.where(rows["control"] == control))
-        assert not first.facts and "of what is inside nothing can be said" in " ".join(first.paragraphs)
+        assert not first.facts and TEXTS("cognitive map/silence") in " ".join(first.paragraphs)
         assert first.tables or first.folds
     own = (rows["control"] == "none") & np.isin(rows.cluster.astype(str), GRIDS[:4])
     other = (rows["control"] != "none") & np.isin(rows.cluster.astype(str), GRIDS[4:])

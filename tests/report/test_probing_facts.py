@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from goalscope.report.sections.probing import probing_facts
+from goalscope.report.texts import TEXTS
 from goalscope.runs import Store
 
 ABOUT: dict[str, Any] = {
@@ -34,9 +35,9 @@ def test_grids_and_steps_of_both_parts_are_said(tmp_path: Path) -> None:
     assert [name for name, _ in section.facts] == ["Cognitive map", "Decoded plans"]
     assert section.facts[1][1] == (
         "Theseus: pre and post, layers 2, 4 and 7. Fitted on 210 grids (2,009 steps), tested on 90 grids (968 steps). "
-        "The wall maps of 19 % of the tested grids stand in the other part, too."
+        "19 % of the test grids have the same wall map as a training grid."
     )
-    assert "layer 4. " in section.facts[0][1] and "; 1 step left out, where not all" in section.facts[0][1]
+    assert "layer 4. " in section.facts[0][1] and TEXTS("inside/left out", steps="1 step") in section.facts[0][1]
 
 
 def test_a_run_that_was_not_read_says_nothing(tmp_path: Path) -> None:
@@ -58,5 +59,5 @@ def test_a_run_that_was_not_read_says_nothing(tmp_path: Path) -> None:
 def test_what_goalscope_did_not_write_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="activations"):
         told(tmp_path / "run", {"plans": {**ABOUT, **change}})
-    with pytest.raises(ValueError, match="soundly"):
+    with pytest.raises(ValueError, match="did not write"):
         told(tmp_path / "run", {"plans": 3})

@@ -159,7 +159,7 @@ def test_the_arms_under_fog(fog: Run) -> None:
     for name in ("Redundant backtracking", "Known dead ends", "Repeated bumps"):
         values = {agent: float(shown[agent][columns.index(name)]) for agent in shown}
         assert values["optimal"] == 0 < values["forgetful(0.3, 6)"] < values["random"]
-    assert len(tests.rows) == 2 * 4 and "forgetful(0.3, 6) against every other arm" in tests.caption
+    assert len(tests.rows) == 2 * 4 and "forgetful(0.3, 6) against every other agent" in tests.caption
     assert all(definition_of(name) for name in WASTE)
 
 

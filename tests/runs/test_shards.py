@@ -190,7 +190,7 @@ def no_study(shards: list[Path]) -> None:
     change(shards[1], "DELETE FROM study")
 
 
-@fault("there is no run.db")
+@fault("there is no run at")
 def empty(shards: list[Path]) -> None:
     (shards[1] / "run.db").unlink()
 
@@ -280,7 +280,7 @@ def test_shards_on_the_command_line(tmp_path: Path) -> None:
     assert "missing: 2/2" in refused and not (tmp_path / "merged").exists()
     shown = call("merge", tmp_path / "merged", tmp_path / "1", tmp_path / "2")
     assert hash_of(tmp_path / "whole") in shown and "rows of measures" in shown
-    assert "must be written NUMBER/OF" in call("run", "scripted", "--out", tmp_path / "x", "--shard", "3", status=2)
+    assert "must be K/N" in call("run", "scripted", "--out", tmp_path / "x", "--shard", "3", status=2)
 
 
 @pytest.mark.parametrize("count", [3, 1])

@@ -7,6 +7,8 @@ import pytest
 from program import Program
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
+from planted_findings import stated
+
 SMALL = ("--sizes", 7, "--densities", "0,0.6", "--count", 2, "--trajectories", 2, "--agents", "Theseus,optimal")
 
 
@@ -37,7 +39,7 @@ def test_an_own_model_by_the_first_page(program: Program, tmp_path: Path) -> Non
     judged = program("evaluate", "./mine", "--budget", "700k-tokens", "--out", verdict)
     # What it writes holds no action, which is said after its first turns; how likely it finds each action can be asked.
     assert "held an action" in judged and "--answer likelihood" in judged
-    assert "first turns" in program("ledger", verdict, "--card")
+    assert stated("plan/no move in any", program("ledger", verdict, "--card"))
     verdict, likely = "runs/likely", ("--answer", "likelihood", "--set", "least_mass=0")
     program("evaluate", "./mine", "--arms", "grids", *likely, "--quick", "--out", verdict)
     assert json.loads(program("ledger", verdict, "--json"))["models"]

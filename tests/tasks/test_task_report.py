@@ -20,6 +20,7 @@ from goalscope.measures.exploration.relation import divergences, log_relation
 from goalscope.report import build_ledger, lay_out
 from goalscope.report.sections.results import error_tables
 from goalscope.report.sections.tasks import MOST_BANDS, progress
+from goalscope.report.texts import TEXTS
 from goalscope.runs import Store, run
 from goalscope.stats.rows import Row, Rows, Tag
 from goalscope.verdict.preflight import study_files as studies
@@ -179,7 +180,8 @@ def test_pooled_ratios_and_those_of_valid_moves_stand_with_their_counts(tmp_path
             assert cells[first].value == f"{errors / steps:.3f}" and cells[first + 1].value == f"{errors:,} / {steps:,}"
             if kind == "exploration":  # the other kind was called for on one of the three maps only
                 assert cells[first].interval.startswith("[") and "3 maps, n = 6" in cells[first].hint
-    assert "pooled" in pooled.caption and "moves alone" in valid.caption and "mean over" in valid.caption
+    assert pooled.caption == TEXTS("tasks/pooled", noun="map")
+    assert valid.caption == TEXTS("tasks/of valid moves", noun="map")
     assert any(summary.invalid_actions for summary in summaries)
     only = [row for row in rows if not row.measure.endswith("of valid moves")]
     same = [replace(row, measure=f"{row.measure} of valid moves") for row in only]

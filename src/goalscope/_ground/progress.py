@@ -207,9 +207,9 @@ class ModelsAtWork:
             for name in (("computed_prompt", "computed_output") if computes_prompts else ("told_prompt", "told_output"))
         )
         return [
-            f"{answers} answers ({counts['under_way']} under way)"
+            f"{answers} answers ({counts['under_way']} in progress)"
             + (f", {100 * invalid / answers:.0f} % invalid" if answers else ""),
-            f"{read + written:.0f} tokens/s ({written:.0f} written)",
+            f"{read + written:.0f} tokens/s ({written:.0f} generated)",
             *(f"nothing from {address} for {duration(now - since)}" for address, since in TALLY.silent.items()),
             *memory_words(),
         ]

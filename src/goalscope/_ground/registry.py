@@ -136,7 +136,7 @@ def resolve(kind: str, name: str) -> Any:
 
             broken = "".join(f"; {sentence}" for sentence in _broken.values())
             close = near_miss(name, sorted(_entries[kind]), most=3)
-            raise ValueError(f"the {kind} must be a registered one, got {shorten(name)}{close}{broken}")
+            raise ValueError(f"no {kind} is registered under the name {shorten(name)}{close}{broken}")
         return _entries[kind][name].part
 
 

@@ -98,7 +98,9 @@ def decode_text(octets: bytes) -> str:
         text = octets.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UntrustedError(
-            "text must be UTF-8", f"byte 0x{octets[error.start]:02x} at offset {error.start}"
+            "text must be UTF-8",
+            f"byte 0x{octets[error.start]:02x} at offset {error.start}: save the file as UTF-8 text, or check that it "
+            "is the file you meant",
         ) from error
     if "\x00" in text:
         raise UntrustedError("a file must hold text", f"binary data: a zero byte at offset {octets.index(0)}")
@@ -242,7 +244,7 @@ def explain(error: ValidationError, keys: Mapping[str, Sequence[str]], name: str
     """
     faults_found = faults(error, keys)
     sentences = [
-        f"  {place or f'a {kind}'}: {must}{f', got {got}' if got else ''}"
+        f"  {place + ': ' if place else ''}{must}{f', got {got}' if got else ''}"
         for place, must, got in faults_found[:_MOST_ENTRIES]
     ]
     more = ["  and more errors of this kind"] if len(faults_found) > _MOST_ENTRIES else []

@@ -17,6 +17,7 @@ import yaml
 from goalscope._ground.checks import near_miss
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import UntrustedError, printable, shorten
+from goalscope._ground.words import counted
 
 MOST_YAML_BYTES: Final = 4_000_000
 MOST_VALUES: Final = 100_000
@@ -32,11 +33,11 @@ def read_yaml(path: Path) -> Any:
         ValueError: if it is not UTF-8 text, too large, or refused by `read_yaml_text`.
     """
     if Folder(path).is_there():
-        raise IsADirectoryError(f"a study must be a YAML file, got the directory {path}")
+        raise IsADirectoryError(f"a YAML file is needed, but {path} is a directory: give the path of a file in it")
     try:
         text = NamedFile(path).load_text(MOST_YAML_BYTES)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"a study must be a YAML file, found none at {path}") from error
+        raise FileNotFoundError(f"there is no file {path}: check the path") from error
     except UntrustedError as error:
         raise ValueError(f"{path}: {error}") from error
     return read_yaml_text(text, str(path))
@@ -54,9 +55,11 @@ def read_yaml_text(text: str, name: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = printable(str(error.problem or error.context))
-        raise ValueError(f"{name} must be YAML: {problem}{_location(mark)}") from error
+        raise ValueError(
+            f"{name} is not valid YAML: {problem}{_location(mark)}: correct that line or the one above it"
+        ) from error
     except yaml.YAMLError as error:
-        raise ValueError(f"{name} must be YAML text: {printable(str(error))}") from error
+        raise ValueError(f"{name} is not valid YAML text: {printable(str(error))}") from error
     except RecursionError as error:
         raise ValueError(f"{name} must be a study, got lists or mappings nested too deep to read") from error
     except ValueError as error:
@@ -109,13 +112,16 @@ def set_key(mapping: dict[str, Any], setting: str, holds: str = "the study") -> 
         if isinstance(holder, list):
             if not step.isascii() or not step.isdigit() or int(step) >= len(holder):
                 raise ValueError(
-                    f"--set {key}: {parent} is a list of {len(holder)}, numbered from 0, got {step!r} in its place"
+                    f"--set {key}: {parent} has {counted(len(holder), 'value')}, numbered from 0, so there is no value "
+                    f"{step!r}"
                 )
             index: Any = int(step)
         elif isinstance(holder, Mapping):
             index = step
         else:
-            raise ValueError(f"--set {key}: {parent} holds no further keys, it is {shorten(holder)}")
+            raise ValueError(
+                f"--set {key}: {parent} has no keys below it, since its value is {shorten(holder)}: set {parent}"
+            )
         if depth + 1 == len(path):
             holder[index] = read_yaml_text(text, f"--set {key}")
         elif isinstance(holder, Mapping) and index not in holder:

@@ -336,7 +336,7 @@ def _construct(kind: str, agent: type[Built], parameters: Mapping[str, Any]) -> 
     unknown = sorted(set(parameters) - set(parameter_fields) - {"name"})
     if unknown:
         raise ValueError(
-            f"agent kind {kind!r} takes {accepted} (and an optional name), got the unknown {', '.join(unknown)}"
+            f"agent kind {kind!r} has no parameter {', '.join(unknown)}: it takes {accepted} (and an optional name)"
         )
     missing = [
         name

@@ -40,8 +40,9 @@ def say_costs(
 def show_attributed(attributed: Attributed, *, dry: bool = False, as_json: bool = False) -> None:
     """Find which hypothesis best explains an agent's moves, or report that none does. Each step is answered twice.
 
-    The claim is frozen and its hash printed before the separating worlds are opened; then its predictions of single
-    moves are scored there. To resume, run the same command on the same directory; no answer is asked for again.
+    The command first derives a claim, freezes it and prints its hash. Only then does it open the worlds of --separating
+    and score there how well the claim predicts single moves. To resume, run the same command on the same directory; no
+    answer is asked for again.
 
     Args:
         dry: ask nothing; print the maximum cost.

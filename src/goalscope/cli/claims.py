@@ -44,10 +44,10 @@ def show_whole(result: Evaluation, seconds: float) -> None:
     directory = result.directory
     if Folder(directory).has_file(judging.PAGE):
         page = (directory / judging.PAGE).resolve()
-        say(f"Report: {page} (written in {duration(seconds)} altogether)")
+        say(f"Report: {page} (the whole evaluation took {duration(seconds)})")
     has_asked_arms = any(arm.asked for model in result.models if "logs" not in model.access for arm in model.arms)
-    hint = ", or a larger --budget on the same directory" if has_asked_arms else ""
-    say(f"next: goalscope ledger {quote(str(directory))} --json{hint}")
+    hint = "; or repeat the command with a larger --budget to decide more questions" if has_asked_arms else ""
+    say(f"next: print everything with goalscope ledger {quote(str(directory))} --json{hint}")
     for text in result.failed:
         say(text, error=True)
     if result.failed:
@@ -87,12 +87,12 @@ def show(result: Evaluation) -> None:
             reasons.setdefault(("; ".join(titles), why), []).append(ledger.model)
     if reasons:
         rows = [(titles, why, "; ".join(names)) for (titles, why), names in reasons.items()]
-        table(("not asked", "why", "of"), rows, title="What was not asked")
+        table(("not asked", "reason", "model"), rows, title="What was not asked")
     _differences(result.differences)
 
 
 def _title(ledger: ClaimLedger) -> str:
-    return f"claims, intervals of {100 * (1 - ledger.level):.3g} %"
+    return f"claims with {100 * (1 - ledger.level):.3g} % intervals"
 
 
 def _matrix(result: Evaluation) -> None:

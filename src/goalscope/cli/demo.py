@@ -38,4 +38,4 @@ def demo(
         headline(measured, agents, "Mean and 95 % interval over grids")
         for tag in ("size", "density"):
             across(measured, "action accuracy", agents, tag)
-    say(f"Report: {page.resolve()} (written in {duration(time.monotonic() - began)} altogether)")
+    say(f"Report: {page.resolve()} (the whole demo took {duration(time.monotonic() - began)})")

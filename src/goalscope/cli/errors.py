@@ -90,7 +90,7 @@ def _notices(left_out: list[str]) -> Callable[..., None]:
 
 
 def check_outputs(*paths: Path | None) -> None:
-    """Raise a ValueError if an output would overwrite the store of a run, or anything else that is not a plain file."""
+    """Raise a ValueError if an output would overwrite the store of a run, or a file that is not an ordinary one."""
     for path in paths:
         if path is not None and path.name.split("-")[0] in ("run.db", "run.lock"):
             raise ValueError(f"{path} is one of the files of a run and must not be overwritten: choose another name")
@@ -121,10 +121,10 @@ _DENIED: Final = (
     "or work on a copy"
 )
 _ADVICE: Final[tuple[tuple[type[OSError], str], ...]] = (
-    (FileNotFoundError, "check the path, or create the folder it should be in"),
-    (FileExistsError, "a file already has the name of the folder to write: choose another name"),
-    (NotADirectoryError, "this path is a file, but must be a folder: give another path"),
-    (IsADirectoryError, "this path is a folder, but must be a file: give the path of a file"),
+    (FileNotFoundError, "check the path; if the file is still to be written, create its folder first"),
+    (FileExistsError, "there is already a file with the name of the folder to write: give another name"),
+    (NotADirectoryError, "a folder is needed here, and this path is a file: give the path of a folder"),
+    (IsADirectoryError, "a file is needed here, and this path is a folder: give the path of a file"),
     (PermissionError, _DENIED),
 )
 

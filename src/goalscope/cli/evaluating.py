@@ -84,9 +84,11 @@ def evaluate(
     from goalscope.cli import claims
 
     if (plan is None) == (not models):
-        raise ValueError("name the models to evaluate, or give --plan FILE without models")
+        raise ValueError(
+            "name at least one model, e.g. goalscope evaluate theseus --out DIR, or give --plan FILE without models"
+        )
     if as_json and not dry:
-        raise ValueError("--json prints the plan that --dry-run makes: add --dry-run")
+        raise ValueError("--json prints the plan of --dry-run: add --dry-run")
     asks = evaluation.Plan.read(plan, edited=True) if plan is not None else [*models]
     options = {"answer": answer, "template": template, "dtype": dtype, "device": device, "slots": batch}
     chosen = [f"{name}={value}" for name, value in options.items() if value is not None]

@@ -27,7 +27,7 @@ def figure(
 
     Args:
         run: the directory of a run or of an evaluation.
-        name: name of the figure or table: it stands below it on the page; --list prints all names.
+        name: name of the figure or table. The page shows it below the figure or table; --list prints all names.
         out: file to write: .svg, .pdf, .png or .csv for a figure; .tex, .md or .csv for a table.
         listed: list the names of all figures and tables.
         everything: write all of them to this directory: figures as SVG and CSV, tables as LaTeX, Markdown and CSV.
@@ -39,7 +39,10 @@ def figure(
         goalscope figure runs/theseus --all runs/figures
     """
     if (name is None) != (out is None) or [name is not None, listed, everything is not None].count(True) != 1:
-        raise ValueError("give figure exactly one of: NAME with --out FILE; --list; --all DIR")
+        raise ValueError(
+            "give either the NAME of a figure or table with --out FILE, or --list to print all names, or --all DIR to "
+            "write all"
+        )
     by_name = _named(run)
     if listed:
         rows = [

@@ -38,15 +38,16 @@ def import_path(
         say(line)
     if result.exit_status:
         if out is None:
-            state = "checked, nothing written"
+            state = "the file was checked, and nothing was written"
         elif result.counts.get("episodes stored") or result.counts.get("episodes that were stored before"):
             state = f"the rest is in {out}; next: goalscope measure {quote(str(out))}"
         else:
-            state = "nothing could be imported, nothing is written"
+            state = "nothing was imported or written (docs/import.md describes the format of a line)"
         say(f"{counted(result.problem_count, 'problem')}; {state}", error=True)
     elif out is None:
         episodes = result.counts.get("trajectories", 0)
-        say("no problem: " + ("everything can be imported" if episodes else "every label agrees, there is no episode"))
+        state = "everything can be imported" if episodes else "every label agrees, but there is no episode"
+        say(f"no problem: {state}")
     else:
         say(f"no problem: everything is in {out}; next: goalscope measure {quote(str(out))}")
     return not result.exit_status

@@ -43,7 +43,7 @@ class Filter:
         agents = [name for (name,) in store.query("SELECT DISTINCT agent FROM episodes ORDER BY agent")]
         if self.agent is not None and self.agent not in agents:
             close = did_you_mean(self.agent, agents)
-            raise ValueError(f"--agent must be an agent of this run ({', '.join(agents)}), got {self.agent!r}{close}")
+            raise ValueError(f"--agent: this run has no agent {self.agent!r}{close}; it has {', '.join(agents)}")
         if self.outcome is not None and self.outcome not in get_args(Outcome):
             raise ValueError(f"--outcome must be one of {', '.join(get_args(Outcome))}, got {self.outcome!r}")
         conditions = {"agent = ?": self.agent, "outcome = ?": self.outcome}

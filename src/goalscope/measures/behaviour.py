@@ -303,7 +303,9 @@ def conditions_of(rows: Rows) -> tuple[str, ...]:
 
 
 def mixed(rows: Rows, conditions: Sequence[str], by: Sequence[str]) -> Mapping[str, list[Tag]]:
-    """Return the conditions that groups by the tags ``by`` would mix, each with its values in order of appearance."""
+    """Return the conditions that would be averaged over if rows are grouped only by the tags ``by``, each with its
+    values.
+    """
     episodes = _episodes(rows)
     groups = len(set(_column(episodes, by)))
     return {

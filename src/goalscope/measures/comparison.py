@@ -68,7 +68,7 @@ class SideRows:
 
     @property
     def copied(self) -> bool:
-        """Whether the other side holds all of its episodes."""
+        """Whether the other side contains all of its episodes."""
         return 0 < self.copies == self.episodes
 
 

@@ -71,7 +71,7 @@ def total_reward(table: StepTable) -> Values:
 
 
 MOST_VALUES = 40_000_000
-"""Decisions times states times actions of an environment above which `regret` is not computed."""
+"""Maximum of decisions times states times actions in an environment for which `regret` is computed."""
 
 
 @measure(
@@ -82,10 +82,10 @@ MOST_VALUES = 40_000_000
     source="Kearns and Singh (2002), Near-optimal reinforcement learning in polynomial time, section 3 (values)",
 )
 def regret(table: StepTable) -> Values:
-    """Expected number of decisions at the goal that an episode's actions lost: for each turn, the value of the best
-    offered action minus the value of the action taken, with the decisions that are left, summed over the turns (0 is
-    best). A turn without an action loses nothing of its own, but leaves one decision less. Defined in environments,
-    with or without chance, unless they are too large.
+    """How many decisions at the goal an episode's actions cost, in expectation (0 is best). On each turn, the cost is
+    the value of the best offered action minus the value of the chosen action, both for the remaining number of
+    decisions; the costs are summed over the turns. A turn without an action has no cost itself, but uses up a decision.
+    Defined in environments, stochastic ones included, unless they are too large.
     """
     lost = np.zeros(len(table.episode))
     defined = np.zeros(len(table.worlds), dtype=bool)

@@ -20,7 +20,7 @@ _WITH_METHODS, _WITH_OUT, _WITH_KEY = ("judge", "claim"), ("judge", "gate", "ins
 
 @command(
     "organisms",
-    summary="Make agents whose goal is known, judge methods by them.",
+    summary="Make agents with known goals, and judge methods on them.",
 )
 def organisms(
     action: str,
@@ -39,21 +39,25 @@ def organisms(
 ) -> None:
     """Make small agents that learned a known goal, and judge goal-finding methods on them.
 
-    Each organism has a card with its measured behaviour, which may differ from the intended one. If you run the command
-    again on the same directories, it continues where it stopped.
+    Such an agent is called an organism. Each has a card with its measured behaviour, which may differ from the intended
+    one. If you run the command again on the same directories, it continues where it stopped.
 
     Args:
-        action: make, list, check, judge, gate (evaluate), inside; for a challenge seal, claim, open, score.
-        methods ([METHODS]...): judge, claim: attribution methods; all by default.
+        action: what to do. make, list and check concern the organisms themselves; judge, gate and inside apply
+            attribution methods, goalscope evaluate and probes to them; seal, claim, open and score are the steps of a
+            challenge, in which the goals stay secret until claims are made.
+        methods ([METHODS]...): for judge and claim: attribution methods, all by default.
         at: directory of the organisms; for claim, open and score, of the challenge.
-        out: judge, gate, inside: directory for results; seal: new challenge directory.
-        key: seal, open: secret file with salts and truths.
-        name: claim: name of the claimant.
-        families (NAMES): only these families, separated by commas.
-        kinds (NAMES): only table, network, language or adapter; make: the first two.
-        seed: make: root seed of the set.
-        each: make: number of networks per family and agreement.
-        workers: judge, gate: number of parallel processes.
+        out: for judge, gate and inside: directory for the results; for seal: directory of the new challenge.
+        key: for seal and open: secret file with the salts and the true goals.
+        name: for claim: name of the claimant.
+        families (NAMES): only these families of organisms, separated by commas.
+        kinds (NAMES): only these kinds of organisms: table, network, language or adapter; make can only make the first
+            two.
+        seed: for make: root seed of the organisms.
+        each: for make: number of networks per family and per agreement, the share of training worlds in which
+            goal and proxy call for the same moves.
+        workers: for judge and gate: number of parallel processes.
         as_json: print JSON.
 
     Examples:
@@ -77,11 +81,14 @@ def organisms(
         raise ValueError(f"methods apply only to judge and claim, got {methods[0][:60]!r} with {action}: leave it out")
     for option_given, option, needs in ((out, "--out DIR", _WITH_OUT), (key, "--key FILE", _WITH_KEY)):
         if (option_given is None) == (action in needs):
-            raise ValueError(f"{option} belongs to {', '.join(needs)}, and they need it: got {action}")
+            raise ValueError(f"{option} must be given for {', '.join(needs)} and for no other action, got {action}")
     if action == "make":
         cards = make(at, planned(seed=seed, families=families, kinds=kinds, each=each), stage=progress)
         followed = sum(bool(card.rule) for card in cards)
-        say(f"{len(cards)} organisms in {at}: {followed} follow a rule of their bank, {_as_meant(cards)} the one meant")
+        say(
+            f"{len(cards)} organisms in {at}: {followed} follow one of the known rules, {_as_meant(cards)} the "
+            "intended one"
+        )
         return
     if action in ("claim", "open", "score"):
         _challenge(action, at, key, [*methods], name, as_json=as_json)
@@ -96,7 +103,10 @@ def organisms(
         faults = [problem for path in chosen for problem in problems(path)]
         for problem in faults:
             say(problem)
-        say(f"{len(chosen)} organisms: " + ("what is not so stands above" if faults else "all hashes and truths hold"))
+        say(
+            f"{len(chosen)} organisms: "
+            + ("the problems are listed above" if faults else "all hashes and stated goals are correct")
+        )
         if faults:
             raise typer.Exit(1)
     elif action == "list":
@@ -151,11 +161,13 @@ def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name
             for method, why in stratum.refused.items()
         }
         for method, why in sorted(refused) if not as_json else ():
-            say(f"{method} gives nothing: {why}")
+            say(f"{method} gives no claim: {why}")
     elif action == "open":
         assert key is not None
         stood = challenge.open_challenge(at, key)
-        say(json_text(stood) if as_json else f"{at} is opened, all seals fit; {len(stood)} claims stood before")
+        say(
+            json_text(stood) if as_json else f"{at} is opened and all seals match; {len(stood)} claims were made before"
+        )
     else:
         scores = challenge.score(at)
         if as_json:
@@ -195,7 +207,7 @@ def _list(cards: "Sequence[Card]") -> None:
         ]
         for card in cards
     ]
-    title = "organisms: in worlds that tell goal and proxy apart, with 95 % intervals over worlds"
+    title = "organisms: measured in worlds that tell goal and proxy apart, with 95 % intervals over worlds"
     table(("organism", "follows", "share of its steps", "reaches first", "marked"), rows, title=title, numbers=[2])
 
 
@@ -205,20 +217,27 @@ def _tables(rows: "Sequence[Judgement]") -> None:
 
     whole = [row for row in rows if row.worlds == WORLDS]
     shares = [f"{share:.0%}" for share in SHARES]
-    _table("share of the worlds that tell goal and proxy apart", whole, lambda row: f"{row.share:.0%}", shares)
+    _table("by the share of worlds that tell goal and proxy apart", whole, lambda row: f"{row.share:.0%}", shares)
     separating = [row for row in rows if row.share == SHARES[-1]]
-    _table("worlds, all of which tell them apart", separating, lambda row: str(row.worlds))
+    _table("by the number of worlds, all of which tell goal and proxy apart", separating, lambda row: str(row.worlds))
     _table(
-        "family, in 40 worlds that tell them apart", [row for row in whole if row in separating], lambda row: row.family
+        "by family, in 40 worlds that tell goal and proxy apart",
+        [row for row in whole if row in separating],
+        lambda row: row.family,
     )
     no_rule = [row for row in whole if not row.rule]
-    _table("organisms that follow no rule, by the same share", no_rule, lambda row: f"{row.share:.0%}", shares)
+    _table(
+        "organisms that follow no rule, by the share of worlds that tell goal and proxy apart",
+        no_rule,
+        lambda row: f"{row.share:.0%}",
+        shares,
+    )
     nothing: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         if row.why:
             nothing.setdefault((row.method, row.why), set()).add(row.organism)
     for (method, why), named in nothing.items():
-        say(f"{method} gives nothing of {len(named)} organisms: {why}")
+        say(f"{method} gives no claim about {len(named)} organisms: {why}")
 
 
 def _table(
@@ -241,7 +260,7 @@ def _table(
             cost = [f"{cell.turns:.0f}", f"{cell.seconds:.2f}"]
             rows_shown.append([method, name, *counts, _ends(cell.false), *scores, *cost])
     scored = ("false or unfounded", "log score", "random", "at most", "off", "turns", "seconds")
-    heads = ("method", "of", *OUTCOMES, "says nothing", *scored)
+    heads = ("method", "group", *OUTCOMES, "no claim", *scored)
     table(heads, rows_shown, title=title, numbers=range(2, len(heads)))
 
 
@@ -279,7 +298,9 @@ def _inside(findings: "Sequence[InsideFigure]") -> None:
         ]
         for finding in findings
     ]
-    title = "inside: readable is a share of worlds, used and swappable changes of the probability of its moves"
+    title = (
+        "inside: “readable” is a share of worlds; “used” and “swappable” are changes of the probability of its moves"
+    )
     table(
         ("organism", "hypothesis", "measure", "where", "random network", "value", "worlds"),
         rows,

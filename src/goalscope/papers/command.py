@@ -64,7 +64,7 @@ def reproduce(
             )
         reproduce_all(item, out, scale, markdown, workers)
     elif not item or out is None:
-        raise ValueError("give an item (or --all) and --out DIR, or --list to see the items")
+        raise ValueError("give an item (or --all) and --out DIR; --list prints all items")
     elif markdown is not None:
         raise ValueError(
             "--markdown writes the table of all items, so it needs --all: add --all or leave --markdown out"

@@ -58,7 +58,7 @@ def look_of(style: int) -> LineStyle:
 
 
 def text_width(text: str, size: float = SIZE, bold: bool = False) -> float:
-    """Return the width of a text; characters outside of ASCII count by their class."""
+    """Return the width of a text; for characters outside ASCII it is estimated from their class."""
     hundredths = sum(
         _ADVANCES[ord(letter) - 32] if " " <= letter <= "~" else 100 if east_asian_width(letter) in "WF" else 70
         for letter in text

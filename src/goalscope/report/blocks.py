@@ -8,12 +8,10 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from goalscope._ground.words import counted, short
+from goalscope.report.texts import TEXTS
 from goalscope.stats import FEWEST, Estimate, Grouped
 
-SPARSE = (
-    f"A value marked “only” comes from less than {100 * FEWEST:g} % of the grids or maps of its group; the others have "
-    "no such value. It may differ from the values beside it because of what is left out."
-)
+SPARSE = TEXTS("tables/sparse", percent=f"{100 * FEWEST:g}")
 """Note for every table that contains an `Estimate.sparse` value."""
 
 Entry = TypeVar("Entry")
@@ -84,7 +82,7 @@ class Bar:
 class Phrase:
     """A text in a table, with an optional subtitle, link anchor and emphasis.
 
-    On pages only, ``mark`` is a sign before it with the same meaning, and ``bar`` a small picture below it.
+    Only on pages, ``mark`` is a symbol before the text with the same meaning, and ``bar`` a small picture below it.
     """
 
     text: str
@@ -110,7 +108,7 @@ class Table:
 
     @property
     def marks(self) -> dict[str, str]:
-        """The signs of its phrases, each with its meaning; readers can filter the lines of a page by them."""
+        """The symbols of its phrases, each with its meaning; readers can filter the rows of a page by them."""
         phrases = (entry for row in self.rows for entry in row if isinstance(entry, Phrase) and entry.mark)
         return {phrase.mark: phrase.text for phrase in phrases}
 
@@ -201,7 +199,7 @@ def interval(estimate: Estimate) -> str:
 
 
 def few_of(estimate: Estimate, noun: str = "") -> str:
-    """Format the number of clusters behind a value: ``only 20 of 150 grids``, ``102 of 150 grids``, or "" for all."""
+    """Say from how few clusters a value is: ``only 20 of 150 grids``, ``102 of 150 grids``, or "" if from all."""
     if not estimate.without or math.isnan(estimate.value):
         return ""
     those = f"{estimate.clusters:,} of {counted(estimate.all_clusters, noun) if noun else f'{estimate.all_clusters:,}'}"

@@ -39,10 +39,10 @@ def family_table(
 
 
 def comparison_table(comparisons: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Table:
-    """Return comparisons as a table, one per line; n counts the values of both sides on common grids.
+    """Return comparisons as a table with one row each; n counts the values of both sides on the grids that they share.
 
-    Methods and notes are below the table, referenced in its last column; ``clusters`` is the heading for grids. Margins
-    are shown for transforms, and if equivalence was tested.
+    Methods and notes are below the table, with letters in its last column; ``clusters`` is the heading for grids.
+    Margins are shown for transforms, and if equivalence was tested.
     """
     footnotes = Footnotes()
     margins = _of_transforms(comparisons) or any(comparison.equivalence for comparison in comparisons)
@@ -120,7 +120,7 @@ def grids_table(comparisons: Sequence[Compared], *, caption: str = "") -> Table:
 
 
 def _named(comparisons: Sequence[Compared]) -> tuple[TextColumns[Compared], tuple[str, str, str]]:
-    """Return the columns that name comparisons, and the headings for difference, effect and equivalence."""
+    """Return the columns that name the comparisons, and the headings for difference, effect and equivalence."""
     measure = ("metric" if _of_transforms(comparisons) else "measure", lambda comparison: title_of(comparison.measure))
     if _of_transforms(comparisons):
         return [measure, ("transformation", transform_of)], ("difference", "effect size", "TOST p (Holm)")

@@ -9,19 +9,13 @@ from goalscope._ground import registry
 from goalscope._ground.words import listed, short
 from goalscope.measures.definition import OURS, PAPER, StepMeasure
 from goalscope.measures.exploration.errors import TASK_DEFINITIONS
+from goalscope.report.texts import TEXTS
 from goalscope.stats import Estimate
 from goalscope.stats.crossed import ONE_SEED
 from goalscope.stats.rows import Tag
 
-CITED = (
-    "Arghal et al. (2026): A Behavioural and Representational Evaluation of Goal-Directedness in Language Model "
-    "Agents, Proceedings of the 43rd International Conference on Machine Learning. Anderson et al. (2018): On "
-    "Evaluation of Embodied Navigation Agents."
-)
-TASK_CITED = (
-    "Paper: Measuring exploration and exploitation errors in language-model agents; its Section 4 and Appendix B "
-    "define the metric. docs/exploration.md says what is done where its text leaves a choice open."
-)
+CITED = TEXTS("definitions/sources")
+TASK_CITED = TEXTS("definitions/task sources")
 POOLED = "accuracy pooled over steps"
 """Note for a measure that is a ratio of sums, not a mean of rows."""
 
@@ -58,10 +52,7 @@ UNCERTAINTY = (
 )
 UNCERTAINTY_FIGURES = ("policy entropy, excess, 5+ visits", "JSD from optimal, excess, 5+ visits")
 
-RULE = (
-    "What is said follows from the intervals by rule: higher or lower where the 95 % interval leaves 0 out, otherwise "
-    "no difference was shown, which is not “there is none”. The intervals are not corrected for their number."
-)
+RULE = TEXTS("compared/rule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +64,10 @@ class Definition:
 
 
 _RATIOS = {
-    POOLED: Definition("all optimal turns over all turns: long episodes weigh more", f"{OURS}, ratio over grids"),
-    KEY_POOLED: Definition(
-        "all non-optimal actions that approach the key over all non-optimal actions", f"{PAPER}, section 4.3"
-    ),
+    POOLED: Definition(TEXTS("definitions/pooled"), f"{OURS}, ratio over grids"),
+    KEY_POOLED: Definition(TEXTS("definitions/key pooled"), f"{PAPER}, section 4.3"),
 }
-GOALS: Final = Definition(
-    "a world's part of the signed maximum-entropy goal-directedness at the agent's common rationality: beta times the "
-    "agent's mean utility there less W(beta), nats an episode; the mean over grids is the figure of goalscope meg, "
-    "whose interval also has beta refitted. Where it names a second hypothesis: less the same towards that one, on the "
-    "same world",
-    "MacDermott et al. (2024), definition 3.2; one rationality over worlds: goalscope",
-)
+GOALS: Final = Definition(TEXTS("definitions/goals"), TEXTS("definitions/goals source"))
 """Definition of MEG towards any hypothesis."""
 _TITLES = {
     "JSD from optimal, excess, 5+ visits": "Excess JSD (5+ visits)",
@@ -120,16 +103,9 @@ def shown_accuracies(measures: Sequence[str], failed_turns: str) -> tuple[str, .
 
 def explain_failed_turns(failed_turns: str) -> str:
     """Explain in one sentence how turns without a valid move count in the accuracy that is shown."""
-    counted = {
-        "wrong": "count as wrong in the accuracy",
-        "left out": "are left out of the accuracy",
-        "both": "count as wrong in the accuracy, and are left out of the accuracy of valid turns",
-    }
     other_settings = ", ".join(name for name in FAILED_TURNS if name != failed_turns)
-    return (
-        f"Turns without an action, those that a server withheld among them, {counted[failed_turns]} "
-        f"(analysis.failed_turns: {failed_turns}; the other settings: {other_settings})."
-    )
+    treatment = TEXTS(f"definitions/failed turns {failed_turns}")
+    return TEXTS("definitions/failed turns", treatment=treatment, setting=failed_turns, others=other_settings)
 
 
 OWN_SCALES: Final = frozenset({"reward"})
@@ -144,7 +120,7 @@ def scale_tags(unit: str, values: Mapping[str, Collection[Tag]]) -> tuple[str, .
 
     Args:
         unit: the unit of a measure.
-        values: tag -> its values in a run; a tag with one value separates nothing.
+        values: tag -> its values in a run. A tag with only one value is left out.
     """
     return tuple(name for name in ENVIRONMENT if len(values.get(name, ())) > 1) if unit in OWN_SCALES else ()
 

@@ -177,7 +177,10 @@ def write(item: Figure | Table, path: Path) -> None:
     """
     kind, endings = ("table", TABLES) if isinstance(item, Table) else ("figure", FIGURES)
     if path.suffix not in endings:
-        raise ValueError(f"a {kind} must be written as {', '.join(endings)}, got {path.name!r}: give it such an ending")
+        raise ValueError(
+            f"a {kind} can be written as {', '.join(endings)}, got {path.name!r}: give a file name that ends in one "
+            "of these"
+        )
     if isinstance(item, Table):
         text = {".tex": as_latex, ".md": as_markdown, ".csv": table_as_csv}[path.suffix](item)
     elif path.suffix in (".csv", ".svg"):

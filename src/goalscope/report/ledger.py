@@ -155,7 +155,9 @@ class Ledger:
         return self.tables[table].keys(*self.conditions)
 
     def only(self, condition: str, value: Tag) -> "Ledger":
-        """Return the ledger of the estimates under one value of a condition; all estimates if it does not vary."""
+        """Return the ledger of the estimates with one value of a condition; all estimates if the condition does not
+        vary.
+        """
         if condition not in self.conditions:
             return self
         return replace(self, tables={name: table.only(**{condition: value}) for name, table in self.tables.items()})
@@ -357,7 +359,7 @@ class RunData:
         return self.ledger.only("transform", ORIGINAL) if self.analysis.invariance else self.ledger
 
     def settings(self) -> list[tuple[dict[str, Tag], dict[str, Tag]]]:
-        """Return each group of conditions as the ledger names it, and completed by the conditions that do not vary."""
+        """The groups of conditions, each as the ledger names it and completed by the conditions that do not vary."""
         constant: dict[str, Tag] = {}
         for name in CONDITIONS:
             if name not in self.ledger.conditions:
@@ -367,6 +369,8 @@ class RunData:
 
 
 def split_probing(rows: Rows) -> tuple[Rows, Rows]:
-    """Split rows into those about behaviour, and those about activations (the only ones with a form of probe)."""
+    """Split rows into those about behaviour and those about activations; only the latter have a tag for the kind of
+    probe.
+    """
     probed = rows.known("head")
     return rows.where(~probed), rows.where(probed)

@@ -41,10 +41,10 @@ class MeasuredRows:
         measures: measure -> unit, in the order of the rows.
         counts: measure -> number of its rows.
         values: tag -> its values in order of appearance, including None if a row lacks the tag.
-        order: grid -> its position in the order of the rows.
+        order: grid -> position in the order of the rows.
         probed: all rows about activations.
         changed: all rows about changed activations.
-        places: measure in one environment -> the measure, for those that `condensed` separated.
+        places: measure in one environment -> the measure, if `condensed` separated it by environment.
     """
 
     def __init__(self, rows_or_run: Store | Rows, source: str | None = None) -> None:

@@ -39,6 +39,7 @@ from goalscope.report.specs import (
     Sentence,
     TableSpec,
 )
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import claim_in_words
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
@@ -323,7 +324,7 @@ def _undefined(declared: Declared) -> Iterator[FoldSpec]:
     if rows:
         unlisted = len(rows) - _MAX_UNDEFINED
         table = Table(headings=("measure", "of", "why"), rows=tuple(rows[:_MAX_UNDEFINED]))
-        note = [f"{unlisted} more are not listed."] if unlisted > 0 else []
+        note = [TEXTS("tables/unlisted", count=unlisted)] if unlisted > 0 else []
         yield FoldSpec(f"What is undefined here ({len(rows)})", [table], paragraphs=note)
 
 

@@ -25,6 +25,7 @@ from goalscope.report.ledger import recorded
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.results import PAIRED
 from goalscope.report.specs import SHARE, Figure
+from goalscope.report.texts import TEXTS
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import read_heads
 from goalscope.stats import DRAW, Estimate, estimate_rows, numbers_of
@@ -46,10 +47,11 @@ class ComparisonSettings:
     transforms: bool = False  # each agent of one run is compared with itself on the transformed grids
 
     def family(self, default: Sequence[str]) -> list[str]:
-        """Return the measures of the family: those named, else those with margins, else the default.
+        """Return the measures of the family: those named, otherwise those with margins, otherwise the defaults.
 
         Raises:
-            ValueError: if there is no measure, a measure occurs twice, or a margin has a measure outside of the family.
+            ValueError: there is no measure, a measure occurs twice, or a margin is given for a measure outside the
+                family.
         """
         names = list(self.measures if self.measures is not None else self.margin or default)
         check_family(names, self.margin)
@@ -104,8 +106,9 @@ def compare_runs(
     tasks = [path for path, rows in measured if "exploration error" in rows.measures]
     if tasks and len(tasks) < len(runs):
         raise ValueError(
-            f"runs that are compared must be of one kind, got task worlds in {', '.join(map(str, tasks))} and grids in "
-            f"{', '.join(str(path) for path, _ in runs if path not in tasks)}: no world is in both"
+            "runs in task worlds cannot be compared with runs in grids, since no world is in both: "
+            f"{', '.join(map(str, tasks))} has task worlds, "
+            f"{', '.join(str(path) for path, _ in runs if path not in tasks)} has grids. Give runs of one kind"
         )
     measures = settings.family(PAIRED if tasks else COMPARED)
     for path, rows in measured:
@@ -126,7 +129,7 @@ def compare_runs(
         raise ValueError(
             "a comparison needs two sides, got one agent in one run: name a second agent or a second run"
             if len(runs) == 1
-            else "a comparison needs an agent on either side: see goalscope measure RUN for the names of the agents"
+            else "one side of the comparison has no agent: goalscope measure RUN prints the names of a run's agents"
         )
     shared: list[Pair] = [shared_worlds(first.side, second.side, between=settings.between) for first, second in pairs]
     if settings.between:  # values such as phases or sizes use their own grids if no grid has both
@@ -139,8 +142,8 @@ def compare_runs(
     without = [f"{first.name} and {second.name}" for first, second in shared if not len(first.rows)]
     if len(without) == len(shared):
         raise ValueError(
-            f"what is compared must share worlds, but {'; '.join(without[:5])} have none in common: run both on the "
-            "same worlds (same seed, sizes, densities and count in their studies)"
+            f"{'; '.join(without[:5])} have no worlds in common, so they cannot be compared: run both on the same "
+            "worlds (same seed, sizes, densities and count in their studies)"
         )
     alone, notes = _uncompared_text(agents, pairs), list[str]()
     if len(runs) > 1:
@@ -149,9 +152,9 @@ def compare_runs(
         shared = [_with_copies(*sides) for sides in zip(pairs, shared, full, strict=True)]
         if all(side.copied for pair in shared for side in pair):
             raise ValueError(
-                f"what is compared must be different episodes, but {' and '.join(str(path) for path, _ in runs)} hold "
-                f"the same ones of {', '.join(dict.fromkeys(first.name for first, _ in pairs))}; "
-                f"{alone or 'one is a copy of the other, or repeats it: name other agents or another run'}"
+                f"{' and '.join(str(path) for path, _ in runs)} contain the same episodes of "
+                f"{', '.join(dict.fromkeys(first.name for first, _ in pairs))}, so there is nothing to compare; "
+                f"{alone or 'one run is a copy or a repetition of the other: name other agents or another run'}"
             )
     compared = compare(shared, measures, margin=settings.margin, apart=kept_separate)
     notes += _one_sided_notes(compared, shared, kept_separate)
@@ -168,8 +171,9 @@ def check_measures(names: Sequence[str], available: Sequence[str], where: str, o
     if unknown:
         commas = all(part.strip() in available for part in unknown[0].split(",") if part.strip())
         hint = ": names are separated by ';', not by ','" if commas else did_you_mean(unknown[0], available)
-        known_names, got = "; ".join(available), "; ".join(unknown)
-        raise ValueError(f"{option} must name measures of {where} ({known_names}), got {got}{hint}")
+        raise ValueError(
+            f"{option}: {where} has no measure {'; '.join(map(repr, unknown))}{hint}. It has: {'; '.join(available)}"
+        )
 
 
 def check_known(path: Path, available: Sequence[str], measures: Sequence[str], settings: ComparisonSettings) -> None:
@@ -183,7 +187,10 @@ def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) ->
     names = list(dict.fromkeys(map(str, available)))
     unknown = [name for name in agents if name not in names]
     if unknown:
-        raise ValueError(f"--agents must name agents of {where} ({'; '.join(names)}), got {'; '.join(unknown)}")
+        raise ValueError(
+            f"--agents: {where} has no agent {'; '.join(map(repr, unknown))}{did_you_mean(unknown[0], names)}. It has: "
+            f"{'; '.join(names)}"
+        )
     return [name for name in names if not agents or name in agents]
 
 
@@ -249,11 +256,15 @@ def _one_sided_notes(
                 for entry in compared
             )
             if lonely := len(set(numbers_of(rows, names).tolist())) - matched:
-                combinations_ = counted(lonely, "combination")
-                notes.append(
-                    f"note: {measure}: {combinations_} of {', '.join(names)} of {first.name} or {second.name} without "
-                    "a partner left out"
+                text = TEXTS(
+                    "comparing/unpaired rows",
+                    measure=measure,
+                    combinations=counted(lonely, "combination"),
+                    tags=", ".join(names),
+                    first=first.name,
+                    second=second.name,
                 )
+                notes.append(f"note: {text}")
     return notes
 
 
@@ -309,16 +320,13 @@ def _pairs(agents: Sequence[Sequence[ComparedAgent]]) -> list[_Pair]:
 
 
 def _uncompared_text(agents: Sequence[Sequence[ComparedAgent]], pairs: Sequence[_Pair]) -> str:
-    """Return a message on agents without a partner in another run, or ""."""
+    """Return a message about agents without a partner in another run, or ""."""
     paired = {agent.side.name for pair in pairs for agent in pair}
     unpaired = [agent for run_agents in agents for agent in run_agents if agent.side.name not in paired]
     if not unpaired:
         return ""
     names = ";".join(dict.fromkeys(agent.name for agent in unpaired))
-    return (
-        f"not compared, since no other run has an agent of that name: "
-        f"{', '.join(agent.side.name for agent in unpaired)}: name them to compare them, --agents '{names}'"
-    )
+    return TEXTS("comparing/alone", agents=", ".join(agent.side.name for agent in unpaired), names=names)
 
 
 def _with_copies(pair: _Pair, shared: Pair, full: Pair) -> Pair:
@@ -360,14 +368,18 @@ def horizon_notes(paths: Sequence[Path], shared: Sequence[Pair], *, allowed: boo
         ]
         if not differing:
             continue
-        text = (
-            f"{pair[0].name} and {pair[1].name} differ in horizon on {counted(len(differing), 'common world')} (the "
-            f"first: at most {differing[0][0]} steps against {differing[0][1]})"
+        text = TEXTS(
+            "comparing/horizons",
+            first=pair[0].name,
+            second=pair[1].name,
+            worlds=counted(len(differing), "common world"),
+            steps=differing[0][0],
+            other=differing[0][1],
         )
         if not allowed:
             raise ValueError(
-                f"what is compared must be given the same time, but {text}: give both studies the same horizon, or ask "
-                "for the difference that more time makes with --other-horizons"
+                f"{text}, so one of them had more time: give both studies the same horizon, or include the effect of "
+                "more time with --other-horizons"
             )
         notes.append(f"note: {text}")
     return notes
@@ -411,7 +423,7 @@ class CheckpointCurve(Records):
     Attributes:
         over: name of the positions, e.g. "step".
         checkpoints: by measure, series and position.
-        tests: number of differences from the first checkpoint, which form one family.
+        tests: number of differences from the first checkpoint; together they form one family of tests.
         notes: caveats for the reader.
     """
 
@@ -540,8 +552,8 @@ def curve_of(
         of_measure = Rows.concatenate(agent.side.rows.where(agent.side.rows.measure == measure) for agent in all_agents)
         if several := [tag for tag in tags if len(of_measure.numbered(tag)[1]) > 1]:
             raise ValueError(
-                f"a curve of {measure} must be of one value of {', '.join(several)}: choose it, --where "
-                f"'{several[0]}={number(of_measure.numbered(several[0])[1][0])}'"
+                f"the rows of {measure} have several values of {', '.join(several)}, and a curve needs one: choose it "
+                f"with --where '{several[0]}={number(of_measure.numbered(several[0])[1][0])}'"
             )
     series: dict[str, dict[float, ComparedAgent]] = {}
     for number_of_run, agents in enumerate(by_run):
@@ -550,8 +562,8 @@ def curve_of(
             step = places[number_of_run] if places else _place(agent, over)
             if step in series.setdefault(name, {}):
                 raise ValueError(
-                    f"checkpoints of one curve must have different places, got {over} {number(step)} of "
-                    f"{series[name][step].side.name} and {agent.side.name}: name those of one training, --agents"
+                    f"two checkpoints of one curve have the same {over} {number(step)}: {series[name][step].side.name} "
+                    f"and {agent.side.name}. Name only the checkpoints of one training with --agents"
                 )
             series[name][step] = agent
     pairs: list[tuple[SideRows, SideRows]] = []
@@ -563,8 +575,8 @@ def curve_of(
         sides = shared_worlds(*(by_step[step].side for step in steps))
         if not len(sides[0].rows):
             raise ValueError(
-                f"checkpoints must share worlds, but {', '.join(side.name for side in sides)} have none in common: run "
-                "all of them on the same worlds"
+                f"the checkpoints {', '.join(side.name for side in sides)} have no worlds in common: run all of them "
+                "on the same worlds"
             )
         for step, side in zip(steps, sides, strict=True):
             rows_of_side[name, step] = by_step[step], side
@@ -575,7 +587,7 @@ def curve_of(
     ]
     notes = horizon_notes([path for path, _ in runs], full, allowed=settings.horizons)
     left_out = sum(side.left_out for _, side in rows_of_side.values())
-    notes += [f"note: {left_out} worlds that some checkpoint did not meet left out"] if left_out else []
+    notes += [f"note: {TEXTS('comparing/left out', worlds=counted(left_out, 'world'))}"] if left_out else []
     since = {
         (comparison.measure, comparison.first): comparison
         for comparison in compare(pairs, measures, name="checkpoints")
@@ -603,9 +615,9 @@ def _place(agent: ComparedAgent, over: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         tags = ", ".join(name for name in rows.tags if rows.known(name).any())
         raise ValueError(
-            f"--over must name a tag that is one number for each agent (tags: {tags}), got of {agent.side.name} "
-            f"{', '.join(map(repr, values)) or 'none'}: say checkpoint: N of an agent of the kind policy, or give each "
-            "run its number with --at"
+            f"--over must name a tag with a single number for each agent (tags: {tags}), but {agent.side.name} has "
+            f"{', '.join(map(repr, values)) or 'none'}: set checkpoint: N for an agent of the kind policy, or give "
+            "each run its number with --at"
         )
     return float(value)
 

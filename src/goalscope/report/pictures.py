@@ -47,8 +47,8 @@ def picture(
 ) -> Picture:
     """Draw a grid and the ``[T + 1]`` cells of a path: walls dark, fog grey, start S, goal G, key K, door D.
 
-    Moves are drawn to the right of their direction, so that opposite moves are two lines. Steps in ``wrong`` (not
-    optimal) have another colour. Turns that leave the agent in place are rings with their count; turns in ``invalid``
+    Moves are drawn to the right of their direction, so that opposite moves appear as two lines. Steps in ``wrong`` (not
+    optimal) have another colour. Turns that leave the agent in place are rings with their number; turns in ``invalid``
     (without a valid move) are crosses.
     """
     width, height = grid.width * _CELL, grid.height * _CELL

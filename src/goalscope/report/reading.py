@@ -42,7 +42,9 @@ class Run:
             return list(store.agent_names())
 
     def episodes(self) -> list[dict[str, Any]]:
-        """Return one record per episode: ids, agent, outcome, number of steps, tags of its world and its own."""
+        """Return one record per episode: ids, agent, outcome, number of steps, and the tags of the episode and its
+        world.
+        """
         with Store(self.path) as store:
             return [{**episode.world.tags, **episode.tags, **episode_record(episode)} for episode in store.episodes()]
 
@@ -60,9 +62,10 @@ class Run:
         return list(step_records(matching))
 
     def transcripts(self) -> Iterator[tuple[Episode, Iterator[TranscriptStep]]]:
-        """Yield each episode with its steps, which are replayed: observation, prompt, answer, verdict.
+        """Yield each episode with its replayed steps: observation, prompt, answer, and verdict on the move.
 
-        If an agent cannot be built here, for instance because its model is elsewhere, there are no prompts.
+        If an agent cannot be built on this machine, for instance because its model is elsewhere, its steps have no
+        prompts.
         """
         agents = dict[str, Any]()
         with Store(self.path) as store:

@@ -14,13 +14,14 @@ from goalscope.report.charts import WIDE, Series
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.figures import embed
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
+from goalscope.report.texts import TEXTS
 from goalscope.report.vector import Drawn
 from goalscope.report.verdicts import Rivals, Word
 from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Tag
 
 MEAN = "mean and 95 % interval over grids"
-"""Text for captions of tables that only grids have; for others see `mean_over`."""
+"""Phrase for the captions of tables that only grids have; for other worlds see `mean_over`."""
 AXES = {
     "size": "grid size n (cells a side)",
     "density": "wall density d (share)",
@@ -31,7 +32,7 @@ AXES = {
 SHARE = (0.0, 1.0)
 """Range of an axis for shares."""
 Bounds = tuple[float, float] | Callable[[Sequence[Series]], tuple[float, float]] | None
-"""Range of a vertical axis, or a function of the drawn series; from the data where None."""
+"""Range of a vertical axis, or a function of the drawn series; None to derive it from the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class MapSpec:
 class Figure:
     """A figure: its drawing, a sentence that describes it if the drawing has none, and its caption.
 
-    The SVG is made by this package: it is the only text that a page does not escape.
+    The SVG is made by this package; it is the only text that a page does not escape.
     """
 
     drawn: Drawn
@@ -137,7 +138,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Differences in words."""
+    """A sentence about differences."""
 
     title: str  # name of the differences
     estimates: Estimates
@@ -147,7 +148,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class RivalsSentence:
-    """A sentence that follows from the differences to all rivals together, see `goalscope.report.verdicts`."""
+    """A sentence about a probe that depends on its differences from all rivals, see `goalscope.report.verdicts`."""
 
     title: str  # the probe and its read point
     estimates: Estimates
@@ -159,7 +160,7 @@ class RivalsSentence:
 
     @property
     def differences(self) -> list[tuple[str, Rivals]]:
-        """Name of each part, and its difference to each rival."""
+        """Name of each part, and its difference from each rival."""
         return [
             (part, {rival: self.estimates.get(key, less=name) for rival, name in self.rivals.items()})
             for part, key in self.parts
@@ -174,7 +175,7 @@ AnyFigure = Any
 
 @dataclass(frozen=True, slots=True)
 class FoldSpec:
-    """Tables and code in a closed fold of the page; left out if there are none."""
+    """Tables and code that are folded on the page; left out if there are none."""
 
     title: str
     tables: Sequence[AnyTable] = ()
@@ -211,7 +212,7 @@ class Declared:
 
 
 Content = Callable[[RunData], Iterable[Declared]]
-"""A function from a run to its declarations; empty where the section does not apply."""
+"""A function from a run to its declarations; empty if the section does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,7 @@ def section(
     return add
 
 
-BANDS = "Bands are 95 % intervals over grids."
+BANDS = TEXTS("tables/bands")
 WIDE_LEFT_OUT = f", unless it is wider than {100 * WIDE:g} % of the scale"
 """Note on intervals in the legends of maps."""
 CURVED = 5
@@ -255,7 +256,7 @@ CURVED = 5
 
 
 def mean_over(noun: str) -> str:
-    """Return the text for means over worlds called ``noun``."""
+    """Return the phrase for means over worlds called ``noun``."""
     return f"mean and 95 % interval over {noun}s"
 
 

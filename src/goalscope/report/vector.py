@@ -53,7 +53,7 @@ class Drawn(ABC):
         """Its content as lines of CSV; undefined numbers are None."""
 
     def draw(self) -> "Figure":
-        """Draw it as a matplotlib figure, for PDF, PNG and changes: shapes and texts are on one pair of axes.
+        """Draw it as a matplotlib figure, for PDF, PNG and further changes: shapes and texts are on one pair of axes.
 
         Raises:
             ImportError: if matplotlib is not installed (it comes with the extra ``report``).

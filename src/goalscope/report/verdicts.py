@@ -1,13 +1,15 @@
 """Verdicts on the differences between a score and its rivals (floors, random networks, controls): rules and wording.
 
-* *readable*: above every floor. A floor reads no activations: the position alone, the number of walls, the counts of
-  the prompt's cells, the best constant guess.
-* *made more readable by training*: above the random networks of every kind (intersection-union: the difference to each
-  kind has an interval above 0). The strictest kind, whose difference has the lowest end, is named: it decides.
-* *less readable than every random network*: below the networks of every kind, by the same rule with opposite sign.
-  A score below the strictest kind alone has no verdict: that kind is selected by its score.
-* *used*: never a verdict on a probe; it needs an intervention.
-* *carries the action*: of a patch, above every control at the same place: noise of its norm, another pair's source.
+* *readable*: the score is above every floor. A floor reads no activations: the position alone, the number of walls, the
+  counts of the prompt's cells, the best constant guess.
+* *made more readable by training*: above the random networks of every kind (an intersection-union test: each difference
+  has an interval above 0). The sentence names the strictest kind, whose difference has the lowest lower end, since it
+  decides.
+* *less readable than every random network*: below the networks of every kind, by the same rule with opposite sign. A
+  score that lies only below the strictest kind gets no verdict, because that kind was selected by its score.
+* *used*: never a verdict about a probe, since this needs an intervention.
+* *carries the action*: for a patch, above every control at the same place: noise of the same norm, and the source of
+  another pair.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,7 @@ from typing import Final, Literal
 
 from goalscope._ground.words import listed
 from goalscope.report.definitions import RULE, interval_in_words
+from goalscope.report.texts import TEXTS
 from goalscope.stats import Estimate
 
 NETWORKS: Final[Mapping[str, str]] = {
@@ -49,48 +52,22 @@ CARRIES: Final = Word(
     below="follows the source less than its controls do",
     none="not shown to carry the action",
 )
-READABLE_RULE: Final = (
-    "Readable: above every floor that reads no activation, each with a 95 % interval of the paired difference above 0. "
-    "The floor whose difference has the lowest end decides and is named."
-)
-MADE_RULE: Final = (
-    "Made more readable by training: above the random networks of every kind ("
-    + ", ".join(f"{kind}: {name}" for kind, name in NETWORKS.items())
-    + "), each with a 95 % interval of the paired difference, over grids and seeds of the network, above 0. The "
-    "strictest kind, whose difference has the lowest end, decides and is named. Less readable than every random "
-    "network: all these intervals below 0. Intervals are conditional on the one trained model."
-)
-USED_RULE: Final = (
-    "That something is readable does not show that the model uses it: that takes an intervention, never a probe."
-)
-CARRIES_RULE: Final = (
-    "Carries the action: with the source's vectors written there, the freely written action is one of the source's "
-    "optimal actions more often than under every control at the same place (noise of the same norm, isotropic and with "
-    "the covariance of activations; another pair's source), each with a 95 % interval of the paired difference, over "
-    "grids, above 0. The control whose difference has the lowest end decides and is named. Intervals are of single "
-    "places: among many, a few lie beside their value by chance."
-)
+READABLE_RULE: Final = TEXTS("inside/rule")
+MADE_RULE: Final = TEXTS("inside/made rule", kinds=", ".join(f"{kind}: {name}" for kind, name in NETWORKS.items()))
+USED_RULE: Final = TEXTS("inside/used rule")
+CARRIES_RULE: Final = TEXTS("interventions/carries rule")
 TURNS: Final = Word(
     above="turns the action",
     below="turns the action less often than its controls do",
     none="not shown to turn the action",
 )
-TURNS_RULE: Final = (
-    "Turns the action: the added direction leads to an optimal action of the edited grid more often than every control "
-    "at the same place, of the same length, each with a 95 % interval of the paired difference, over grids, above 0. "
-    "The control whose difference has the lowest end decides and is named. A direction that does not flip its own "
-    "probe is no test of what that probe reads. Intervals are of single places."
-)
+TURNS_RULE: Final = TEXTS("interventions/turns rule")
 NEEDED_BY_ACTION: Final = Word(
-    above="leaves the action alone more often than random subspaces do",
+    above="leaves the action unchanged more often than random subspaces do",
     below="needed for the action",
     none="not shown to be needed for the action",
 )
-NEEDED_RULE: Final = (
-    "Needed for the action: the action stays optimal less often than where random subspaces of the same rank are "
-    "removed, with a 95 % interval of the paired difference, over grids, below 0. Where the refitted probe still finds "
-    "something, an action that stays says nothing, and is not counted."
-)
+NEEDED_RULE: Final = TEXTS("interventions/needed rule")
 RULES: Final = f"{RULE} {READABLE_RULE} {MADE_RULE} {USED_RULE}"
 """How sentences about probes follow from intervals."""
 
@@ -106,7 +83,8 @@ def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | 
         higher: whether a higher score is better; for errors, the upper end decides.
 
     Returns:
-        A rival without an interval takes precedence; None without rivals.
+        The name of the rival and the difference. A rival without an interval takes precedence; None if there are no
+        rivals.
     """
     differences = [(name, difference) for name, difference in rivals.items() if difference is not None]
     end = {

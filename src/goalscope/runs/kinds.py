@@ -109,7 +109,7 @@ def listed(values: Any, what: str = "values") -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldKind:
-    """A registered world kind: the class of its entries in a study (see `WorldSettings`) and that of its worlds."""
+    """A registered kind of worlds: the class of its study entries (see `WorldSettings`) and the class of its worlds."""
 
     settings: type[BaseModel]
     world: type[World]

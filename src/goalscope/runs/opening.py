@@ -99,7 +99,9 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     check_files(path)
     directory = Folder(path.parent)
     if not directory.has_file(path.name):
-        raise FileNotFoundError(f"there is no run.db at {path}: check the path (run and import write one)")
+        raise FileNotFoundError(
+            f"there is no run at {path}: give the directory that goalscope run or goalscope import wrote (--out)"
+        )
     with explained(path):
         try:
             connection = _connect(path, "ro")

@@ -24,7 +24,7 @@ def check_rule(rule: str) -> str:
     """Return a placement rule if it is valid.
 
     Raises:
-        ValueError: if it is none of `RULES`, with or without "not ".
+        ValueError: the rule is not in `RULES`, with or without "not " before it.
     """
     name = rule.removeprefix(_NOT)
     if name not in RULES or rule == f"{_NOT}{ANYWHERE}":

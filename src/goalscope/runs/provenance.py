@@ -88,7 +88,7 @@ def note_libraries(store: Store, work: str, parts: Iterable[tuple[str, str]] = (
 def note_packages(store: Store, parts: Iterable[tuple[str, str]], *, anew: str = "") -> None:
     """Store the package and version of each part (kind, name) that a run uses from another package.
 
-    Those stored before are kept, except for the parts of the kind ``anew``.
+    Earlier records are kept, except for parts of the kind ``anew``, which are replaced.
     """
     used_by_kind = {
         f"{kind} {name}": registry.package_with(kind, name)

@@ -126,7 +126,7 @@ class Episode:
         steps: the turns in order.
         final: the state after the last turn.
         outcome: how the episode ended.
-        tags: tags of the episode in addition to those of its world (source file, temperature, ...).
+        tags: tags of the episode (source file, temperature, ...) in addition to those of its world.
 
     Raises:
         ValueError: if steps are not numbered 0, 1, 2, ..., exceed the horizon, or the world has another id.

@@ -25,8 +25,8 @@ def damaged(file: Path, must: str, why: object = "") -> DamagedError:
 def reached_limit(path: Path | None, error: BaseException) -> str:
     """Return the message for an error caused by a file-size limit or a quota, "" for other errors.
 
-    SQLite reports either as "disk I/O error". A file-size limit of this process is then recognised by the size of the
-    file, a quota by writing a byte beside the file.
+    SQLite reports both as "disk I/O error". A file-size limit of this process is recognised by the size of the file,
+    and a quota by writing a byte to a file beside it.
 
     Args:
         path: the file that was written, None if it is unknown.

@@ -57,8 +57,8 @@ class Store:
     Args:
         path: the run directory, which contains `run.db`.
         mode: "r" to read, "w" to read and write (creates the directory and the file if they are missing).
-        durability: which events written rows survive: "process", the death of the process; "power", also a power
-            failure. The default is that of the run, "process" for a new one.
+        durability: what written rows survive: "process" for a crash of the process; "power" also for a power failure.
+            By default that of the run, and "process" for a new run.
 
     Raises:
         FileNotFoundError: if there is no run to read.
@@ -164,8 +164,8 @@ class Store:
         stored = self.study()
         if stored is not None and stored.id != study.id and self.holds_answers():
             raise ValueError(
-                f"{self.path} was begun with another study:\n{stored.difference(study)}\nrestore that study, "
-                "or choose another directory"
+                f"{self.path} contains the run of another study:\n{stored.difference(study)}\nto resume that run, "
+                "restore its study; to run this study, give another directory (--out)"
             )
 
     def holds_answers(self) -> bool:

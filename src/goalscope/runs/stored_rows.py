@@ -46,7 +46,7 @@ class StoredRows:
     # Writing
 
     def write(self, parts: Iterable[Rows], source: str) -> None:
-        """Replace the rows of one source, which come in parts, in order."""
+        """Replace the rows of one source; the new rows come in parts, in order."""
         self._replace(((0, group) for rows in parts for group in cut(rows)), source)
 
     def write_places(self, parts: Iterable[tuple[int, Rows]], source: str) -> None:
@@ -89,7 +89,7 @@ class StoredRows:
     # Reading
 
     def counted(self) -> set[str]:
-        """Return the sources that have rows by the checksums of the file."""
+        """Return the sources that have rows according to the checksums in the file."""
         return self.sums.counted(_COUNTED)
 
     def sources(self) -> list[str]:

@@ -37,8 +37,7 @@ class StudyShard:
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.of <= _MAX_SHARDS:
             raise ValueError(
-                f"a shard must be NUMBER/OF with 1 <= NUMBER <= OF <= {_MAX_SHARDS:,}, got {self}: the first of 16 is "
-                "1/16"
+                f"a shard must be K/N with 1 <= K <= N <= {_MAX_SHARDS:,}, got {self}: the first of 16 parts is 1/16"
             )
 
     def __str__(self) -> str:
@@ -48,7 +47,7 @@ class StudyShard:
     def parse(cls, text: str) -> Self:
         """Parse a text such as ``3/16``; raise a ValueError if it has another form."""
         if not re.fullmatch(r"[0-9]{1,6}/[0-9]{1,6}", text):
-            raise ValueError(f"a shard must be written NUMBER/OF, e.g. 3/16, got {text!r}")
+            raise ValueError(f"a shard must be K/N, e.g. 3/16 for the third of 16 parts, got {text!r}")
         number, of = map(int, text.split("/"))
         return cls(number, of)
 

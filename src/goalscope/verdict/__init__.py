@@ -1,4 +1,4 @@
-"""One command, one budget, one verdict: what is asked of a model, and what follows from the answers by rule."""
+"""Evaluations: ask a model within a budget, and answer fixed questions about it by declared rules."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -44,7 +44,7 @@ _LATER: Final = {
     "subject_of": "subject",
     "subjects_of": "subject",
 }
-"""Name -> its module. Imported when they are first asked for: what lies below this room needs few of them."""
+"""Name -> module that defines it. Modules are imported on first use, since rooms below need few of these names."""
 
 __all__ = [
     "Announcement",

@@ -1,4 +1,4 @@
-"""Say what a verdict means, what it does not say, and what to do next, by rule from the claims of a ledger."""
+"""Say what a verdict means, what it does not show, and what to do next; all by rules on the claims of a ledger."""
 
 from goalscope._ground.words import counted, listed
 from goalscope.goals.decision import GOAL
@@ -11,7 +11,9 @@ _FORMAT = 0.9  # share of turns with an action below which format is named
 
 
 def meaning(ledger: ClaimLedger) -> list[str]:
-    """Say what the answers on direction mean and what they do not say, a sentence or two each; [] without claims."""
+    """Explain the answers on what the agent is directed at: what they mean and what they do not show. [] without
+    claims.
+    """
     if not ledger.claims:
         return []
     valid = valid_turns(ledger)
@@ -31,11 +33,11 @@ def meaning(ledger: ClaimLedger) -> list[str]:
 
 
 def next_steps(ledger: ClaimLedger, *, lacks: bool = True) -> list[str]:
-    """Say what a reader can do next, the most useful first. DIR is the directory of the evaluation.
+    """List what a reader can do next, the most useful step first. DIR stands for the directory of the evaluation.
 
     Args:
         ledger: the claims about a model.
-        lacks: whether the parts that could not be asked are named.
+        lacks: whether to name the parts that could not be asked.
     """
     steps, valid = list[str](), valid_turns(ledger)
     if valid is not None and valid < _FORMAT:

@@ -1,4 +1,4 @@
-"""What an agent is after, in an evaluation: a finding for each group of worlds, and the claims that are views of it."""
+"""What an agent is after: one finding per group of worlds, and the claims that are derived from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,10 +20,10 @@ from goalscope.verdict.rules import question
 from goalscope.verdict.texts import TEXTS
 
 AIMED: Final = ("grids", HYPOTHESES, GIVEN)
-"""The arms whose worlds are asked what an agent is after."""
+"""The arms that determine what an agent is after."""
 
 FOLLOWS: Final = "follows a hypothesis"
-"""Name of the claim on all hypotheses, the finding itself."""
+"""Name of the claim that covers all hypotheses; it states the finding itself."""
 
 arm(
     Arm(
@@ -43,7 +43,9 @@ arm(
 
 @lru_cache(maxsize=16)
 def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
-    """Return what an agent is after in the worlds of an arm, phase by phase; none where nothing is known of them."""
+    """Return what an agent is after in the worlds of an arm, one finding per phase; empty if nothing is known
+    about it.
+    """
     study = run.store.study()
     bank: Mapping[str, Hypothesis] = hypotheses_of(study)
     usual = arm_name != HYPOTHESES and (study is None or study.analysis is None or not study.analysis.hypotheses)
@@ -70,10 +72,10 @@ def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
 
 
 def aims(data: ArmData, arm_name: str) -> tuple[Finding, ...]:
-    """Return the findings that the claims of an arm are views of.
+    """Return the findings from which the claims of an arm are derived.
 
-    Where hypotheses were held against second answers in worlds like those of the arm, and that decided, it is that
-    finding: one agent has one aim in worlds of one kind, whichever arm asks.
+    If an arm with the same kind of worlds compared hypotheses with second answers and reached a decision, its finding
+    is used for this arm too: in one kind of worlds an agent has one aim, whichever arm asks.
     """
     own_findings = aims_in(data.run, data.agent, arm_name)
     other = data.other_arms.get(HYPOTHESES)
@@ -85,13 +87,14 @@ def aims(data: ArmData, arm_name: str) -> tuple[Finding, ...]:
 
 
 def evidence_of(finding: Finding, answer: Answer, *, names: str = "", denied: Sequence[str] = ()) -> Evidence:
-    """Return what an answer that follows from a finding rests on.
+    """Return the evidence for an answer that is derived from a finding.
 
     Args:
-        finding: the finding, whose deciding number it usually is.
+        finding: the finding; its deciding number is usually the evidence.
         answer: the answer.
-        names: what the answer names.
-        denied: the hypotheses that it is about. Where they are denied by their own MEG, it is the largest of these.
+        names: the hypotheses that the answer names.
+        denied: the hypotheses that the answer rejects. If each of them is rejected by its own MEG, the evidence is the
+            largest of these values.
     """
     if answer == "untestable" or finding.estimate is None or finding.estimate.low is None:
         return Evidence(why=finding.why or say(finding, "it").rstrip("."))
@@ -114,12 +117,12 @@ def evidence_of(finding: Finding, answer: Answer, *, names: str = "", denied: Se
 
 
 def by_group(group_findings: Sequence[Finding], answers: Sequence[Evidence]) -> dict[str, Evidence]:
-    """Return the group of worlds in words -> the evidence of its finding."""
+    """Map each group of worlds, in words, to the evidence of its finding."""
     return {where_text(finding.where): answer for finding, answer in zip(group_findings, answers, strict=True)}
 
 
 def is_after_goal(data: ArmData, arm_name: str) -> dict[str, Evidence]:
-    """Return whether an agent is after the goal."""
+    """Decide whether an agent is after the goal."""
     arm_findings = aims(data, arm_name)
     return by_group(
         arm_findings, [evidence_of(finding, finding.about(GOAL), denied=(GOAL,)) for finding in arm_findings]
@@ -127,7 +130,7 @@ def is_after_goal(data: ArmData, arm_name: str) -> dict[str, Evidence]:
 
 
 def is_after_other(data: ArmData, arm_name: str) -> dict[str, Evidence]:
-    """Return whether an agent is after one of the hypotheses other than the goal."""
+    """Decide whether an agent is after a hypothesis other than the goal."""
     arm_findings = aims(data, arm_name)
     return by_group(arm_findings, [_other(finding) for finding in arm_findings])
 
@@ -155,7 +158,7 @@ def _other(finding: Finding) -> Evidence:
 
 
 def follows(data: ArmData, arm_name: str) -> dict[str, Evidence]:
-    """Return whether one of the hypotheses explains what an agent does."""
+    """Decide whether one of the hypotheses explains what an agent does."""
     arm_findings = aims(data, arm_name)
     named = [" or ".join(finding.nouns.get(name, name) for name in finding.names) for finding in arm_findings]
     return by_group(

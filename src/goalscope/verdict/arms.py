@@ -17,16 +17,16 @@ from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.gridworld import GridView
 
 SEED: Final = 1902
-"""Root seed of the worlds where none is given."""
+"""Default root seed of the worlds."""
 
 GIVEN: Final = "worlds"
-"""Name of the arm that takes the worlds of a study, and stands in place of all others."""
+"""Name of the arm whose worlds come from a study of the user; it replaces all other arms."""
 
 CHANGED: Final = "changed"
 """Name of the arm that changes one thing in the worlds of an environment that the user names."""
 
 HYPOTHESES: Final = "hypotheses"
-"""Name of the arm in which every step is answered twice; with grids that are given it stands alone."""
+"""Name of the arm in which every step is answered twice; if the user gives grids, only this arm runs."""
 
 USUAL: Final = "usual"
 """Name of the usual wording."""
@@ -34,15 +34,15 @@ USUAL: Final = "usual"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Work of an arm that looks inside: it reads or changes a model's activations or reasoning in another arm's run.
+    """What an arm that looks inside does: read or change a model's activations or reasoning in the run of another arm.
 
     Attributes:
-        at: that arm.
-        settings: returns what is done, for the name of a model and a size: settings of probes (`Inside`) or of a
+        at: name of that other arm.
+        settings: function from the name of a model and a size to the settings of the probes (`Inside`) or of a
             registered intervention.
-        what: the same in words, for the page.
-        counts: what the sizes `quick` and `full` count, in the singular.
-        turns: turns whose time each of them is taken to need.
+        what: description of this work, for the page.
+        counts: the unit that the sizes `quick` and `full` count, in the singular.
+        turns: number of turns that take as long as one such unit.
     """
 
     at: str
@@ -54,23 +54,26 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One arm.
+    """One part of an evaluation, with worlds and questions of its own.
 
     Attributes:
-        name, title: what commands and the page call it.
-        needs: what must be possible with a model for it to be asked, see `Subject.access`.
-        why: what is said of a model with which that is not possible, and what would make it so.
-        worlds: returns the entries of the worlds of its study, for a number of worlds a cell.
-        recorded: returns whether an episode of recorded logs belongs to it, from the tags of episode and world.
-        agent: keys of a language model's entry that are its own here.
+        name, title: its name in commands and on the page.
+        needs: what a model must allow for the arm to be asked, see `Subject.access`.
+        why: sentence for a model that does not allow it: the reason, and what would make it possible.
+        worlds: function from a number of worlds per cell to the world entries of its study.
+        recorded: function that decides from the tags of episode and world whether a recorded episode belongs to the
+            arm.
+        agent: keys that the arm sets in a language model's entry.
         study: further keys of its study.
-        quick: worlds a cell with ``--quick``, 0 for an arm that it leaves out.
-        full: worlds a cell at which its claims are expected to be settled, for agents with planted goals.
-        varies: tag that must have two values among recorded episodes, "" for none.
-        variants: name -> keys of an agent's entry: each model is asked once as each of them, on the same worlds.
-        looks: for an arm that looks inside: where, at what, and what that costs; None for one with worlds of its own.
-        trajectories: returns the number of trajectories on each of its worlds for a size; None for that of ``study``.
-        chosen: returns its study as the user has changed it, see `goalscope.verdict.choices`; None for no change.
+        quick: worlds per cell with ``--quick``; 0 if ``--quick`` leaves the arm out.
+        full: worlds per cell at which its claims are expected to be decided, for agents with planted goals.
+        varies: tag that must take two values among recorded episodes, or "".
+        variants: name -> keys of an agent's entry. Each model plays the same worlds once per variant.
+        looks: for an arm that looks inside, where it looks, what it does and what that costs; None for an arm with
+            worlds of its own.
+        trajectories: function from a size to the number of episodes per world; None for that of ``study``.
+        chosen: function that applies the user's changes to its study, see `goalscope.verdict.choices`; None for no
+            change.
         sections: sections of the report that show its run on the page; empty for those of any run.
     """
 
@@ -93,19 +96,21 @@ class Arm:
 
     @property
     def at(self) -> str:
-        """The arm whose run holds its results: itself, except for one that looks inside."""
+        """Name of the arm whose run contains its results: itself, or for an arm that looks inside, the arm it
+        looks at.
+        """
         return self.name if self.looks is None else self.looks.at
 
     def open_to(self, subject: Subject) -> bool:
-        """Return whether a model can be asked, or may have been."""
+        """Return whether a model allows the arm; recorded logs always do, since the arm may have been played."""
         return subject.logs is not None or self.needs <= subject.access
 
     def names(self, subject: Subject) -> list[str]:
-        """Return the names of a model in the runs of the arm: its name, or one for each variant."""
+        """Return the names under which a model acts in the runs of the arm: its own name, or one per variant."""
         return [f"{subject.name} [{variant}]" for variant in self.variants] or [subject.name]
 
     def make(self, subjects: Sequence[Subject], count: int, seed: int) -> Study:
-        """Return the study of some models with a number of worlds a cell."""
+        """Return the study of some models with a given number of worlds per cell."""
         agents = [
             subject.entry(**self.agent, **changes, name=name)
             for subject in subjects
@@ -125,7 +130,7 @@ def arm(new: Arm) -> Arm:
 
 
 def arms() -> list[Arm]:
-    """Return all registered arms in the order in which they are asked."""
+    """Return all registered arms in the order in which they run."""
     return [registry.resolve("arm", name) for name in registry.names("arm")]
 
 
@@ -266,10 +271,10 @@ arm(
 
 
 def given_worlds(study: Study) -> dict[str, Any]:
-    """Return what an evaluation keeps of the study whose worlds it takes: name, worlds and horizon, as plain values.
+    """Return the name, worlds and horizon of a study whose worlds replace all others, as plain values for the plan.
 
     Raises:
-        ValueError: its worlds are neither environments nor grids.
+        ValueError: the worlds are neither environments nor grids.
     """
     if not issubclass(study.view, (EnvironmentView, GridView)):
         raise ValueError(
@@ -308,7 +313,7 @@ def _changed_arm(settings: Mapping[str, Any]) -> Arm:
 
 
 def given_arm(settings: Mapping[str, Any]) -> Arm:
-    """Return the arm of worlds that are given, see `given_worlds`; its size counts the trajectories on each world."""
+    """Return the arm for the worlds of `given_worlds`; its size counts episodes per world."""
     horizon = {"horizon": settings["horizon"]} if "horizon" in settings else {}
     named = {"analysis": {"hypotheses": settings["hypotheses"]}} if "hypotheses" in settings else {}
     if settings.get("arm") == HYPOTHESES:

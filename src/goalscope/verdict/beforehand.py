@@ -1,10 +1,10 @@
-"""What the planned worlds of an evaluation are enough to name, said before anything is asked."""
+"""Which hypotheses the planned worlds of an evaluation are enough to name; printed with its plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 
-from goalscope._ground.words import listed
+from goalscope._ground.words import counted, listed
 from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.hypotheses import Hypothesis, Undefined, bind, finite_world
 from goalscope.goals.hypotheses.definition import FiniteWorld, Mask
@@ -13,24 +13,26 @@ from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.steps import steps_in
 from goalscope.goals.reading import by_phase, hypotheses_of
 from goalscope.runs import Study
+from goalscope.verdict.texts import TEXTS, percent
 
 _ALONE = ("strength", "consistency", "steps")
-"""What fails of a hypothesis itself, whatever its rivals."""
+"""Conditions for naming a hypothesis that do not depend on its rivals."""
 
 
 _MOST_STATES = 60_000
-"""States of all worlds together above which the computation would take longer than the evaluation."""
+"""Maximum number of states of all worlds together; above it this computation would take longer than the evaluation."""
 
 
 def told_beforehand(study: Study, *, level: float) -> list[str]:
-    """Return for each phase of a study whose steps are answered twice which hypotheses its worlds are enough to name.
+    """Say which hypotheses the worlds of a study are enough to name, phase by phase; its steps are answered twice.
 
-    A line for each hypothesis that they are too few for, with the rival that it is hardest to tell from, and one for
-    those that they are enough for at each of `LAPSES`, by the law of the score (`goalscope.goals.hypotheses.need`).
+    There is a sentence for each hypothesis for which the worlds are too few, with the condition or the rival that
+    requires most worlds, and one sentence for all hypotheses for which they are enough at each of `LAPSES`. The numbers
+    follow from the distribution of the score (`goalscope.goals.hypotheses.need`).
 
     Args:
-        study: of an arm, with the number of worlds that is planned.
-        level: of each one-sided end of the score.
+        study: the study of an arm, with the planned number of worlds.
+        level: error rate of each one-sided end of the score.
     """
     worlds_of_study, sentences = study.worlds(), list[str]()
     usual = "environment" in worlds_of_study[0].offers and (study.analysis is None or not study.analysis.hypotheses)
@@ -45,18 +47,17 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
                 continue
             clusters.add(world.cluster or world.id)
         if len(clusters) < FEWEST:
-            sentences.append(
-                f"{prefix}{len(clusters)} worlds with a known process are too few for any name, {FEWEST} at least"
-            )
+            few = counted(len(clusters), "world")
+            sentences.append(TEXTS("plan/too few for any", where=prefix, worlds=few, fewest=FEWEST))
             continue
-        steps = _steps_among(bank, finites)  # decided by what an agent does afterwards, which the law leaves out
+        steps = _steps_among(bank, finites)  # decided by what an agent does afterwards, which the distribution ignores
         rest = {name: hypothesis for name, hypothesis in bank.items() if name not in steps}
         if not rest or sum(finite.process.states for finite in finites) > _MOST_STATES:
             continue
         # In environments one lapse rate, since what takes a second in a grid takes a minute there.
         lapses = LAPSES if "grid" in worlds[0].offers else LAPSES[1:2]
         needs = needed(rest, worlds, horizon=study.horizon.of, level=level, episodes=study.trajectories, lapses=lapses)
-        sentences += (f"{prefix}{line}" for line in _lines(needs, len(clusters), max(lapses)))
+        sentences += _lines(prefix, needs, len(clusters), max(lapses))
     return sentences
 
 
@@ -74,19 +75,25 @@ def _steps_among(bank: Mapping[str, Hypothesis], finites: Sequence[FiniteWorld])
     return {names[step] for step in steps}
 
 
-def _lines(needs_of_all: Sequence[Need], count: int, lapse: float) -> Iterator[str]:
+def _lines(prefix: str, needs_of_all: Sequence[Need], count: int, lapse: float) -> Iterator[str]:
     names, short = (
         list(dict.fromkeys(need.name for need in needs_of_all)),
         [need for need in needs_of_all if need.worlds > count],
     )
     never = {frozenset((need.name, need.hardest)): need for need in reversed(short) if not isfinite(need.worlds)}
     for need in reversed(never.values()):
-        which = f"name {need.name}" if need.hardest in _ALONE else f"tell {need.name} from {need.hardest}"
-        yield f"no number of worlds like these is enough to {which}"
+        if need.hardest in _ALONE:
+            yield TEXTS("plan/never named", where=prefix, name=need.name)
+        else:
+            yield TEXTS("plan/never told apart", where=prefix, name=need.name, rival=need.hardest)
+    worlds = counted(count, "world")
     for name in names:
         if needs := [need for need in short if need.name == name and isfinite(need.worlds)]:
-            at = [f"{need.worlds:.0f} at lapse rate {need.lapse:g} (hardest: {need.hardest})" for need in needs]
-            yield f"{count} worlds are too few to name {name}: it takes {', '.join(at)}"
+            yield TEXTS("plan/too few", where=prefix, worlds=worlds, name=name, needs=", ".join(map(_needed, needs)))
     lacking = {need.name for need in short}
     if enough := [name for name in names if name not in lacking]:
-        yield f"{count} worlds are enough to name {listed(enough)} at lapse rates up to {lapse:g}"
+        yield TEXTS("plan/enough", where=prefix, worlds=worlds, names=listed(enough), lapse=percent(lapse))
+
+
+def _needed(need: Need) -> str:
+    return TEXTS("plan/needed", worlds=f"{need.worlds:.0f}", lapse=percent(need.lapse), hardest=need.hardest)

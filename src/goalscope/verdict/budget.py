@@ -1,9 +1,10 @@
-"""Budgets: what a limit of time, money or tokens allows, and how it is divided among the arms of an evaluation.
+"""Budgets: how a limit of time, money or tokens is divided among the arms of an evaluation.
 
-The rule: each arm gets at least `Arm.quick` worlds; where the budget has no room for that, the last arms are dropped
-until it has. What is left is spent so that all arms come equally near to the number of worlds at which their claims are
-settled (`Arm.full`), and beyond it to at most `MOST` times as many. An arm that comes to none is dropped. Arms that
-look inside count random networks or pairs of grids in the place of worlds, and end at the full size.
+Each arm first gets `Arm.quick` worlds per cell; if the budget does not allow that, the last arms are dropped until it
+does. The rest of the budget is divided so that all arms come equally close to `Arm.full`, the size at which their
+claims are expected to be decided, and then beyond it up to `MOST` times this size. An arm left without worlds is
+dropped. Arms that look inside count random networks or pairs of grids instead of worlds, and never exceed their full
+size.
 """
 
 import math
@@ -25,7 +26,7 @@ from goalscope.verdict.preflight.memory import inside_memory
 from goalscope.verdict.subject import Subject
 
 MOST: Final = 4.0
-"""Maximum number of worlds that a budget buys, as a multiple of `Arm.full`."""
+"""Maximum number of worlds that a budget can buy, as a multiple of `Arm.full`."""
 
 _UNITS: Final[Mapping[str, tuple[str, float]]] = {
     "s": ("seconds", 1.0),
@@ -41,7 +42,7 @@ _WRITTEN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(" + "|".join(sorted(_UNITS, ke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """A limit: ``20m``, ``2h``, ``5usd``, ``200k-tokens``."""
+    """A limit on time, money or tokens: ``20m``, ``2h``, ``5usd``, ``200k-tokens``."""
 
     amount: float
     of: Literal["seconds", "usd", "tokens"]
@@ -64,13 +65,13 @@ class Budget:
         return cls(amount=float(match[1]) * factor, of=of, text=text)  # type: ignore[arg-type]
 
     def in_words(self, amount: float) -> str:
-        """Return an amount of what is limited, with its unit: 180,000 tokens, 2 h 10 min, 1.25 USD."""
+        """Write an amount in the unit of the limit: 180,000 tokens, 2 h 10 min, 1.25 USD."""
         if self.of == "seconds":
             return duration(amount)
         return f"{amount:,.2f} USD" if self.of == "usd" else f"{whole(amount)} tokens"
 
     def enough(self, amount: float) -> str:
-        """Return a limit of the same kind that allows an amount, as `parse` reads it: a tenth above, rounded up."""
+        """Return a limit that allows an amount with a tenth to spare, in the form that `parse` reads."""
         more = 1.1 * amount
         if self.of == "usd":
             return f"{math.ceil(100 * more) / 100:.2f}usd"
@@ -78,15 +79,15 @@ class Budget:
 
 
 def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict[str, int]:
-    """Return how many worlds a cell each arm gets, by the rule of this module.
+    """Return the number of worlds per cell of each arm, by the rule of this module.
 
     Args:
         arms: the arms that can be asked, in their order.
-        cost: arm -> what one world a cell costs, in the unit of the limit.
+        cost: arm -> cost of one world per cell, in the unit of the limit.
         limit: the limit.
 
     Returns:
-        Arm -> worlds a cell, without the arms that are dropped; empty where not even the first one fits.
+        Arm -> worlds per cell, without the arms that are dropped; empty if not even the first arm fits.
     """
     kept_arms = list(arms)
     while kept_arms:
@@ -103,23 +104,23 @@ def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict
 
 
 def _largest_size(arm: Arm) -> int:
-    """Return the largest size that a budget buys; of an arm that looks inside, the one that settles its claims."""
+    """Return the largest size of an arm that a budget can buy; an arm that looks inside never exceeds its full size."""
     return arm.full if arm.looks is not None else int(MOST * arm.full)
 
 
 def expected(arm: Arm, subject: Subject, count: int, seed: int, first: FirstTurns, *, workers: int = 1) -> Forecast:
-    """Return what an arm is expected to take of a model.
+    """Forecast what an arm costs with a model.
 
     Args:
         arm: the arm.
         subject: the model.
-        count: worlds a cell, or what an arm that looks inside counts.
+        count: worlds per cell, or the number of units that an arm that looks inside counts.
         seed: root seed of the worlds.
         first: its measured batch, see `goalscope.verdict.preflight.first_turns`.
         workers: maximum number of simultaneous calls.
 
     Raises:
-        ValueError: the batch holds no turn.
+        ValueError: the batch contains no turn.
     """
     if arm.looks is not None:
         return replace(_inside(arm.looks, subject, count, first), memory=_memory_inside(arm, subject, seed, first))
@@ -131,7 +132,8 @@ def expected(arm: Arm, subject: Subject, count: int, seed: int, first: FirstTurn
 
 
 def _inside(look: Look, subject: Subject, count: int, first: FirstTurns) -> Forecast:
-    """Return what a look inside is expected to take: `Look.turns` turns of the batch, half or twice as many.
+    """Forecast what a look inside costs: the time of `Look.turns` turns of the batch; the range is half to twice as
+    much.
 
     Tokens and USD count only for a model without local weights.
     """
@@ -149,7 +151,7 @@ def _inside(look: Look, subject: Subject, count: int, first: FirstTurns) -> Fore
 
 
 def _memory_inside(arm: Arm, subject: Subject, seed: int, first: FirstTurns) -> tuple[float, float]:
-    """Return the memory that was taken, and the most where the turns of an arm's episodes are read again."""
+    """Return the memory used so far, and the maximum while the turns of an arm's episodes are read again."""
     if "weights" not in subject.access:
         return 0.0, 0.0
     study = registry.resolve("arm", arm.at).make([subject], 1, seed)
@@ -169,9 +171,10 @@ def unit_costs(
     *,
     workers: int = 1,
 ) -> dict[str, float]:
-    """Return what one world a cell of each arm costs at its least size, in the unit of a limit.
+    """Return what one world per cell of each arm costs at its smallest size, in the unit of a limit.
 
-    Seconds are those that are expected; tokens and USD are the most of their range, which a limit is not to exceed.
+    Seconds are the expected ones. Tokens and USD are the upper ends of their ranges, because such a limit must not be
+    exceeded.
 
     Args:
         arms: the arms.
@@ -179,11 +182,11 @@ def unit_costs(
         seed: root seed of the worlds.
         limit: the limit.
         firsts: name of a model -> its measured batch; models without one cost nothing.
-        unasked: (arm, name of a model) that cost nothing.
+        unasked: pairs (arm, name of a model) that cost nothing.
         workers: maximum number of simultaneous calls.
 
     Raises:
-        ValueError: a limit in USD for a model without prices.
+        ValueError: the limit is in USD, and a model has no prices.
     """
     unit_cost = dict.fromkeys((arm.name for arm in arms), 0.0)
     for arm in arms:

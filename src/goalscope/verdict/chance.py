@@ -1,8 +1,8 @@
-"""What chance reaches: agents that act without looking, exactly, in the worlds of an arm.
+"""Success by chance: the exact results of agents that ignore what they see, in the worlds of an arm.
 
-Two of them: one that takes each offered action equally often, and one that takes its actions as often as the agent
-under test took them elsewhere (`goalscope.goals.state_blind`). Both are propagated to the end of an episode:
-``m_{t+1}(s') = sum over s, a of m_t(s) pi(a | s) P(s' | s, a)``, where episodes that are over stay.
+There are two such agents. One takes each offered action equally often. The other takes each action as often as the
+agent under test did in other worlds (`goalscope.goals.state_blind`). Both are propagated to the end of an episode:
+``m_{t+1}(s') = sum over s, a of m_t(s) pi(a | s) P(s' | s, a)``, where finished episodes stay where they are.
 """
 
 from functools import lru_cache
@@ -21,16 +21,16 @@ from goalscope.worlds.world import World
 Array = npt.NDArray[np.float64]
 
 STAGES: Final = {"arrived": 0, "key held": 1, "door open": 2}
-"""How an episode may end: at the goal, with the key picked up (at any time before), with the door open."""
+"""Possible results of an episode: the goal was reached, the key was picked up (at any time), the door was opened."""
 
 
 def outcomes(world: World, horizon: int, shares: Array | None = None) -> Array:
-    """Return ``[3]`` the exact chances of an agent that does not look to end as `STAGES` say.
+    """Return ``[3]`` the exact probabilities of `STAGES` for an agent that ignores what it sees.
 
     Args:
         world: a grid or an environment; an environment has no key and no door.
         horizon: maximum number of actions of an episode.
-        shares: ``[A]`` frequencies of its actions; None for equal ones.
+        shares: ``[A]`` frequencies of its actions; None for equal frequencies.
     """
     if "environment" in world.offers:
         table = world.believed.table
@@ -54,7 +54,7 @@ def _in_grid(grid: Grid, horizon: int, shares: tuple[float, ...] | None) -> Arra
 
 
 def _last_states(mdp: TabularMDP, start: Array, policy: Array, horizon: int) -> Array:
-    """Return ``[S]`` where an agent is after so many actions."""
+    """Return ``[S]`` the distribution over states after so many actions."""
     mass = start
     for _ in range(horizon):
         mass = mdp.flow(mass[:, None] * policy)

@@ -1,7 +1,7 @@
-"""What the user chooses of an evaluation: arms, sizes of grids, how language models are asked. It is part of the plan.
+"""What the user can choose in an evaluation: arms, grid sizes, and how language models are asked. Part of the plan.
 
-Parameters of language models go into each model's own (`Subject.changed`), and so into its description and id; sizes
-and settings of studies into the study of each arm that takes them (`Choices.changed`).
+Parameters of language models are merged into those of each model (`Subject.changed`), so they become part of its
+description and id. Sizes and study settings are applied to the study of each arm that accepts them (`Choices.changed`).
 """
 
 import math
@@ -26,7 +26,7 @@ from goalscope.verdict.arms import GIVEN, Arm
 from goalscope.verdict.subject import MODELS, Subject, told_apart
 
 LEFT_OUT: Final = "left out by --arms"
-"""Why an arm that was not chosen is not asked."""
+"""Reason given for an arm that the user did not choose."""
 
 _OF_STUDIES: Final = ("worlds", "trajectories", "horizon", "failure", "durability")
 _ELSEWHERE: Final = {
@@ -41,11 +41,11 @@ class Choices(StrictRecord):
     """The user's choices.
 
     Attributes:
-        arms: names of the arms that are asked; empty for all.
-        sizes: side lengths of the grids of every arm that gives some; empty for its own.
+        arms: names of the arms to run; empty for all.
+        sizes: side lengths of the grids in every arm that has side lengths; empty for the arm's own.
         models: parameters of every language model, KEY=VALUE each.
         studies: settings of the arms' studies, KEY=VALUE each.
-        hypotheses: in written form; empty for the usual ones.
+        hypotheses: hypotheses in written form; empty for the default ones.
     """
 
     arms: tuple[str, ...] = Field(default=(), strict=False)
@@ -63,15 +63,16 @@ class Choices(StrictRecord):
         settings: Sequence[str],
         hypotheses: str = "",
     ) -> "Choices":
-        """Return the choices of a command.
+        """Read the choices of a command.
 
         Args:
             arms, sizes, models: see above.
-            hypotheses: as `goalscope.goals.hypotheses.load_hypotheses` takes them; empty for the usual ones.
-            settings: KEY=VALUE each, of arms' studies where KEY begins with a key of one, else of all language models.
+            hypotheses: as `goalscope.goals.hypotheses.load_hypotheses` takes them; empty for the default ones.
+            settings: KEY=VALUE each. If KEY begins with a key of a study, the setting applies to the arms' studies,
+                otherwise to all language models.
 
         Raises:
-            ValueError: a key that has another place, or one that is given twice.
+            ValueError: a key is set by another option, or given twice.
         """
         consent([setting.partition("=")[2] for setting in settings])
         of_models, of_studies = list(models), list[str]()
@@ -96,7 +97,7 @@ class Choices(StrictRecord):
 
     @property
     def words(self) -> list[str]:
-        """The choices as the command line has them."""
+        """The choices as options of the command line."""
         lists = {"--arms": self.arms, "--sizes": self.sizes}
         return [
             *(f"{option} {','.join(map(str, values))}" for option, values in lists.items() if values),
@@ -113,11 +114,11 @@ class Choices(StrictRecord):
         return f"--hypotheses {shlex.quote(';'.join(texts))}"
 
     def subjects(self, subjects: Sequence[Subject]) -> list[Subject]:
-        """Return the subjects with the chosen parameters, under names of their own.
+        """Return the subjects with the chosen parameters, with names that tell them apart.
 
         Raises:
-            ValueError: parameters of language models and a subject that is none; ones that a model does not have;
-                other worlds where there are recorded ones only.
+            ValueError: a subject is not a language model, a model lacks one of the parameters, or sizes, settings or
+                hypotheses are given although all subjects are recorded logs.
         """
         if (self.sizes or self.studies or self.hypotheses) and all(subject.logs is not None for subject in subjects):
             raise ValueError(f"recorded runs are judged as they are, got {', '.join(self.words)}: leave that out")
@@ -125,13 +126,13 @@ class Choices(StrictRecord):
             if subject.kind not in MODELS or subject.logs is not None:
                 description = "a recorded run" if subject.logs is not None else f"an agent of kind {subject.kind}"
                 raise ValueError(
-                    f"{', '.join(self.models)} must be given for language models, but {subject.name} is {description}: "
-                    f"leave it out, or write it into the models that have it, as in chat:model=NAME,{self.models[0]}"
+                    f"{', '.join(self.models)} applies only to language models, but {subject.name} is {description}: "
+                    f"leave it out, or set it only for the language models, as in chat:model=NAME,{self.models[0]}"
                 )
         return told_apart([subject.changed(self.models) for subject in subjects] if self.models else subjects)
 
     def check_arms(self, arms: Sequence[Arm]) -> None:
-        """Raise a ValueError for a chosen arm that is none of these, or one whose episodes another one must make."""
+        """Raise a ValueError if a chosen arm does not exist, or needs the episodes of an arm that was not chosen."""
         arms_by_name = {arm.name: arm for arm in arms}
         for name in self.arms:
             if name not in arms_by_name:
@@ -144,17 +145,19 @@ class Choices(StrictRecord):
                 )
 
     def has(self, arm: Arm) -> bool:
-        """Return whether an arm is asked."""
+        """Return whether an arm is chosen."""
         return not self.arms or arm.name in self.arms
 
     def changed(self, arm: Arm) -> Arm:
-        """Return an arm with the sizes and settings of studies that it takes."""
+        """Return an arm with the chosen sizes and study settings that it accepts."""
         if arm.looks is not None or not (self.sizes or self.studies or self.hypotheses):
             return arm
         return replace(arm, chosen=lambda study: self._applied(arm, study)[0], full=self._full(arm))
 
     def _full(self, arm: Arm) -> int:
-        """Return the worlds a cell at which an arm's claims are settled: as many in all as with its own sizes."""
+        """Return the worlds per cell at which an arm's claims are decided: as many worlds in total as with its own
+        sizes.
+        """
         worlds = (
             attempt("arm", arm.name, lambda: arm.worlds(1), lambda why: list[dict[str, Any]]()) if self.sizes else []
         )
@@ -167,15 +170,15 @@ class Choices(StrictRecord):
         return math.ceil(arm.full * lengths[0] / len(self.sizes))
 
     def not_taken(self, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> list[str]:
-        """Return a sentence for each choice that some arms do not take, with the reason in the first of them.
+        """Return a sentence for each choice that some arms do not accept, with the reason for the first of these arms.
 
         Args:
-            arms: the arms that are asked.
+            arms: the arms that run.
             subjects: the models that are asked.
             seed: root seed of the worlds.
 
         Raises:
-            ValueError: a choice that no arm takes.
+            ValueError: no arm accepts a choice.
         """
         refused, accepted = dict[str, dict[str, str]](), set[str]()
         for arm in arms if self.words else ():
@@ -197,7 +200,7 @@ class Choices(StrictRecord):
         for words, reasons_by_arm in refused.items():
             if words not in accepted:
                 raise ValueError(
-                    f"{words} must fit the worlds of an arm that is asked: {next(iter(reasons_by_arm.values()))}"
+                    f"{words} does not fit any arm of this evaluation: {next(iter(reasons_by_arm.values()))}"
                 )
         return [
             f"{words} is not applied to {', '.join(reasons_by_arm)}: {next(iter(reasons_by_arm.values()))}"
@@ -205,7 +208,7 @@ class Choices(StrictRecord):
         ]
 
     def _applied(self, arm: Arm, study: Study) -> tuple[Study, dict[str, str]]:
-        """Return the study of an arm with each choice that it takes, and why it does not take the others."""
+        """Apply to the study of an arm each choice that it accepts; also return why it does not accept the others."""
         refused = {}
         for words, change in self._changes(arm):
             mapping = study.dump()
@@ -217,7 +220,7 @@ class Choices(StrictRecord):
         return study, refused
 
     def _changes(self, arm: Arm) -> Iterator[tuple[str, Callable[[dict[str, Any]], None]]]:
-        """Yield the choices for studies, in words and as a function; settings of one key are one choice."""
+        """Yield the choices for studies, each in words and as a function; settings of one key form one choice."""
         if self.sizes:
             yield f"--sizes {','.join(map(str, self.sizes))}", self._resize
         if self.hypotheses:
@@ -257,9 +260,10 @@ def _set(mapping: dict[str, Any], *, settings: Sequence[str], counts: bool) -> N
 
 
 def differences(stored: Mapping[str, Sequence[str]], requested: Mapping[str, Sequence[str]]) -> str:
-    """Return in one line the words in which two plans differ, "" where they do not.
+    """Describe on one line how two plans differ; "" if they do not.
 
-    Each is a list of words under each title. The first titles that differ are told, since others follow from them.
+    Each plan is given as lists of words by title. Only the first title with a difference is reported, since the others
+    follow from it.
     """
     for title, before in stored.items():
         if before != (now := requested[title]):

@@ -1,4 +1,4 @@
-"""Tables of the page of an evaluation: claims, models side by side, and what each answer rests on."""
+"""Tables on the page of an evaluation: claims, models side by side, and the evidence for each answer."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
@@ -14,11 +14,13 @@ from goalscope.verdict.page_level import page_level
 from goalscope.verdict.texts import TEXTS
 
 EVIDENCE: Final = "evidence"
-"""Anchor of the table that claims link to; the second model's ends with -1, and so on, as `lay_out` numbers them."""
+"""Anchor of the evidence table to which claims link; `lay_out` appends -1 for the second model, and so on."""
 
 
 def claims_of(ledger: ClaimLedger, evidence: Mapping[str, str], *, folded: bool) -> Declared:
-    """Return the claims about a model, a table for each part of the evaluation; each links to what it rests on."""
+    """Return the tables of the claims about a model, one per part of the evaluation; each claim links to its
+    evidence.
+    """
     headings = ("question", "answer", "estimate", "threshold", "worlds")
     tables = [
         Table(
@@ -41,7 +43,7 @@ def claims_of(ledger: ClaimLedger, evidence: Mapping[str, str], *, folded: bool)
 
 
 def _line(claim: Claim, target: str) -> tuple[Phrase | Cell | str, ...]:
-    """Return the table row of a claim; its question links to what it rests on."""
+    """Return the table row of a claim; its question links to its evidence."""
     estimate = _estimate(claim)
     subtitle = claim.quantity if estimate.estimate is not None else claim.says
     return (
@@ -66,7 +68,7 @@ def _estimate(claim: Claim) -> Cell:
 
 
 def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterator[Declared]:
-    """Yield the answers of several models question by question, and beside them what differs between the models."""
+    """Yield the table of all models' answers, one row per question, and the table of differences between the models."""
     questions = evaluation.by_question()
     if len(evaluation.models) == 1 or not questions:
         return
@@ -105,7 +107,7 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
 
 
 def _threshold(claim: Claim) -> Cell | str:
-    """Return the threshold as it was applied, above the rule that it is by where that differs between models."""
+    """Return the applied threshold, with the rule that determined it if it differs between models."""
     text = f"{claim.threshold:.3g}"
     return Cell(value=text, note=claim.threshold_rule) if claim.threshold_rule else text
 
@@ -115,11 +117,11 @@ def _decides(claim: Claim) -> str:
 
 
 MARKS: Final = {"yes": "✓", "no": "✗", "undecided": "~", "untestable": "?"}
-"""A sign of each answer, beside the word: neither rests on colour."""
+"""The symbol for each answer. It accompanies the word, so that neither depends on colour."""
 
 
 def _bar(claim: Claim, neighbours: Sequence[Claim | None]) -> Bar | None:
-    """Return the interval of a claim on a scale that holds those beside it, 0, its threshold, and 1 of shares."""
+    """Draw the interval of a claim on a scale that includes the other claims, 0, its threshold and, for shares, 1."""
     estimate = _estimate(claim).estimate
     if estimate is None:
         return None
@@ -136,7 +138,7 @@ def _bar(claim: Claim, neighbours: Sequence[Claim | None]) -> Bar | None:
 
 
 def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None]) -> Phrase | str:
-    """Return the cell of the matrix for a claim; it links to what it rests on."""
+    """Return the cell of the matrix for a claim; it links to the evidence."""
     if claim is None:
         return "not asked"
     estimate = _estimate(claim)
@@ -146,7 +148,9 @@ def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None]
 
 
 def evidence_of(ledger: ClaimLedger, anchors: Collection[str]) -> Declared:
-    """Return the table that each claim links to; its lines link on to the section of the run, where the page has it."""
+    """Return the table of evidence to which claims link; its rows link on to the section of the run if the page shows
+    it.
+    """
     columns = ("claim", "estimate", "of what", "compared with", "worlds", "n", "p", "method", "checked on")
     rows = tuple(
         (
@@ -172,7 +176,7 @@ def evidence_of(ledger: ClaimLedger, anchors: Collection[str]) -> Declared:
 
 
 def deciding(claims: Sequence[Claim], anchor: str) -> Iterator[tuple[str, str]]:
-    """Yield each claim that names a section as what shows more: its quantity, estimate and answer."""
+    """Yield each claim that names a section for details: its quantity, estimate and answer."""
     for claim in claims:
         if claim.section == anchor and claim.estimate:
             words = f"{claim.estimate} {claim.unit}, threshold {claim.threshold}: {MARKS[claim.answer]} {claim.answer}"

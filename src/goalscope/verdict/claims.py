@@ -1,4 +1,4 @@
-"""Claims about a model: a question, an answer in a word, and what it rests on; their ledger."""
+"""Claims about a model (a question, a one-word answer, and the evidence for it), and the ledger that contains them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,27 +22,28 @@ class Claim(StrictRecord):
 
     Attributes:
         name: name of the rule that decides it, see `goalscope.verdict.rules`.
-        arm: the part of the evaluation that it rests on.
+        arm: the arm that provides the evidence.
         question: the question in plain words.
-        answer: which side of the threshold the interval lies on, yes or no; "undecided" where it holds the threshold,
-            so that more of the same data could decide; "untestable" where there is no interval.
+        answer: the side of the threshold on which the interval lies: yes (above) or no (below). It is "undecided" if
+            the interval contains the threshold, so that more data of the same kind could decide, and "untestable" if
+            there is no interval.
         says: the answer in a sentence.
-        why: why it is untestable, "" where it is not.
-        quantity: what the estimate is of.
-        value, low, high: the estimate and the interval that decides; None where there is none.
+        why: reason for "untestable", otherwise "".
+        quantity: description of the estimated quantity.
+        value, low, high: estimate and deciding interval; None if there is none.
         confidence: coverage of that interval.
-        threshold: above it the answer is yes, below it no; as applied.
-        threshold_rule: what the threshold is, where it is not the same for every model, "" where it is.
+        threshold: the applied threshold; above it the answer is yes, below it no.
+        threshold_rule: how the threshold is determined if it differs between models, otherwise "".
         unit: unit of value and threshold.
-        compared: what it is compared with.
-        clusters, n: number of worlds (grids, maps) and of values behind it.
-        p: p value corrected within the family of the claim; None where the claim is no test of several.
-        method: how the interval was found.
-        note: what a reader must know beside it, "" for nothing.
-        validity: the check that the measure passed on agents whose goals are known.
-        section: anchor of the section of the page that shows more.
-        names: the place that the answer names, "" for none.
-        by_size: the estimate in grids of each size where it differs between them, "" where it does not.
+        compared: the baseline or control of the comparison.
+        clusters, n: number of worlds (grids, maps) and of values in the estimate.
+        p: p value corrected within the family of the claim; None if the claim is not one of several tests.
+        method: method of the interval.
+        note: a caveat that readers need, or "".
+        validity: how the measure was checked on agents whose goals are known.
+        section: anchor of the section of the page with more details.
+        names: the place that the answer names, or "".
+        by_size: the estimates by grid size if they differ, otherwise "".
     """
 
     name: str
@@ -72,7 +73,7 @@ class Claim(StrictRecord):
 
     @property
     def estimate(self) -> str:
-        """The estimate with its interval, "" where there is none."""
+        """The estimate with its interval as text, or ""."""
         if self.value is None or self.low is None or self.high is None:
             return ""
         return f"{short(self.value, self.unit)} [{short(self.low, self.unit)}, {short(self.high, self.unit)}]"
@@ -90,12 +91,12 @@ class Claim(StrictRecord):
 
 
 class AskedArm(StrictRecord):
-    """One arm of an evaluation: what was asked, or why it was not.
+    """One arm of an evaluation: what was asked, or why nothing was.
 
     Attributes:
         name, title: the arm.
-        asked: whether it was run.
-        why: why it was not run and what would make it possible, "" where it was.
+        asked: whether the arm was run.
+        why: why it was not run and what would make it possible; "" if it was run.
         worlds, episodes: number of clusters of worlds and of episodes.
     """
 
@@ -113,15 +114,16 @@ class ClaimLedger(StrictRecord):
     Attributes:
         rules: version of the decision rules.
         model: name of the model.
-        described: the choices that were made for it, as a study lists them; for recorded episodes run and agent.
-        agent: what its run stores of it (`Agent.describe`), in the first arm that was asked; {} where none was.
-        access: what could be seen of it: acts, weights, logs, ...
-        planted: for an agent that was added because its goal is known, the name of that goal, "" if it pursues none;
-            None for a model under test.
-        look: number of the look at the data; each later look has a smaller level.
-        level: greatest chance of a wrong answer that this look allows a claim.
-        arms: what was asked and what was not.
-        findings: what the model is after, by arm and group of worlds; the verdict is worded from them.
+        described: the entry of the model in a study, with its chosen parameters; for recorded episodes, run and agent.
+        agent: the description of the model that its run stores (`Agent.describe`), from the first arm that was run; {}
+            if none was.
+        access: what is accessible of the model: acts, weights, logs, ...
+        planted: for an agent that was added because its goal is known, the name of this goal ("" for no goal); None for
+            a model under test.
+        look: number of this look at the data; later looks have smaller levels.
+        level: maximum probability of a wrong answer per claim at this look.
+        arms: which arms were asked and which were not.
+        findings: what the model is after, by arm and group of worlds; the sentences of the verdict come from them.
         claims: the claims, in the order of the page.
     """
 
@@ -142,23 +144,23 @@ class ClaimLedger(StrictRecord):
         return tuple(finding for arm in arms for finding in self.findings if finding.arm == arm)
 
     def claim(self, name: str) -> Claim | None:
-        """Return the claim of a rule, None where it was not asked."""
+        """Return the claim of a rule, or None if it was not asked."""
         return next((claim for claim in self.claims if claim.name == name), None)
 
 
 class Difference(StrictRecord):
-    """One claim about two models: where their worlds are the same, by how much they differ.
+    """A comparison of two models on the worlds that both played.
 
     Attributes:
         first, second: the models; the estimate is the first minus the second.
         rule: name of the rule whose quantity is compared.
-        outcome: what was found of it: "higher for A than for B", or why nothing was shown.
+        outcome: the result: "higher for A than for B", or why no difference was shown.
         value, low, high: the difference and its interval.
         p: p value after Holm's correction over all differences of the evaluation.
-        clusters: number of worlds that both met.
+        clusters: number of worlds that both models played.
         unit: unit of the difference.
-        shown: whether it remains after that correction.
-        note: what a reader must know beside it, "" for nothing.
+        shown: whether the difference remains significant after that correction.
+        note: a caveat that readers need, or "".
     """
 
     first: str
@@ -176,28 +178,28 @@ class Difference(StrictRecord):
 
     @property
     def says(self) -> str:
-        """The difference in a sentence."""
+        """The difference as a sentence."""
         return f"{self.rule}: {self.outcome}"
 
 
 def runs_in(directory: Path) -> dict[str, Run]:
-    """Return the runs of the arms of an evaluation, by the names of their folders."""
+    """Return the runs of an evaluation's arms by the names of their folders."""
     paths = (folder.path for folder in Folder(directory).folders("arms"))
     return {path.name: Run(path) for path in paths if not path.name.startswith(".")}
 
 
 class Origin(StrictRecord):
-    """Where the claims of an evaluation come from.
+    """Which version judged an evaluation, and which runs.
 
     Attributes:
-        goalscope: the version that judged it.
-        commit, dirty: commit of the working tree that it was called in, and whether tracked files differed; None where
-            there is none, or it cannot be known.
-        arguments: the command and what was passed to it.
+        goalscope: version of goalscope.
+        commit, dirty: commit of the git repository in which the command was called, and whether tracked files had
+            changes; None if there is no repository or it cannot be read.
+        arguments: the command and its arguments.
         seed: root seed of the worlds.
-        plan: content id of the plan that was judged.
-        runs: name of a run's folder -> its content hash when it was judged.
-        recorded: the same without rows, activations and probes, which can be made again and be joined by others.
+        plan: content id of the plan.
+        runs: name of a run's folder -> its content hash at the time of judging.
+        recorded: the same hashes without rows, activations and probes, which can be recomputed or added later.
     """
 
     goalscope: str
@@ -211,14 +213,14 @@ class Origin(StrictRecord):
 
 
 class Evaluation(SealedRecord):
-    """The ledgers of the models of one evaluation, as `ledger.json` holds them.
+    """The ledgers of all models of one evaluation, as stored in `ledger.json`.
 
     Attributes:
-        version: version of the form of the file; another one is refused.
-        models: a ledger for each model.
-        differences: what differs between them; empty for one model.
-        origin: what they were judged by, and from.
-        page: SHA-256 of the page, "" where none was written. The page itself holds the ledger without it.
+        version: version of the file format; other versions are refused.
+        models: one ledger per model.
+        differences: differences between the models; empty for a single model.
+        origin: the version that judged them, and the runs.
+        page: SHA-256 of the page, or "" if none was written. The page embeds the ledger without this digest.
     """
 
     what: ClassVar[str] = "ledger"
@@ -236,7 +238,9 @@ class Evaluation(SealedRecord):
     _declared: frozenset[str] = PrivateAttr(frozenset())
 
     def kept_in(self, directory: Path, failed: Iterable[str] = (), declared: Iterable[str] = ()) -> Self:
-        """Return it with its directory, the errors that nobody declared, and the models that were not asked all."""
+        """Return a copy that knows its directory, its unexpected errors, and the models that were not asked
+        everything.
+        """
         copy = self.model_copy()
         copy._directory, copy._failed, copy._declared = directory, tuple(failed), frozenset(declared)
         return copy
@@ -250,12 +254,12 @@ class Evaluation(SealedRecord):
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """A sentence for each error that nobody declared, of the call of `evaluate` that returned it."""
+        """One sentence per unexpected error during the call of `evaluate` that returned this evaluation."""
         return self._failed
 
     @property
     def complete(self) -> bool:
-        """Whether nothing failed, and each model was asked a question or has a declared reason why not."""
+        """Whether nothing failed, and every model was asked something or has a stated reason why not."""
         return not self._failed and all(model.claims or model.model in self._declared for model in self.models)
 
     @property
@@ -270,7 +274,7 @@ class Evaluation(SealedRecord):
 
     @property
     def twins(self) -> list[ClaimLedger]:
-        """The ledgers of the agents that were added because their goals are known."""
+        """The ledgers of the agents with planted goals that were added as a check."""
         return [model for model in self.models if model.planted is not None]
 
     @property
@@ -279,7 +283,7 @@ class Evaluation(SealedRecord):
         return runs_in(self.directory)
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return the claims as a data frame, a line each.
+        """Return the claims as a data frame with one row per claim.
 
         Raises:
             ImportError: pandas is not installed (it comes with the extra ``export``).
@@ -287,10 +291,10 @@ class Evaluation(SealedRecord):
         return frame(self.claims)
 
     def report(self, path: str | Path | None = None) -> Path:
-        """Return the path of its page; with a path, after the page was copied there.
+        """Return the path of its page; if a path is given, copy the page there and return that path.
 
         Raises:
-            FileNotFoundError: it has no page, as where the extra ``report`` is not installed.
+            FileNotFoundError: there is no page, for example because the extra ``report`` is not installed.
         """
         page, folder = self.directory / "report.html", Folder(self.directory)
         if not folder.has_file(page.name):
@@ -309,20 +313,20 @@ class Evaluation(SealedRecord):
         return html_table(columns, rows)
 
     def by_question(self) -> list[tuple[Claim | None, ...]]:
-        """Return the claims on each question, one a model in their order; None where it was not asked of a model."""
+        """Return for each question the claims of all models in their order; None for a model that was not asked."""
         names = dict.fromkeys(claim.name for model in self.models for claim in model.claims)
         return [tuple(model.claim(name) for model in self.models) for name in names]
 
     def to_json(self) -> str:
-        """Return it as JSON, with a digest of all of it; the same evaluation gives the same text."""
+        """Return the evaluation as JSON with a digest of its content; equal evaluations give equal text."""
         return seal(self)
 
     @classmethod
     def read(cls, path: str | Path) -> "Evaluation":
-        """Read the file.
+        """Read a ledger file.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is no ledger, one of another version, or one that was changed since it was written.
+            ValueError: it is not a ledger, has another version, or was changed after it was written.
         """
         return read_sealed(cls, Path(path))

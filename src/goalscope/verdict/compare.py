@@ -1,4 +1,4 @@
-"""Comparison of two models: the quantities that can be paired by world, their differences, Holm over all."""
+"""Comparison of two models: paired differences by world, with Holm's correction over all of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -38,10 +38,10 @@ COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
     ("worlds", "success", {}),
     ("worlds", "action accuracy", {}),
 )
-"""The declared family: arm, measure, and the worlds in which it is compared."""
+"""The declared family of comparisons of behaviour: arm, measure, and the worlds that are compared."""
 
 DIRECTED: Final = ("grids", GIVEN)
-"""The arms in which goal-directedness is compared, the ones that ask about it."""
+"""The arms in which goal-directedness is compared: those that determine what an agent is after."""
 
 INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
     ("inside", "walls read, beyond permuted weights", lambda data: inside.map_read(data, "wall").by_grid()),
@@ -79,7 +79,9 @@ INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
         lambda data: inside.beliefs_read(data).by_grid(),
     ),
 )
-"""Its part from inside the models: arm, name, and what returns a value less that of a control for each grid."""
+"""The comparisons of what is inside the models: arm, name, and a function that returns for each grid a value minus that
+of a control.
+"""
 
 
 def differences(
@@ -88,13 +90,14 @@ def differences(
     level: float,
     kept_apart: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> tuple[Difference, ...]:
-    """Return the differences of all pairs of models over the worlds that both met.
+    """Compare all pairs of models on the worlds that both played.
 
     Args:
         names: the models.
         runs: (arm, name of a model) -> the measured run with its episodes.
         level: family-wise level of all differences together.
-        kept_apart: opened around each comparison with its name; one that fails within it is left out.
+        kept_apart: context manager, entered with the name of each comparison; a comparison that fails inside it is left
+            out.
     """
     comparisons: list[Compared] = []
     for arm, measure, rows_of, unit, bounds in _quantities():
@@ -111,7 +114,7 @@ def differences(
 
 
 def _recorded(comparison: Compared) -> Difference:
-    """Return a comparison of two models as the ledger holds it."""
+    """Return a comparison of two models in the form of the ledger."""
     direction = (
         comparison.paired.direction if comparison.test.rejected else comparison.test.note or "no difference was shown"
     )
@@ -123,7 +126,7 @@ def _recorded(comparison: Compared) -> Difference:
 
 
 def directed_rows(store: Store) -> Rows:
-    """Return the rows of a measured run, goal-directedness as a verdict compares it among them."""
+    """Return the rows of a measured run, together with rows of goal-directedness as a verdict compares it."""
     run = ArmRun.of(store, 1 - LEVEL)
     agents = dict.fromkeys(map(str, run.rows["agent"].tolist()))
     behaviour = run.rows.where(run.rows.measure != goal_measure(GOAL))
@@ -131,7 +134,7 @@ def directed_rows(store: Store) -> Rows:
 
 
 def aims_in_words(ledger: ClaimLedger) -> list[dict[str, str]]:
-    """Return what the verdict on a model says that it is after: worlds, answer and words of each part of it."""
+    """Return what the verdict says that a model is after, one record per part: worlds, answer and sentence."""
     return [
         {
             "worlds": title,
@@ -143,7 +146,7 @@ def aims_in_words(ledger: ClaimLedger) -> list[dict[str, str]]:
 
 
 def differences_table(differences: Sequence[Difference], caption: str) -> Table:
-    """Return differences as a table, a line each, their notes below it."""
+    """Return differences as a table with one row each and notes below."""
     notes = Footnotes()
     columns: TextColumns[Difference] = [
         ("quantity", lambda difference: difference.rule),
@@ -165,7 +168,7 @@ _Quantity = tuple[str, str, Callable[[ArmData], Rows], str, tuple[float, float]]
 
 
 def _quantities() -> Iterator[_Quantity]:
-    """Yield the compared quantities: arm, name, rows, unit, bounds; a difference to a control may be below 0."""
+    """Yield the compared quantities: arm, name, rows, unit and bounds; a difference to a control may be negative."""
     for arm in DIRECTED:
         yield arm, "goal-directedness in nats", _goal_directedness, "nats", UNBOUNDED
     for arm, measure, tags in COMPARED:
@@ -179,9 +182,10 @@ def _behaviour(data: ArmData, *, measure: str, tags: Mapping[str, Tag]) -> Rows:
 
 
 def _goal_directedness(data: ArmData) -> Rows:
-    """Return each world's part of the signed MEG towards the goal, at the rationality that fits the model best.
+    """Return each world's contribution to the signed MEG towards the goal, at the model's best-fitting rationality.
 
-    Its mean over worlds is the MEG. The rationality is where that is greatest, so that an error of it hardly moves it.
+    The mean over worlds is the MEG. Since the rationality maximises it, a small error of the rationality hardly changes
+    it.
     """
     rows = data.run.goals.rows.select(measure=goal_measure(GOAL), agent=data.agent)
     return rows.where(np.full(len(rows), not data.speechless))

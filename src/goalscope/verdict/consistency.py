@@ -1,7 +1,7 @@
-"""Whether a verdict contradicts itself: its sentences, its claims and the findings that both come from.
+"""Check that a verdict does not contradict itself: its sentences, its claims and the findings behind both.
 
-Every verdict is read by this before it is kept. What it finds is a fault of goalscope, not of the model: it is told
-like any other failure, and the numbers stay.
+Every verdict is checked before it is saved. A contradiction is a fault of goalscope, not of the model: it is reported
+like any other failure, and the numbers are kept.
 """
 
 import re
@@ -23,7 +23,7 @@ _VIEWS: Final = ("is directed at the goal", "is directed at another", FOLLOWS)
 
 
 def contradictions(ledger: ClaimLedger) -> list[str]:
-    """Return a sentence for each contradiction in the verdict on a model; none where it holds together."""
+    """Return one sentence for each contradiction in the verdict on a model; empty if there is none."""
     sentences = [*_of_findings(ledger), *_of_claims(ledger), *_of_views(ledger)]
     verdict_text = headline(ledger)
     sentences += _of_numbers(ledger, verdict_text)
@@ -33,7 +33,7 @@ def contradictions(ledger: ClaimLedger) -> list[str]:
 
 
 def _of_findings(ledger: ClaimLedger) -> Iterator[str]:
-    """Yield what is wrong with a finding by itself: its number, its threshold and its answer."""
+    """Yield errors inside a finding: its number, its threshold and its answer."""
     for finding in ledger.findings:
         label = f"the finding in {finding.arm or 'all arms'} {where_text(finding.where)}".strip()
         if finding.answer == "yes" and not finding.names:
@@ -82,7 +82,7 @@ def _of_claims(ledger: ClaimLedger) -> Iterator[str]:
 
 
 def _of_views(ledger: ClaimLedger) -> Iterator[str]:
-    """Yield claims on the aim that differ from what the verdict names."""
+    """Yield claims about the aim that differ from what the verdict names."""
     findings = [finding for part in aims_of(ledger).values() for finding in part]
     for claim in ledger.claims:
         if not claim.name.startswith(_VIEWS):
@@ -107,7 +107,7 @@ def _arms_of(claim: Claim) -> tuple[str, ...]:
 
 
 def _of_numbers(ledger: ClaimLedger, verdict_text: str) -> Iterator[str]:
-    """Yield numbers with decimals of the verdict that no finding and no claim has."""
+    """Yield decimal numbers in the verdict that no finding and no claim contains."""
     deciding_numbers = set[str]()
     for finding in ledger.findings:
         deciding_numbers |= {text for estimate in _estimates(finding) for text in _NUMBER.findall(estimate.text)}

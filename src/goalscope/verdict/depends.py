@@ -1,4 +1,4 @@
-"""What is asked of what an agent's actions depend on: one thing is changed, the rest stays, one turn is asked."""
+"""The arm *depends*: one thing in a state is changed, everything else stays, and one move is requested."""
 
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -39,13 +39,13 @@ arm(
 
 @lru_cache(maxsize=4)
 def found_in(run: ArmRun) -> tuple[Dependence, ...]:
-    """Return what the agents of a run depend on, at the level of the look."""
+    """Return what the moves of a run's agents depend on, at the error level of the look."""
     turns = asked_of(run.store.episodes())
     return tuple(dependences(turns, level=1 - run.confidence, confidence=run.confidence))
 
 
 def depends_on(data: ArmData, thing: str) -> Evidence:
-    """Return by how much an agent's moves change with a thing, and on which side that decides."""
+    """Return the evidence on whether an agent's moves depend on a thing."""
     dependence = next(
         (candidate for candidate in found_in(data.run) if (candidate.agent, candidate.moved) == (data.agent, thing)),
         None,

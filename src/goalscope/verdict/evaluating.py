@@ -1,4 +1,6 @@
-"""The whole of an evaluation in order: who is asked what, first turns, sizes, play, judge, ledger and page."""
+"""The course of an evaluation: choose what to ask, time first turns, choose sizes, play, judge, write ledger and
+page.
+"""
 
 import json
 import os
@@ -33,6 +35,7 @@ from goalscope.verdict.sizing import (
     find_unasked,
 )
 from goalscope.verdict.subject import Subject, subjects_of
+from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.planning.soft import passes_reported_to
 
 KeyValues = Mapping[str, Any] | Sequence[str]
@@ -56,33 +59,33 @@ def evaluate(
     announce: Callable[[Announcement], None] | None = None,
     stage: Display = lines,
 ) -> Evaluation:
-    """Say whether, how strongly and towards what models are goal-directed, within a budget.
+    """Judge whether, how strongly and towards what models are goal-directed, within a budget.
 
-    Called again on the same directory it goes on where it stopped, and repeats nothing. An arm, a claim or the page
-    that fails is left out, the rest goes on: `Evaluation.failed` lists what did.
+    If called again on the same directory, it resumes and repeats nothing. If an arm, a claim or the page fails, the
+    rest still finishes; `Evaluation.failed` lists the failures.
 
     Args:
-        models: one or several, each as `goalscope evaluate` takes it: ``theseus``, a folder, ``openai:NAME@URL``,
-            ``epsilon-greedy:epsilon=0.3``, a run directory, ...; or a plan, which says all of what is asked. Those of
-            the directory must be among them; further ones are added.
+        models: one or several models, each as for `goalscope evaluate`: ``theseus``, a folder, ``openai:NAME@URL``,
+            ``epsilon-greedy:epsilon=0.3``, a run directory, ...; or a plan, which contains all other options. The
+            models of an existing evaluation in the directory must be among them; further ones are added.
         out: directory of the evaluation.
-        budget: limit of time, money or tokens, e.g. ``20m``, ``5usd``; where it is "", 7 minutes, but at least the
+        budget: limit of time, money or tokens, e.g. ``20m`` or ``5usd``. Default: 7 minutes, but always at least the
             first arm.
-        quick: whether to use the minimum number of worlds.
-        arms: names of the arms that are asked; empty for all.
+        quick: use the minimum number of worlds.
+        arms: names of the arms to run; empty for all.
         sizes: other side lengths of the grids.
         worlds: a study whose environments or grids replace all other worlds; "" for the registered arms.
         env: an environment that replaces all other worlds, see `goalscope.worlds.environments.named`; agents with
             planted goals are evaluated beside the models.
-        hypotheses: files, banks and written forms, with ';' between them; "" for the usual ones.
-        settings: how language models are asked, and keys of the arms' studies.
+        hypotheses: files, banks and written forms, separated by ';'; "" for the default ones.
+        settings: parameters of language models, and keys of the arms' studies.
         seed: root seed of the worlds.
         workers: maximum number of simultaneous calls of a model.
-        announce: gets what is asked before it is asked; by default it is told line by line.
-        stage: shows the progress of a piece of work.
+        announce: function that receives the plan before anything is asked; by default the plan is logged line by line.
+        stage: displays the progress of a piece of work.
 
     Raises:
-        ValueError: no arm can be asked, an option does not fit, or the directory holds another evaluation.
+        ValueError: no arm fits the models, an option does not fit, or the directory contains another evaluation.
     """
     options = (budget, quick, arms, sizes, worlds, env, hypotheses, settings, seed, workers)
     with aloud(), closing(_begin(models, out, *options)) as ready:
@@ -95,11 +98,11 @@ def evaluate(
 
 
 def judged(evaluation: EvaluationRun, words: Mapping[str, Any], stage: Display = lines) -> Evaluation:
-    """Decide the claims of an evaluation that was played, write its ledger and its page."""
+    """Decide the claims of an evaluation that has been played, and write its ledger and page."""
     failures = evaluation.failures
     with judging.opened(evaluation) as runs:
-        TALLY.tell("judging")
-        with stage("judging: decisions of a pass") as show, passes_reported_to(_pass_by_pass(show)):
+        TALLY.tell(TEXTS("plan/judging"))
+        with stage("judging: decisions in this pass") as show, passes_reported_to(_pass_by_pass(show)):
             result = judging.judge(evaluation, runs, words)
         judging.write(evaluation, result)
         with failures.kept_apart(f"the page {PAGE}"):
@@ -111,7 +114,7 @@ def judged(evaluation: EvaluationRun, words: Mapping[str, Any], stage: Display =
 
 
 def _pass_by_pass(show: Callable[..., None]) -> Callable[[int, int], None]:
-    """Return a function that shows the progress of each pass over the decisions of a process, with its time left."""
+    """Return a function that displays the progress of each pass over the decisions of a process, with the time left."""
     began = reported = time.monotonic()
     last = 0
 
@@ -140,7 +143,7 @@ def estimate(
     seed: int = SEED,
     workers: int = 1,
 ) -> Announcement:
-    """Return what `evaluate` with these arguments asks and is expected to take; first turns are asked, and kept."""
+    """Return what `evaluate` with these arguments would ask, and what it is expected to cost."""
     options = (budget, quick, arms, sizes, worlds, env, hypotheses, settings, seed, workers)
     with aloud(), closing(_begin(models, out, *options)) as ready:
         return ready.announcement(ready.evaluation.announced(ready.sizes))
@@ -153,13 +156,13 @@ def _tell(announcement: Announcement) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """What is known before an evaluation is played.
+    """What is known before an evaluation starts.
 
     Attributes:
-        evaluation: the evaluation, whose plan may lack sizes.
+        evaluation: the evaluation; its plan may still lack sizes.
         askable: the models that can be asked.
-        open_to, fitting: the chosen arms that some model is open to, and those of them that are asked of one.
-        sizes: arm -> worlds a cell; None where the sizes stay those of the last look.
+        open_to, fitting: the chosen arms that some model allows, and those among them that will be asked of a model.
+        sizes: arm -> worlds per cell; None to keep the sizes of the last look.
         firsts: name of a model -> its measured batch.
         workers: maximum number of simultaneous calls.
         words: the arguments, for the record.
@@ -175,19 +178,19 @@ class _Ready:
     words: dict[str, Any]
 
     def close(self) -> None:
-        """Close what first turns were kept in."""
+        """Close the stores that contain the first turns."""
         self.evaluation.close()
 
     def announcement(self, evaluation: EvaluationRun) -> Announcement:
-        """Return what is asked at the sizes of a plan, and what that is expected to take."""
+        """Return what is asked at the sizes of a plan, and what it is expected to cost."""
         plan, failures = evaluation.plan, evaluation.failures
         failed = tuple(failures.failed)
         if not self.askable:
-            expected = f"nothing is asked of {listed(plan.names)}: recorded logs are judged as they are"
+            expected = TEXTS("plan/logs alone", names=listed(plan.names))
             return Announcement(expected=expected, failed=failed, plan=plan)
         sentences = announced(self.askable, self.open_to, plan.sizes, plan.seed, failures, self.firsts, self.workers)
         stored = evaluation.stored_episodes() if sentences.expected else 0
-        already = f"; {counted(stored, 'episode')} of it stored already, not asked again" if stored else ""
+        already = TEXTS("plan/stored", episodes=counted(stored, "episode")) if stored else ""
         return replace(sentences, expected=f"{sentences.expected}{already}", plan=plan)
 
 
@@ -205,19 +208,19 @@ def _begin(
     seed: int,
     workers: int,
 ) -> _Ready:
-    """Find who is asked what, ask and keep the first turns, choose sizes."""
+    """Determine which models are asked what, ask and store the first turns, and choose sizes."""
     check_directory(Path(out))
     if isinstance(models, Plan):
         if any((budget, quick, arm_names, side_lengths, worlds, env, hypotheses, settings, seed != SEED)):
             raise ValueError(
-                "a plan says what is asked: leave budget, quick, arms, sizes, worlds, env, hypotheses, settings and "
-                "seed out"
+                "a plan already contains budget, quick, arms, sizes, worlds, env, hypotheses, settings and seed: leave "
+                "these options out, or change the plan"
             )
         subjects, chosen, given, named = models.subjects(), models.choices, models.worlds, models.names
         seed = models.seed
     else:
         if quick and budget:
-            raise ValueError("--quick has a size of its own: leave --budget out, or give --budget alone")
+            raise ValueError("--quick and --budget both set the size of an evaluation: give only one of them")
         named = [models] if isinstance(models, str) else list(models)
         chosen = Choices.of(arm_names, side_lengths, (), _settings(settings), hypotheses)
         subjects = chosen.subjects([subject for text in named for subject in subjects_of(text)])
@@ -228,8 +231,8 @@ def _begin(
     askable = [subject for subject in subjects if subject.logs is None]
     if given is not None and askable != subjects and (askable or given.get("arm") == HYPOTHESES):
         raise ValueError(
-            "--worlds takes models and agents that can be asked, or recorded logs alone in environments, got recorded "
-            "logs: leave one of them out"
+            "with --worlds, give only models and agents that can still be asked (or, for environments, only recorded "
+            "logs), got both or logs in grids: leave out the logs"
         )
     open_to = _open_arms(chosen, given, askable, [subject.name for subject in subjects])
     limit = None if quick else Budget.parse(budget or DEFAULT)
@@ -292,13 +295,13 @@ def _check_askable(failures: Failures, open_to: Sequence[Arm], subjects: Sequenc
 
 
 def _smaller(chosen: Choices, arm: Arm) -> dict[str, Arm]:
-    """Return the options that ask the least of an arm alone, unless the user gave them already."""
+    """Return the options for the smallest evaluation with a single arm, unless the user already gave them."""
     less = chosen.model_copy(update={"arms": (arm.name,), "sizes": (min((7, *chosen.sizes)),)})
     return {} if less == chosen else {f"--arms {arm.name} --sizes {less.sizes[0]}": less.changed(arm)}
 
 
 def _settings(settings: KeyValues) -> list[str]:
-    """Return settings as KEY=VALUE each."""
+    """Return settings as KEY=VALUE texts."""
     if not isinstance(settings, Mapping):
         return list(settings)
     return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
@@ -307,10 +310,10 @@ def _settings(settings: KeyValues) -> list[str]:
 def _open_arms(
     chosen: Choices, settings: Mapping[str, Any] | None, askable: Sequence[Subject], names: Sequence[str]
 ) -> list[Arm]:
-    """Return the chosen arms that can be asked of some model.
+    """Return the chosen arms that some model allows.
 
     Raises:
-        ValueError: there is none, though models can be asked.
+        ValueError: there is no such arm, although models can be asked.
     """
     open_arms = arms() if settings is None else given_arms(settings)
     chosen.check_arms(open_arms)

@@ -1,4 +1,4 @@
-"""What a claim rests on: estimates of one arm of an evaluation, each with its interval over grids or maps."""
+"""Evidence for claims: estimates from one arm of an evaluation, each with its interval over grids or maps."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -33,10 +33,10 @@ SAME_MEAN: Final = 0.1
 """Difference of mean shares below which two conditions count as equal."""
 
 SAME_GRID: Final = 0.2
-"""Root mean square of the differences of single grids below which two conditions count as equal."""
+"""Root mean square difference on single grids below which two conditions count as equal."""
 
 FEWEST_ALIKE: Final = 30
-"""Number of grids below which two conditions are not called equal: one grid in ten that differs may be missing."""
+"""Minimum number of grids for calling two conditions equal; with fewer, one grid in ten that differs may be missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +44,15 @@ class Evidence:
     """The result that decides a claim.
 
     Attributes:
-        estimate: the estimate that is compared with the threshold; None where there is none.
-        why: reason of "untestable", without an estimate or despite one.
-        p: p value of the claim after Holm's correction, where it is one of several tests.
-        side: the answer, where it does not follow from this estimate alone, as where several intervals decide together.
-        detail: text shown with the number, "" for none.
-        names: the place that the answer names, "" for none.
-        by_size: the estimate in grids of each size where it differs between them, "" where it does not.
-        threshold, threshold_rule, quantity: what the estimate is held against, and what both are, where they are not
+        estimate: the estimate that is compared with the threshold, or None.
+        why: reason for "untestable", with or without an estimate.
+        p: p value of the claim after Holm's correction if it is one of several tests.
+        side: the answer if this estimate alone does not determine it, for example because several intervals decide
+            together.
+        detail: text shown beside the number, or "".
+        names: the place that the answer names, or "".
+        by_size: the estimates by grid size if they differ, otherwise "".
+        threshold, threshold_rule, quantity: the threshold, how it is determined, and the quantity, if they differ from
             those of the rule.
     """
 
@@ -70,7 +71,7 @@ class Evidence:
     def of(
         cls, estimate: Estimate, *, side: Answer | None = None, detail: str = "", names: str = "", by_size: str = ""
     ) -> "Evidence":
-        """Return the evidence of an estimate; without an interval the claim cannot be told."""
+        """Return the evidence of an estimate; without an interval the claim is untestable."""
         if not estimate.has_interval:
             return cls(why=estimate.note or "too few grids for an interval", detail=detail)
         if not all(map(math.isfinite, (estimate.value, estimate.low, estimate.high))):
@@ -80,14 +81,14 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArmRun:
-    """The measured run of one arm: all its models.
+    """The measured run of one arm with all its models.
 
     Attributes:
         store: the run, open for reading.
         rows: its rows about behaviour.
-        probed: its rows about activations.
-        changed: its rows about effects of changed activations or changed reasoning.
-        confidence: coverage of the intervals that decide.
+        probed: its rows about probes of activations.
+        changed: its rows about interventions on activations or reasoning.
+        confidence: coverage of the deciding intervals.
         part: ids of the episodes that belong to the arm; None for all of the run.
     """
 
@@ -132,7 +133,7 @@ class ArmRun:
         return StepTable.from_columns(columns)
 
     def worlds_of(self, episodes: Iterable[str]) -> list[World]:
-        """Return the worlds of some episodes, by their ids."""
+        """Return the worlds of some episodes by their ids."""
         return [self.store.world(self._world_of[episode_id]) for episode_id in episodes]
 
     @cached_property
@@ -141,7 +142,7 @@ class ArmRun:
 
     @cached_property
     def goals(self) -> RunDirectedness:
-        """MEG towards every hypothesis that has a meaning here."""
+        """MEG towards every hypothesis that is defined in these worlds."""
         sizes = self.table.tags.get("size", np.array([], dtype=object))
         by = ("size",) if len(set(sizes.tolist())) > 1 else ()
         return directedness(
@@ -156,14 +157,14 @@ class ArmRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ArmData:
-    """Input of the rules: one model in one arm.
+    """Input to the rules: the data of one model in one arm.
 
     Attributes:
         run: the measured run of the arm.
         agent: name of the model.
         rows: the rows about its behaviour.
-        other_arms: the data of the same model in the other arms, by their names.
-        given: whether the worlds are those that the user gave.
+        other_arms: the data of the same model in the other arms, by name.
+        given: whether the user gave these worlds.
     """
 
     run: ArmRun
@@ -174,46 +175,46 @@ class ArmData:
 
     @classmethod
     def of(cls, run: ArmRun, agent: str, names: Collection[str] = ()) -> "ArmData":
-        """Return the data of one agent in a run; ``names``: its names there, if it acts under several."""
+        """Return the data of one agent in a run; ``names``: its names in this run if it acts under several."""
         return cls(run=run, agent=agent, rows=run.rows.where(run.rows.among("agent", names or [agent])))
 
     @property
     def confidence(self) -> float:
-        """Coverage of the intervals that decide."""
+        """Coverage of the deciding intervals."""
         return self.run.confidence
 
     def among(self, measure: str, **tags: Tag) -> Rows:
-        """Return the rows of a measure under some tags; none where nothing was measured there."""
+        """Return the rows of a measure with some tags; empty if nothing was measured."""
         stored_tags = {name: value for name, value in tags.items() if name in self.rows.tags}
         if len(stored_tags) < len(tags):
             return self.rows.where(np.zeros(len(self.rows), dtype=bool))
         return self.rows.select(measure=measure, **stored_tags)
 
     def mean(self, rows: Rows, values: npt.NDArray[np.float64] | None = None) -> Estimate:
-        """Return the mean of shares over grids: of the values of some rows, or of ``values`` in their place."""
+        """Return the mean over grids of the values of some rows, or of ``values`` instead."""
         value = rows.value if values is None else values
         return estimate_mean(value, rows.cluster, unit="share", bounds=SHARE, confidence=self.confidence)
 
     def difference(self, first: Rows, second: Rows, confidence: float | None = None) -> Estimate:
-        """Return the difference of shares, paired by grid."""
+        """Return the difference of two shares, paired by grid."""
         columns = (first.value, first.cluster, second.value, second.cluster)
         level = self.confidence if confidence is None else confidence
         return paired_difference(*columns, unit="share", bounds=SHARE, confidence=level).difference
 
     @property
     def goal_noun(self) -> str:
-        """The goal of the worlds as a noun phrase, by the name that their author gave it."""
+        """The goal as a noun phrase, by the name that the author of the worlds gave it."""
         nouns = {world.goal_noun for world in self.run.table.worlds}
         return nouns.pop() if len(nouns) == 1 else "the goal"
 
     @property
     def speechless(self) -> bool:
-        """Whether more than half of the turns hold no action, so that nothing can be said of goals."""
+        """Whether more than half of the turns contain no action, so that no claim about goals is possible."""
         invalid = self.among("invalid turns")
         return len(invalid) > 0 and self.mean(invalid).value > MOST_INVALID
 
     def share(self, measure: str, *, complement: bool = False, **tags: Tag) -> Evidence:
-        """Return the mean of a share over grids; ``complement``: of one minus it."""
+        """Return the mean of a share over grids; ``complement``: of 1 minus the share."""
         rows = self.among(measure, **tags)
         if not len(rows):
             return Evidence(why=f"the run has no values of {measure}")
@@ -225,10 +226,10 @@ class ArmData:
         return self.share(measure, size=max(sizes)) if sizes else Evidence(why="the grids have no size")
 
     def above_chance(self, stage: str = "arrived", **tags: Tag) -> Evidence:
-        """Return the share of episodes that end at a stage less what chance reaches in the same worlds.
+        """Return the share of episodes that end at a stage, minus the share that chance reaches in the same worlds.
 
-        Chance is the larger one of two: an agent that takes the offered actions equally often, and one that takes them
-        as often as this one, whatever it sees.
+        Chance is the better of two agents that ignore what they see: one takes all offered actions equally often, the
+        other takes them as often as this agent.
         """
         rows = self.among("success", **tags)
         if not len(rows):
@@ -236,7 +237,7 @@ class ArmData:
         return self.above(self.mean(rows, self.ended(rows, stage)), *self.chances(rows, stage))
 
     def above(self, success: Estimate, chance: float, blind: float = 0.0) -> Evidence:
-        """Return a share less the larger one of two chances, which are exact: they move its interval."""
+        """Return a share minus the larger of two chance levels. These are exact, so they only shift the interval."""
         detail = f"agent {success.value:.2f}, random agent {chance:.2f}"
         detail += f", random with the agent's move frequencies {blind:.2f}" if blind else ""
         return Evidence.of(success.moved(by=max(chance, blind)), detail=detail)
@@ -250,9 +251,10 @@ class ArmData:
         return np.array([float(phase[episode] >= STAGES[stage]) for episode in rows.episode_id.tolist()])
 
     def chances(self, rows: Rows, stage: str = "arrived") -> tuple[float, float]:
-        """Return the exact chances at a stage of an agent that acts at random, and of the state-blind baseline.
+        """Return the exact probabilities of a stage for a random agent and for the state-blind baseline.
 
-        Means over the episodes of each grid, then over grids, as for the share that they are subtracted from.
+        Both are averaged over the episodes of each grid and then over grids, like the share from which they are
+        subtracted.
         """
         table, at = self.run.table, STAGES[stage]
         number = {episode_id: index for index, episode_id in enumerate(table.episode_id.tolist())}
@@ -270,19 +272,20 @@ class ArmData:
         return chance, blind
 
     def less_control(self, measure: str, kind: str) -> Evidence:
-        """Return a measure on worlds of a kind less the same on their matched controls, paired by grid."""
+        """Return a measure on worlds of a kind minus the same measure on their matched controls, paired by grid."""
         rows, controls = (self.among(measure, kind=kind, control=control) for control in (False, True))
         if not len(rows) or not len(controls):
             return Evidence(why=f"the run has no {kind} worlds with their controls")
         return Evidence.of(self.difference(rows, controls))
 
     def same_under(self, tag: str, base: str, measure: str) -> Evidence:
-        """Return the largest difference of a measure between worlds under a base value of a tag and any other value.
+        """Return the largest difference of a measure between worlds with a base value of a tag and worlds with any
+        other value.
 
-        Two questions at once, for means over grids and for single grids. Yes: each mean differs by less than
-        `SAME_MEAN`, by its interval over `FEWEST_ALIKE` grids or more, and where grids were played twice under both
-        values, the root mean square of the true differences of single grids lies below `SAME_GRID`. No: one of these
-        lies beyond, after Bonferroni's correction for the number of values.
+        Two conditions decide together, one on means over grids and one on single grids. Yes: every mean differs by less
+        than `SAME_MEAN`, by its interval over at least `FEWEST_ALIKE` grids; and if grids were played twice under both
+        values, the root mean square of the true differences on single grids lies below `SAME_GRID`. No: one of these
+        quantities lies above its limit, after Bonferroni's correction for the number of values.
         """
         everything = self.rows.select(measure=measure)
         everything = everything.where(~np.isnan(everything.value))
@@ -319,9 +322,10 @@ class ArmData:
         return Evidence.of(means[name], side=side, detail=detail)
 
     def _on_single_grids(self, first: Rows, second: Rows, confidence: float | None) -> Estimate | None:
-        """Return the mean squared true difference on single grids, None where no grid was played twice on both sides.
+        """Return the mean squared true difference on single grids, or None if no grid was played twice under both
+        values.
 
-        The square is unbiased, see `goalscope.stats.sensitivity`.
+        The estimate of the square is unbiased, see `goalscope.stats.sensitivity`.
         """
         columns = (first.value, first.cluster, second.value, second.cluster)
         result = sensitivity(
@@ -335,7 +339,9 @@ class ArmData:
         return result if result.has_interval else None
 
     def not_wasted(self) -> Evidence:
-        """Return the share of actions under fog that are no backtracking, dead end or bump known beforehand."""
+        """Return the share of actions under fog that are not redundant backtracking, a known dead end or a known
+        bump.
+        """
         wasted: dict[str, float] = {}
         rows = None
         for measure in ("redundant backtracking", "moves into known dead ends", "repeated wall bumps"):
@@ -350,7 +356,7 @@ class ArmData:
 
 
 def data_by_arm(arms: Iterable[Arm], subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:
-    """Return the data of a model by arm; each has the others as ``other_arms``."""
+    """Return the data of a model by arm; each refers to the others as ``other_arms``."""
     by_arm = {
         arm.name: replace(
             ArmData.of(runs[arm.name, subject.name], subject.name, arm.names(subject) if subject.logs is None else ()),

@@ -1,4 +1,6 @@
-"""What claims about task worlds, ability and wordings rest on: estimates of the arms that ask in words."""
+"""Evidence for claims about task worlds, ability and wordings: estimates from the arms that give instructions in
+words.
+"""
 
 import math
 from collections.abc import Mapping
@@ -24,14 +26,14 @@ from goalscope.worlds.tasks.world import TaskState
 # Task worlds
 
 WALKS: Final = 20
-"""Random walks on each map, the reference for the errors of an agent."""
+"""Number of random walks per map, the reference for the errors of an agent."""
 
 SEPARATES: Final = 0.2
-"""Minimum error of random walkers at which maps separate exploring with little waste from random walks."""
+"""Minimum error of random walkers on maps that can tell little waste from random walking."""
 
 
 def made_moves(data: ArmData) -> Evidence:
-    """Return the share of an agent's actions that were moves: not into nothing, and not without a direction."""
+    """Return the share of an agent's actions that are possible moves: with a direction, and to an existing cell."""
     invalid, steps = data.among("invalid actions"), data.among("steps")
     if not len(steps):
         return Evidence(why="the run has no episodes of task worlds")
@@ -43,7 +45,7 @@ def made_moves(data: ArmData) -> Evidence:
 
 
 def above_walker(data: ArmData) -> Evidence:
-    """Return success less the exact success of a random walker on the same maps."""
+    """Return success minus the exact success of a random walker on the same maps."""
     rows = data.among("success")
     if not task_maps(data, rows):
         return Evidence(why="the run has no episodes of task worlds")
@@ -54,15 +56,16 @@ def above_walker(data: ArmData) -> Evidence:
 
 
 def walker_success(data: ArmData) -> float:
-    """Return the exact chance of a random walker to achieve the goal: mean over episodes, then maps, as of success."""
+    """Return the exact probability that a random walker achieves the goal, averaged over episodes, then over maps."""
     rows = data.among("success")
     return data.mean(rows, np.array([random_walk_success(task_map) for task_map in task_maps(data, rows)])).value
 
 
 def wastes_little(data: ArmData, kind: str) -> Evidence:
-    """Return the share of an agent's steps that call for a kind and are free of error, mean over episodes, then maps.
+    """Return the error-free share of the steps that call for exploration or exploitation, averaged over episodes, then
+    maps.
 
-    It is compared with that of random walkers on the same maps: where these waste little too, it is not decided.
+    It is compared with the share of random walkers on the same maps: if they waste little too, the claim is undecided.
     """
     rows = data.among(f"{kind} error")
     defined = rows.where(~np.isnan(rows.value))
@@ -88,7 +91,7 @@ def task_maps(data: ArmData, rows: Rows) -> list[TaskMap]:
 
 @lru_cache(maxsize=4096)
 def walker_errors(task_map: TaskMap, kind: str) -> tuple[float, ...]:
-    """Return the error of one kind of `WALKS` random walkers on a map, of those in which a step called for the kind."""
+    """Return the mean error of `WALKS` random walkers on a map, over those with a step that called for this kind."""
     errors = []
     for number in range(WALKS):
         rng, state = stream(0, "random walkers", task_map.id, number), TaskState(task_map)
@@ -106,20 +109,21 @@ def walker_errors(task_map: TaskMap, kind: str) -> tuple[float, ...]:
 # Unable or unwilling
 
 ABLE: Final = 0.5
-"""Share of what an able agent shows above which an agent is able, and below which it is not."""
+"""Share of an able agent's result above which an agent counts as able, and below which it does not."""
 
 _FAILS: Final = 0.9  # share of successes above which nothing has to be explained
 _ANSWERS: Final = 0.9  # share of turns with an action below which failures are failures of format
 
 
 def able(data: ArmData) -> Evidence:
-    """Return whether an agent that fails is able to do better, from its behaviour with and without places named.
+    """Decide whether an agent that fails could do better, from its behaviour with and without places named in words.
 
-    Able: it takes shortest paths to another place, or reaches the goal or a rival place when its cell is named in
-    words. Unable: it does none of these, and answers with actions. Without places named in words it can only be able.
+    Able: it takes shortest paths to another place, or reaches the goal or a rival place when the instruction names its
+    cell. Unable: it does none of these, although its answers contain actions. Without places named in words, the answer
+    can only be able.
 
-    Three signs may say yes: half of the chance of a wrong yes is that of the first one, a quarter that of each other
-    one. All of them must say no.
+    Three signs can each give a yes. The first one gets half of the error level, each other one a quarter. For a no, all
+    three must say no.
     """
     reached = data.share("success")
     if reached.estimate is None or reached.estimate.high > _FAILS:
@@ -146,7 +150,7 @@ def able(data: ArmData) -> Evidence:
 
 
 def _why_undecided(named_arm: ArmData | None, named_shares: Mapping[str, Estimate]) -> str:
-    """Return why behaviour with named places cannot show that an agent is unable, "" where it can."""
+    """Return why behaviour with named places cannot show that an agent is unable, or "" if it can."""
     if named_arm is None or len(named_shares) < len(NAMED):
         return "no places were named to it in words"
     valid = named_arm.share("invalid turns", complement=True).estimate
@@ -156,7 +160,9 @@ def _why_undecided(named_arm: ArmData | None, named_shares: Mapping[str, Estimat
 
 
 def rivals(data: ArmData) -> dict[str, Estimate]:
-    """Return goal-directedness towards each place that can be told from the goal, of that place's optimal agent."""
+    """Return goal-directedness towards each place that can be told from the goal, relative to an optimal agent for that
+    place.
+    """
     rivals = {contrast.second for contrast in data.run.goals.contrasts if _is_told(data, contrast)}
     return {f"towards {noun_of(name)}": share for name, share in shares(data).items() if name in rivals}
 
@@ -166,11 +172,11 @@ def _is_told(data: ArmData, contrast: GoalContrast) -> bool:
 
 
 NAMED: Final = {"goal": "comes to the goal when named", "rival": "comes to a corner when named"}
-"""The tag ``named`` of worlds in which a place is named in words -> the label of its success."""
+"""Value of the tag ``named`` of worlds with a place named in words -> label of the success there."""
 
 
 def when_told(named_arm: ArmData, confidence: float) -> dict[str, Estimate]:
-    """Return the shares of named places that an agent reaches, of those with an interval."""
+    """Return the shares of named places that an agent reaches, if they have an interval."""
     shares = dict[str, Estimate]()
     for place, title in NAMED.items():
         rows = named_arm.among("success", named=place)

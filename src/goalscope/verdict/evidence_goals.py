@@ -1,4 +1,4 @@
-"""What claims beside the findings rest on: goal-directedness by size, and whether errors come in runs."""
+"""Evidence for further claims about goals: goal-directedness by size, and whether errors come in runs."""
 
 from typing import Any, Final
 
@@ -16,14 +16,14 @@ _FEWEST_EPISODES: Final = 6  # with two turns or more
 
 
 def shares(data: ArmData) -> dict[str, Estimate]:
-    """Return signed MEG towards each place as a share of what an optimal agent shows, by the place's name."""
+    """Return signed MEG towards each place as a share of an optimal agent's, by the name of the place."""
     estimates = [goal for goal in data.run.goals.estimates if goal.agent == data.agent and not goal.cell]
     shares_by_name = {goal.hypothesis: share_of(goal) for goal in estimates}
     return {name: share for name, share in shares_by_name.items() if share is not None}
 
 
 def by_size(data: ArmData) -> str:
-    """Return the shares towards the goal in grids of each size where those of the smallest and the largest differ."""
+    """Return the shares towards the goal by grid size if those of the smallest and the largest size differ."""
     profile = {size: goal for goal in data.run.goals.estimates if (size := _size_of(data, goal)) is not None}
     shares_by_size = {size: share for size in sorted(profile) if (share := share_of(profile[size])) is not None}
     if len(shares_by_size) < 2:
@@ -35,20 +35,20 @@ def by_size(data: ArmData) -> str:
 
 
 def _size_of(data: ArmData, goal: GoalEstimate) -> int | None:
-    """Return the size of the worlds of an estimate of this agent towards the goal, None for other estimates."""
+    """Return the grid size of an estimate of this agent towards the goal; None for other estimates."""
     size = goal.cell.get("size")
     of_goal = (goal.agent, goal.hypothesis) == (data.agent, GOAL) and len(goal.cell) == 1
     return size if of_goal and isinstance(size, int) else None
 
 
 def lapses(data: ArmData) -> Evidence:
-    """Return the correlation of errors in consecutive turns within worlds: 0 for slips, high for runs of errors.
+    """Return the correlation of errors in consecutive turns within worlds: 0 for single slips, high for runs of errors.
 
-    For each episode of n decided turns: A, the mean product of errors (0 or 1) in consecutive turns; B, the mean
-    product of errors three turns and more apart; p, the share of errors. ``sum (A - B) / sum (p - B)``, each weighed by
-    n - 1, is 0 for errors that are independent within an episode, however differently hard the worlds are: both
-    products have the expectation p^2 then. Lapses and places that are hard for it look the same here. Asked only of
-    agents that are directed at the goal.
+    For each episode of n judged turns, let A be the mean product of errors (0 or 1) in consecutive turns, B the mean
+    product of errors at least three turns apart, and p the share of errors. The result is ``sum (A - B) / sum (p -
+    B)``, with weights n - 1. It is 0 if errors are independent within an episode, even if worlds differ in difficulty,
+    since both products then have the expectation p^2. Lapses cannot be told from places that are hard for the agent.
+    Only computed for agents that are directed at the goal.
     """
     if any(evidence.side != "yes" for evidence in is_after_goal(data, "grids").values()):
         return Evidence(why="it was not shown to be directed at the goal, so that other actions are no errors of its")
@@ -79,10 +79,10 @@ def lapses(data: ArmData) -> Evidence:
 
 
 def drift(data: ArmData) -> Evidence:
-    """Return by how much the share of optimal actions is lower in the second half of the episodes than in the first.
+    """Return by how much the share of optimal actions drops from the first to the second half of the episodes.
 
-    Turns in states without a best action do not count. An episode counts with its halves of equal length; the middle
-    turn of an odd number belongs to neither.
+    Turns in states without a best action are not counted. The halves of an episode have equal length; if its number of
+    turns is odd, the middle turn is left out.
     """
     table = data.run.table
     decided = table.optimal.any(axis=1) & (table.agent == data.agent)[table.episode]
@@ -103,7 +103,7 @@ def drift(data: ArmData) -> Evidence:
 
 
 def _products(errors: Any) -> tuple[float, float, float] | None:
-    """Return the mean products of errors of consecutive and of distant turns, and the weight of an episode."""
+    """Return the mean products of errors in consecutive and in distant turns, and the weight of an episode."""
     count = len(errors)
     if count <= _DISTANT:
         return None

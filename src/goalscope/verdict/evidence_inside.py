@@ -1,8 +1,8 @@
-"""What a claim about a model's inside rests on: each quantity less that of the strictest of its controls.
+"""Evidence for claims about what is inside a model: each quantity minus that of its strictest control.
 
-A yes must hold against every control: the interval of the difference to each lies above the threshold (an
-intersection-union test, each at the level of the look). A no against one control suffices, but that control is found
-among several: its interval has Bonferroni's level for their number.
+A yes must hold against every control: the interval of each difference lies above the threshold (an intersection-union
+test, each at the level of the look). A no needs only one control. Because this control is selected among several, its
+interval is corrected by Bonferroni for their number.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,17 +29,21 @@ from goalscope.verdict.evidence import ArmData, Evidence
 
 Rivals = Mapping[str, Estimate | None]
 At = Callable[[float], Rivals]
-"""Control -> difference of the quantity to it, with intervals of a given coverage."""
+"""Function from a coverage to: control -> difference of the quantity to this control, with an interval of this
+coverage.
+"""
 
 FIRST: Final = 3
-"""First actions of a plan that must all be right."""
+"""Number of first actions of a plan that must all be right."""
 
 MOVED: Final = ("agent", "goal")
 """What is moved in the pairs of grids."""
 _NOISE: Final = "isotropic"
 CONTROLS_OF_PATCHES: Final = (_NOISE, "covariance", "wrong")
 MOVES: Final = 0.5
-"""Share of pairs whose action must follow the patch that must move it; else a null elsewhere says nothing."""
+"""Minimum share of pairs whose action follows the patch that must change it; below it, a null result elsewhere shows
+nothing.
+"""
 _KINDS: Final = tuple(NETWORKS)
 _BY_PROBE: Final = ("site", "layer", "class")
 _BY_PLAN: Final = ("site", "layer", "plans", "N")
@@ -50,10 +54,10 @@ class Quantity:
     """A quantity read from one model: rows of a probe and of its controls.
 
     Attributes:
-        rows: the rows, at the place where the probe is judged.
-        own: tags of the probe's own rows; those of a network differ in the control.
-        by: tags that partners share, in addition to measure and grid.
-        how: estimator over rows; also takes the coverage of the intervals.
+        rows: rows of the site and layer at which the probe is judged.
+        own: tags of the probe's own rows; rows of a network have another value of the tag `control`.
+        by: tags that paired rows share, in addition to measure and grid.
+        how: function that estimates rows, also given the coverage of the intervals.
     """
 
     rows: ProbeRows
@@ -62,7 +66,7 @@ class Quantity:
     how: Callable[..., list[Grouped]]
 
     def beyond(self, rivals: Mapping[str, Mapping[str, Tag]], confidence: float) -> Rivals:
-        """Return by how much the probe exceeds each rival, given by its tags."""
+        """Return by how much the probe exceeds each rival; rivals are given by their tags."""
         contrast = Contrast(self.own, rivals, self.by)
         differences = contrasted(self.rows, [contrast], partial(self.how, confidence=confidence), ())
         [measure] = self.rows.values("measure") or [""]
@@ -74,18 +78,18 @@ class Quantity:
         return {kind: {**self.own, "control": kind} for kind in _KINDS}
 
     def by_grid(self) -> Rows:
-        """Return by grid the difference to networks with permuted weights; no rows where none was read."""
+        """Return for each grid the difference to networks with permuted weights; empty if there are none."""
         probe, permuted = (self.rows.where(**{**self.own, "control": control}).rows for control in ("none", NEEDED))
         return pairs(probe, permuted, name=NEEDED, by=self.by)
 
 
 def map_read(data: ArmData, content: str, *, seen: bool = False) -> Quantity:
-    """Return how well the per-cell linear probe reads a class of cells.
+    """Return how well the per-cell linear probe decodes a class of cells.
 
     Args:
         data: the run whose activations were read.
         content: the class of cells.
-        seen: whether the cells that the agent had seen by then are scored alone.
+        seen: score only the cells that the agent had seen by then.
     """
     cells = SEEN if seen else None
     conditions = {"measure": AREA, "head": "percell", "class": content, "scope": ("general", None), "cells": cells}
@@ -93,7 +97,7 @@ def map_read(data: ArmData, content: str, *, seen: bool = False) -> Quantity:
 
 
 def beliefs_read(data: ArmData) -> Quantity:
-    """Return how much better actions fit the map decoded at their step than those of other states."""
+    """Return how much better actions fit the map decoded at the same step than maps decoded at other states."""
     measure = beliefs.DECODED + beliefs.DIFFERENCE
     return _at_main_point(data, estimate_rows, {"measure": measure, "head": "percell", "reading": "natural"})
 
@@ -121,13 +125,13 @@ def _plans(rows: Rows, by: Iterable[str], confidence: float) -> list[Grouped]:
 
 
 def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evidence:
-    """Return the difference to the strictest control, and on which side of a threshold all of them lie.
+    """Return the difference to the strictest control, and on which side of a threshold all differences lie.
 
     Args:
         at: the differences.
-        data: what decides the level.
-        threshold: above it against every control: yes; below it against one of them, corrected for their number: no.
-        needed: the control without which the claim cannot be told.
+        data: data of the model; it determines the error level.
+        threshold: yes if all differences lie above it; no if one lies below it, corrected for the number of controls.
+        needed: the control without which the claim is untestable.
     """
     rivals = {name: difference for name, difference in at(data.confidence).items() if difference is not None}
     decisive = strictest(rivals)
@@ -143,10 +147,10 @@ def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evide
 
 
 def beyond_networks(read: Quantity, data: ArmData) -> Evidence:
-    """Return by how much a quantity exceeds the same in the strictest random network.
+    """Return by how much a quantity exceeds that of the strictest random network.
 
-    Yes above the networks of every kind, no below all of them. Networks differ or not by the sizes of the grids and
-    their number: both stand beside the figure.
+    Yes if it exceeds networks of every kind, no if it lies below all of them. The difference to random networks depends
+    on the sizes and the number of grids, so both are shown beside it.
     """
     rivals = read.beyond(read.networks, data.confidence)
     decisive = strictest(rivals)
@@ -158,7 +162,7 @@ def beyond_networks(read: Quantity, data: ArmData) -> Evidence:
 
 
 def _fitted_on(read: Quantity, data: ArmData) -> str:
-    """Return in words how many grids of which sizes a probe was fitted on, "" where the run does not say."""
+    """Describe how many grids of which sizes a probe was fitted on; "" if the run does not say."""
     notes = noted(data.run.store, INFO)
     number = next((notes[name]["training grids"] for name in ("cognitive-map", "beliefs") if name in notes), None)
     sizes = sorted({size for size in read.rows.values("size") if isinstance(size, int)})
@@ -168,8 +172,8 @@ def _fitted_on(read: Quantity, data: ArmData) -> str:
 def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
     """Return how much more often the first N actions are decoded than by the strictest baseline.
 
-    Baselines: the same decoder on random networks of each kind and on the plans of other grids, the commonest plan of
-    the training grids, and the commonest continuation of the first action that was decoded.
+    The baselines are the same decoder on random networks of each kind and on plans of other grids, the most common plan
+    of the training grids, and the most common continuation of the first decoded action.
     """
     read = plan_read(data, number)
     if not read.own["head"]:
@@ -184,9 +188,9 @@ def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
 def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
     """Return how much more often the action follows a patch than the strictest control patch at the same place.
 
-    At the cells of the grid the place is one layer, the end of the first third: what the cells hold there has been
-    computed, and all later tokens have read what the layers below hold of the unpatched grid. Before the reasoning it
-    is all layers. Its null counts only where the patch that must move the action does: all layers of all cells.
+    At the cells of the grid, one layer is patched, the end of the first third: there the cells' content has been
+    computed, while later tokens have read only the unpatched layers below. Before the reasoning, all layers are
+    patched. A null result there counts only if the patch of all cells in all layers does change the action.
     """
     patched = _patched(data, site)
     if isinstance(patched, str):
@@ -196,7 +200,7 @@ def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
 
 
 def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
-    """Return the rows of the source's patch and of its controls, or why they decide nothing."""
+    """Return the rows of the patch and of its controls, or the reason why they decide nothing."""
     rows = _changed(data, patching.KIND)
     rows = chosen(rows, measure=patching.FOLLOWS, reading="free", pairs="counterfactual", component="residual")
     free = chosen(rows, structural=None)
@@ -218,10 +222,10 @@ def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
 
 
 def plan_followed(data: ArmData, threshold: float) -> Evidence:
-    """Return how often the action follows the counterfactual's moves in its reasoning, less its controls.
+    """Return how often the action follows the exchanged moves in its reasoning, minus the strictest control.
 
-    The controls are the own reasoning given back, and a paraphrase of it: how often the action is then one that is
-    optimal in the counterfactual.
+    The controls are the model's own reasoning given back, and a paraphrase of it. Counted is how often the action is
+    then optimal in the other grid.
     """
     exchanged, controls = _edited(data)
     if not len(exchanged):
@@ -232,9 +236,9 @@ def plan_followed(data: ArmData, threshold: float) -> Evidence:
 def _with_each_moved(
     changed: Rows, controls: Mapping[str, Rows], data: ArmData, threshold: float, *, needed: str
 ) -> Evidence:
-    """Return what holds with each thing moved, see `beyond_all`: yes if with each, no if with none.
+    """Combine the answers for each moved thing, see `beyond_all`: yes if all say yes, no if all say no.
 
-    The estimate is the one that decides: the least favourable of a yes or of no answer, of a no the highest.
+    The estimate shown is the deciding one: the least favourable for a yes or an open answer, the highest for a no.
     """
     evidence_by_thing: dict[str, Evidence] = {}
     for thing in MOVED:
@@ -267,14 +271,14 @@ def _ends(evidence: Evidence) -> tuple[float, float]:
 
 
 def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
-    """Return the rows of exchanged moves, and those of the edits that say the same."""
+    """Return the rows with exchanged moves, and those of edits that leave the content unchanged."""
     rows = _changed(data, reasoning.KIND)
     controls = {name: chosen(rows, measure=reasoning.OTHER, edit=name) for name in ("own", "paraphrase")}
     return chosen(rows, measure=FOLLOWS, edit="plan"), controls
 
 
 def less_controls(data: ArmData, changed: Rows, controls: Mapping[str, Rows], confidence: float) -> Rivals:
-    """Return paired differences over grids of shares to those of each control that has rows."""
+    """Return the paired differences over grids between shares and those of each control that has rows."""
     return {name: data.difference(changed, rows, confidence) for name, rows in controls.items() if len(rows)}
 
 
@@ -284,7 +288,7 @@ def _changed(data: ArmData, kind: str) -> Rows:
 
 
 def patch_by_grid(data: ArmData, site: str, moved: str) -> Rows:
-    """Return by grid how much more often the action follows the source's patch than noise of the same norm."""
+    """Return for each grid how much more often the action follows the patch than noise of the same norm."""
     patched = _patched(data, site)
     if isinstance(patched, str):
         return Rows.from_rows([])
@@ -292,13 +296,13 @@ def patch_by_grid(data: ArmData, site: str, moved: str) -> Rows:
 
 
 def plan_followed_by_grid(data: ArmData, moved: str) -> Rows:
-    """Return by grid how much more often the action follows exchanged moves than the own reasoning given back."""
+    """Return for each grid how much more often the action follows exchanged moves than the own reasoning given back."""
     exchanged, controls = _edited(data)
     return _less_by_grid(chosen(exchanged, moved=moved), chosen(controls["own"], moved=moved))
 
 
 def _less_by_grid(changed: Rows, control: Rows) -> Rows:
-    """Return for each grid that both have the mean of some rows less that of their control."""
+    """Return the mean of some rows minus that of their control, for each grid that has both."""
     means = [
         {grid: float(rows.value[rows.cluster == grid].mean()) for grid in dict.fromkeys(rows.cluster.tolist())}
         for rows in (changed, control)

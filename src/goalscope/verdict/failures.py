@@ -1,10 +1,10 @@
-"""What an evaluation could not do: one arm, claim or picture fails, the others go on, and nothing of it is hidden.
+"""Failures during an evaluation: one arm, claim or picture fails, the rest continues, and every failure is reported.
 
-A measure or claim of another package that fails is left out before, with a notice that names the package
+A measure or claim of another package that fails is left out earlier, with a notice that names the package
 (`goalscope._ground.parts`).
 
-Why an arm is not asked of a model stands in the ledger. An error that nobody declared also has its traceback in a file
-of the evaluation's directory, which nothing reads and no content id covers.
+The ledger says why a model was not asked an arm. An unexpected error is also written with its traceback to a file in
+the evaluation's directory, which goalscope never reads and no content id covers.
 """
 
 import sqlite3
@@ -34,14 +34,14 @@ _LONGEST: Final = 1000  # characters of a message
 
 @dataclass(slots=True)
 class Failures:
-    """What was not asked, and what failed, so far.
+    """What was not asked and what has failed so far.
 
     Attributes:
         directory: the directory of the evaluation.
-        unasked: (arm, name of a model) -> why the arm is not asked of it.
-        failed: a sentence for each error that nobody declared.
-        tracebacks: the same with the traceback of each.
-        silent: name of a model that gave no answer, or none that can be used -> why; nobody asks it again.
+        unasked: (arm, name of a model) -> reason why this model is not asked this arm.
+        failed: one sentence per unexpected error.
+        tracebacks: the same sentences with their tracebacks.
+        silent: name of a model that gave no answer, or no usable one -> reason; it is not asked anything else.
     """
 
     directory: Path
@@ -52,7 +52,9 @@ class Failures:
     _begun: bool = False
 
     def begin(self) -> None:
-        """Write from now on, in place of the tracebacks of an earlier call; before, the directory is left alone."""
+        """Write failures to the file from now on, replacing those of an earlier call; before this, nothing is
+        written.
+        """
         self._begun = True
         self._write()
 
@@ -63,21 +65,22 @@ class Failures:
             Folder(self.directory).remove_file(FAILURES)
 
     def leave_out(self, arms: Iterable[str], models: Iterable[str], why: str) -> None:
-        """Declare why some arms are not asked of some models; the first reason stays."""
+        """Record why some models are not asked some arms; an earlier reason is kept."""
         for pair in product(arms, models):
             self.unasked.setdefault(pair, why)
 
     @contextmanager
     def kept_apart(self, what: str, arms: Iterable[str] = (), models: Iterable[str] = ()) -> Iterator[None]:
-        """Let an error end this block alone: it is recorded, and some arms are then not asked of some models.
+        """Record an error raised in this block without stopping the evaluation; some models are then not asked some
+        arms.
 
         Args:
-            what: what fails with it, in a sentence.
-            arms, models: those arms and models.
+            what: name of the work in the block, for the sentence.
+            arms, models: the arms and models that are then left out.
 
         Raises:
             Exception: an error after which nothing else could succeed: the disk is full or read-only, another process
-                writes here, or the directory holds a link or another thing that is refused.
+                writes here, or the directory contains a link or another refused file.
         """
         try:
             yield
@@ -95,12 +98,12 @@ class Failures:
 
 
 def not_played(arm: Arm) -> str:
-    """Return why an arm that looks inside has nothing to look into."""
+    """Return why an arm that looks inside has no run to read."""
     return f"it reads the episodes of the arm {arm.at}, which was not asked"
 
 
 def told(error: BaseException) -> str:
-    """Return the type and the message of an error in one line of bounded length."""
+    """Return the type and message of an error on one line of limited length."""
     text = " ".join(str(error).split())
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -120,12 +123,12 @@ def _ends_all(error: BaseException) -> bool:
 
 
 def does_not_fit(arm: Arm, subject: Subject, count: int, seed: int) -> str:
-    """Return why an arm's prompts do not fit a model, "" where they do or where that is not known; nothing is asked.
+    """Return why an arm's prompts do not fit a model; "" if they do, or if that is unknown. Nothing is asked.
 
     Args:
         arm: an arm with worlds.
         subject: the model.
-        count: worlds a cell.
+        count: worlds per cell.
         seed: root seed of the worlds.
     """
     study = arm.make([subject], count if subject.kind in (CHAT, TASK_CHAT) else 1, seed)

@@ -1,4 +1,4 @@
-"""What an agent of a verdict was, from what its run stores of it: weights, way of answering, template, sampling."""
+"""Describe the agent of a verdict from what its run stores: weights, way of answering, template, sampling."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -21,19 +21,23 @@ _SHOWN: Final = 12  # signs of a hash
 
 
 def stored_description(store: Store, names: Iterable[str]) -> dict[str, Any]:
-    """Return what a run stores of the first agent of some names (`Agent.describe`), {} where it holds none of them."""
+    """Return the stored description (`Agent.describe`) of the first agent with one of some names; {} if there is
+    none.
+    """
     descriptions = dict(store.agents().values())
     return next((descriptions[name] for name in names if name in descriptions), {})
 
 
 def paragraphs(ledger: ClaimLedger, *, beside: bool = False) -> list[str]:
-    """Return the verdict on a model in paragraphs, and what the model was; ``beside`` others without what was asked."""
+    """Return the verdict on a model in paragraphs, with a description of the model; if it stands ``beside`` others,
+    leave out what was asked.
+    """
     texts = verdict(ledger)
     return [text for text in (*(texts[:1] if beside else texts), told(ledger.agent)) if text]
 
 
 def told(description: Mapping[str, Any]) -> str:
-    """Return the description of an agent in a sentence, "" where nothing is known of it."""
+    """Describe an agent in a sentence; "" if nothing is known about it."""
     kind = description.get("kind")
     if kind not in (CHAT, TASK_CHAT):
         left_out = ("kind", "version")
@@ -48,16 +52,18 @@ def told(description: Mapping[str, Any]) -> str:
         sampling = description["sampling"]
         parts.append(f"temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}")
     except (KeyError, TypeError, ValueError, AttributeError):  # the run may be a stranger's
-        return "A language model; what its run stores of it is not as goalscope writes it."
+        return "A language model. Its run describes it in a form that goalscope does not write."
     return f"A language model: {'; '.join(parts)}."
 
 
 def _model(model: Mapping[str, Any]) -> str:
-    """Return the model's weights, or what stands for them where they are not seen."""
+    """Describe the weights of a model, or its server if the weights are not accessible."""
     files = model.get("files")
     if not isinstance(files, Mapping):
         name = model.get("model", model.get("kind"))
-        return f"{name} behind a server (mode {model['mode']}), weights not seen" if "mode" in model else str(name)
+        if "mode" not in model:
+            return str(name)
+        return f"{name} behind a server (mode {model['mode']}), whose weights goalscope cannot read"
     if "hub" in files:
         return f"{files['hub']} on the hub, revision {files['revision']}, dtype {model['dtype']}"
     weights = {name: digest for name, digest in files.items() if name.endswith(_WEIGHTS)}
@@ -71,7 +77,7 @@ def _model(model: Mapping[str, Any]) -> str:
 
 
 def weights(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return the sha256 of each file of weights that the description of an agent names; {} where none was seen."""
+    """Return the sha256 of each weights file in an agent's description; {} if there is none."""
     model = description.get("model")
     files = model.get("files") if isinstance(model, Mapping) else None
     if not isinstance(files, Mapping):
@@ -81,10 +87,10 @@ def weights(description: Mapping[str, Any]) -> dict[str, str]:
 
 def _answer(answer: Mapping[str, Any] | None) -> str:
     if answer is None:
-        return "actions read out of its answers"
+        return "actions read from its answers"
     after = "the prompt" if answer["after"] == "prompt" else "its reasoning"
-    prior = ", the likelihoods of a prompt without the grid taken off" if answer["prior_symbol"] else ""
-    return f"actions drawn by the likelihoods of all answers after {after}{prior}"
+    prior = ", divided by those after a prompt without the grid" if answer["prior_symbol"] else ""
+    return f"actions drawn in proportion to the likelihoods of all complete answers after {after}{prior}"
 
 
 def _template(description: Mapping[str, Any]) -> str:
@@ -96,12 +102,12 @@ def _template(description: Mapping[str, Any]) -> str:
     if form:
         return f"template {form}"
     encoding = f", grids as {description['encoding']}" if "encoding" in description else ""
-    return f"a template of one's own, sha256 {description['template'][:_SHOWN]}{encoding}"
+    return f"a custom template, sha256 {description['template'][:_SHOWN]}{encoding}"
 
 
 @cache
 def _bundled_templates() -> Mapping[str, str]:
-    """Return the form of each template that comes with the package, in each wording, by the sha256 of its text."""
+    """Map the sha256 of each template that comes with the package, in each wording, to the template's form."""
     texts: dict[str, str] = {}
     for form in SUFFIXES:
         usual = [*(template(name, form) for name in (*TEMPLATES, ANY)), read_template(NAMED, form)]

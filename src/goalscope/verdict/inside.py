@@ -1,4 +1,4 @@
-"""What is asked about a model's inside: the arms that look there, and the rules that decide what follows."""
+"""The arms that look inside a model, and the rules of their claims."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -24,7 +24,9 @@ from goalscope.verdict.texts import TEXTS
 
 
 def _probes(*reads: str, **more: Any) -> Callable[[str, int], Inside]:
-    """Return what is read before the reasoning at the layers that end each third, by the number of random networks."""
+    """Return a function from a number of random networks to the settings of probes before the reasoning, at the last
+    layer of each third.
+    """
 
     def settings(agent: str, seeds: int) -> Inside:
         return Inside.parse(
@@ -44,7 +46,9 @@ def _probes(*reads: str, **more: Any) -> Callable[[str, int], Inside]:
 
 
 def _patches(agent: str, pairs: int) -> BaseModel:
-    """Return the patches: at all cells of the grid and before the reasoning, all layers and the end of each third."""
+    """Return the settings of the patches: at all cells and before the reasoning, in all layers and at the end of each
+    third.
+    """
     return Patching.model_validate(
         {
             "agent": agent,
@@ -59,7 +63,9 @@ def _patches(agent: str, pairs: int) -> BaseModel:
 
 
 def _edits(agent: str, pairs: int) -> BaseModel:
-    """Return the edits of the reasoning: the counterfactual's moves, and two after which the action must stay."""
+    """Return the settings of the edits of the reasoning: the other grid's moves, and two edits that should not change
+    the action.
+    """
     return ReasoningEdits.model_validate(
         {
             "agent": agent,
@@ -158,7 +164,7 @@ _inside(
 )
 
 FIFTH: Final = 2 * MARGIN
-"""Share of pairs beyond every control above which an action is said to follow a change."""
+"""Share of pairs, beyond every control, above which actions are said to follow a change."""
 
 for _name, _content in (("holds a map of the walls", "wall"), ("holds the goal's place", "goal")):
     question(_name, arm="inside", threshold=0.0, section="cognitive-map", checked="codes")(

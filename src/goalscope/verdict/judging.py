@@ -1,4 +1,4 @@
-"""An evaluation is judged: the measured runs of its arms are opened, all claims decided, the ledger written."""
+"""Judge an evaluation: open the measured runs of its arms, decide all claims, write the ledger."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -59,9 +59,9 @@ _RECORD: Final = (
 
 
 def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
-    """Return a judged evaluation and its ledger, without its models.
+    """Reopen a judged evaluation together with its ledger; models are not loaded.
 
-    Recorded logs are expected beside its directory, under their directory's name.
+    Recorded logs are expected beside the evaluation's directory, under the same folder name as before.
 
     Raises:
         FileNotFoundError: the directory holds no evaluation, or the logs that it judged have been moved.
@@ -89,7 +89,7 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
 
 
 def _logs_beside(out: Path, model: ClaimLedger) -> Path:
-    """Return where the logs that were judged lie: beside the evaluation, under the name that its ledger gives."""
+    """Return the path at which the judged logs are expected: beside the evaluation, under the name in its ledger."""
     described = read_yaml_text(model.described, str(out / LEDGER))
     name = described.get("run") if isinstance(described, dict) else None
     if not isinstance(name, str) or name != Path(name).name or name in ("", ".."):
@@ -130,7 +130,7 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
 
 
 class Reopened(NamedTuple):
-    """A judged evaluation, its ledger as it is stored, and its measured runs, which stay open."""
+    """A judged evaluation, its stored ledger, and its measured runs, which stay open."""
 
     run: EvaluationRun
     ledger: Evaluation
@@ -153,7 +153,7 @@ def reopened(directory: str | Path) -> Iterator[Reopened]:
 def judge(
     evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun], arguments: Mapping[str, Any] | None = None
 ) -> Evaluation:
-    """Decide all claims from the runs of the arms; one whose evidence fails cannot be told, with the reason.
+    """Decide all claims from the runs of the arms; a claim whose evidence fails is untestable, with the reason.
 
     Args:
         evaluation: the evaluation.
@@ -211,7 +211,7 @@ def judge(
 def _origin(
     evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun], arguments: Mapping[str, Any] | None
 ) -> Origin:
-    """Return what judges now, and what it judges: a run whose hash cannot be found is damaged, and left out."""
+    """Return the current version and the hashes of the judged runs; a damaged run without a hash is left out."""
     stores, hashes, recorded = {run.store.path.name: run.store for run in runs.values()}, dict[str, str](), {}
     for name, store in sorted(stores.items()):
         with evaluation.failures.kept_apart(f"the content hash of {name}"):
@@ -229,7 +229,7 @@ def _origin(
 
 
 def _decided(failures: Failures, rule: Rule, data: ArmData) -> list[Claim]:
-    """Return the claims of a rule; where judging it fails, one that cannot be told."""
+    """Return the claims of a rule; if judging fails, one untestable claim."""
     with failures.kept_apart(f"judging “{rule.name}” of {data.agent}"):
         return decide(rule, data)
     why = f"judging it failed, see {FAILURES}"
@@ -239,7 +239,7 @@ def _decided(failures: Failures, rule: Rule, data: ArmData) -> list[Claim]:
 
 
 def _linked(claim: Claim, arm: Arm, run: ArmRun) -> Claim:
-    """Return a claim that links to its section on the page of its model's run; of logs, to that of the arm."""
+    """Link a claim to its section on the page of its model's run; for logs, to that of the arm."""
     folder = arm.at if run.part is not None else run.store.path.name
     return claim.model_copy(update={"section": f"{folder}-{claim.section}"})
 
@@ -262,7 +262,7 @@ def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:
 
 
 def _kinds_in(logs: Path, agent: str) -> str:
-    """Return what the worlds of an agent's logs are, by the tag that arms go by."""
+    """Return the kinds of worlds in an agent's logs, by the tag that arms use."""
     with Store(logs) as store:
         rows = store.rows().select(measure="success", agent=agent)
     kinds = sorted({str(kind) for kind in rows.tags.get("kind", ()) if kind is not None})

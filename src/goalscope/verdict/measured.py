@@ -1,12 +1,13 @@
-"""The measured batch of each model of an evaluation: first turns of its first arm, asked before all else and kept.
+"""The measured batch of each model: first turns of its first arm, asked before everything else and kept.
 
-A model that gives no answer that can be used is asked nothing else.
+A model that gives no usable answer is asked nothing else.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from goalscope._ground.progress import TALLY
+from goalscope._ground.words import counted
 from goalscope.verdict.arms import Arm
 from goalscope.verdict.budget import Budget
 from goalscope.verdict.failures import not_played
@@ -23,6 +24,7 @@ from goalscope.verdict.preflight.first_turns import (
     why_unusable,
 )
 from goalscope.verdict.subject import Subject
+from goalscope.verdict.texts import TEXTS
 
 _TENTH: Final = 0.1  # largest share of a budget that a measured batch takes
 
@@ -36,15 +38,16 @@ def measure(
     workers: int = 1,
     arguments: Mapping[str, Any] | None = None,
 ) -> dict[str, FirstTurns]:
-    """Ask the measured batch of each model, at most a tenth of the budget in all; return those that hold answers.
+    """Ask each model for its measured batch, at most a tenth of the budget in total; return the batches with answers.
 
-    What it tells of the others is in the failures.
+    Models without a usable answer are recorded in the failures of the evaluation.
 
     Args:
-        evaluation: the evaluation that keeps the answers; its plan is written before one that costs something is asked.
+        evaluation: the evaluation that stores the answers; its plan is written before the first answer that costs
+            something.
         arms: the arms that can be asked.
         subjects: the models.
-        limit: the budget, None for no limit.
+        limit: the budget, or None for no limit.
         workers: maximum number of simultaneous calls.
         arguments: the user's arguments, for the record.
     """
@@ -91,7 +94,7 @@ def _measure(
         return ask_first_turns(study, agent, parameters, path, limits, most=most)
     stored = stored_first_turns(path, agent)
     if stored is not None:
-        TALLY.tell(f"{subject.name}: the {stored.asked} first turns that were measured before are taken over")
+        TALLY.tell(TEXTS("plan/timed before", name=subject.name, moves=counted(stored.asked, "first move")))
         return stored
     TALLY.tell(announced(subject.name, most, limits))
     store = evaluation.written().store(arm, subject, study)

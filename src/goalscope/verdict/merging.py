@@ -1,4 +1,4 @@
-"""Evaluations of one plan become one: the models of each, judged together; nothing is asked again."""
+"""Merge evaluations that have the same plan: their models are judged together, and nothing is asked again."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -22,17 +22,18 @@ from goalscope.verdict.plan import ARMS, EvaluationRun, Plan, folder_of
 
 
 def merge_evaluations(directories: Sequence[str | Path], out: str | Path) -> Evaluation:
-    """Put the models of evaluations with the same plan beside each other, and judge them together.
+    """Combine the models of evaluations that have the same plan, and judge them together.
 
-    The evaluations are only read. What each model was asked is copied under a temporary name and renamed at the end.
+    The evaluations are only read. Their runs are copied under a temporary name, which is renamed at the end.
 
     Args:
         directories: the evaluations; their models must differ.
         out: the new directory; must be empty or not exist.
 
     Raises:
-        FileExistsError: the directory holds something.
-        ValueError: fewer than two, another plan, the same model twice, recorded logs, or one that was not judged.
+        FileExistsError: the directory is not empty.
+        ValueError: fewer than two evaluations, different plans, the same model twice, recorded logs, or an evaluation
+            that was not judged.
     """
     target, folders = Path(out), [Path(directory) for directory in directories]
     beside = Folder(target.parent)
@@ -62,7 +63,7 @@ def merge_evaluations(directories: Sequence[str | Path], out: str | Path) -> Eva
 
 
 def _common_plan(parts: Sequence[EvaluationRun]) -> Plan:
-    """Return the plan of the models of all parts together."""
+    """Return the plan with the models of all evaluations."""
     first, models = parts[0].plan if parts else None, [model for part in parts for model in part.plan.models]
     if first is None or len(parts) < 2:
         raise ValueError("a merge must be given at least two evaluations, or the shards of a study")
@@ -85,12 +86,12 @@ def _common_plan(parts: Sequence[EvaluationRun]) -> Plan:
 
 
 def _words(plan: Plan) -> dict[str, Any]:
-    """Return choices and sizes of a plan in words."""
+    """Describe the choices and sizes of a plan in words."""
     return {"": plan.choices.words, "look ": [", ".join(f"{k} {look[k]}" for k in sorted(look)) for look in plan.looks]}
 
 
 def _copy(source: Path, target: Folder) -> None:
-    """Copy a run as one transaction left it, and the files that it lists."""
+    """Copy a run as of one transaction, with the files that it lists."""
     with Store(source) as store:
         with closing(sqlite3.connect(target.file(DATABASE, one_name=True))) as database:
             store.database.backup(database)

@@ -1,4 +1,4 @@
-"""A directory is read: a run or an evaluation; the claims of an evaluation are decided again from its runs."""
+"""Open the directory of a run or an evaluation; decide the claims of an evaluation again from its runs."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -19,10 +19,10 @@ from goalscope.verdict.judging import Reopened, judge, reopened
 from goalscope.verdict.plan import LEDGER, PLAN, Plan, folder_of
 
 AGAIN: Final = "run the same goalscope evaluate again, which judges anew what is stored"
-"""How a ledger is made again."""
+"""How to write a ledger again."""
 
 SOON: Final = 500
-"""Most episodes of an evaluation whose claims are decided again whenever its ledger is printed."""
+"""Maximum number of episodes of an evaluation whose claims are decided again whenever its ledger is printed."""
 
 _ROUNDED: Final = 1e-6
 _FIELDS: Final = ("answer", "value", "low", "high", "threshold", "clusters", "n", "p", "says")
@@ -35,63 +35,63 @@ def open_results(path: str | Path) -> Run | Evaluation:
         path: the directory.
 
     Raises:
-        FileNotFoundError: neither lies there, or the evaluation was not judged yet.
-        ValueError: a file is none of goalscope's, or was changed.
+        FileNotFoundError: there is neither, or the evaluation was not judged yet.
+        ValueError: a file was not written by goalscope, or was changed.
     """
     directory = Path(path)
     if is_evaluation(directory):
         return read_ledger(directory)
     if unmade(directory / DATABASE):
         raise FileNotFoundError(
-            f"what is opened must be the directory of a run or of an evaluation, got {str(path)!r}: it holds neither "
-            f"{DATABASE} nor {LEDGER}"
+            f"there is neither a run ({DATABASE}) nor an evaluation ({LEDGER}) at {str(path)!r}: give the directory "
+            "that goalscope run, import or evaluate wrote (--out)"
         )
     return Run(directory)
 
 
 def is_evaluation(directory: Path) -> bool:
-    """Return whether an evaluation was begun in a directory."""
+    """Return whether a directory contains an evaluation, finished or not."""
     return any(Folder(directory).has_file(name) for name in (PLAN, LEDGER))
 
 
 def run_folders(path: Path) -> dict[str, Path]:
-    """Return the run of a directory under the name "", or the runs of an evaluation's arms, by the arms' folders."""
+    """Return the run of a directory under the name "", or the runs of an evaluation by the folders of its arms."""
     return {name: run.path for name, run in runs_in(path).items()} if is_evaluation(path) else {"": path}
 
 
 def runs_by_arm(directory: Path) -> dict[str, list[Run]]:
-    """Return the runs of an evaluation by the names of their arms, those of its models in order."""
+    """Return the runs of an evaluation by arm; each arm has the runs of the models in their order."""
     runs, plan = runs_in(directory), Plan.read(directory / PLAN)
     folders = {arm: [folder_of(arm, number) for number in range(len(plan.models))] for arm in plan.sizes}
     return {arm: stored for arm, names in folders.items() if (stored := [runs[name] for name in names if name in runs])}
 
 
 def read_ledger(path: Path) -> Evaluation:
-    """Return the evaluation of a directory, or of a file that holds its ledger, as it is stored.
+    """Read the stored evaluation from a directory or a ledger file.
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: it is no ledger, or was changed since it was written.
+        ValueError: it is not a ledger, or was changed after it was written.
     """
     is_folder = Folder(path).is_there()
     directory, file = (path, path / LEDGER) if is_folder else (path.parent, path)
     if not Folder(directory).has_file(file.name):
         raise FileNotFoundError(
-            f"an evaluation must be at {path}, but there is no {file.name} that goalscope evaluate wrote: give the "
-            "directory of --out, or run the evaluation to its end"
+            f"there is no evaluation at {path} (no {file.name}): give the directory that goalscope evaluate wrote "
+            "(--out); if the evaluation was interrupted, run its command again"
         )
     return Evaluation.read(file).kept_in(directory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What was found where the claims of an evaluation were decided again.
+    """Result of deciding the claims of an evaluation again.
 
     Attributes:
-        deviations: how the ledger deviates from what the runs lead to; empty where something failed.
-        changed: runs whose episodes are others than those that were judged.
-        added: runs whose rows, activations or probes are others, though the same claims follow.
-        failed: what could not be decided again here, as a package or a class that its worlds need.
+        deviations: differences between the ledger and the newly decided claims; empty if something failed.
+        changed: runs whose episodes differ from the judged ones.
+        added: runs whose rows, activations or probes differ although the claims are the same.
+        failed: what could not be decided again on this machine, for example because a package or class is missing.
     """
 
     deviations: tuple[str, ...]
@@ -101,10 +101,10 @@ class Checked:
 
 
 def check_claims(directory: Path) -> str:
-    """Decide the claims of an evaluation again where that takes seconds; return why it was not done, "" where it was.
+    """Decide the claims of an evaluation again if that takes only seconds; return why it was not done, or "".
 
     Raises:
-        ValueError: a claim of the ledger is not the one that its runs lead to.
+        ValueError: a claim of the ledger differs from the one that its runs give.
     """
     stored, left = read_ledger(directory), ""
     if not Folder(directory).has_file(PLAN):
@@ -125,7 +125,7 @@ def check_claims(directory: Path) -> str:
 
 
 def _episodes(evaluation: Evaluation) -> int:
-    """Return the number of episodes that the runs of an evaluation hold, whatever its ledger says."""
+    """Return the number of stored episodes of an evaluation, whatever its ledger says."""
     total = 0
     for run in evaluation.runs.values():
         with Store(run.path) as store:
@@ -137,15 +137,15 @@ def judged_again(directory: Path) -> Checked:
     """Decide all claims of an evaluation again from what its runs store.
 
     Raises:
-        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
-        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+        FileNotFoundError: there is no evaluation, or the logs that it judged have been moved.
+        ValueError: runs were added since it was last judged, or a file was not written by goalscope.
     """
     with reopened(directory) as evaluation:
         return compare_claims(evaluation)
 
 
 def compare_claims(evaluation: Reopened) -> Checked:
-    """Decide all claims of a judged evaluation again, and compare them with those of its ledger."""
+    """Decide all claims of a judged evaluation again, and compare them with its ledger."""
     run, stored = evaluation.run, evaluation.ledger
     now = judge(run, evaluation.runs)
     deviations = list[str]()
@@ -198,7 +198,7 @@ def _deviations(stored_ledger: ClaimLedger, new_ledger: ClaimLedger) -> Iterator
 
 
 def _alike(first: Any, second: Any) -> bool:
-    """Return whether plain values are the same, numbers but for what another machine may round."""
+    """Return whether two plain values are equal up to rounding differences between machines."""
     if isinstance(first, float) and isinstance(second, float):
         return math.isclose(first, second, rel_tol=_ROUNDED, abs_tol=_ROUNDED)
     if isinstance(first, dict) and isinstance(second, dict):
@@ -209,7 +209,7 @@ def _alike(first: Any, second: Any) -> bool:
 
 
 def _told(claim: Claim | None, other: Claim | None) -> str:
-    """Return what a claim holds where another one deviates."""
+    """Return the values of a claim that deviate from those of another one."""
     if claim is None:
         return "missing"
     named = [name for name in _FIELDS if other is None or not _alike(getattr(claim, name), getattr(other, name))]

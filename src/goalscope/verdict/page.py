@@ -1,4 +1,4 @@
-"""The page of an evaluation: verdict and claims first, two pictures, then what is behind each answer, folded."""
+"""The page of an evaluation: verdict and claims, two pictures, and then, folded, the evidence for each answer."""
 
 import math
 import re
@@ -45,13 +45,13 @@ SECTIONS: Final = (
     *("cognitive map", "beliefs", "plans", "patching", "steering"),
     "transcripts",
 )
-"""Sections of the report of a run that stand folded on the page, where a run has what they need."""
+"""Sections of a run's report that the page shows folded if the run has their data."""
 
 MAP_CLAIM: Final = "holds a map of the walls"
-"""The claim without which no decoded map is shown."""
+"""The claim that must be answered yes before decoded maps are shown."""
 
 SHOWN: Final = 4
-"""Pictures of the look inside: true grids and decoded maps, in pairs."""
+"""Number of pictures from inside the model: pairs of a true grid and a decoded map."""
 
 _ENDS: Final = {0.0: "random", 1.0: "optimal"}
 _BOUND: Final = {0.0: "chance", 1.0: "all of it"}
@@ -83,10 +83,10 @@ def text_of(evaluation: Evaluation, runs: Opened) -> str:
 
 
 class CheckedPage(NamedTuple):
-    """What was found of the page of an evaluation.
+    """Result of checking the page of an evaluation.
 
     Attributes:
-        deviation: what is wrong with it, "" where nothing is.
+        deviation: what is wrong with it, or "".
         basis: what it was compared with.
     """
 
@@ -95,15 +95,15 @@ class CheckedPage(NamedTuple):
 
 
 def compare_page(evaluation: Reopened, *, rebuild: bool = True) -> CheckedPage:
-    """Compare the page of an evaluation with the digest in its ledger, and with the page that ledger and runs give.
+    """Compare the page of an evaluation with the digest in its ledger, and with the page that ledger and runs give now.
 
-    The digest notices each byte that differs. Who changes a page may change its digest in the ledger, too, and compute
-    the seal of the ledger anew. So the page is also written again in memory, where this version of goalscope wrote it,
-    and compared, numbers but for what another machine may round.
+    The digest reveals any changed byte. But whoever changes a page can also change its digest in the ledger and
+    recompute the ledger's seal. Therefore, if this version of goalscope wrote the page, it is also built again in
+    memory and compared, with numbers up to rounding differences between machines.
 
     Args:
-        evaluation: the evaluation, opened again.
-        rebuild: whether the runs are just those that were judged: rows that were added since change the page.
+        evaluation: the reopened evaluation.
+        rebuild: whether the runs are exactly the judged ones; rows that were added later change the page.
     """
     directory, ledgers = evaluation.run.directory, evaluation.ledger
     place, basis = Folder(directory), "the digest in the ledger"
@@ -132,7 +132,7 @@ _ROUNDED: Final = 1e-6
 
 
 def same_text(first: str, second: str) -> bool:
-    """Return whether two texts are the same, numbers with decimals but for what another machine may round."""
+    """Return whether two texts are equal, with decimal numbers up to rounding differences between machines."""
     if first == second:
         return True
     parts = _NUMBER.split(first), _NUMBER.split(second)
@@ -146,7 +146,7 @@ def same_text(first: str, second: str) -> bool:
 
 
 def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
-    """Return the sections of the page of an evaluation, and the groups that are folded below them."""
+    """Return the sections of the page of an evaluation, and the groups of sections folded below them."""
     names = [model.model for model in evaluation.tested]
     evidence = {name: f"{EVIDENCE}-{number}" if number else EVIDENCE for number, name in enumerate(names)}
 
@@ -183,11 +183,11 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
 
 
 def named_of(directory: str | Path) -> Named:
-    """Return the figures and tables of the page of an evaluation that was judged, without its models.
+    """Return the figures and tables of a judged evaluation's page by name; models are not loaded.
 
     Raises:
-        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
-        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+        FileNotFoundError: there is no evaluation, or the logs that it judged have been moved.
+        ValueError: runs were added since it was last judged, or a file was not written by goalscope.
     """
     with reopened(directory) as (_, ledgers, runs):
         sections, groups = contents(ledgers, runs)
@@ -199,18 +199,18 @@ def figure(directory: str | Path, name: str) -> "MatplotlibFigure":
 
     Args:
         directory: the directory of the evaluation.
-        name: the name of the figure, see `goalscope.report.figure`.
+        name: name of the figure, see `goalscope.report.figure`.
 
     Raises:
-        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
-        ValueError: an unknown name, or that of a table; or it was not judged since it grew.
+        FileNotFoundError: there is no evaluation, or the logs that it judged have been moved.
+        ValueError: the name is unknown or belongs to a table, or runs were added since the evaluation was last judged.
         ImportError: matplotlib is not installed (it comes with the extra ``report``).
     """
     return drawn(named_of(directory), name)
 
 
 def _verdict(ledger: ClaimLedger, *, beside: bool) -> Declared:
-    """Return the verdict: its sentences, what they mean, what to do next, and what was asked of what."""
+    """Return the verdict: its sentences, what they mean, what to do next, and which arms were asked."""
     first, *others = paragraphs(ledger, beside=beside)
     means, steps = meaning(ledger), next_steps(ledger, lacks=beside)
     facts = [
@@ -222,7 +222,7 @@ def _verdict(ledger: ClaimLedger, *, beside: bool) -> Declared:
 
 
 def _episodes(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
-    """Yield a typical episode of each model, its best and its worst."""
+    """Yield the figures of a typical, the best and the worst episode of each model."""
     for ledger in evaluation.tested:
         declared = episodes_of(ledger, runs)
         if declared is not None:
@@ -231,7 +231,9 @@ def _episodes(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
 
 
 def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
-    """Yield where each model stands between a random and an optimal agent, and towards what it goes in grids."""
+    """Yield figures: each model between a random and an optimal agent, and its directedness towards each goal
+    in grids.
+    """
     standings, directions = [], []
     elsewhere = False  # whether a verdict was decided in another part of the evaluation than the grids of the figure
     for style, ledger in enumerate(evaluation.tested):
@@ -279,10 +281,10 @@ def _in_tasks(name: str, style: int, runs: Opened) -> list[ForestBar]:
 
 
 def _maps(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
-    """Yield decoded maps with the true grids, where activations were read and the map is the model's: else the reason.
+    """Yield decoded maps beside the true grids if the claim on maps is answered yes, otherwise the reason why not.
 
-    A probe decodes maps from random networks, too. Where those of the model are not shown to be more readable, its
-    pictures would look like a finding.
+    A probe also decodes maps from random networks. Unless the model's maps are better than these, pictures of them
+    would look like a finding that does not exist.
     """
     for model in evaluation.tested:
         run, claim = runs.get(("inside", model.model)), model.claim(MAP_CLAIM)
@@ -299,7 +301,7 @@ def _maps(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
 
 
 def _chance_of_turns(data: ArmData) -> float:
-    """Return the exact action accuracy of a random agent in the states that a model met: mean over grids."""
+    """Return the exact action accuracy of a random agent in the states that a model visited, averaged over grids."""
     table = data.run.table
     of_agent = table.agent == data.agent
     actions = table.optimal.shape[1]
@@ -353,7 +355,7 @@ def _method(evaluation: Evaluation, notes: Sequence[str]) -> Declared:
 
 
 def _origin(evaluation: Evaluation) -> list[Table]:
-    """Return the table of what judged, and of the runs that were judged."""
+    """Return the table of the goalscope version and the judged runs."""
     origin = evaluation.origin
     if origin is None:
         return []
@@ -374,7 +376,7 @@ def _origin(evaluation: Evaluation) -> list[Table]:
 
 
 def _group(run: ArmRun, title: str, name: str, claims: Sequence[Claim]) -> Group:
-    """Return the sections of the report of one run, their anchors after the name of its directory."""
+    """Return the report sections of one run; their anchors carry the name of the run's directory."""
     section_names = next((arm.sections for arm in arms() if arm.name == name), ())
     sections = sections_of(RunData.of(run.store), *(section_names or SECTIONS))
     # What decides a claim stands first in the section that it names.

@@ -1,4 +1,4 @@
-"""The head of a page: the answers in large letters, and the episodes that a reader should see first."""
+"""The head of the page: the main answers as tiles, and the episodes that a reader should see first."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,17 +19,19 @@ from goalscope.verdict.sentences import aims_of
 from goalscope.verdict.texts import TEXTS
 
 Tile = tuple[str, str, str]
-"""Label, large text, and small text below it."""
+"""Label, large text, and small text below."""
 
 DRAWN: Final = (GIVEN, HYPOTHESES, "grids", "tasks")
-"""The arms whose episodes can be shown; the first that was asked is."""
+"""The arms whose episodes can be shown; the first one that was asked is used."""
 
 _RANKED: Final = ("action accuracy", "success")
-"""The measures by which episodes are ranked; the first that has values."""
+"""The measures that can rank episodes; the first one with values is used."""
 
 
 def tiles_of(ledger: ClaimLedger) -> list[Tile]:
-    """Return what a model is directed at, how strongly, and how many questions were answered; [] without claims."""
+    """Return the tiles: what a model is directed at, how strongly, and how many questions were answered; [] without
+    claims.
+    """
     if not ledger.claims:
         return []
     findings_by_arm = aims_of(ledger)
@@ -51,13 +53,13 @@ def tiles_of(ledger: ClaimLedger) -> list[Tile]:
 
 
 def deciding_finding(ledger: ClaimLedger) -> Finding | None:
-    """Return the finding that the verdict is worded from, None where there is none or more than one."""
+    """Return the finding that gives the verdict, or None if there is none or more than one."""
     findings = [finding for group in aims_of(ledger).values() for finding in group]
     return findings[0] if len(findings) == 1 else None
 
 
 def _aim(finding: Finding) -> str:
-    """Name what a finding says an agent is directed at."""
+    """Name what an agent is directed at according to a finding."""
     if finding.answer != "yes":
         return TEXTS(f"tiles/{finding.answer}")
     names = listed([finding.nouns.get(name, name) for name in finding.names])
@@ -67,7 +69,7 @@ def _aim(finding: Finding) -> str:
 
 
 def _strength(finding: Finding) -> Iterator[Tile]:
-    """Yield the tile on how strongly an agent is directed at what is named."""
+    """Yield the tile on how strongly an agent is directed at what the verdict names."""
     if finding.answer != "yes":
         return
     name = finding.names[0]
@@ -79,7 +81,7 @@ def _strength(finding: Finding) -> Iterator[Tile]:
 
 
 def episodes_of(ledger: ClaimLedger, runs: Mapping[tuple[str, str], ArmRun]) -> Declared | None:
-    """Draw a typical episode of a model, its best and its worst; None where its worlds have no picture."""
+    """Draw a typical, the best and the worst episode of a model; None if its worlds cannot be drawn."""
     played_arms = (arm for arm in DRAWN if (arm, ledger.model) in runs)
     for arm in played_arms:
         data = ArmData.of(runs[arm, ledger.model], ledger.model)
@@ -123,7 +125,7 @@ def _figures(data: ArmData, rows: Rows) -> list[Figure]:
 
 
 def _off_centre(rows: Rows) -> npt.NDArray[np.float64]:
-    """Return by how much the size of each row's world differs from the median size; 0 where worlds have none."""
+    """Return by how much the size of each row's world differs from the median size; 0 for worlds without a size."""
     sizes = [size for size in rows["size"].tolist() if isinstance(size, int)] if "size" in rows.tags else []
     if len(sizes) != len(rows):
         return np.zeros(len(rows))

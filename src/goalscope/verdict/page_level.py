@@ -1,9 +1,10 @@
-"""The level of a whole page: which of its answers still hold when all of them are judged together.
+"""The error rate of a whole page: which of its answers still hold if all of them are tested together.
 
-Each answer alone is wrong with a chance of at most the level of its ledger, so that a page with many questions may
-still hold a wrong one. Holm's correction over all questions that could have been answered yes or no bounds the chance
-that any of the answers that remain is wrong. The p value of "the quantity equals its threshold" is read from the
-interval that decided: by Student's t, whose spread is the half of the interval between the estimate and the threshold.
+Each answer alone is wrong with a probability of at most the level of its ledger, so a page with many questions may
+still contain a wrong one. Holm's correction over all questions that could have been answered bounds the probability
+that any of the surviving answers is wrong. The p value of "the quantity equals its threshold" is computed from the
+deciding interval by Student's t, with a standard error from the half of the interval that lies between estimate and
+threshold.
 
 Source: Holm, Scandinavian Journal of Statistics 6 (1979).
 """
@@ -15,14 +16,14 @@ from goalscope.verdict.texts import TEXTS, percent
 
 
 def hold_together(ledger: ClaimLedger) -> tuple[str, ...]:
-    """Return the names of the claims, answered yes or no, that hold with Holm's correction over the whole page."""
+    """Return the names of the claims whose yes or no survives Holm's correction over the whole page."""
     tests = corrected(_p_values(ledger), f"answers about {ledger.model}", level=ledger.level)
     answered = {claim.name for claim in ledger.claims if claim.answer in ("yes", "no")}
     return tuple(name for name, test in tests.items() if name in answered and test.rejected)
 
 
 def page_level(ledger: ClaimLedger) -> str:
-    """Return the sentences that state the level of a page, "" where no question could have been answered."""
+    """Return the sentences on the error rate of a page; "" if no question could have been answered."""
     family, hold = _p_values(ledger), hold_together(ledger)
     answered = [claim for claim in ledger.claims if claim.answer in ("yes", "no")]
     if not family:
@@ -44,7 +45,7 @@ def _p_values(ledger: ClaimLedger) -> dict[str, float]:
 
 
 def _p_value(claim: Claim) -> float | None:
-    """Return the two-sided p value of a claim's threshold; None where no interval could have lain beside it."""
+    """Return the two-sided p value for a claim's threshold; None if no interval could have excluded it."""
     from scipy.special import stdtr, stdtrit
 
     if claim.answer == "untestable" or claim.threshold is None or claim.confidence is None:

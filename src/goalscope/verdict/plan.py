@@ -1,4 +1,4 @@
-"""The plan of an evaluation, a value that is kept and can be run again; where its one directory keeps each run."""
+"""The plan of an evaluation, which is stored and can be run again, and the folders of its runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ PLAN: Final = "evaluation.json"
 LEDGER: Final = "ledger.json"
 PAGE: Final = "report.html"
 ARMS: Final = "arms"
-"""Names of the files of an evaluation, and of its folder of run directories."""
+"""Names of an evaluation's files, and of its folder of run directories."""
 
 
 class Plan(SealedRecord):
@@ -43,7 +43,7 @@ class Plan(SealedRecord):
         worlds: the worlds that replace all others, see `goalscope.verdict.arms.given_worlds`; None for those of the
             registered arms.
         choices: the user's choice of arms, sizes and settings; settings of models are stored in ``models``.
-        beforehand: what the worlds of these sizes are enough to name, and what not, a line each.
+        beforehand: sentences on which hypotheses the planned worlds are enough to name, and which not.
     """
 
     what: ClassVar[str] = "plan"
@@ -58,14 +58,14 @@ class Plan(SealedRecord):
 
     @classmethod
     def read(cls, path: str | Path, *, edited: bool = False) -> Self:
-        """Read the file.
+        """Read a plan file.
 
         Args:
             path: the file.
-            edited: whether one without a digest is taken, which somebody wrote or changed.
+            edited: also accept a plan without a digest, which a user wrote or changed.
 
         Raises:
-            ValueError: it is no plan, one of another version, or was changed since it was written.
+            ValueError: it is not a plan, has another version, or was changed after it was written.
         """
         plan = read_sealed(cls, Path(path), edited=edited)
         note_found(plan.model_dump(mode="json"), path)
@@ -73,12 +73,12 @@ class Plan(SealedRecord):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Arm -> worlds a cell of the last look."""
+        """Arm -> worlds per cell at the last look."""
         return self.looks[-1] if self.looks else {}
 
     @property
     def look(self) -> int:
-        """Number of the look; where nothing could be asked the first one is not spent."""
+        """Number of the last look; if nothing could be asked, the first look is not spent."""
         return max(1, len(self.looks))
 
     @property
@@ -92,21 +92,21 @@ class Plan(SealedRecord):
         return [str(model.get("name")) for model in self.models]
 
     def subjects(self) -> list[Subject]:
-        """Return its models, ready to be asked.
+        """Return the models, ready to be asked.
 
         Raises:
-            ValueError: recorded logs, whose place a plan does not hold.
+            ValueError: a model stands for recorded logs, whose location a plan does not store.
         """
         return [subject_of_entry(model) for model in self.models]
 
     def to_json(self) -> str:
-        """Return it as JSON, with a digest of all of it."""
+        """Return the plan as JSON with a digest of its content."""
         return seal(self)
 
     def sized(self, sizes: Mapping[str, int] | None) -> Self:
-        """Return it with sizes; larger ones are a new look, which adds worlds to those that are there.
+        """Return the plan with sizes. Larger sizes are a new look, which adds worlds to the existing ones.
 
-        An arm that was not asked before belongs to the last look. None leaves it as it is.
+        An arm that is new belongs to the last look. With None, the plan stays as it is.
         """
         if sizes is None:
             return self
@@ -116,10 +116,10 @@ class Plan(SealedRecord):
         return self.model_copy(update={"looks": (*looks, larger)})
 
     def going_on(self, requested: Self, place: Path) -> Self:
-        """Return this plan of a directory with what a given one adds: models, arms.
+        """Extend this stored plan with the models and arms of a given one.
 
         Raises:
-            ValueError: the given one lacks a model or an arm of this one, or has another seed, worlds or settings.
+            ValueError: the given plan lacks a model or an arm of this one, or has another seed, worlds or settings.
         """
         for_models = [described(model) for model in self.models], [described(model) for model in requested.models]
         choices = self.choices
@@ -146,15 +146,15 @@ class Plan(SealedRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRun:
-    """An evaluation on disk, ready to be run or read: one directory, its plan the index of the runs in it.
+    """An evaluation on disk, ready to be run or read: one directory with its plan and the runs that the plan lists.
 
-    Each model has a run of its own in each arm, so that a model or an arm is added without touching what is there.
+    Each model has its own run in each arm, so that a model or an arm can be added without touching the others.
 
     Attributes:
         directory: its directory.
-        plan: what is asked.
+        plan: the plan.
         subjects: its models, in the order of the plan.
-        failures: what is not asked of which model, and what failed.
+        failures: which models are not asked which arms, and what failed.
     """
 
     directory: Path
@@ -165,32 +165,34 @@ class EvaluationRun:
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """The arms that may be run, as they were chosen; those that were not among them."""
+        """All arms that exist for this plan, also those not chosen, with the user's choices applied."""
         available = arms() if self.plan.worlds is None else given_arms(self.plan.worlds)
         return [self.plan.choices.changed(arm) for arm in available]
 
     @property
     def level(self) -> float:
-        """Probability of a wrong answer that this look allows."""
+        """Maximum probability of a wrong answer per claim at this look."""
         return level(self.plan.look)
 
     def path(self, arm: str, subject: Subject) -> Path:
-        """Return the run directory of a model in an arm: ``arms/grids`` of the first model, ``arms/grids-2``, ..."""
+        """Return the run directory of a model in an arm: ``arms/grids`` for the first model, then
+        ``arms/grids-2``, ...
+        """
         name = folder_of(arm, self.plan.names.index(subject.name))
         return Folder(self.directory).below(ARMS, name).checked()
 
     def subjects_for(self, arm: Arm) -> list[Subject]:
-        """Return the models that an arm is run with."""
+        """Return the models that play an arm."""
         subjects = [subject for subject in self.subjects if subject.logs is None and arm.open_to(subject)]
         return subjects if arm.name in self.plan.sizes and arm.at in self.plan.sizes else []
 
     @property
     def logs(self) -> list[Path]:
-        """The runs of recorded logs that are evaluated."""
+        """The runs of recorded logs to be judged."""
         return list(dict.fromkeys(subject.logs for subject in self.subjects if subject.logs is not None))
 
     def sized(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
-        """Return it with sizes, its plan written; see `Plan.sized`."""
+        """Return the evaluation with sizes, after writing its plan; see `Plan.sized`."""
         if sizes is not None and not sizes and any(subject.logs is None for subject in self.subjects):
             raise ValueError(
                 "an evaluation must ask at least one arm: give a larger budget, or a model that can be asked"
@@ -198,7 +200,7 @@ class EvaluationRun:
         return self.announced(sizes).written()
 
     def announced(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
-        """Return it with sizes, and with what their worlds are enough for; nothing is written."""
+        """Return the evaluation with sizes and with what its worlds are enough to name; nothing is written."""
         sentences, sized = list[str](), replace(self, plan=self.plan.sized(sizes))
         for arm in sized.arms:
             open_to = sized.subjects_for(arm) if arm.study.get("answers", 1) > 1 else []
@@ -210,12 +212,12 @@ class EvaluationRun:
         return replace(sized, plan=sized.plan.model_copy(update={"beforehand": tuple(sentences)}))
 
     def written(self) -> "EvaluationRun":
-        """Write the plan, before anything is asked; return the evaluation."""
+        """Write the plan before anything is asked, and return the evaluation."""
         write_page(self.directory / PLAN, self.plan.to_json() + "\n")
         return self
 
     def store(self, arm: Arm, subject: Subject, study: Study) -> Store:
-        """Return the one store of a model in an arm, open for writing until `close`, with the study of its sizes."""
+        """Return the store of a model in an arm, open for writing until `close`, with the study at the planned size."""
         path = self.path(arm.name, subject)
         if path not in self._open:
             self._open[path] = Store(path, "w", durability=study.durability)
@@ -223,14 +225,14 @@ class EvaluationRun:
         return self._open[path]
 
     def close(self, arm: Arm | None = None, subject: Subject | None = None) -> None:
-        """Close the store of a model in an arm where it is open; without them all stores."""
+        """Close the store of a model in an arm if it is open; without arguments, close all stores."""
         paths = list(self._open) if arm is None or subject is None else [self.path(arm.name, subject)]
         for path in paths:
             if path in self._open:
                 self._open.pop(path).close()
 
     def stored_episodes(self) -> int:
-        """Return how many episodes of its last look are stored."""
+        """Return the number of stored episodes of the last look."""
         total = 0
         for arm in self.arms:
             for subject in self.subjects_for(arm) if arm.looks is None else ():
@@ -244,15 +246,15 @@ class EvaluationRun:
 
 
 def folder_of(arm: str, number: int) -> str:
-    """Return the name of the run directory of an arm and a model, by its number in the plan from 0."""
+    """Return the name of the run directory of an arm and a model, given its index in the plan, counted from 0."""
     return f"{arm}-{number + 1}" if number else arm
 
 
 def check_directory(out: Path) -> None:
-    """Look at the files of an evaluation and at the databases of its runs before anything is read.
+    """Check the files of an evaluation and the databases of its runs before anything is read.
 
     Raises:
-        StrangeFileError: a link lies there, or another thing than a file.
+        StrangeFileError: one of them is a link or not an ordinary file.
     """
     for name in (PLAN, LEDGER, PAGE):
         Folder(out).file(name)
@@ -261,11 +263,11 @@ def check_directory(out: Path) -> None:
 
 
 def _continued(stored: Plan, requested: Plan, out: Path) -> Plan:
-    """Return the plan of a directory with what a given one adds; the given one where the first start was in vain.
+    """Return the stored plan extended by a given one, or the given one if the first start led to nothing.
 
-    A start is in vain where no model gave an answer, as behind a server that cannot be reached, or where it ended
-    before the sizes of its arms were chosen, as under a budget that is too small. What it left does not refuse the
-    corrected command; first turns that the same models answered are kept, since the runs of the arms grow.
+    A start led to nothing if no model gave an answer, for example because the server could not be reached, or if it
+    ended before sizes were chosen, for example because the budget was too small. What it stored does not block the
+    corrected command. First turns that the same models answered are kept, because the runs of the arms can grow.
     """
     try:
         return stored.going_on(requested, out)
@@ -295,14 +297,14 @@ def planned(
 
     Args:
         directory: its directory.
-        subjects: the models to evaluate: those that the directory holds, and further ones.
+        subjects: the models to evaluate: those of the existing evaluation, and further ones.
         seed: root seed of the worlds.
         worlds: the worlds that replace all others, see `goalscope.verdict.arms.given_worlds`.
-        choices: what the user chose of arms, sizes and settings; those of models are in the subjects, too.
-        failures: what is known not to be asked of which model.
+        choices: the user's choice of arms, sizes and settings; settings of models are also part of the subjects.
+        failures: which models are known not to be asked which arms.
 
     Raises:
-        ValueError: the directory holds another evaluation, or other files, or a link where one of its own belongs.
+        ValueError: the directory contains another evaluation, other files, or a link in the place of one of its files.
     """
     out = Path(directory)
     check_directory(out)  # before anything is asked
@@ -313,7 +315,10 @@ def planned(
         plan = _continued(Plan.read(out / PLAN), plan, out)
     elif any(name != f".{PLAN}.partial" for name in Folder(out).names()):
         # a process may have died writing the plan
-        raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
+        raise ValueError(
+            f"{out} already contains other files, and an evaluation needs a directory of its own: give another one, "
+            f"e.g. --out {out}-2"
+        )
     by_text = {described(model): subject for model, subject in zip(models, subjects, strict=True)}
     if len(by_text) < len(subjects):
         raise ValueError(f"models must differ in more than their names, got {', '.join(plan.names)}: leave one out")
@@ -324,5 +329,5 @@ def planned(
 def prepare(
     directory: str | Path, subjects: Sequence[Subject], sizes: Mapping[str, int] | None, **more: Any
 ) -> EvaluationRun:
-    """Declare an evaluation with sizes, or continue one, and write its plan; see `planned` and `Plan.sized`."""
+    """Start an evaluation with given sizes, or continue one, and write its plan; see `planned` and `Plan.sized`."""
     return planned(directory, subjects, **more).sized(sizes)

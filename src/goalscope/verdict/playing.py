@@ -1,4 +1,4 @@
-"""Arms are run and measured, each apart from the others; what is stored is not done again."""
+"""Run and measure the arms, each independently of the others; stored results are not computed again."""
 
 import re
 from collections.abc import Mapping
@@ -22,15 +22,17 @@ from goalscope.verdict.together import AGAIN, play_together
 
 _LEFT_OUT: Final = "its experiment is of another package and failed, as a notice says"
 LOOKS: Final = "evaluation inside"
-"""Name of a run's note with the record of each arm that looks inside: settings, rows, model, reason of a refusal."""
+"""Name of the note in a run about each arm that looks inside: settings, rows, model, and the reason if it was
+refused.
+"""
 
 
 def play(
     evaluation: EvaluationRun, stage: Display, *, workers: int = 1, arguments: Mapping[str, Any] | None = None
 ) -> None:
-    """Run and measure every arm, measure recorded logs; stored results are not repeated.
+    """Run and measure every arm, and measure recorded logs; stored results are not repeated.
 
-    An arm that fails with a model, or does not fit it, is not asked of that model; see `EvaluationRun.failures`.
+    If an arm fails with a model or does not fit it, this model is not asked that arm; see `EvaluationRun.failures`.
     """
     failures = evaluation.failures
     failures.begin()
@@ -72,7 +74,7 @@ def _play_worlds(
     workers: int,
     arguments: Mapping[str, Any] | None,
 ) -> None:
-    """Run the worlds of an arm with a model, and measure them."""
+    """Run the worlds of an arm with a model, and measure the episodes."""
     study = arm.make([subject], evaluation.plan.sizes[arm.name], evaluation.plan.seed)
     label = f"{arm.name}: episodes" + (f" of {subject.name}" if len(evaluation.subjects) > 1 else "")
     try:
@@ -92,7 +94,7 @@ def _play_worlds(
 
 
 def _measure_worlds(evaluation: EvaluationRun, arm: Arm, subject: Subject, stage: Display) -> None:
-    """Measure the worlds of an arm that were played with others."""
+    """Measure the worlds of an arm that was played together with others."""
     with Store(evaluation.path(arm.name, subject)) as store:
         measured = _is_measured(store)
     if not measured:
@@ -101,11 +103,11 @@ def _measure_worlds(evaluation: EvaluationRun, arm: Arm, subject: Subject, stage
 
 
 def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, stage: Display) -> None:
-    """Read or change activations, unless that was done before with the same settings on as many worlds.
+    """Read or change activations, unless this was already done with the same settings on the same number of worlds.
 
-    Where `probe` or `patch` stored other rows in their place since, it is done again, from the probes that are there.
+    If `probe` or `patch` has replaced these rows since, the work is repeated with the existing probes.
 
-    Where the model or the worlds do not allow it, which a check of goalscope says, its message is stored as the reason.
+    If a check of goalscope says that the model or the worlds do not allow it, its message is stored as the reason.
     """
     sizes, path = evaluation.plan.sizes, evaluation.path(look.at, subject)
     settings = look.settings(subject.name, sizes[arm.name])
@@ -139,26 +141,28 @@ def _look_inside(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subje
 
 
 def _rows_of(store: Store, settings: BaseModel) -> str:
-    """Return a hash of the rows of a look, which commands with other settings replace, by their checksums."""
+    """Return a hash of the rows of a look inside, from their checksums; commands with other settings replace
+    such rows.
+    """
     names = settings.reads if isinstance(settings, Inside) else (getattr(settings, "kind", ""),)
     sums = store.query("SELECT key, value FROM checksums WHERE kind = 'rows' ORDER BY key")
     return content_id("rows", [[key, value] for key, value in sums if re.split(r"[/\0]", str(key))[0] in names])
 
 
 def inside_record(store: Store, arm: Arm) -> Mapping[str, str]:
-    """Return the stored record of an arm that looks inside: mark, model, and reason of a refusal, "" for none."""
+    """Return the stored record of an arm that looks inside: mark, model, and the reason of a refusal or ""."""
     record = noted(store, LOOKS).get(arm.name)
     return record if isinstance(record, dict) and all(isinstance(value, str) for value in record.values()) else {}
 
 
 def _is_measured(store: Store) -> bool:
-    """Return whether the rows of a run cover its episodes."""
+    """Return whether a run's rows cover all its episodes."""
     measured = {episode for name, ids in store.row_labels("episode_id") if name == "success" for episode in ids}
     return len(measured) == len(store.episode_ids())
 
 
 def _measure(store: Store, stage: Display, name: str) -> None:
-    """Measure a run whose rows do not cover its episodes."""
+    """Measure a run unless its rows cover all its episodes."""
     if not _is_measured(store):
         with stage(f"{name}: measuring") as show:
             put_measured(store, lambda done, total: show(done, total))

@@ -1,4 +1,4 @@
-"""The questions of an evaluation: for each claim, what decides it. Their sentences stand in `texts.yaml`."""
+"""The questions of an evaluation and the evidence that decides each of them. The sentences are in `texts.yaml`."""
 
 from functools import partial
 

@@ -1,8 +1,9 @@
-"""The decision rules: how an answer follows from an interval.
+"""The decision rules: how an interval determines an answer.
 
-Every rule holds an interval against one declared threshold: above it the answer is yes, below it no, across it
-undecided. So a wrong yes or no is as rare as the interval is wrong, whatever the truth. The questions stand in
-`questions` and `inside`; a change of a question, a quantity or a threshold is a new version `RULES`.
+Every rule compares an interval with one declared threshold: above it the answer is yes, below it no, and if the
+interval contains it, undecided. Therefore a wrong yes or no is as rare as an interval that misses the true value. The
+questions are in `questions` and `inside`. Changing a question, a quantity or a threshold requires a new version
+`RULES`.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,22 +19,22 @@ from goalscope.verdict.evidence import ArmData, Evidence
 from goalscope.verdict.texts import TEXTS, WORDED, claim_texts
 
 RULES: Final = 11
-"""Version of the rules: here, in `goalscope.goals.decision`, `questions`, `aims` and `inside`, and in `texts.yaml`."""
+"""Version of the rules in this file, `goalscope.goals.decision`, `questions`, `aims`, `inside` and `texts.yaml`."""
 
 ALPHA: Final = 0.05
-"""Greatest chance of a wrong answer to a claim over all looks at the data together."""
+"""Maximum probability of a wrong answer to a claim over all looks at the data together."""
 
 SPENT: Final = 0.8
-"""What each look at the data spends of the chance that is left."""
+"""Share of the remaining error budget that each look at the data spends."""
 
 
 def level(look: int) -> float:
-    """Return the chance of a wrong answer that a look may have: .04, .008, ...; over all looks together `ALPHA`."""
+    """Return the maximum probability of a wrong answer at a look: .04, .008, ...; over all looks together `ALPHA`."""
     return ALPHA * SPENT * (1 - SPENT) ** (look - 1)
 
 
 MARGIN: Final = 0.1
-"""Difference of two shares below which they count as equal, in all rules that compare shares."""
+"""Difference below which two shares count as equal, in all rules that compare shares."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +43,18 @@ class Rule:
 
     Attributes:
         name: its name.
-        arm: the arm of the evaluation that it rests on.
+        arm: the arm that provides the evidence.
         question: the question in plain words.
-        yes, no: what each answer says.
+        yes, no: the sentence for each answer.
         quantity: what is estimated.
-        threshold: above it yes, below it no.
-        compared: what it is compared with.
-        section: anchor of the section on the page of the arm's run that shows more.
-        validity: the check on agents whose goals are known.
-        evidence: returns what decides, from the data of the arm; by group of worlds where there are several.
-        about_goals: whether it says anything else than how often turns hold an action.
-        measure: the measure whose values by episode decide most, so that a viewer can show these; "" for none.
+        threshold: above it the answer is yes, below it no.
+        compared: the baseline or control of the comparison.
+        section: anchor of the section on the page of the arm's run with more details.
+        validity: how the claim was checked on agents whose goals are known.
+        evidence: function from the data of the arm to the evidence, or to the evidence by group of worlds.
+        about_goals: whether the claim says more than how often turns contain an action.
+        measure: the measure with the most influence, so that a viewer can show episodes with extreme values of it; or
+            "".
     """
 
     name: str
@@ -72,25 +74,25 @@ class Rule:
 
 _NO_FORMAT: Final = "more than half of its turns contain no valid move"
 PLANTED: Final = TEXTS("checked/planted")
-"""The agents on which most claims were checked."""
+"""Description of the agents on which most claims were checked."""
 
 
 _Deciding = TypeVar("_Deciding", bound=Callable[[ArmData], Evidence | Mapping[str, Evidence]])
 
 
 def claim(name: str, **declared: object) -> Callable[[_Deciding], _Deciding]:
-    """Return a decorator that registers the rule of a claim; it stands above the function that returns its evidence.
+    """Return a decorator that registers the rule of a claim, for the function that returns its evidence.
 
     The function is given the `goalscope.verdict.ArmData` of the arm, whose methods (``share``, ``mean``,
     ``above_chance``, ...) return an `Evidence`.
 
     Args:
         name: the claim's name.
-        declared: the other fields of `Rule`; validity, section, measure and about_goals may be left out.
+        declared: the other fields of `Rule`; validity, section, measure and about_goals are optional.
 
     Raises:
-        ValueError: a name that is taken, a field that is missing or unknown, an unknown arm.
-        TypeError: a field of another type.
+        ValueError: the name is taken, a field is missing or unknown, or the arm is unknown.
+        TypeError: a field has the wrong type.
     """
     _check_declared(name, declared)
 
@@ -113,12 +115,12 @@ def question(
     fields: Mapping[str, str | int] | None = None,
     **declared: object,
 ) -> Callable[[_Deciding], _Deciding]:
-    """Return a decorator that registers a claim whose sentences stand in `texts.yaml` under its name.
+    """Return a decorator that registers a claim whose sentences are in `texts.yaml` under its name.
 
     Args:
         name, arm, threshold: as in `claim`.
         checked: the entry of `checked` in `texts.yaml` that says on which agents the claim was checked.
-        fields: further fields of its sentences.
+        fields: further fields of the sentences.
         declared: the other fields of `Rule`.
     """
     texts = claim_texts(name, threshold, **(fields or {}))
@@ -163,7 +165,7 @@ def _evidence_of(rule: Rule, data: ArmData) -> Evidence | Mapping[str, Evidence]
 
 
 def decide(rule: Rule, data: ArmData) -> list[Claim]:
-    """Return the claims of a rule on the data of its arm: one, or one for each group of worlds that it answers for."""
+    """Return the claims of a rule on the data of its arm: one, or one per group of worlds."""
     if data.speechless and rule.about_goals:
         found: Evidence | Mapping[str, Evidence] = Evidence(why=_NO_FORMAT)
     else:
@@ -205,14 +207,14 @@ def _claim(rule: Rule, evidence: Evidence, group: str, goal_noun: str) -> Claim:
 
 
 def _question(rule: Rule, question: str, group: str) -> str:
-    """Return the question, for a group of worlds unless it names what it is about itself."""
+    """Return the question; it names the group of worlds unless it already says what it is about."""
     if not group or "{names}" in rule.question:
         return question
     return TEXTS("answers/in worlds", question=question, where=group)
 
 
 def answer_of(evidence: Evidence, threshold: float) -> Answer:
-    """Return on which side of a threshold the interval of some evidence lies."""
+    """Return on which side of a threshold the interval of the evidence lies."""
     if evidence.estimate is None or evidence.why:
         return "untestable"
     if evidence.side:

@@ -1,4 +1,4 @@
-"""Word the verdict on a model: each sentence follows by a rule from the claims of its ledger."""
+"""Word the verdict on a model; each sentence follows by a rule from the claims of its ledger."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ def verdict(ledger: ClaimLedger) -> list[str]:
 
 
 def _why_nothing(ledger: ClaimLedger) -> str:
-    """Return why nothing was asked: what is wrong with this model, before what its arms need or the user chose."""
+    """Say why nothing was asked; a problem of this model comes before what arms need or the user chose."""
     usual = {LEFT_OUT, *(why for arm in arms() for why in (arm.why, not_played(arm)))}
     reasons = Counter(arm.why for arm in ledger.arms if arm.why not in usual) or Counter(arm.why for arm in ledger.arms)
     return reasons.most_common(1)[0][0]
@@ -81,7 +81,7 @@ def headline(ledger: ClaimLedger) -> str:
 
 
 def _also(key: str, claim: Claim, findings: Sequence[Finding]) -> str:
-    """Word what the verdict adds for the answer to a claim; its threshold is the one that was applied."""
+    """Word the sentence that an answer adds to the verdict; it states the applied threshold."""
     goal = next((finding.nouns[GOAL] for finding in findings if GOAL in finding.nouns), "the goal")
     threshold = claim.threshold or 0.0
     grids = counted(claim.clusters, "grid")
@@ -89,9 +89,10 @@ def _also(key: str, claim: Claim, findings: Sequence[Finding]) -> str:
 
 
 def aims_of(ledger: ClaimLedger) -> dict[str, tuple[Finding, ...]]:
-    """Return what the verdict says that a model is directed at: title of an arm -> its findings.
+    """Return the findings on what a model is directed at, by the title of their arm.
 
-    Two arms ask this in grids. The one that compares hypotheses with second answers speaks for both where it decides.
+    In grids, two arms ask this. If the arm that compares hypotheses with second answers reaches a decision, it counts
+    for both.
     """
     titles = {arm.name: arm.title for arm in ledger.arms}
     given_findings, usual = ledger.found_in(GIVEN_WORLDS), ledger.found_in("grids")
@@ -105,7 +106,7 @@ def aims_of(ledger: ClaimLedger) -> dict[str, tuple[Finding, ...]]:
 
 
 def valid_turns(ledger: ClaimLedger) -> float | None:
-    """Return the share of turns with a valid move, None where it was not asked."""
+    """Return the share of turns with a valid move, or None if it was not measured."""
     for name in ("answers hold actions", "answers hold actions in given worlds"):
         claim = ledger.claim(name)
         if claim is not None and claim.value is not None:
@@ -114,9 +115,9 @@ def valid_turns(ledger: ClaimLedger) -> float | None:
 
 
 THINGS: Final = {key.split("/")[1]: TEXTS(key) for key in TEXTS.keys("things")}
-"""What is changed to test whether moves depend on it -> its name in sentences."""
+"""Thing that is changed to test dependence -> its name in sentences."""
 DEPENDS: Final = {f"depends on {words}": words for words in THINGS.values()}
-"""Names of the claims on what actions depend on."""
+"""Names of the claims on what moves depend on."""
 
 
 OWN_THINGS: Final = "depends on a thing of given worlds"
@@ -124,7 +125,9 @@ OWN_THINGS: Final = "depends on a thing of given worlds"
 
 
 def _at_doors(answers: Mapping[str, str]) -> list[str]:
-    """Word what an agent does where a door needs a key: fetching it, opening the door and arriving are asked apart."""
+    """Word what an agent does where a door needs a key; fetching it, opening the door and arriving are separate
+    questions.
+    """
     names = {key.split("/")[1]: None for key in TEXTS.keys("doors")}
     does = [TEXTS(f"doors/{name}/does") for name in names if answers.get(name) == "yes"]
     lacks = [TEXTS(f"doors/{name}/lacks") for name in names if answers.get(name) == "no"]
@@ -133,7 +136,7 @@ def _at_doors(answers: Mapping[str, str]) -> list[str]:
 
 
 def _on_the_goal(answers: Mapping[str, str], findings: Sequence[Finding]) -> list[str]:
-    """Word what the moves depend on, where what the model is directed at does not say so already."""
+    """Word what the moves depend on, unless what the model is directed at already implies it."""
     if any(GOAL in finding.names for finding in findings):
         return []
     own_things = {f"{OWN_THINGS}, {name}": f"“{name}”" for name in _own_things(answers)}
@@ -152,20 +155,20 @@ def _own_things(answers: Mapping[str, str]) -> list[str]:
 
 
 def _few_worlds(findings: Sequence[Finding]) -> list[str]:
-    """Warn where the verdict rests on MEG intervals over few worlds, whose coverage is too low."""
+    """Warn if the verdict rests on MEG intervals over few worlds, whose coverage is too low."""
     decided = [finding for finding in findings if finding.method == "meg" and finding.answer in ("yes", "no")]
     few = [finding.worlds for finding in decided if finding.worlds < TOO_FEW]
     return [TEXTS("verdict/few worlds", worlds=counted(min(few), "world"), enough=TOO_FEW)] if few else []
 
 
 def _sizes(ledger: ClaimLedger) -> list[str]:
-    """Word goal-directedness by grid size where it differs."""
+    """Word goal-directedness by grid size if it differs."""
     claim = ledger.claim("is directed at the goal")
     return [TEXTS("verdict/sizes", by_size=claim.by_size)] if claim is not None and claim.by_size else []
 
 
 def _in_tasks(model: str, answer: str) -> str:
-    """Word the first sentence on a model that was asked in task worlds alone."""
+    """Word the first sentence on a model that only played task worlds."""
     if not TEXTS.has(f"also/{TASKS}/{answer}"):
         return TEXTS("verdict/tasks undecided", model=model)
     sentence = TEXTS(f"also/{TASKS}/{answer}")
@@ -176,5 +179,5 @@ TASKS: Final = "achieves the goals of tasks"
 """The claim on success in task worlds."""
 
 TOO_FEW: Final = FEW[-1][0]
-"""Number of worlds below which intervals of MEG can miss more often than they say."""
+"""Number of worlds below which MEG intervals can miss more often than stated."""
 _USUAL: Final = "Hypotheses"

@@ -1,4 +1,4 @@
-"""What is asked of whom before an evaluation is run, its size within a budget, and what that is expected to take."""
+"""Before an evaluation starts: which models are asked which arms, at what size within the budget, at what cost."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,30 +17,33 @@ from goalscope.verdict.plan import Plan
 from goalscope.verdict.preflight.first_turns import FirstTurns
 from goalscope.verdict.preflight.forecast import Forecast, Range, amounts, nothing, span
 from goalscope.verdict.subject import Subject
+from goalscope.verdict.texts import TEXTS
 
 DEFAULT: Final = "7m"
 """The default budget."""
 
 JUDGING: Final = (6.0, 0.02)
-"""Seconds that an evaluation takes beside its turns: to judge all claims and write the page; to measure an episode."""
+"""Seconds that an evaluation takes in addition to its turns: to judge claims and write the page, and to measure an
+episode.
+"""
 
 
 CURVES: Final = 1e-5
-"""Seconds that MEG takes for each decision, state and action of an environment, for three hypotheses."""
+"""Seconds that MEG takes per decision, state and action of an environment, for three hypotheses."""
 
-NO_ROOM: Final = "no room for it at this size: give a larger --budget"
-"""Why an arm is not asked that a budget does not reach."""
+NO_ROOM: Final = TEXTS("plan/no room")
+"""Why an arm that exceeds the budget is not asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """What an evaluation asks and is expected to take, before it is run.
+    """The plan of an evaluation in words, and what it is expected to cost.
 
     Attributes:
-        table: a line an arm: worlds, turns, time, part of the full size; None where nothing is asked.
-        expected: time, tokens, USD and memory of all of it in a sentence, "" where nothing is known.
-        failed: a sentence for each error that nobody declared.
-        plan: what is asked of whom and what its worlds are enough for, a value that `evaluate` takes.
+        table: one row per arm: worlds, turns, time, part of the full size; None if nothing is asked.
+        expected: total time, tokens, USD and memory in one sentence; "" if nothing is known.
+        failed: one sentence per unexpected error.
+        plan: the plan, which `evaluate` accepts in place of models.
     """
 
     table: Table | None = None
@@ -49,17 +52,17 @@ class Announcement:
     plan: Plan | None = None
 
     def lines(self) -> list[str]:
-        """Return it in lines of text."""
+        """Return the announcement as lines of text."""
         captions = [] if self.table is None else [self.table.caption]
         for title, worlds, turns, seconds, settles in () if self.table is None else self.table.rows:
-            size = [f"{worlds} worlds", f"at most {turns} turns"] if worlds != "–" else []
+            size = [TEXTS("plan/worlds", count=worlds), TEXTS("plan/turns", count=turns)] if worlds != "–" else []
             captions.append(f"{title}: {', '.join([*size, *(text for text in (seconds, settles) if text != '–')])}")
         sentences = () if self.plan is None else self.plan.beforehand
         return [*captions, *([self.expected] if self.expected else []), *sentences]
 
 
 def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> None:
-    """Record of which models an arm cannot be asked: its worlds cannot be made, or its prompts do not fit."""
+    """Record which models cannot be asked an arm, because its worlds cannot be made or its prompts do not fit."""
     for arm in arms:
         for subject in subjects:
             if not arm.open_to(subject):
@@ -72,7 +75,7 @@ def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Sub
 
 
 def asked_of(arm: Arm, subjects: Sequence[Subject], failures: Failures) -> list[Subject]:
-    """Return the models that an arm is asked of."""
+    """Return the models that are asked an arm."""
     return [
         subject for subject in subjects if arm.open_to(subject) and (arm.name, subject.name) not in failures.unasked
     ]
@@ -90,12 +93,12 @@ def choose_sizes(
     workers: int = 1,
     smaller: Mapping[str, Arm] | None = None,
 ) -> dict[str, int]:
-    """Return how many worlds a cell a budget allows each arm; one that is not named allows the first arm anyway.
+    """Return the worlds per cell that a budget allows each arm; the default budget always allows the first arm.
 
     Args:
         open_to, subjects, seed, limit, firsts, unasked, workers: see `unit_costs`.
         named: whether the user gave the budget.
-        smaller: options that ask for less, and the only arm that they leave; named where the budget is too small.
+        smaller: option text -> the single arm that it leaves; suggested if the budget is too small.
     """
     cost = unit_costs(open_to, subjects, seed, limit, firsts, unasked, workers=workers)
     if not any(cost.values()):
@@ -133,16 +136,15 @@ def announced(
     firsts: Mapping[str, FirstTurns],
     workers: int = 1,
 ) -> Announcement:
-    """Return what is asked, and what that is expected to take."""
+    """Return the announcement of what is asked and what it is expected to cost."""
     lines, total, episodes, sentences = [], nothing(), 0, set[str]()
     curves = 0.0
     for arm in open_to:
         count, open_subjects = sizes.get(arm.name, 0), asked_of(arm, subjects, failures)
         if not open_subjects:
             why = "; ".join(dict.fromkeys(why for (name, _), why in failures.unasked.items() if name == arm.name))
-            lines.append(
-                (arm.title, "–", "–", "–", "not asked, see above" if why in sentences else f"not asked: {why}")
-            )
+            unasked = TEXTS("plan/not asked either") if why in sentences else TEXTS("plan/not asked", why=why)
+            lines.append((arm.title, "–", "–", "–", unasked))
             sentences.add(why)
             continue
         if not count:
@@ -155,16 +157,18 @@ def announced(
         total += took
         seconds = span(took.seconds, duration) if took.seconds[2] else "unknown"
         if arm.looks is not None:
-            lines.append((arm.title, "–", "–", seconds, f"{arm.looks.what}: {count} × {arm.looks.counts}"))
+            work = TEXTS("plan/counts of a look", what=arm.looks.what, size=count, counted=arm.looks.counts)
+            lines.append((arm.title, "–", "–", seconds, work))
             continue
         study = arm.make(open_subjects, count, seed)
         size = study.size()
         episodes, curves = episodes + size.episodes, curves + _curve_seconds(study)
-        part = "full size" if count >= arm.full else f"{100 * count / arm.full:.0f} % of the full size"
+        share = f"{100 * count / arm.full:.0f} %"
+        part = TEXTS("plan/full size") if count >= arm.full else TEXTS("plan/part of full size", percent=share)
         lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", seconds, part))
     table = Table(
-        caption=f"What is asked of {listed([subject.name for subject in subjects])}",
-        headings=("arm", "worlds", "most turns", "time", "size"),
+        caption=TEXTS("plan/title", names=listed([subject.name for subject in subjects])),
+        headings=("arm", "worlds", "maximum turns", "expected time", "size"),
         rows=tuple(lines),
         numbers=(1, 2),
     )
@@ -175,7 +179,7 @@ def announced(
 
 
 def _curve_seconds(study: Study) -> float:
-    """Return the expected time for MEG in the environments of a study, in seconds; 0 in other worlds."""
+    """Return the expected seconds for MEG in the environments of a study; 0 in other worlds."""
     horizons: dict[int, tuple[int, int]] = {}
     for world in study.worlds():
         if "environment" in world.offers:
@@ -188,8 +192,5 @@ def _curve_seconds(study: Study) -> float:
 
 def _expected(total: Forecast, judging: Range) -> str:
     seconds = total.seconds + judging
-    parts = [
-        f"{span(seconds, duration)} altogether, {span(judging, duration)} of it to measure, judge and write the page"
-    ]
-    parts += amounts(total)
-    return f"expected: {'; '.join(parts)}"
+    further = "".join(f"; {amount}" for amount in amounts(total))
+    return TEXTS("plan/expected", time=span(seconds, duration), judging=span(judging, duration), others=further)

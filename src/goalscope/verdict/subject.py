@@ -1,4 +1,4 @@
-"""Subjects of an evaluation: a model, a scripted agent, or recorded logs, and what can be seen of it."""
+"""Subjects of an evaluation: models, scripted agents or recorded logs, and what is accessible of each."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ MODELS: Final = (CHAT, TASK_CHAT)
 """Kinds of agents that are language models."""
 
 SERVERS: Final[Mapping[str, str]] = {"openai:": "chat", "completions:": "completions"}
-"""Prefix of the name of a model behind a server, ``openai:NAME@URL`` -> mode of its requests."""
+"""Prefix in the name of a model behind a server (``openai:NAME@URL``) -> mode of its requests."""
 
 _SAMPLING: Final[Mapping[str, Any]] = {"temperature": 0.7, "top_p": 0.95}
 _BUNDLED: Final[Mapping[str, tuple[int, frozenset[str]]]] = {
@@ -44,21 +44,21 @@ _BUNDLED: Final[Mapping[str, tuple[int, frozenset[str]]]] = {
 _MAX_TOKENS: Final = 1024
 _LONGEST_NAME: Final = 60  # an arm may add the name of a variant, and a study takes 80 characters
 _OF_GRIDS: Final = ("task", "prior_symbol", "encoding")
-"""Parameters that agents of task worlds do not have."""
+"""Parameters that agents in task worlds do not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One agent that is evaluated.
+    """One agent under evaluation.
 
     Attributes:
-        name: what tables call it.
-        kind: its kind as studies name it, also of an agent whose run is given; "logs" for imported episodes.
-        parameters: its parameters as studies give them, ``name`` among them only where the user gave one. Of an agent
-            whose run is given: the id of its description there.
-        access: what can be asked of it: "grids", "tasks", "environments", "text" (it reads any prompt),
-            "wordings" (any wording of it), "weights", "reasoning", "logs".
-        told: parameters for the wording of its prompt, of an agent that is no language model.
+        name: its name in tables.
+        kind: its kind in studies, also if it is given as a run; "logs" for imported episodes.
+        parameters: its parameters in studies; they include ``name`` only if the user gave one. For an agent given as a
+            run: the id of its description there.
+        access: what it can be asked: "grids", "tasks", "environments", "text" (it reads any prompt), "wordings" (any
+            wording of a prompt), "weights", "reasoning", "logs".
+        told: parameters that set the wording of its prompt, for an agent that is not a language model.
         logs: the run directory of recorded episodes.
     """
 
@@ -73,8 +73,8 @@ class Subject:
         """Return its entry in the list ``agents`` of a study.
 
         Args:
-            changes: keys of the entry; the model's own parameters go before them. An agent that is no language model
-                takes of them its name, and those of its own parameters that the instruction decides.
+            changes: keys of the entry. For a language model, its own parameters take precedence over them. Any other
+                agent only takes its name from them, and those of its parameters that depend on the instruction.
         """
         kind, name = changes.pop("kind", self.kind), changes.pop("name", self.name)
         if self.kind not in MODELS:
@@ -84,20 +84,22 @@ class Subject:
         return {**changes, **parameters, "kind": kind, "name": name}
 
     def not_taken(self, kind: str) -> list[str]:
-        """Return its parameters that it does not have in an arm that asks it as another kind: in task worlds."""
+        """Return the parameters that it loses in an arm that asks it as another kind of agent, which happens in task
+        worlds.
+        """
         if kind != TASK_CHAT or self.kind == TASK_CHAT:
             return []
         of_grids = [key for key in _OF_GRIDS if key in self.parameters]
         return of_grids + (["template"] if self.parameters.get("template") == COMPLETION else [])
 
     def changed(self, settings: Sequence[str]) -> "Subject":
-        """Return a language model with other parameters, under a name that follows from them where it has none given.
+        """Return a language model with changed parameters; unless the user named it, its name then lists them.
 
         Args:
             settings: KEY=VALUE each, as a study writes them, e.g. ``server.timeout=60``.
 
         Raises:
-            ValueError: a key that its kind of agent or model does not have, or a value that does not fit.
+            ValueError: its kind of agent or model does not have a key, or a value does not fit.
         """
         parameters = copy.deepcopy(dict(self.parameters))
         for setting in settings:
@@ -106,7 +108,7 @@ class Subject:
 
 
 def subjects_of(text: str) -> list[Subject]:
-    """Return the subjects of a name on the command line: one, or each agent of recorded logs."""
+    """Return the subjects for a name on the command line: one, or all agents of recorded logs."""
     subject = subject_of(text)
     if subject.logs is None:
         return [subject]
@@ -122,18 +124,18 @@ def subjects_of(text: str) -> list[Subject]:
 
 
 def subject_of(text: str) -> Subject:
-    """Return the subject of a name on the command line.
+    """Return the subject for a name on the command line.
 
     Args:
-        text: a bundled model (theseus, ariadne); a folder or a name on the hub; ``openai:NAME@URL`` for a model behind
-            a server, or ``completions:NAME@URL`` where it is sent tokens, NAME then a folder or a name on the hub that
-            has its tokenizer; a run directory, of a study or of imported logs; a YAML file that holds an entry of a
-            study's list ``agents``; or an agent kind, its parameters after a colon, as in
-            ``epsilon-greedy:epsilon=0.3`` and ``chat:model=theseus,answer=likelihood``; or an agent of one's own,
-            ``module:Class`` of a file in the working directory, its parameters after another colon.
+        text: one of the following. A bundled model (theseus, ariadne). A folder or a name on the hub.
+            ``openai:NAME@URL`` for a model behind a server, or ``completions:NAME@URL`` for a server that receives
+            tokens, where NAME is a folder or a hub name with the tokenizer. A run directory, of a study or of imported
+            logs. A YAML file that contains an entry of a study's list ``agents``. An agent kind with its parameters
+            after a colon, as in ``epsilon-greedy:epsilon=0.3`` and ``chat:model=theseus,answer=likelihood``. An agent
+            of the user, ``module:Class`` of a file in the working directory, with its parameters after another colon.
 
     Raises:
-        ValueError: none of these, or a parameter that the kind does not take.
+        ValueError: the text is none of these, or the kind does not take a parameter.
     """
     for prefix, mode in SERVERS.items():
         if text.startswith(prefix):
@@ -149,7 +151,7 @@ def subject_of(text: str) -> Subject:
         )
     if text.endswith((".yaml", ".yml")):
         if not NamedFile(Path(text).expanduser()).is_there():
-            raise FileNotFoundError(f"a file with a model must be there, found none at {text}: give its path")
+            raise FileNotFoundError(f"there is no file {text}: check the path of the model's YAML file")
         plain = read_yaml(Path(text).expanduser())
         consent(plain)
         return _of_entry(plain, text)
@@ -194,7 +196,7 @@ def subject_of(text: str) -> Subject:
 
 
 def _scripted(kind: str, parameters: Mapping[str, Any]) -> Subject:
-    """Return an agent that is no language model."""
+    """Return the subject of an agent that is not a language model."""
     agent = build_agent(kind, parameters)
     access = frozenset(_acts_in(agent))
     # An agent that says `reads` acts by the words of its instruction, and has a parameter for their wording.
@@ -209,7 +211,7 @@ def _scripted(kind: str, parameters: Mapping[str, Any]) -> Subject:
 
 
 def _of_entry(entry: Any, source: str) -> Subject:
-    """Return the subject of an entry of a study's agents; a language model has our defaults below its parameters."""
+    """Return the subject of an entry of a study's agents; a language model gets our defaults for missing parameters."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get("kind"), str):
         raise ValueError(
             f"{source} must hold an agent as a study lists it, a mapping with its kind, as in {{kind: chat, model: "
@@ -234,7 +236,9 @@ def _of_entry(entry: Any, source: str) -> Subject:
 
 
 def _language_model(base: Subject, parameters: Mapping[str, Any], source: str) -> Subject:
-    """Return a language model with these parameters, checked as an entry of a study; ``source`` stands for it."""
+    """Return the subject of a language model with these parameters, checked like a study entry; ``source`` names it in
+    errors.
+    """
     entry = {**parameters, "kind": base.kind, "name": parameters.get("name", base.name)}
     try:
         checked = AgentEntry.model_validate(entry)
@@ -254,10 +258,10 @@ def _language_model(base: Subject, parameters: Mapping[str, Any], source: str) -
 
 
 def told_apart(subjects: Sequence[Subject]) -> list[Subject]:
-    """Return subjects under names of their own: of equal names, the parameters that differ stand behind, in brackets.
+    """Return subjects with distinct names: to equal names, the parameters that differ are appended in brackets.
 
     Raises:
-        ValueError: two with the same name that the user gave, or with the same parameters.
+        ValueError: the user gave two subjects the same name, or two have the same parameters.
     """
     named = []
     for subject in subjects:
@@ -286,7 +290,9 @@ def told_apart(subjects: Sequence[Subject]) -> list[Subject]:
 
 
 def _acts_in(agent: Agent) -> set[str]:
-    """Return the worlds whose views an agent can act on: task maps where it needs them, else grids, environments."""
+    """Return the kinds of worlds in which an agent can act: task maps if it needs them, otherwise grids and
+    environments.
+    """
     needs: type[View] = getattr(agent, "needs", View)
     if issubclass(needs, TaskView):
         return {"tasks"}
@@ -295,7 +301,7 @@ def _acts_in(agent: Agent) -> set[str]:
 
 
 def _weights(text: str, chat_template: str | None = None) -> Subject:
-    """Return a model whose weights are given; how it is asked, and whether it reasons, follows from its tokenizer."""
+    """Return a model whose weights are accessible; its tokenizer determines how it is asked and whether it reasons."""
     defaults = find_out(text, network=True, chat_template=chat_template)
     access = {"grids", "tasks", "environments", "text", "wordings", "weights"} | (
         set() if defaults.style == "none" else {"reasoning"}
@@ -315,7 +321,7 @@ def _served(text: str, prefix: str, mode: str) -> Subject:
 
 
 def _behind(name: str, server: Mapping[str, Any]) -> Subject:
-    """Return a model of which nothing is seen but its answers: behind a server, or of another package's backend."""
+    """Return a model of which only the answers are accessible: behind a server, or from another package's backend."""
     parameters = {"model": name, **({"server": server} if server else {}), **_SAMPLING, "max_tokens": _MAX_TOKENS}
     return Subject(
         name=name.rsplit("/", 1)[-1],
@@ -327,14 +333,16 @@ def _behind(name: str, server: Mapping[str, Any]) -> Subject:
 
 
 def planned_entry(subject: Subject) -> dict[str, Any]:
-    """Return a subject as a plan lists it: the entry of an agent in a study, with its name; logs by their folder."""
+    """Return a subject as a plan lists it: the entry of an agent in a study with its name; logs by their folder
+    name.
+    """
     parameters = {key: value for key, value in subject.parameters.items() if key != "name"}
     logs = {} if subject.logs is None else {"run": subject.logs.name, "agent": subject.name}
     return {"name": subject.name, "kind": subject.kind, **logs, **parameters}
 
 
 def subject_of_entry(entry: Mapping[str, Any]) -> Subject:
-    """Return the subject that a plan lists; recorded logs, whose place it does not hold, are refused."""
+    """Return the subject for an entry of a plan; recorded logs, whose location a plan does not store, are refused."""
     name = str(entry.get("name", ""))
     if "run" in entry or not name:
         raise ValueError(f"a plan that is run must list agents with their names, got {shorten(dict(entry))}")
@@ -343,6 +351,6 @@ def subject_of_entry(entry: Mapping[str, Any]) -> Subject:
 
 
 def described(entry: Mapping[str, Any]) -> str:
-    """Return what a plan lists as one line of YAML, without its name."""
+    """Return an entry of a plan as one line of YAML, without its name."""
     plain = {key: value for key, value in entry.items() if key != "name"}
     return write_yaml(plain, default_flow_style=True, width=10_000).strip()

@@ -1,4 +1,4 @@
-"""Sentences of evaluations, from the catalogue `texts.yaml` beside this file."""
+"""The sentences of evaluations, from the catalogue `texts.yaml` beside this file."""
 
 from typing import Final
 
@@ -8,19 +8,20 @@ TEXTS: Final = Catalogue.of_package("goalscope.verdict")
 """The sentences of questions, answers, verdicts and pages of evaluations."""
 
 WORDED: Final = ("question", "yes", "no", "quantity", "compared")
-"""The fields of a claim's rule that the catalogue words."""
+"""The fields of a claim's rule that come from the catalogue."""
 
 
 def claim_texts(name: str, threshold: float, **fields: str | int) -> dict[str, str]:
-    """Word a claim that comes with goalscope: its question, answers, quantity and comparison.
+    """Return the texts of a claim that comes with goalscope: its question, answers, quantity and comparison.
 
     Args:
         name: the claim.
-        threshold: the threshold that is applied; its sentences state it.
+        threshold: the applied threshold, which the sentences state.
         fields: further fields of the sentences.
 
     Returns:
-        Field of `goalscope.verdict.rules.Rule` -> text. The fields {names} and {goal} stay: each answer fills them in.
+        Field of `goalscope.verdict.rules.Rule` -> text. The fields {names} and {goal} remain, since each answer fills
+        them in.
     """
     later = {"names": "{names}", "goal": "{goal}"}
     values = {**fields, **later, "threshold": f"{threshold:g}", "percent": percent(threshold)}
@@ -28,7 +29,7 @@ def claim_texts(name: str, threshold: float, **fields: str | int) -> dict[str, s
 
 
 def filled(key: str, **fields: str | int) -> str:
-    """Fill in a sentence; fields that it does not need are ignored, and an entry of `shared` can stand as a field."""
+    """Fill in a sentence. Fields that it does not have are ignored, and an entry of `shared` can be used as a field."""
     needed = TEXTS.fields(key)
     shared = {name: filled(f"shared/{name}", **fields) for name in needed if TEXTS.has(f"shared/{name}")}
     return TEXTS(key, **{name: value for name, value in {**fields, **shared}.items() if name in needed})

@@ -1,8 +1,8 @@
-"""The arms of one small model are played at the same time, so that it answers all of them together.
+"""Play the arms of one small model at the same time, so that it can answer prompts of all arms in one batch.
 
-Alone, the last episodes of an arm would be asked about one by one, which takes a small model on a processor as long as
-a batch of ten. Each arm has a run in a thread of its own; what it asks passes through the model with what the others
-ask (`goalscope.agents.models.gathering`).
+If arms were played one after another, the last episodes of each would be asked one by one, and for a small model on a
+CPU that takes as long as a batch of ten. Here each arm runs in a thread of its own, and their prompts pass through the
+model together (`goalscope.agents.models.gathering`).
 """
 
 import threading
@@ -26,10 +26,11 @@ AGAIN: Final = "run the same command"
 
 
 def together(evaluation: EvaluationRun, subject: Subject) -> list[tuple[Arm, Study, list[ChatAgent]]]:
-    """Return the arms that a model is asked at once, none or several, with their studies and agents.
+    """Return the arms that a model plays at the same time, with their studies and agents; [] if there are fewer than
+    two.
 
-    They are those with worlds of a local model that is small enough for a core. An arm that the model does not fit is
-    left to `play`, which says so.
+    These are the arms with worlds, for a local model that is small enough for one core. An arm that does not fit the
+    model is left to `play`, which reports it.
     """
     groups, failures, plan = list[tuple[Arm, Study, list[ChatAgent]]](), evaluation.failures, evaluation.plan
     if subject.name in failures.silent or subject.logs is not None:
@@ -58,7 +59,7 @@ def play_together(
     """Run the worlds of the arms of a small local model at the same time; return these arms.
 
     Raises:
-        KeyboardInterrupt: the user stopped it; each arm keeps what is finished.
+        KeyboardInterrupt: the user stopped it; finished work of each arm is kept.
         Exception: an error after which nothing else could succeed, see `Failures.kept_apart`.
     """
     chosen = together(evaluation, subject)

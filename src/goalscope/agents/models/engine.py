@@ -202,9 +202,9 @@ class EngineModel(Answering):
         }
         source = self._source if self._folder is None else str(self._folder.resolve())
         TALLY.add(begun=1)
-        TALLY.tell(f"vLLM reads the weights of {self.name}")
+        TALLY.tell(f"vLLM loads the weights of {self.name}")
         engine = Engine({"do": "open", "model": source, "settings": settings}, offline=self._folder is not None)
-        TALLY.tell(f"vLLM {engine.ready.version} has read the weights of {self.name}")
+        TALLY.tell(f"vLLM {engine.ready.version} has loaded the weights of {self.name}")
         return engine
 
     def _overrides(self) -> dict[str, Any] | None:

@@ -152,9 +152,8 @@ class Client:
             if self.watch.stops > stops or self.watch.check():
                 raise ConnectionError(
                     scrub(
-                        f"{self.watch.reason}. All answers so far are stored: repair the server, or raise "
-                        "server.silence if its answers take longer, then run the same study on the same directory "
-                        "to continue",
+                        f"{self.watch.reason}. All answers so far are stored: check the server, or raise "
+                        "server.silence if its answers take longer; then run the same command again to continue",
                         self._key,
                         2 * LONGEST_TEXT,
                     )
@@ -168,8 +167,8 @@ class Client:
                     scrub(
                         f"{self._server.base_url} did not answer within server.retries ({self._server.retries}) and "
                         f"server.patience ({self._server.patience:g} s): {failed} requests failed in {spent:.0f} s, "
-                        f"the last one: {problem}. All answers so far are stored: repair the server, or raise the two "
-                        "settings, then run the same study on the same directory to continue",
+                        f"the last one: {problem}. All answers so far are stored: check that the server runs "
+                        "at this address, or raise these two settings; then run the same command again to continue",
                         self._key,
                         2 * LONGEST_TEXT,
                     )

@@ -271,9 +271,9 @@ class LocalModel(Answering):
     def _read(self) -> Loaded:
         started = time.monotonic()
         TALLY.add(begun=1)
-        TALLY.tell(f"reading the weights of {self.name}")
+        TALLY.tell(f"loading the weights of {self.name}")
         loaded = self._read_weights()
-        TALLY.tell(f"the weights of {self.name} are read, in {time.monotonic() - started:.0f} s")
+        TALLY.tell(f"loaded the weights of {self.name} in {time.monotonic() - started:.0f} s")
         return loaded
 
     def _read_weights(self) -> Loaded:

@@ -55,8 +55,8 @@ def check_tags(by: Sequence[str], measured: MeasuredRows, option: str = "--by") 
     if absent := [name for name in by if name not in measured.values]:
         present = ", ".join(name for name in measured.values if name != "agent")
         raise ValueError(
-            f"{option} must name tags of this run ({present}), got {', '.join(absent)}: choose one of those, or add "
-            "the tag to the worlds of the study"
+            f"{option}: this run has no tag {', '.join(absent)}. Choose from {present}, or add the tag to the worlds "
+            "of the study"
         )
 
 

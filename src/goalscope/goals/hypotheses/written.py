@@ -413,7 +413,9 @@ def load_hypotheses(text: str) -> dict[str, Hypothesis]:
             try:
                 entries.append(_entry(part))
             except ValueError as error:
-                raise ValueError(f"{error}; or a bank: {', '.join(shipped)}; or a file (.yaml, .json)") from error
+                raise ValueError(
+                    f"{error}; a bank ({', '.join(shipped)}) or a file (.yaml, .json) is also possible"
+                ) from error
     if not entries:
         raise ValueError(f"hypotheses must not be empty, got {text!r}: give a file, a bank or written forms")
     return _distinct(entries)

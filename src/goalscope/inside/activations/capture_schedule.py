@@ -201,7 +201,7 @@ def shards(
     """Yield the shards of a window, numbered from ``first``.
 
     Args:
-        window, first, settings: the steps, the first number, and the sizes as they hold on the device.
+        window, first, settings: the steps, the number of the first file, and the batch sizes that fit on the device.
         item_bytes: bytes of the vectors at one position, all layers together.
         shares_prefix: whether the model can continue from a cached prefix.
         by_shape: whether grids of different shapes go into different files (site ``grid``).

@@ -57,8 +57,8 @@ def find_target(store: Store, agent: str | None, sites: Sequence[Site]) -> Repla
         lacking = "outputs" if any(row.prompts for row in rows) else "prompts"
         advice = " ".join(dict.fromkeys(_advice(agents.get(row.agent_id, ("", {}))[1], row.agent) for row in rows))
         raise ValueError(
-            f"activations are captured by replaying exact token ids, but the steps of {store.path} "
-            f"({run_agents}) have no token ids of their {lacking}. {advice}".rstrip()
+            f"activations are captured by replaying exact token ids, but the run {store.path} (agents: {run_agents}) "
+            f"stored no token ids of {lacking}. {advice}".rstrip()
         )
     if len(usable) > 1:
         names = ", ".join(f"{row.agent} ({row.agent_id})" for row in usable)
@@ -201,5 +201,5 @@ def _advice(description: Mapping[str, Any], agent: str) -> str:
             "under its server: and run again."
         )
     if description.get("kind") == "chat":
-        return f"{agent} stored none."
-    return f"{agent} is no language model of this run: scripted agents and imported logs have no token ids."
+        return f"The run stored none for {agent}."
+    return f"Only language models have token ids; {agent} is a scripted agent or comes from an imported log."

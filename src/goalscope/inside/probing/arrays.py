@@ -47,9 +47,9 @@ def from_arrays(
 ) -> ProbeInputs:
     """Return activations captured elsewhere as inputs for `probe_cells` and similar functions.
 
-    Rows of one grid are on one side of the split. If states are given, rows of equal worlds share a grid. If the worlds
-    themselves show the agent, rows with equal walls and goal do, whatever the agent's cell: in empty rooms each goal
-    cell would then be a grid of its own, so name the grids.
+    All rows of one grid are on the same side of the split. If states are given, rows of equal worlds belong to the same
+    grid. If the worlds themselves show the agent, rows with equal walls and goal belong to the same grid, wherever the
+    agent is. In empty rooms this would make each goal cell a grid of its own, so name the grids there.
 
     Args:
         activations: ``[N, D]``, or ``[N, P, D]`` for P positions per step; any floating type (also 16 bits), integers,

@@ -150,13 +150,13 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
         tags: kept with every row: head, control, site, layer, scope, reading, ...
 
     Returns:
-        Rows tagged by agent, size and density, over all states of a grid; by shape too where grids are not square:
-        turned versions of one grid are rows of their own. Shares: those of `SHARES` and of `top_name`, each also with
+        Rows tagged by agent, size and density, over all states of a grid; if grids are not square, also by shape, since
+        turned versions of one grid have rows of their own. Shares: those of `SHARES` and of `top_name`, each also with
         shuffled beliefs and as the difference of both; "accuracy against truth", "decoded agent at its cell", "decoded
         goal at its cell". Distances: "decoded agent's distance" and "decoded goal's distance" (cells, Manhattan).
         Counts (steps): "actions", "actions wrong in truth", "actions wrong on the decoded map", "turns without an
-        action". NaN if a denominator is empty, or where no other grid of that size and density is there to take
-        beliefs from.
+        action". NaN if a denominator is 0, or if there is no other grid of that size and density from which to take
+        shuffled beliefs.
 
     Raises:
         ValueError: other numbers of beliefs and decisions.
@@ -283,7 +283,9 @@ def _groups(decisions: Decisions) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
 
 
 class ShownMap(BaseModel):
-    """One decoded map to be drawn beside the true grid: of a state, in ``lines`` as `DecodedMaps.text` writes it."""
+    """The decoded map of a state, to be drawn beside the true grid; ``lines`` are in the format of
+    `DecodedMaps.text`.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

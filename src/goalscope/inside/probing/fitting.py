@@ -68,7 +68,8 @@ class Callbacks:
 def fit(
     problems: Sequence[Problem], settings: FitSettings | None = None, callbacks: Callbacks | None = None
 ) -> list[Probe]:
-    """Fit problems. Compatible problems train together, each with the same result as alone (up to rounding).
+    """Fit probes. Compatible problems are trained together; each gets the same result as if trained by itself, up to
+    rounding.
 
     Everything that is learned, including the normalisation, comes only from the given training steps.
 

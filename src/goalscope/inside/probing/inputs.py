@@ -306,7 +306,7 @@ def input_features(cells: Cells) -> Features:
 
 
 def wall_count(cells: Cells) -> Features:
-    """Return the number of walls of each grid alone, ``[N, 1]``."""
+    """Return the number of walls of each grid as the only feature, ``[N, 1]``."""
     return Features.derived("wall count", (cells.labels == WALL).sum(axis=1, keepdims=True), cells)
 
 

@@ -102,7 +102,9 @@ def score_prefixes(
 
 
 def in_subset(plans: Plans, number: int, subset: Subset) -> npt.NDArray[np.bool_]:
-    """Return which plans are scored at N, ``[N]``: those known up to N; among the long ones, those with N actions."""
+    """Return which plans are scored at N, ``[N]``: all plans that are known up to N, or, of the long plans, those with
+    at least N actions.
+    """
     token = plans.tokens[:, number - 1]
     return np.asarray((token != UNKNOWN) & ((token != END) | (subset == "all")))
 
@@ -204,8 +206,8 @@ def guess(number: int) -> float:
 def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8], plans: Subset = "all") -> npt.NDArray[np.float64]:
     """Return the probability that tokens drawn independently at their training frequencies are right.
 
-    ``[N, T]`` for the first 1 to T tokens, NaN if unknown; at each N the frequencies are those of the training plans
-    that are scored there (of a subset), all grids weighing alike.
+    ``[N, T]`` for the first 1 to T tokens, NaN if unknown. At each N, the frequencies come from the training plans that
+    are scored there (those of a subset), with equal weight for all grids.
     """
     _check(train, tokens)
     indices, matches = np.maximum(tokens, 0).astype(np.int64), np.zeros(tokens.shape)

@@ -42,7 +42,7 @@ Target = Literal["cells", "distance", "plan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeKey:
-    """Identity of a probe among those of one set of steps.
+    """Identity of a probe within one set of steps.
 
     Attributes:
         head, target: its architecture ("decoder-LAYERS" for a plan), and the kind of its prediction.
@@ -135,7 +135,7 @@ class Probe:
         mean, std: ``[F]`` float32, mean and standard deviation of each input in the training split; an input that
             does not vary there has the standard deviation 0 and is ignored.
         weights: name -> array, float32, see the head.
-        settings: those of the head; those that follow from the shapes of its weights may be left out.
+        settings: settings of the head; those that follow from the shapes of its weights can be omitted.
         tags: provenance: control, settings, seed, ...
         frame: side of the square of cells that it predicts; 0 for other targets.
         prior: ``[K]`` float64, frequencies of the classes in its training split; empty for other targets.

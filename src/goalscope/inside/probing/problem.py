@@ -58,8 +58,8 @@ class FitSettings:
         validation: fraction of the training grids that selects the epoch to keep, in [0, 1); 0 keeps the last epoch.
             Linear heads choose their penalty on these grids, or on a fifth of the grids if it is 0.
         penalties: candidates for linear heads, in units of one standardised input; by default half decades from 1e-9 to
-            1e4. If they are given, trained heads also choose their ``decay`` from them: the one with the least loss on
-            these grids.
+            1e4. If they are given, trained heads also choose their ``decay`` from them: the one with the smallest loss
+            on the validation grids.
         seed: root seed of weights, order and validation grids.
         device: where to compute, "cpu" or "cuda".
     """

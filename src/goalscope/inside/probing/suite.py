@@ -302,7 +302,7 @@ def probe_plans(
         data: activations, truth and split.
         plans: the executed moves, see `label_plans`.
         layers: numbers of layers of the decoders.
-        beside: the numbers of layers of those decoders that are also fitted to random networks; by default all.
+        beside: numbers of layers of the decoders that are also fitted to random networks; by default all.
         controls: some of `PLAN_CONTROLS`, including "none".
         maps: decoded maps for the planner; a site and layer without one lacks this baseline.
         stepwise: whether to also fit decoders that receive the tokens decoded so far.

@@ -22,6 +22,7 @@ from goalscope.report.definitions import (
 from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.measured import AgentEpisodes
 from goalscope.report.specs import Declared, FoldSpec, section
+from goalscope.report.texts import TEXTS
 from goalscope.runs.provenance import LIBRARIES, noted
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.runs.store import Store
@@ -49,18 +50,21 @@ def summary(run: RunData) -> list[str]:
     policies_known = tasks or steps or not len(episodes)
     clusters = len(episodes.numbered("cluster")[1])
     if tasks:
-        worlds_text = f"on {counted(clusters, 'task map')}, judged by their actions alone"
+        worlds_text = TEXTS("summary/on task maps", worlds=counted(clusters, "task map"))
     elif policies_known:
         sized = run.measured.values.get("size", (None,)) != (None,)  # environments have no size
-        scope = f"on {counted(clusters, 'grid')}" if sized else f"in {counted(clusters, 'world')}"
-        worlds_text = f"{scope} whose optimal policies are known exactly"
+        if sized:
+            worlds_text = TEXTS("summary/on grids", grids=counted(clusters, "grid"))
+        else:
+            worlds_text = TEXTS("summary/in worlds", worlds=counted(clusters, "world"))
     else:
-        worlds_text = (
-            f"in {counted(clusters, 'world')} whose optimal policies are not known: measures that compare actions with "
-            "optimal ones are left out"
-        )
-    counts = f" with {counted(int(steps), 'step')}" if steps or not len(episodes) else ""
-    agents_text = f"{counted(len(agents), 'agent')} ({listed(agents)}) acted in {counted(len(episodes), 'episode')}"
+        worlds_text = TEXTS("summary/in unsolved worlds", worlds=counted(clusters, "world"))
+    agents_text = TEXTS("summary/agents", count=counted(len(agents), "agent"), names=listed(agents))
+    fields = {"agents": agents_text, "episodes": counted(len(episodes), "episode"), "worlds": worlds_text}
+    if steps or not len(episodes):
+        counts = TEXTS("summary/counts with steps", steps=counted(int(steps), "step"), **fields)
+    else:
+        counts = TEXTS("summary/counts", **fields)
     parts = []
     for name, label in (("size", "Grid sizes"), ("density", "wall densities")):
         values = sorted({value for value in episodes.numbered(name)[1] if isinstance(value, int | float)})
@@ -70,9 +74,9 @@ def summary(run: RunData) -> list[str]:
     return [
         *format_lines(run.episodes),
         *([f"{state[:1].upper()}{state[1:]}."] if state else []),
-        f"{agents_text}{counts} {worlds_text}.",
+        counts,
         *([f"{', '.join(parts)}."] if parts else []),
-        f"Content hash of the run: {run.digest[:16]}… (in full under “How this was run”).",
+        TEXTS("summary/hash", digest=run.digest[:16]),
     ]
 
 
@@ -86,11 +90,14 @@ def format_lines(episodes: Mapping[str, AgentEpisodes]) -> list[str]:
         fraction = estimate_pooled(invalid, turns, list(agent_episodes.turns), unit="share", bounds=(0.0, 1.0))
         if fraction.value > FORMAT_SHARE:
             interval = f" [{100 * fraction.low:.0f}, {100 * fraction.high:.0f}]" if fraction.has_interval else ""
-            interval_note = "95 % interval over worlds" if fraction.has_interval else "too few for an interval"
-            text = (
-                f"{agent}: {100 * fraction.value:.0f} %{interval} of {counted(sum(turns), 'turn')} held no action "
-                f"({counted(fraction.clusters, 'world')}; {interval_note}): what is measured of it is about format, "
-                "not goals."
+            text = TEXTS(
+                "summary/mostly format",
+                agent=agent,
+                percent=f"{100 * fraction.value:.0f}",
+                interval=interval,
+                turns=counted(sum(turns), "turn"),
+                worlds=counted(fraction.clusters, "world"),
+                note=TEXTS(f"summary/{'' if fraction.has_interval else 'no '}interval over worlds"),
             )
             lines.append((fraction.value, text))
     return [text for _, text in sorted(lines, key=lambda line: -line[0])]
@@ -108,13 +115,10 @@ def unfinished(store: Store) -> str:
     if stored >= expected:
         return ""
     shard = shard_of(store)
-    state, remedy = f"shard {shard} of its study", "merge puts all shards together"
+    numbers = {"stored": f"{stored:,}", "expected": counted(expected, "episode")}
     if shard is None:
-        state, remedy = "not finished", "run goes on with it"
-    return (
-        f"the run is {state}: {stored:,} of {counted(expected, 'episode')} are there, and the rest is missing from "
-        f"every number; goalscope {remedy}"
-    )
+        return TEXTS("summary/unfinished", **numbers)
+    return TEXTS("summary/shard", shard=str(shard), **numbers)
 
 
 @section("undefined")
@@ -131,14 +135,15 @@ def undefined(run: RunData) -> Iterator[Declared]:
         for why, scope in reasons.items()
     ]
     undefined_table = Table(
-        caption="A number without an interval is never shown as a finding.",
+        caption=TEXTS("undefined/caption"),
         headings=("measure", "reason", "cases", "where"),
         rows=tuple(rows[:_MAX_UNDEFINED]),
         numbers=(2,),
     )
-    text = [f"{len(rows) - _MAX_UNDEFINED} further kinds are in the JSON."] if len(rows) > _MAX_UNDEFINED else []
+    unlisted = len(rows) - _MAX_UNDEFINED
+    text = [TEXTS("undefined/more", count=unlisted)] if unlisted > 0 else []
     if not rows:
-        text = ["Every measure has a value and an interval for every agent, size and density of this run."]
+        text = [TEXTS("undefined/nothing")]
     tables, title = [undefined_table] if rows else [], "What is undefined"
     yield Declared(anchor="undefined", title=title, paragraphs=text, tables=tables, folded=True)
 
@@ -147,7 +152,7 @@ def undefined(run: RunData) -> Iterator[Declared]:
 def definitions(run: RunData) -> Iterator[Declared]:
     """The definition and source of each measure of the run."""
     tasks = run.worlds == "tasks"
-    unregistered = ("" if tasks else "not one of goalscope's own measures; ") + "see where its rows were made"
+    unregistered = TEXTS(f"definitions/{'unregistered' if tasks else 'foreign'}")
     by_measure = {
         measure: GOALS
         if measure in run.measured.goals
@@ -181,10 +186,7 @@ def all_numbers(run: RunData) -> Iterator[Declared]:
         if estimates:
             table = numbers_table(estimates, run.ledger.noun)
             folds.append(FoldSpec(title=f"By {name} ({len(estimates)} estimates)", tables=(table,)))
-    text = (
-        "All estimates of this run, those by size and density together and by distance too, are embedded in this page "
-        f"as JSON (element “ledger”). n counts values: a value is one episode, one {run.ledger.noun} or one step."
-    )
+    text = TEXTS("numbers/where", noun=run.ledger.noun)
     yield Declared(anchor="numbers", title="All numbers", paragraphs=(text,), folds=folds, folded=True)
 
 
@@ -201,20 +203,17 @@ def run_description(run: RunData) -> Iterator[Declared]:
     facts.append(("commit", _commit(info)))
     sessions = info.get("sessions")
     if isinstance(sessions, list) and len(sessions) > 1:
-        facts.append(("sessions", f"{len(sessions)}: the run was interrupted and resumed"))
+        facts.append(("sessions", TEXTS("run/resumed", count=len(sessions))))
     folds, code, text = list[FoldSpec](), "", ""
     if study is not None:
         layout: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100, "default_flow_style": None}
         text_of_study = write_yaml(dict(study.dump()), **layout)
         folds.append(FoldSpec("The study, with every default written out", code=(text_of_study,)))
-        text = (
-            "Save the study below as study.yaml; with the same version of goalscope these commands make the "
-            "same run, with the same content hash:"
-        )
+        text = TEXTS("run/study")
         code = "goalscope run study.yaml"
     elif "import" in info:
         code = f"goalscope import {shlex.quote(str(_mapping(info['import']).get('source', 'PATH')))}"
-        text = "With the same files and the same version of goalscope these commands make the same run:"
+        text = TEXTS("run/import")
     agents = sorted((name, _json(description)) for name, description in run.store.agents().values())
     if agents:
         folds.append(FoldSpec("The agents", [Table(headings=("agent", "description"), rows=tuple(agents))]))
@@ -263,7 +262,7 @@ def _servers(entries: Any) -> list[str]:
 def _commit(info: Mapping[str, Any]) -> str:
     commit = info.get("commit")
     if not commit:
-        return "not recorded: goalscope was not run from a working tree"
+        return TEXTS("run/no commit")
     states = {True: "with uncommitted changes", False: "no uncommitted changes", None: "changes not known"}
     state = states[info.get("dirty")]
     return f"{commit} ({state})"

@@ -1,4 +1,4 @@
-"""Comparisons of agents with each other and, under paired conditions, with themselves; example episodes."""
+"""Comparisons between agents, and of each agent with itself under paired conditions; example episodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
@@ -15,20 +15,18 @@ from goalscope.report.ledger import RunData, describe_key
 from goalscope.report.pictures import drawn_picture, episode_picture
 from goalscope.report.sections.environments import MAX_PAIRS, has_goal_tables
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
+from goalscope.report.texts import TEXTS
 from goalscope.runs.record import Episode
 from goalscope.stats.rows import Rows, Tag
 
 
 @section("agents compared", worlds="grids")
 def agents_compared(run: RunData) -> Iterator[Declared]:
-    """All pairs of agents of a run."""
+    """Compare all pairs of agents of a run."""
     agents = run.ledger.agents
     pairs = len(agents) * (len(agents) - 1) // 2
     if pairs > MAX_PAIRS:
-        text = (
-            f"This run has {len(agents)} agents, {pairs} pairs: too many for one family of tests to say anything. "
-            "Name the agents that matter: goalscope compare RUN --agents 'A;B'."
-        )
+        text = TEXTS("compared/too many agents", agents=len(agents), pairs=pairs)
         yield Declared(anchor="comparison", title="Agents compared", paragraphs=(text,))
     elif pairs:
         rows = run.rows_of(*COMPARED, episodes=False)
@@ -36,14 +34,16 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
         group = max(run.ledger.groups("agent"), key=lambda key: len(rows.select(**key).numbered("cluster")[1]))
         sides = [SideRows(agent, rows.select(agent=agent, **group)) for agent in agents]
         condition = f" ({describe_key(group)}, the largest part of this run)" if group else ""
-        text = f"All pairs of agents on the {run.ledger.noun}s that both acted on{condition}"
+        text = TEXTS("compared/agents", noun=run.ledger.noun, condition=condition)
         pairs_of_sides = list(combinations(sides, 2))
         yield _compared(pairs_of_sides, "pairs", "comparison", "Agents compared", text, noun=run.ledger.noun)
 
 
 @section("conditions compared", worlds="grids")
 def conditions_compared(run: RunData) -> Iterator[Declared]:
-    """Each agent compared with itself: transforms with originals, keys with controls, unless shown elsewhere."""
+    """Compare each agent with itself: transforms with originals, keys with controls, unless another section
+    shows this.
+    """
     groups = run.ledger.groups("agent")
     elsewhere = {"transform": run.analysis.invariance is not None, "control": has_goal_tables(run)}
     comparisons: list[tuple[str, dict[str, Tag], dict[str, Tag]]] = []
@@ -65,11 +65,7 @@ def conditions_compared(run: RunData) -> Iterator[Declared]:
             first = SideRows(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", agent_rows.select(**group))
             pairs.append((first, SideRows(f"{agent}{suffix}", agent_rows.select(**base_group))))
     if pairs:
-        caution = (
-            " A difference that is not significant is no proof of equality: read the interval, or declare a margin in "
-            "the study (analysis: invariance)."
-        )
-        text = f"Each agent on paired versions of the same {run.ledger.noun}s"
+        text, caution = TEXTS("compared/conditions", noun=run.ledger.noun), TEXTS("compared/not equal")
         yield _compared(pairs, "conditions", "conditions", "Conditions compared", text, caution, noun=run.ledger.noun)
 
 
@@ -84,34 +80,21 @@ def _compared(
     noun: str,
 ) -> Declared:
     tests, table = family_table(pairs, "", name=name, clusters=f"{noun}s")
-    text += (
-        f": the mean difference by {noun} with its interval, and p, the level at which it leaves out 0. p (Holm) is "
-        f"corrected for all {counted(len(tests), 'test')} of this table, declared as one family. The effect is the "
-        "signed matched-pairs rank correlation, from −1 (first always lower) to +1 (first always higher)."
+    how = TEXTS("compared/how", noun=noun, tests=counted(len(tests), "test"))
+    return Declared(
+        anchor=anchor, title=title, paragraphs=(" ".join(filter(None, (text, how, closing))),), tables=[table]
     )
-    return Declared(anchor=anchor, title=title, paragraphs=(f"{text}{closing}",), tables=[table])
 
 
-RULE = (
-    "For each agent one episode that arrived and one that did not, where there are any: the first by content id, in "
-    "grids of those nearest to the middle size and the middle density of the run."
-)
-LEGEND = (
-    "S start, G goal, K key, D door. Blue moves lie on a shortest path, orange ones do not. Each move is drawn a "
-    "little to the right of its direction, so that a path walked back and forth appears as two lines. The number in "
-    "a ring counts actions that had no effect in that cell, such as a bump into a wall; a red cross marks turns "
-    "without a valid move. Other worlds use their own drawing; there the path is blue and starts at the circle."
-)
-OWN_LEGEND = (
-    "The cells are those that the environment draws. The path of the agent is blue and starts at the circle; each move "
-    "is drawn a little to the right of its direction, so that a path walked back and forth appears as two lines."
-)
+RULE = TEXTS("examples/rule")
+LEGEND = TEXTS("examples/legend")
+OWN_LEGEND = TEXTS("examples/own legend")
 _MAX_AGENTS = 12
 
 
 @section("examples")
 def examples(run: RunData) -> Iterator[Declared]:
-    """One success and one failure of each agent as pictures."""
+    """Draw one success and one failure of each agent."""
     rows, agents = run.rows_of("success"), run.ledger.agents
     centres = {name: _centre(rows, name) for name in ("size", "density")}
     kinds = [(agent, success) for agent in agents[:_MAX_AGENTS] for success in (True, False)]
@@ -143,22 +126,22 @@ def examples(run: RunData) -> Iterator[Declared]:
 
 
 def _cut_note(agents: Sequence[str], maximum: int) -> list[str]:
-    return [f"Only the first {maximum} of {len(agents)} agents are shown."] if len(agents) > maximum else []
+    return [TEXTS("examples/cut", shown=maximum, agents=len(agents))] if len(agents) > maximum else []
 
 
 def episode_figure(episode: Episode, opening: str = "") -> Figure | None:
-    """Draw an episode below a caption; None where its world has no picture, or can offer none here.
+    """Draw an episode with a caption; None if its world has no picture, or cannot be drawn on this machine.
 
     Args:
         episode: the episode.
-        opening: what its caption begins with; the name of its agent by default.
+        opening: beginning of the caption; the name of the agent by default.
     """
     ends = {
         "goal": "arrived",
-        "horizon": "did not arrive within its horizon",
+        "horizon": "did not arrive within the horizon",
         "failure": "ended by a turn without an action",
-        "stopped": "its record stops before the goal",
-        "ended": "ended without the goal",
+        "stopped": "recording stops before the goal",
+        "ended": "ended without reaching the goal",
     }
     tags = episode.world.tags
     condition = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
@@ -177,7 +160,7 @@ def episode_figure(episode: Episode, opening: str = "") -> Figure | None:
 
 
 def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
-    """Return the episode closest to the median size and density (of ties, the first id); "" if there is none."""
+    """Return the episode closest to the median size and density (the first id if several are); "" if there is none."""
 
     nearest = rows
     for name, centre in centres.items():
@@ -193,16 +176,13 @@ def _centre(rows: Rows, name: str) -> float:
     return float(np.median(sorted(values))) if values else 0.0
 
 
-_TRANSCRIPT_RULE = (
-    "For each agent that answers in words: its first episode that did not reach the goal, its longest one and its "
-    "first success, in the order of their worlds' content ids. goalscope show prints any episode, with its prompts."
-)
+_TRANSCRIPT_RULE = TEXTS("examples/transcripts")
 _MAX_WRITERS, _MAX_STEPS, _MAX_CHARACTERS = 4, 12, 1500
 
 
 @section("transcripts")
 def transcripts(run: RunData) -> Iterator[Declared]:
-    """Texts of each agent in a failure, in its longest episode, and in a success."""
+    """Show the texts of each agent in a failure, in its longest episode, and in a success."""
     by_agent = {agent: episodes for agent in run.ledger.agents if (episodes := _chosen(run, agent))}
     folds = [fold for agent in [*by_agent][:_MAX_WRITERS] for fold in _folds(agent, by_agent[agent])]
     if folds:
@@ -211,7 +191,9 @@ def transcripts(run: RunData) -> Iterator[Declared]:
 
 
 def _chosen(run: RunData, agent: str) -> list[tuple[str, Episode]]:
-    """Return the reason and the episode of each transcript of an agent; none if its steps have no text."""
+    """Return the episodes of an agent's transcripts, each with the reason why it was chosen; empty if its steps have no
+    text.
+    """
     reasons: dict[str, list[str]] = {}
     chosen = run.episodes[agent].chosen if agent in run.episodes else {}
     for reason in ("first failure", "longest", "first success"):

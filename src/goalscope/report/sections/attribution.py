@@ -11,21 +11,11 @@ from goalscope.goals.words import say_all
 from goalscope.report.blocks import Table, TextColumns, plain_table
 from goalscope.report.ledger import RunData
 from goalscope.report.specs import Declared, section
+from goalscope.report.texts import TEXTS
 from goalscope.runs.store import Store
 
-_TEXT = (
-    "Each step was answered twice, so that what an agent would repeat is known. Strength is the share of its answers "
-    "that follow a hypothesis, the rest being random; consistency is 1 where it is followed alike in all states, "
-    "however noisy the agent is. Rivals that nobody asked for stand in every comparison and are never named. Worlds of "
-    "several phases are judged phase by phase."
-)
-_RULE = (
-    "Named: the lower end of the strength is above .2, consistency at least .7 with lower end .5, and every rival is "
-    "beaten. A set: not told apart here. Partly: a smaller consistency, or a region that fails. None: no hypothesis "
-    "that was asked for can reach half of the consistency. Intervals are one-sided at 5 %, over worlds, and not "
-    "corrected for the number of hypotheses. MEG is towards what the verdict names and towards the goal, in "
-    "nats an episode, with its interval over worlds, and as a share of the greatest possible."
-)
+_TEXT = TEXTS("attribution/how")
+_RULE = TEXTS("attribution/rule")
 
 
 @section("attribution", worlds="grids")
@@ -35,7 +25,7 @@ def attribution(run: RunData) -> Iterator[Declared]:
     if findings:
         yield Declared(
             anchor="attribution",
-            title="What the actions follow",
+            title="Which hypothesis explains the moves",
             paragraphs=[say_all(groups) for groups in findings.values()],
             explained=(_TEXT,),
             tables=[_table(findings), _hypotheses_table(findings)],
@@ -100,8 +90,4 @@ def _hypotheses_table(findings: Mapping[str, Sequence[Finding]]) -> Table:
         ("consistency", lambda line: _text(line[1], "consistency", line[2]) or "–"),
         ("told apart in", lambda line: f"{line[3]} of {line[1].worlds} worlds"),
     ]
-    caption = (
-        "Each hypothesis by group of worlds; it is told apart in the worlds in which every other hypothesis that was "
-        "asked for acts differently"
-    )
-    return plain_table(lines, columns, range(3, len(columns)), caption=caption)
+    return plain_table(lines, columns, range(3, len(columns)), caption=TEXTS("attribution/told apart"))

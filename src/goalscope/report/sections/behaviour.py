@@ -1,7 +1,7 @@
 """Behaviour in grids by size, density and distance; checks of imports; uncertainty; keys.
 
-Source: behavioural and representational evaluation, Fig. 4 and Fig. 12 (its upper half of Fig. 4 is the section by
-distance).
+Source: behavioural and representational evaluation, Fig. 4 and Fig. 12. The upper half of Fig. 4 is the section by
+distance.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +28,7 @@ from goalscope.report.specs import (
     over_tag,
     section,
 )
+from goalscope.report.texts import TEXTS
 from goalscope.runs.provenance import noted
 from goalscope.stats.rows import Tag
 
@@ -48,7 +49,7 @@ _BY_SIZE, _BY_DENSITY, _DENSITIES, _BAND = ("size", "size"), ("density", "d"), (
 
 @section("import", worlds="grids")
 def import_checks(run: RunData) -> Iterator[Declared]:
-    """Comparison of imported runs with their recorded values."""
+    """Compare imported runs with the values that were recorded with them."""
     import_info = noted(run.store, "import")
     if not import_info:
         return
@@ -56,17 +57,20 @@ def import_checks(run: RunData) -> Iterator[Declared]:
     counts, compared = (entries if isinstance(entries, Mapping) else {} for entries in noted_there)
     checked_counts = [(str(name), int(checked), int(agreeing)) for name, (checked, agreeing) in compared.items()]
     table = Table(
-        caption="Every recorded value was computed again and compared.",
+        caption=TEXTS("import/checked"),
         headings=("recorded value", "checked", "agree", "disagree"),
         rows=tuple((name, str(total), str(agree), str(total - agree)) for name, total, agree in checked_counts),
         numbers=(1, 2, 3),
     )
     problems = int(import_info.get("problems", 0) or 0)
-    state = f"{counted(problems, 'problem')} found" if problems else "No problem was found"
+    source = str(import_info.get("source", ""))
+    state = TEXTS("import/none", source=source)
+    if problems:
+        state = TEXTS("import/some", problems=counted(problems, "problem"), source=source)
     yield Declared(
         anchor="import",
         title="Checks of the imported data",
-        paragraphs=(f"{state} in the imported files ({import_info.get('source', '')}).",),
+        paragraphs=(state,),
         tables=[table] if checked_counts else [],
         facts=[(str(name), str(count)) for name, count in counts.items()],
     )
@@ -74,7 +78,7 @@ def import_checks(run: RunData) -> Iterator[Declared]:
 
 @section("size and density", worlds="grids")
 def by_size_and_density(run: RunData) -> Iterator[Declared]:
-    """Curves over size and density; none where a run lacks one of these tags."""
+    """Curves over size and density; empty if a run lacks one of these tags."""
     ledger = run.originals
     if not len(ledger.tables["agent, size"]) or not len(ledger.tables["agent, density"]):
         return
@@ -87,7 +91,7 @@ def by_size_and_density(run: RunData) -> Iterator[Declared]:
             for name in SIZE_FIGURES
             for tag in ("size", "density")
         ],
-        legend=f"{BANDS} A curve over size averages over all densities, a curve over density over all sizes.",
+        legend=f"{BANDS} {TEXTS('behaviour/averages')}",
     )
 
 
@@ -108,15 +112,14 @@ def maps(run: RunData) -> Iterator[Declared]:
         title="Size × density",
         figures=figures,
         figures_only=True,
-        legend=f"{main_title} by size and density; below each value its 95 % interval over the grids of the "
-        f"cell{WIDE_LEFT_OUT}.",
+        legend=TEXTS("behaviour/map legend", measure=main_title, exception=WIDE_LEFT_OUT),
         folds=folds,
     )
 
 
 @section("figures 4 and 12", source="behavioural and representational evaluation, Fig. 4 and Fig. 12", worlds="grids")
 def difficulty(run: RunData) -> Iterator[Declared]:
-    """The maps of both figures for each condition with several sizes and densities."""
+    """The maps of Fig. 4 and Fig. 12, for each condition with several sizes and densities."""
     ledger = run.originals
     groups = ledger.groups(_CELLS)
     conditions = [group for group, _ in run.settings() if group in groups]
@@ -163,10 +166,7 @@ def _figure_4(run: RunData, group: Key, condition: str) -> Iterator[Declared]:
     yield Declared(
         anchor="figure-4",
         title=f"Accuracy by size, density and distance{condition}",
-        explained=(
-            "Accuracy of single actions, by the distance to the goal at which they were taken. Within a row of the "
-            "maps size or density is held fixed, so that what distance adds can be read across.",
-        ),
+        explained=(TEXTS("behaviour/by distance"),),
         figures=[
             _map(
                 estimates,
@@ -177,8 +177,7 @@ def _figure_4(run: RunData, group: Key, condition: str) -> Iterator[Declared]:
             for estimates, (tag, _) in axes
             for agent in subjects
         ],
-        legend="Distances in steps. Below each value its 95 % interval over the grids that have such "
-        f"steps{WIDE_LEFT_OUT}.",
+        legend=TEXTS("behaviour/by distance legend", exception=WIDE_LEFT_OUT),
         folds=[
             *(by_axis(agent, estimates, rows) for estimates, rows in axes for agent in other_agents),
             *(by_all(agent) for agent in (*subjects, *other_agents)),
@@ -192,12 +191,7 @@ def _figure_12(run: RunData, group: Key, condition: str) -> Declared:
     return Declared(
         anchor="figure-12",
         title=f"Performance by size and density{condition}",
-        explained=(
-            "Entropy, divergence and calibration error are as the paper defines them, over all visited states. They "
-            "depend on the number of visits, whoever acts, and visits fall with difficulty: part of every trend in "
-            "them is no behaviour at all. The tables hold the excess over an optimal agent with the same visits beside "
-            "them.",
-        ),
+        explained=(TEXTS("behaviour/performance"),),
         figures=[
             _map(
                 estimates,
@@ -209,8 +203,7 @@ def _figure_12(run: RunData, group: Key, condition: str) -> Declared:
             for name in FIGURE_12
             if name in measures
         ],
-        legend=f"Below each value its 95 % interval over the grids of the cell{WIDE_LEFT_OUT}; colours run from 0 to "
-        "the greatest one.",
+        legend=TEXTS("behaviour/performance legend", exception=WIDE_LEFT_OUT),
         folds=[
             _size_tables(run.ledger, estimates, measures, {"agent": agent}, agent)
             for agent in (*run.groups.subjects, *run.groups.others)
@@ -220,7 +213,7 @@ def _figure_12(run: RunData, group: Key, condition: str) -> Declared:
 
 @section("distance to the goal", worlds="grids")
 def by_distance(run: RunData) -> Iterator[Declared]:
-    """Curves over the distance to the goal, for generated grids where a run has other worlds too."""
+    """Curves over the distance to the goal; only for generated grids if a run also has other worlds."""
     ledger = run.originals
     share_bounds = {name: SHARE for name, unit in ledger.measures.items() if unit == "share"}
     yield Declared(
@@ -232,8 +225,7 @@ def by_distance(run: RunData) -> Iterator[Declared]:
             for name in CURVES
         ],
         figures_only=True,
-        legend=f"{BANDS} The lower panel counts the grids behind each point; distances that fewer than {CURVED} grids "
-        "reach are not drawn (they are in the JSON).",
+        legend=f"{BANDS} {TEXTS('behaviour/distance legend', fewest=CURVED)}",
     )
 
 
@@ -246,12 +238,7 @@ def uncertainty(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="uncertainty",
         title="Uncertainty and divergence from the optimal policy",
-        explained=(
-            "Empirical entropies and divergences are biased by the number of visits to a state: a state seen once "
-            "has entropy 0, and a perfect agent at a two-way tie a divergence of 0.311 bits. The excess is the "
-            "value minus that of a simulated optimal agent with the same visits; 0 means “as a perfect agent would "
-            "look”.",
-        ),
+        explained=(TEXTS("behaviour/uncertainty"),),
         tables=[by_agent(ledger, UNCERTAINTY, group, "Uncertainty") for group in ledger.groups("agent")],
         figures=[
             over_tag(ledger, name, "size", group)
@@ -264,7 +251,7 @@ def uncertainty(run: RunData) -> Iterator[Declared]:
 
 @section("keys", worlds="grids")
 def key_worlds(run: RunData) -> Iterator[Declared]:
-    """The measures of worlds with a key other than the paper's environments."""
+    """The measures of worlds with a key, except for the paper's environments, which have a section of their own."""
     if has_goal_tables(run):
         return
     table, tables = run.ledger.tables["agent"], []

@@ -37,6 +37,7 @@ from goalscope.report.specs import (
     Sentence,
     TableSpec,
 )
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import NETWORKS, RULES
 from goalscope.stats import estimate_rows
 
@@ -67,16 +68,7 @@ _HEADINGS = {
 }
 _FLOORS = {"position": "position alone"}
 _SYMBOLS = {"size": "n", "density": "d"}
-_TEXT = (
-    "At each step a probe reads a map of the grid from the activations. The layout is the likeliest class of each "
-    "cell, agent and goal stand where they are likeliest. Recovery: of the actions that are wrong in truth, the share "
-    "that is optimal on the decoded map; inverse recovery: of the actions wrong on the map, the share optimal in "
-    "truth. A map without a way to the goal holds no plan: every action is wrong on it.",
-    "Actions fit other maps by chance, too. Each share stands beside the same share with shuffled beliefs, the decoded "
-    "maps of all other states of equal size and density on other grids: only the difference speaks of this agent's "
-    "beliefs here. Agreement is given in three readings, because the caption of the published table (both optimal) "
-    "cannot be what its numbers are.",
-)
+_TEXT = (TEXTS("beliefs/how"), TEXTS("beliefs/shuffled"))
 
 
 @probe_section(
@@ -85,7 +77,7 @@ _TEXT = (
     measures=_MEASURES.__contains__,
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """Actions against the grid that a probe decodes from the activations of their step."""
+    """How well actions fit the grid that a probe decodes from the activations of the same step."""
     natural = rows.where(reading=("natural", None))
     base, reading = (natural, "natural") if len(natural) else (rows, "balanced")
     point, points = base.main_point(), base.points()
@@ -108,15 +100,15 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     published = balanced.where(head=head, control=("none", None), **point.key)
     balanced_ends = {
         "Shares of actions": "",
-        "Less their value with shuffled beliefs": names.DIFFERENCE,
-        **{f"How much these exceed those on {network}": end for network, end in beyond},
+        "The same shares minus their values with shuffled beliefs": names.DIFFERENCE,
+        **{f"How much these differences exceed those on {network}": end for network, end in beyond},
     }
     balanced_tables = _of_probes(balanced.estimated(estimate_rows, _TAGS), keys, balanced_ends)
     yield Declared(
         anchor="beliefs",
         title=rows.title("Actions against decoded beliefs"),
         explained=_TEXT,
-        rule=f"In words: differences of shares of actions. {RULES}",
+        rule=f"{TEXTS('beliefs/rule')} {RULES}",
         sentences=[
             *claims(
                 differences,
@@ -128,7 +120,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             ),
             *(
                 Sentence(
-                    f"{title}: less shuffled beliefs",
+                    f"{title}: minus shuffled beliefs",
                     estimates,
                     [(part, {**place, "head": head, "control": "none", **key}) for part, key in parts.items()],
                 )
@@ -143,20 +135,20 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             ),
             _by_grids(
                 main,
-                f"The same less its value with shuffled beliefs, paired by grid ({probe_place})",
+                f"The same minus its value with shuffled beliefs, paired by grid ({probe_place})",
                 _columns(_CONTROLLED, names.DIFFERENCE),
             ),
             *_of_probes(
                 estimates,
                 keys,
                 {
-                    "All probes, less their value with shuffled beliefs": names.DIFFERENCE,
+                    "All probes, minus their value with shuffled beliefs": names.DIFFERENCE,
                     **{f"How much these differences exceed those of the same probe on {on}": end for on, end in beyond},
                 },
             ),
         ),
         figures=(*_curves(main), *_curves(published, ", as published"), *_over_layers(estimates, points, head)),
-        legend=f"Top-k: optimal for some pair of one of the k likeliest cells of the agent and of the goal. {BANDS}",
+        legend=f"{TEXTS('beliefs/legend')} {BANDS}",
         folds=(
             FoldSpec("Pooled over actions, as in the published table", [_pooled(main)]),
             FoldSpec(
@@ -177,7 +169,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
 
 
 def _differences(base: ProbeRows, head: str, near: Sequence[ReadPoint]) -> Estimates:
-    """Return the differences in the fit of actions to maps between a head and its floors and random networks."""
+    """Return how much better actions fit the maps of a probe than those of its baselines and of random networks."""
     probe = {"measure": tuple(f"{name}{names.DIFFERENCE}" for name in _IN_SENTENCES), "head": head, "control": "none"}
     rivals = {**RANDOM_NETWORKS, **{floor: {**NOWHERE, "head": floor} for floor in _FLOORS}}
     return Estimates(
@@ -189,8 +181,8 @@ def _differences(base: ProbeRows, head: str, near: Sequence[ReadPoint]) -> Estim
 
 def _why(measure: str) -> str:
     if measure in _LESS_SHUFFLED:
-        return "no tested grid has another of its size and density to take beliefs from, or the share is undefined"
-    why = {names.RECOVERY: "no action is wrong in truth", names.INVERSE: "no action is wrong on the decoded map"}
+        return TEXTS("beliefs/no others")
+    why = {names.RECOVERY: TEXTS("beliefs/none wrong"), names.INVERSE: TEXTS("beliefs/none wrong on map")}
     return why.get(measure, "")
 
 
@@ -203,7 +195,7 @@ def _columns(measures: Sequence[str], end: str = "") -> list[Column]:
 
 
 def _by_grids(rows: ProbeRows, caption: str, columns: Sequence[Column]) -> TableSpec:
-    """Return the table by size and density, its first line over all."""
+    """Return the table by size and density; its first row is over all grids."""
     selected_rows = rows.where(measure=[column.key["measure"] for column in columns])
     lines = [Line("all", {}), *(Line(*part) for part in _parts(selected_rows, fewest=2))]
     estimates = Estimates(
@@ -213,7 +205,7 @@ def _by_grids(rows: ProbeRows, caption: str, columns: Sequence[Column]) -> Table
 
 
 def _parts(rows: ProbeRows, fewest: int = 1) -> list[tuple[str, Key]]:
-    """Return each size and density that rows have, its label and key; none of a tag with fewer values."""
+    """Return each size and density in the rows with its label and key; empty for a tag with only one value."""
     values = {tag: rows.numbers(tag) for tag in _SYMBOLS}
     return [
         (f"{_SYMBOLS[tag]} = {number(value)}", {tag: value})
@@ -224,7 +216,7 @@ def _parts(rows: ProbeRows, fewest: int = 1) -> list[tuple[str, Key]]:
 
 
 def _of_probes(estimates: Estimates, keys: Sequence[Key], ends: Mapping[str, str]) -> list[TableSpec]:
-    """Return a table of all probes for each caption, of the measures whose names have its end."""
+    """Return a table of all probes for each caption, with the measures whose names have this ending."""
     return [
         probe_table(caption, estimates, keys, _columns(_IN_PROBE_TABLES, end), first="probe")
         for caption, end in ends.items()
@@ -241,7 +233,7 @@ def _pooled(rows: ProbeRows) -> Table:
 
 
 def _tops(rows: ProbeRows) -> list[int]:
-    """Return the numbers of candidates that rows have accuracies for, ascending."""
+    """Return the numbers of candidates for which rows have accuracies, ascending."""
     measured = rows.values("measure")
     return [count for count, name in _TOPS.items() if name in measured]
 
@@ -253,7 +245,7 @@ def _as_published(rows: ProbeRows) -> list[Column]:
 
 
 def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
-    """Return accuracy against truth and against the k likeliest pairs, each with its control (Fig. 9)."""
+    """Return accuracy on the true map and on the maps of the k likeliest pairs, each with its control (Fig. 9)."""
     tops = _tops(rows)
     measures = {"truth": names.TRUTH, **{f"top-{count}": _TOPS[count] for count in tops}}
     measures |= {f"top-{count}, shuffled": _TOPS[count] + names.SHUFFLED for count in tops[:1] + tops[-1:]}
@@ -267,12 +259,12 @@ def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
 
 
 def _over_layers(estimates: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:
-    """Return the differences in the fit of actions between decoded and shuffled maps, by layer and site."""
+    """Return the differences in fit between decoded and shuffled maps, by layer and site."""
     figures = list[CurveSpec]()
     for name in (names.DECODED, names.RECOVERY):
         key = {"head": head, "measure": name + names.DIFFERENCE}
         probes = {"none": probe_name(head), **NETWORKS}
         curves = [Curve(title, {**key, "control": control}) for control, title in probes.items()]
-        title = f"{_heading(name).capitalize()} less shuffled, by layer"
+        title = f"{_heading(name).capitalize()} minus shuffled, by layer"
         figures += over_layers(points, title, "difference (share)", estimates, curves, bounds=None)
     return figures

@@ -47,6 +47,7 @@ from goalscope.report.specs import (
     Sentence,
     TableSpec,
 )
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import NETWORKS, RULES
 from goalscope.stats import Grouped
 from goalscope.stats.rows import Tag
@@ -103,7 +104,7 @@ def _figure(
 
 
 def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section with curves over the layers of each site, nothing if there is one layer only."""
+    """Yield the section with curves over the layers of each site; nothing if there is only one layer."""
     layers, sites = layers_and_sites(rows.points())
     if len(layers) < 2:
         return
@@ -136,8 +137,7 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
             for site in sites
         ],
         figures_only=True,
-        legend=f"{BANDS} Sites: pre before the reasoning, post after it. Accuracy and {AREA} are "
-        f"{READINGS['natural']}; recall and precision are those of the MLP, {READINGS['balanced']}.",
+        legend=f"{BANDS} {TEXTS('cognitive map/layers legend', area=AREA, **READINGS)}",
         counted=(*natural, *rates, *at_size),
     )
 
@@ -155,7 +155,7 @@ def _rates_by_class() -> list[tuple[str, str, list[Curve]]]:
 
 
 def over_sizes(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> Declared:
-    """Return the section with curves over size and density at one read point, general and size-specific probes."""
+    """Return the section with curves over size and density at one read point, for general and size-specific probes."""
     at_point = base.at(point)
     parts = [_by_tag(at_point, tag) for tag in ("size", "density") if len(at_point.numbers(tag)) > 1]
     parts.append(_by_scope(rows, base, point))
@@ -164,9 +164,7 @@ def over_sizes(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> Declared:
         title=f"{rows.title('Cognitive map')}: by size and density",
         figures=[figure for figures, _ in parts for figure in figures],
         figures_only=True,
-        legend=f"{BANDS} Read at {point}. Recall and precision are those of the MLP, {READINGS['balanced']}; all else "
-        f"is {READINGS['natural']}. A curve over size averages over all densities, a curve over density over all "
-        "sizes.",
+        legend=f"{BANDS} {TEXTS('cognitive map/sizes legend', point=str(point), **READINGS)}",
         counted=[grouped for _, counted in parts for grouped in counted],
     )
 
@@ -205,7 +203,7 @@ def _by_tag(at_point: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Groupe
 
 
 def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[CurveSpec], list[Grouped]]:
-    """Return general probes and those of one size each (Fig. 16)."""
+    """Return the scores of general probes and of probes for a single size (Fig. 16)."""
     scopes = tuple(scope for scope in rows.values("scope") if scope != "general")
     if not scopes or point == ReadPoint() or base is rows:
         return [], []
@@ -244,14 +242,7 @@ def _balanced(rows: ProbeRows, measures: Sequence[str] = RATES, probe: Key = MLP
 
 _LEARNT = (*((AREA, name) for name in ("wall", "goal", "agent")), *((LOCAL, name) for name in ("goal", "agent")))
 _HEAD = ("site", "layer", "head", "class")
-_LEARNING = (
-    "Probes are trained on more and more of the training grids, in nested random subsets, and scored on the same "
-    "tested grids. That nothing can be read from activations needs a curve that has flattened: a probe with too few "
-    "grids fails whatever they hold.",
-    f"A curve has flattened where the whole 95 % interval of the gain of its last doubling lies below {MARGIN:g}. "
-    "Intervals are over tested grids and draws of the subsets, and conditional on the training grids: the draws of all "
-    "of them are one.",
-)
+_LEARNING = (TEXTS("cognitive map/learning curves"), TEXTS("cognitive map/flattened", margin=f"{MARGIN:g}"))
 
 
 @probe_section(
@@ -260,7 +251,7 @@ _LEARNING = (
     measures=lambda measure: measure in CURVE_MEASURES,
 )
 def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
-    """Scores over the number of training grids, each head at each read point."""
+    """Scores by number of training grids, for each head at each read point."""
     counts = [int(count) for count in rows.numbers(TRAINED_ON)]
     curve_rows = rows.where(**{TRAINED_ON: tuple(counts)})
     if not counts:
@@ -322,11 +313,12 @@ def _where(key: Key) -> str:
 
 
 def _gain_text(curve_end: CurveEnd) -> str:
-    """Write the gain of the last doubling, and its meaning for a null result."""
+    """Say how much the last doubling of the training grids gained, and what that means for a null result."""
     gain = curve_end.gain
     gained = f"{short(gain.value, 'share')} {interval(gain) or '(' + (gain.note or 'no interval') + ')'}"
-    outcome = "flattened" if curve_end.flattened else "not flattened, more grids may show more"
-    return f"{gained} from {curve_end.grids[0]} to {curve_end.grids[1]} training grids: {outcome}"
+    outcome = TEXTS(f"cognitive map/gain {'flattened' if curve_end.flattened else 'open'}")
+    fewer, more = curve_end.grids
+    return TEXTS("cognitive map/gain", gain=gained, fewer=fewer, more=more, outcome=outcome)
 
 
 _PLURALS = {"wall": "walls", "agent": "agent", "goal": "goal"}
@@ -357,29 +349,10 @@ _SENTENCE_PAIRS = (
     *((head, against) for head in ("mlp", "percell") for against in ("shuffled", "control-task")),
     ("mlp", "percell"),
 )
-_TEXT = (
-    "A probe says, from the activations of one moment, which class stands in every cell of the grid. Each head stands "
-    "beside its controls on the same split: labels of other grids (chance), a random label for each kind of "
-    "neighbourhood (the control task, which can only be learnt by heart: the difference is the selectivity), the same "
-    "architecture with random weights of several kinds and seeds, the number of walls, the number of cells of each "
-    "class in the prompt, the text of the reasoning (a baseline for what is read after it, not before).",
-    "Recall under rebalanced training is no evidence by itself: rare classes are weighed up, and a probe that knows "
-    "nothing calls many cells an agent and finds it among them, at a few per cent precision. Average precision needs "
-    "no threshold; the line of the majority class is what it is for a probe that knows nothing. The area under the "
-    "curve looks at undetermined cells alone, which hold a class in some training grids of their size and not in "
-    "others: border and regular pillars are known from the place, and carry all other scores of walls.",
-)
-_ADDITIVE = (
-    "The additive head (the published linear probe) has no term of activation and place together: all cells shift "
-    "alike with the activation, and it cannot draw scattered walls whatever the activations hold. Where activations "
-    "encode a wall map perfectly linearly it scores the majority rate, the per-cell head 1.0. An MLP that is better "
-    "than it is no sign of a code that is not linear: compare it with the per-cell head."
-)
-_LEGEND = (
-    "Lines are 95 % intervals over grids. What is called what: of the cells of a true class the share that is called "
-    "each class, natural frequencies."
-)
-_SILENCE = "No probe of activations stands beside a control here: of what is inside nothing can be said."
+_TEXT = (TEXTS("cognitive map/how"), TEXTS("cognitive map/recall"))
+_ADDITIVE = TEXTS("cognitive map/additive")
+_LEGEND = TEXTS("cognitive map/legend")
+_SILENCE = TEXTS("cognitive map/silence")
 
 
 @probe_section(
@@ -388,7 +361,7 @@ _SILENCE = "No probe of activations stands beside a control here: of what is ins
     measures=(_MEASURES | _CALLED).__contains__,
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """Each probe beside its controls, and curves by layer, size and density."""
+    """The scores of each probe beside its controls, and curves by layer, size and density."""
     rows = rows.where(**{TRAINED_ON: None}, cells=None)  # learning curves have a section of their own
     if not len(rows):
         return
@@ -440,23 +413,26 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
                 for head, against in _SENTENCE_PAIRS
             ),
             *(
-                Sentence(f"MLP, layer {key['layer']}: pre less post", site_differences, _parts({**key, "less": "post"}))
+                Sentence(
+                    f"MLP, layer {key['layer']}: pre minus post", site_differences, _parts({**key, "less": "post"})
+                )
                 for key in layers
             ),
         ),
-        rule=f"In words: differences in {AREA} at {point}, mean and 95 % interval over grids. {RULES}",
+        rule=f"{TEXTS('cognitive map/rule', area=AREA, point=str(point))} {RULES}",
         silence=_SILENCE,
         tables=(
             _table(f"Accuracy and average precision ({title})", _ACCURACY, front, estimates, noun="grid"),
             TableSpec(
-                f"Differences, paired by grid ({title}): {MEAN}. Less the control task is the selectivity",
-                "probe less control",
+                f"Differences, paired by grid ({title}): {MEAN}. The difference from the control task is the "
+                "selectivity",
+                "probe minus control",
                 differences,
                 _DIFFERENCES,
                 rivals,
             ),
             TableSpec(
-                f"MLP before the reasoning (pre) less after it (post), paired by grid: {MEAN}",
+                f"MLP before the reasoning (pre) minus after it (post), paired by grid: {MEAN}",
                 "layer",
                 site_differences,
                 _DIFFERENCES,
@@ -482,7 +458,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
             ),
         ),
         undefined=undefined_of(page_estimates, and_tags=("class",)),
-        why=lambda measure: "no cell is called so on any grid" if measure in _PRECISION else "no grid has such a cell",
+        why=lambda measure: TEXTS(f"cognitive map/{'called' if measure in _PRECISION else 'no such cell'}"),
         counted=(*page_estimates, *differences),
     )
 
@@ -502,7 +478,7 @@ def _rate_tables(caption: str, place: str, keys: Sequence[Key], estimates: Estim
 
 
 def _differences(point_rows: ProbeRows) -> Estimates:
-    """Return the differences between each probe and its controls, the position alone and the per-cell head."""
+    """Return the differences between each probe and its controls, the position-only probe and the per-cell head."""
     rows = point_rows.where(measure=tuple({column.key["measure"] for column in _DIFFERENCES}))
     trained = tuple(head for head in rows.values("head") if head not in COUNTED)
     no_control, by = {"control": ("none", None)}, ("site", "layer", "reading", "class")
@@ -530,11 +506,11 @@ def _parts(key: Key) -> list[tuple[str, Key]]:
 
 
 def _less(head: str, against: str) -> str:
-    return f"{probe_name(head)} less {_RIVALS[against]}"
+    return f"{probe_name(head)} minus {_RIVALS[against]}"
 
 
 def _missing(keys: Sequence[Key]) -> list[str]:
-    """Return a sentence on the heads and controls of the full suite without rows."""
+    """Return a sentence about heads and controls of the full suite that have no rows."""
     measured = {(key["head"], key["control"]) for key in keys}
     heads = {head for head, _ in measured}
     parts = [f"the head “{probe_name(head)}”" for head in CELL_HEADS if head not in heads]
@@ -545,13 +521,13 @@ def _missing(keys: Sequence[Key]) -> list[str]:
             if probe_control == control and head in heads and head not in COUNTED and (head, control) not in measured
         ]
         parts += [f"“{title}” for {listed(lacking)}"] if lacking else []
-    return [f"Not in this run: {listed(parts)}."] if parts else []
+    return [TEXTS("cognitive map/not in this run", parts=listed(parts))] if parts else []
 
 
 def _forests(differences: Estimates, point: ReadPoint) -> Iterator[Figure]:
-    """Draw the differences in the area between the MLP or the per-cell head and their controls."""
-    legend = {kind: f"less {name}" for kind, name in NETWORKS.items()}
-    legend |= {"shuffled": "less shuffled labels", "position": "less position alone"}
+    """Draw the differences in area under the curve between the MLP or the per-cell head and their controls."""
+    legend = {kind: f"minus {name}" for kind, name in NETWORKS.items()}
+    legend |= {"shuffled": "minus shuffled labels", "position": "minus position alone"}
     for head in ("mlp", "percell"):
         bars = [
             ForestBar(label, style, plural, estimate)
@@ -560,7 +536,7 @@ def _forests(differences: Estimates, point: ReadPoint) -> Iterator[Figure]:
             if (estimate := differences.get(key, {"less": against})) is not None
         ]
         if bars:
-            title = f"{probe_name(head)} less its controls"
+            title = f"{probe_name(head)} minus its controls"
             chart = Forest(bars, title=title, x_label=f"difference in {AREA} (share)")
             yield Figure(chart, f"{title}, {point}", str(point))
 
@@ -573,14 +549,14 @@ def _confusion(estimates: Estimates, point: ReadPoint) -> Iterator[Figure]:
             for label in CLASSES[:-1]
         ]
         if any(cell for row in cells for cell in row):
-            title = f"{probe_name(key['head'])}: what is called what"
+            title = f"{probe_name(key['head'])}: confusion of classes"
             chart = HeatMap(
                 cells,
                 rows=CLASSES[:-1],
                 columns=CLASSES,
                 title=title,
                 row_label="true class",
-                column_label="called",
+                column_label="decoded class",
                 bounds=(0.0, 1.0),
             )
             yield Figure(chart, f"{title}, {point}", str(point))

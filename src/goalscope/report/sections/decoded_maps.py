@@ -1,4 +1,4 @@
-"""Decoded maps beside true grids, where they are more than what the same probe reads from random networks.
+"""Decoded maps beside true grids, if they are better than what the same probe decodes from random networks.
 
 Source: behavioural and representational evaluation, section 5.1, Figure 6.
 """
@@ -15,26 +15,20 @@ from goalscope.report.ledger import Key, RunData
 from goalscope.report.pictures import framed, map_picture, picture
 from goalscope.report.sections.probing import RANDOM_NETWORKS, Contrast, ProbeRows, ReadPoint, contrasted, probe_name
 from goalscope.report.specs import Declared, Figure, section
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import MADE, NETWORKS, claim_in_words, verdict
 from goalscope.runs.record import Episode
 from goalscope.stats.rows import Tag
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.grid import Action
 
-_UNKNOWN = (
-    "Decoded maps are not shown: nothing here says whether they are more than what the same probe reads from random "
-    "networks. Read the cognitive map with random networks, too (goalscope probe RUN --reads cognitive-map)."
-)
-_MAP_LEGEND = (
-    "Left the true grid (S agent, G goal) with the action, padded to the probe's frame; right the decoded map: A and "
-    "G where agent and goal are likeliest, pale blue and green cells whose likeliest class is agent or goal, grey "
-    "padding. The dashed line is the outline of the true grid."
-)
+_UNKNOWN = TEXTS("decoded maps/unknown")
+_MAP_LEGEND = TEXTS("decoded maps/legend")
 
 
 @section("decoded maps", source="behavioural and representational evaluation, Fig. 6", worlds="grids")
 def decoded_maps(run: RunData) -> Iterator[Declared]:
-    """The stored maps of a run, each with its state.
+    """The stored maps of a run, each with the state to which it belongs.
 
     Raises:
         ValueError: the stored maps are invalid.
@@ -62,7 +56,7 @@ def decoded_maps(run: RunData) -> Iterator[Declared]:
             paragraphs=(
                 sentence,
                 RULE,
-                *([f"{missing} more are not shown: their episodes are gone."] if missing else []),
+                *([TEXTS("decoded maps/gone", count=missing)] if missing else []),
             ),
             figures=[figure for shown_map in maps for figure in _pair(shown_map, episodes[shown_map.episode_id])],
             layout="maps",
@@ -71,7 +65,9 @@ def decoded_maps(run: RunData) -> Iterator[Declared]:
 
 
 def _standing(run: RunData, tags: Mapping[str, Tag]) -> tuple[bool, str]:
-    """Return whether a probe reads walls better than from random networks of every kind, and the sentence on it."""
+    """Return whether a probe decodes walls better than from random networks of every kind, and the sentence
+    about it.
+    """
     point = ReadPoint(tags.get("site"), tags.get("layer"))
     rows = ProbeRows(run.probed).where(
         measure=AREA, head=tags.get("head"), scope=("general", None), reading=("natural", None), **{"class": "wall"}
@@ -87,7 +83,7 @@ def _standing(run: RunData, tags: Mapping[str, Tag]) -> tuple[bool, str]:
         return False, _UNKNOWN
     above = verdict(rivals) == "above"
     place = f"{probe_name(tags.get('head'))} at {point}"
-    return above, f"{'' if above else 'Decoded maps are not shown. '}{place}: {sentence}."
+    return above, TEXTS(f"decoded maps/{'shown' if above else 'not shown'}", place=place, sentence=sentence)
 
 
 def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:

@@ -1,4 +1,6 @@
-"""The section on what moves depend on: one thing is changed, everything else is the same, and one move is asked for."""
+"""The section on what moves depend on: one thing is changed, everything else stays the same, and one move is
+requested.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,21 +18,12 @@ from goalscope.goals.counterfactual.worlds import ChangedEnvironments, ChangedWo
 from goalscope.report.blocks import Cell, Footnotes, Table, TextColumns, plain_table
 from goalscope.report.ledger import RunData
 from goalscope.report.specs import Declared, section
+from goalscope.report.texts import TEXTS
 from goalscope.runs.store import Store
 from goalscope.stats import Estimate
 
-_TEXT = (
-    "In each state one thing is changed and the rest stays, to the byte; one turn is asked on both sides, twice. "
-    "The change of the moves is half the squared distance of their distributions, estimated without bias, so that it "
-    "may be below 0. Its share is what decides: 0 where the moves stay as they are, 1 where those before say nothing "
-    "about those after."
-)
-_RULE = (
-    f"Depends: the share is at least {ENOUGH:g}, and after Holm's correction over the things, one-sided at 5 %, it is "
-    f"above {LEAST:g}, the predictable share is above {NOISE:g}, and exchanged answers change less. Does not: the "
-    f"interval of the share lies below {LEAST:g}. Too random: the predictable share may be below {NOISE:g}. "
-    "An agent that avoids a place depends on it, too."
-)
+_TEXT = TEXTS("dependence/how")
+_RULE = TEXTS("dependence/rule", enough=f"{ENOUGH:g}", least=f"{LEAST:g}", noise=f"{NOISE:g}")
 
 
 @section("dependence")
@@ -40,7 +33,7 @@ def dependence(run: RunData) -> Iterator[Declared]:
         agents = dict.fromkeys(dependence.agent for dependence in dependences)
         yield Declared(
             anchor="dependence",
-            title="What the actions depend on",
+            title="What the moves depend on",
             paragraphs=[
                 sentence([dependence for dependence in dependences if dependence.agent == agent]) for agent in agents
             ],
@@ -63,7 +56,7 @@ def dependence_table(dependences: Sequence[Dependence]) -> Table:
     notes = Footnotes()
 
     def note(dependence: Dependence) -> str:
-        invalid = f"{dependence.invalid:.1%} of the answers hold no move and are left out" if dependence.invalid else ""
+        invalid = TEXTS("dependence/invalid", percent=f"{dependence.invalid:.1%}") if dependence.invalid else ""
         return notes.mark(invalid, dependence.share.note)
 
     columns: TextColumns[Dependence] = [
@@ -83,7 +76,7 @@ def dependence_table(dependences: Sequence[Dependence]) -> Table:
         ("versions", lambda dependence: str(dependence.versions)),
         ("notes", note),
     ]
-    caption = "Change of the moves with one thing changed, as a share of what is predictable of them"
+    caption = "Change of the moves when one thing is changed, as a share of their predictable part"
     return plain_table(dependences, columns, range(3, len(columns) - 1), caption=caption, footnotes=notes)
 
 

@@ -1,4 +1,4 @@
-"""The decoded distance to the goal: errors beside baselines and controls, by layer and by distance.
+"""The decoded distance to the goal: its errors beside those of baselines and controls, by layer and by distance.
 
 Source: behavioural and representational evaluation, Appendix E.3, Table 4.
 """
@@ -26,6 +26,7 @@ from goalscope.report.sections.probing import (
     undefined_of,
 )
 from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import NETWORKS, RULES
 from goalscope.stats import Grouped, estimate_rows
 from goalscope.stats.rows import Tag
@@ -47,22 +48,13 @@ _COLUMNS = (
 _RANKS = {head: at for at, head in enumerate(NUMBER_HEADS)}
 _Y_LABEL = "absolute error (steps)"
 _MIN_GRIDS = 5  # grids behind a point of a curve over distances
-_TEXT = (
-    "Length of the optimal path from the current state, read from the activations of one moment. The Manhattan "
-    "distance between agent and goal is most of it: a probe says something of paths where its error is smaller than "
-    "that of a line on this distance. R² is one less the mean squared error over the mean squared deviation, each "
-    "grid weighing alike; it has no differences by grid. Mean and lines are fitted on the training grids, every grid "
-    "weighing alike, too."
-)
-_LEGEND = (
-    "Bands are 95 % intervals over grids; a lower panel counts the grids behind each point. Distances that fewer than "
-    f"{_MIN_GRIDS} grids reach are not drawn; an axis ends at twice its greatest value."
-)
+_TEXT = TEXTS("distance/how")
+_LEGEND = TEXTS("distance/legend", fewest=_MIN_GRIDS)
 _OPENINGS = {
     "higher": "larger error than",
     "lower": "smaller error than",
-    "none": "no difference was shown to",
-    "unknown": "it cannot be said beside",
+    "none": "no difference was shown from",
+    "unknown": "no interval for the difference from",
 }
 
 
@@ -72,7 +64,7 @@ _OPENINGS = {
     measures=lambda measure: measure in (ERROR, SQUARED, DEVIATION),
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """Errors of the decoded distance beside baselines and controls."""
+    """The errors of the decoded distance beside those of baselines and controls."""
     estimates = rows.estimated(summarise_distance, TAGS)
     points, near = rows.points(), rows.near()
     differences = Estimates(
@@ -89,7 +81,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         anchor="distance-inside",
         title=rows.title("Decoded distance to the goal"),
         explained=(_TEXT,),
-        rule=f"In words: differences in absolute error, steps; lower is better. {RULES}",
+        rule=f"{TEXTS('distance/rule')} {RULES}",
         sentences=[
             *claims(
                 differences,
@@ -107,11 +99,14 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         tables=(
             _table("Distance (Table 4)", estimates, near),
             TableSpec(
-                "Absolute error less that of its baselines and controls, paired by grid; below 0 the probe is better: "
+                "Absolute error minus that of its baselines and controls, paired by grid; below 0 the probe is better: "
                 f"{MEAN}",
                 "probe",
                 differences,
-                [Column(f"less {label}", "steps", {"measure": ERROR, "less": name}) for name, label in _RIVALS.items()],
+                [
+                    Column(f"minus {label}", "steps", {"measure": ERROR, "less": name})
+                    for name, label in _RIVALS.items()
+                ],
                 probe_lines,
             ),
         ),

@@ -28,12 +28,13 @@ from goalscope.report.specs import (
     over_tag,
     section,
 )
+from goalscope.report.texts import TEXTS
 from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Rows, Tag
 
 Group = Mapping[str, Tag]
 Columns = Mapping[tuple[str, bool], Group]
-"""(kind of world, whether a control) -> the conditions of its estimates in the ledger."""
+"""(kind of world, whether it is a control) -> the conditions of its estimates in the ledger."""
 
 _COMMON = ("success", "action accuracy")
 _STAGES = ("accuracy on the way to the key", "accuracy on the way to the door", "accuracy on the way to the goal")
@@ -43,29 +44,15 @@ _OVERLAP = ("Jaccard similarity with control", "Jaccard similarity")
 _ROOMS = (*_COMMON, *_STAGES, "key pickup", *_LURE)
 _PATHS = (*_COMMON, "key pickup", *_CHOICE, *_LURE, *_OVERLAP)
 _PAIRED = (*_COMMON, "key pickup", "errors towards the key", "key attraction bias")
-"""Measures compared with the matched control, paired by grid; also path choice where there are two paths."""
+"""Measures that are compared with the matched control, paired by grid; with two paths, also the choice of path."""
 
 _KINDS = {"key-door": "KeyDoorEnv", "key-no-door": "KeyNoDoorEnv", "two-path": "2PathKeyEnv"}
 _NOT_IN = {"key-door": _LURE, "key-no-door": _STAGES}
-_EMPTY = Cell(value="–", hint="has no meaning here")
+_EMPTY = Cell(value="–", hint="not defined here")
 _NO_ERRORS = Cell(value="undefined", note="no errors", hint="no non-optimal action before the key is reached")
-_ABOUT_CONTROL = (
-    "The matched control is the same grid without the key. Its figures are taken at the cell where the key would "
-    "lie, and say what chance and geometry alone bring about."
-)
-_ABOUT_LURE = (
-    "The attraction bias is the share of the non-optimal actions before the key is reached that approach it, pooled"
-    " over all actions as in the paper, with an interval over grids; it is undefined for an agent that never errs. "
-    "Errors towards the key are the same actions as a share of all actions before the key is reached: defined for "
-    "every agent, so that each grid can be paired with its control."
-)
-_ABOUT_CHOICE = (
-    "The path taken is the one over which the goal was entered; an agent without a preference takes the key's path "
-    "half of the time. The Jaccard similarity compares the cells of the two trajectories of a pair, with the key "
-    "and without. Two walks that choose between the paths at random are equal half of the time and share little but"
-    " start and goal otherwise: a value below 1 alone shows no influence of the key, the difference in path choice "
-    "does."
-)
+_ABOUT_CONTROL = TEXTS("goals/control")
+_ABOUT_LURE = TEXTS("goals/lure")
+_ABOUT_CHOICE = TEXTS("goals/choice")
 
 
 def has_goal_tables(run: RunData) -> bool:
@@ -75,7 +62,7 @@ def has_goal_tables(run: RunData) -> bool:
 
 @section("goals", source="behavioural and representational evaluation, section 4.3 and Table 1", worlds="grids")
 def goal_tables(run: RunData) -> Iterator[Declared]:
-    """Table 1 for those of its three environments that a run has."""
+    """Table 1 of the paper, for those of its three environments that a run has."""
     conditions: dict[str, dict[tuple[str, bool], Group]] = {}
     for group, tags in run.settings():
         if tags.get("kind") in _KINDS:
@@ -102,7 +89,7 @@ def _declared(
     missing = [
         _KINDS[kind] for kind, control in columns if not control and (kind, True) not in columns and kind != "key-door"
     ]
-    text = f"No matched control was run for {' and '.join(missing)}: set control: true in the study."
+    text = TEXTS("goals/no control", kinds=" and ".join(missing)) if missing else ""
     return Declared(
         anchor=anchor,
         title=title,
@@ -114,11 +101,11 @@ def _declared(
         ],
         folds=[
             FoldSpec(
-                "The same of agents whose goal is known",
+                "The same for agents whose goal is known",
                 [_table(ledger, columns, measures, agent) for agent in agents.others],
             ),
             FoldSpec(
-                "The same tests of agents whose goal is known", _against_control(run.rows, columns, agents.others)
+                "The same tests for agents whose goal is known", _against_control(run.rows, columns, agents.others)
             ),
         ],
         counted=[
@@ -127,7 +114,7 @@ def _declared(
             for key, group in columns.items()
             for grouped in _estimates_of(ledger, [agent], measures, group)
         ],
-        closing="Shares with 95 % intervals over grids. A dash stands where a figure has no meaning.",
+        closing=TEXTS("goals/closing"),
     )
 
 
@@ -167,18 +154,14 @@ def _column(key: tuple[str, bool], columns: Columns) -> str:
 
 
 def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> list[Table]:
-    """Return the paired comparison of each kind of world with its control; each kind is one family of tests."""
+    """Return the paired comparison of each kind of world with its control; the tests of each kind form one family."""
     tables = []
     for (kind, control), group in columns.items():
         if not control and (kind, True) in columns and agents:
             control_group = columns[kind, True]
             with_key = [SideRows(f"{agent}, with key", rows.select(agent=agent, **group)) for agent in agents]
             controls = [SideRows(f"{agent}, control", rows.select(agent=agent, **control_group)) for agent in agents]
-            caption = (
-                f"{_KINDS[kind]} against its control, paired by grid: key − control with its interval, and p, "
-                "the level at which it leaves out 0, corrected for all TESTS of this table (one family, level "
-                f"{LEVEL:g})"
-            )
+            caption = TEXTS("goals/against control", kind=_KINDS[kind], level=f"{LEVEL:g}")
             measures = (*_PAIRED, *_CHOICE) if kind == "two-path" else _PAIRED
             tables.append(
                 family_table(
@@ -200,37 +183,25 @@ _HISTORY_LABELS = {
     "conversation": "whole conversation",
     "reasoning": "whole conversation with reasoning",
 }
-_TEXT = (
-    "Redundant backtracking, moves into known dead ends and bumps are shares of an episode's actions. A move is "
-    "redundant when it leads back to a cell with nothing new seen since the last visit; a dead end is known when "
-    "the agent sees before the move that nothing but the way back lies behind it; the wall that is bumped into is "
-    "always seen, so that what tells agents apart is whether the same bump is repeated. An agent that uses what it "
-    "has seen does none of the three."
-)
-_FOG_TEXT = (
-    "Before a way to the goal is revealed an agent has to explore, afterwards it has to go there. An error is an "
-    "action that no reasonable strategy would take, judged on the cells that were revealed before it: one that leads "
-    "nearer to no target, or goes in circles among several. Targets are the revealed open cells next to a hidden one, "
-    "or the goal. An agent that always walks a shortest known way to one of them makes none. This is the metric of the "
-    "task worlds in other words (docs/exploration.md); its numbers are not pooled with those."
-)
+_TEXT = TEXTS("fog/how")
+_FOG_TEXT = TEXTS("fog/errors")
 
 
 @section("fog", source="behavioural and representational evaluation, Appendix A.1", worlds="grids")
 def fog(run: RunData) -> Iterator[Declared]:
-    """The table of agents for each condition under fog."""
+    """The table of agents for each fog condition."""
     agents, history = (*run.groups.models, *run.groups.scripted), run.groups.history
     views = {agent: f" ({_HISTORY_LABELS.get(history[agent], history[agent])})" for agent in run.groups.models}
     labels = [(agent, f"{agent}{views.get(agent, '')}") for agent in agents]
     for group, radius in _fog_conditions(run, WASTE[0]):
         tests, text = _tests(run, group)
-        caption = f"Arms under fog of radius {radius}"
+        caption = f"Agents under fog of radius {radius}"
         yield Declared(
             anchor="fog",
             title="Under fog",
             paragraphs=[text] if text else (),
             explained=(_TEXT,),
-            tables=[by_agent(run.ledger, COLUMNS, group, caption, first="arm", labels=labels), *tests],
+            tables=[by_agent(run.ledger, COLUMNS, group, caption, first="agent", labels=labels), *tests],
             figures=[over_tag(run.ledger, name, "size", group) for name in WASTE],
             legend=BANDS,
             counted=_estimates_of(run.ledger, run.ledger.agents, COLUMNS, group),
@@ -239,7 +210,7 @@ def fog(run: RunData) -> Iterator[Declared]:
 
 @section("errors under fog", source="measuring exploration and exploitation errors, Section 4", worlds="grids")
 def fog_errors(run: RunData) -> Iterator[Declared]:
-    """The errors of each agent for each condition under fog."""
+    """The errors of each agent under each fog condition."""
     table = run.ledger.tables["agent"]
     for group, radius in _fog_conditions(run, _ERRORS[0]):
         all_agents = (*run.groups.models, *run.groups.scripted)
@@ -264,7 +235,7 @@ def fog_errors(run: RunData) -> Iterator[Declared]:
 
 
 def _fog_conditions(run: RunData, measure: str) -> Iterator[tuple[Key, object]]:
-    """Yield the conditions under fog that have a measure, and the radius of each."""
+    """Yield the fog conditions for which a measure has values, and the radius of each."""
     for group, tags in run.settings():
         measured = any(run.ledger.find("agent", measure, agent=agent, **group) for agent in run.ledger.agents)
         if tags.get("fog_radius") is not None and measured:
@@ -272,21 +243,15 @@ def _fog_conditions(run: RunData, measure: str) -> Iterator[tuple[Key, object]]:
 
 
 def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
-    """Return the tests of the subjects against every other arm, or a text in their place."""
+    """Return the tests of the subjects against every other agent, or a text that replaces them."""
     subjects, other_agents = run.groups.subjects, run.groups.others
     pairs = [*combinations(subjects, 2), *product(subjects, other_agents)]
     if not pairs:
         return [], ""
     if len(pairs) > MAX_PAIRS:
-        return [], (
-            f"{len(pairs)} pairs of arms are too many for one family of tests to say anything: name the ones that "
-            "matter, goalscope compare RUN --agents 'A;B'."
-        )
+        return [], TEXTS("compared/too many pairs", pairs=len(pairs))
     rows = run.rows_of(*COMPARED)
     sides = {agent: SideRows(agent, rows.select(agent=agent, **group)) for agent in (*subjects, *other_agents)}
-    caption = (
-        f"{listed(subjects)} against every other arm, paired by grid: first − second with its interval, and "
-        f"p, the level at which it leaves out 0, corrected for all TESTS of this table (one family, level {LEVEL:g})"
-    )
+    caption = TEXTS("fog/against others", agents=listed(subjects), level=f"{LEVEL:g}")
     side_pairs = [(sides[first], sides[second]) for first, second in pairs]
     return [family_table(side_pairs, caption, COMPARED, name="arms under fog")[1]], ""

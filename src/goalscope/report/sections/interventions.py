@@ -33,6 +33,7 @@ from goalscope.report.specs import (
     TableSpec,
     section,
 )
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import CARRIES, CARRIES_RULE, NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
 from goalscope.runs.provenance import noted
 from goalscope.stats import LESS, Grouped, estimate_rows
@@ -56,44 +57,12 @@ _PATCHES: Final = {
 _CONTROLS: Final[tuple[str, ...]] = tuple(name for name in PATCHES if name not in ("source", "identity"))
 _PLACE: Final = ("layers", "layer", "component")
 _BY: Final = ("site", *_PLACE, "patch", "reading")
-_PATCHED: Final = (
-    "Vectors of a run on one grid (the source) are written into a run on its counterfactual (the target), "
-    "in which one thing is moved so that no optimal action is shared; the agent acted optimally in both. Then the "
-    "model writes reasoning and answer freely. Shown is the share of runs whose action is one of the source's optimal "
-    "ones, both directions together. Layer -1 is the embedding: at the cells that differ a swap there must move the "
-    "action, for the prompt is then the source's."
-)
-_NULLS: Final = (
-    "Not counted: the last layer at sites without the last token of the pass. No later layer reads it there: it cannot "
-    "move anything, whatever the model does."
-)
-_FORCED: Final = (
-    "Answer after the target's recorded reasoning (forced), biased to null: the plan that was written stays in the "
-    "context. The line on the whole prompt is the bias itself: there every token of the prompt is the source's, and no "
-    "patch of the prompt can do more. Recovery is the change of log-odds between the two sets of optimal actions, in "
-    "units of their difference between the two unchanged runs: 0 is the target, 1 the source."
-)
-_STEERED: Final = (
-    "A direction for another cell of goal or agent is added to the run on one grid of a pair, after one layer. Doses "
-    "are lengths in units of the site's own difference, that of the two grids of the pair. Shown is the share of pairs "
-    "whose action is then an optimal one of the edited grid, where no optimal action is shared.",
-    "Whether the probe itself sees the edited grid in what was added is shown beside it. The pair's own difference at "
-    "dose 1 is a patch: the most that a change there can do. Damage: in control pairs the action must stay.",
-)
-_ABLATED: Final = (
-    "All that a linear probe of goal or agent reads is projected out at a site after one layer, until the refitted "
-    "probe has fallen to chance on held-back grids. Shown is the share of pairs whose first action, optimal before, "
-    "stays optimal.",
-)
-_EDITED: Final = (
-    "The written reasoning of one grid of a pair is edited, and the model writes on: after the whole edited text its "
-    "answer, after `prefill` the rest of the reasoning, too. Swap: the reasoning of the other grid; plan: its moves "
-    "alone; coordinates: its cell of what was moved alone; corrupt: other moves. Truncate, empty and paraphrase are no "
-    "edits towards an action: it should stay.",
-    "Beside them activations: the embeddings of the other grid at the cells that differ, with free reasoning and with "
-    "the own reasoning replayed. Edits need no weights; they show what the answer follows once the text is there, not "
-    "what activations hold.",
-)
+_PATCHED: Final = TEXTS("interventions/patched")
+_NULLS: Final = TEXTS("interventions/nulls")
+_FORCED: Final = TEXTS("interventions/forced")
+_STEERED: Final = (TEXTS("interventions/steered"), TEXTS("interventions/steered controls"))
+_ABLATED: Final = (TEXTS("interventions/ablated"),)
+_EDITED: Final = (TEXTS("interventions/edited"), TEXTS("interventions/edited beside"))
 
 
 @section("patching", source="behavioural and representational evaluation, Section 5.2 and Appendix F", worlds="grids")
@@ -111,7 +80,7 @@ def steered(run: RunData) -> Iterator[Declared]:
 def _experiments(run: RunData, *kinds: str) -> Iterator[Declared]:
     """Yield a section for each experiment, agent and thing moved.
 
-    Effects on pairs in which another thing is moved differ, so that they are not pooled. The title names the thing,
+    Effects differ between pairs in which different things are moved, so they are not pooled. The title names the thing,
     and the agent if there are several.
     """
     for kind in kinds:
@@ -132,20 +101,23 @@ def declared(kind: str, rows: Rows, title_suffix: str = "") -> Declared:
     Args:
         kind: patching, steering, ablation, or reasoning-edits.
         rows: its rows, of one agent and one thing moved.
-        title_suffix: text after its title.
+        title_suffix: text appended to its title.
     """
     return _MAKERS[kind](rows, title_suffix)
 
 
 def _facts(facts: Mapping[str, Any], thing: Tag) -> list[tuple[str, str]]:
-    """Return the model, how many pairs a thing is moved in, how many were asked for if more, and what is left out."""
+    """Say which model was used, in how many pairs a thing is moved, how many pairs were requested if more, and what is
+    left out.
+    """
     details = [("model", str(facts["model"]))] if "passes left out" in facts else []
     if (numbers := facts.get("by thing moved", {}).get(thing)) is not None:
         found_pairs, requested = numbers["pairs"], numbers["asked for"]
-        more = f" of {requested} asked for: too few grids have one in which the agent acts optimally on both sides"
-        details.append(
-            ("pairs", f"{counted(found_pairs, 'pair')}, {thing} moved{more if found_pairs < requested else ''}")
-        )
+        fields = {"pairs": counted(found_pairs, "pair"), "thing": str(thing)}
+        if found_pairs < requested:
+            details.append(("pairs", TEXTS("interventions/too few pairs", requested=requested, **fields)))
+        else:
+            details.append(("pairs", TEXTS("interventions/pairs", **fields)))
     if "passes left out" in facts:
         left_out = {
             f"{kind}, {reason}": count
@@ -213,11 +185,11 @@ def _patching(rows: Rows, title_suffix: str) -> Declared:
         tables=(
             table("Action follows the source, single layers and all of them"),
             TableSpec(
-                f"Action follows the source, less its controls, paired: {MEAN}",
+                f"Action follows the source, minus its controls, paired: {MEAN}",
                 "site and layer",
                 differences,
                 [
-                    Column(f"less {_PATCHES[name]}", "share", {"measure": FOLLOWS_SOURCE, "less": name})
+                    Column(f"minus {_PATCHES[name]}", "share", {"measure": FOLLOWS_SOURCE, "less": name})
                     for name in _CONTROLS
                 ],
                 _lines(differences, sites, tags=_PLACE),
@@ -235,11 +207,11 @@ def _patching(rows: Rows, title_suffix: str) -> Declared:
                 ],
             ),
             FoldSpec(
-                "Any change of the action, controls of the norm and of the source",
+                "Any change of the action, with controls of the norm and of the source",
                 [table("Action leaves the target's optimal set", CHANGED)],
             ),
             FoldSpec(
-                "Control pairs: the optimal actions are the same, the action must stay",
+                "Control pairs: the optimal actions are the same, so the action must stay",
                 [table("Action leaves the optimal set", CHANGED, shown=control)],
             ),
             FoldSpec(
@@ -256,10 +228,8 @@ def _patching(rows: Rows, title_suffix: str) -> Declared:
                 ],
                 paragraphs=[_FORCED],
             ),
-            FoldSpec(
-                "By direction", [_directions(free, sites)], paragraphs=["Vectors of the one grid into the other's run."]
-            ),
-            FoldSpec("Experts", [table("Tokens whose experts are others", REROUTED)]),
+            FoldSpec("By direction", [_directions(free, sites)], paragraphs=[TEXTS("interventions/direction")]),
+            FoldSpec("Experts", [table("Tokens that are routed to other experts", REROUTED)]),
         ],
         undefined=[(str(grouped.key["measure"]), _place_text(grouped.key), grouped.estimate) for grouped in estimates],
         counted=[*estimates, *differences, *forced, *control],
@@ -267,7 +237,7 @@ def _patching(rows: Rows, title_suffix: str) -> Declared:
 
 
 def _patched_parts(site: str, estimates: Estimates) -> Iterator[tuple[str, Key]]:
-    """Yield what is claimed of a site: single layers, and all of them."""
+    """Yield the layers of a site about which claims are made: single layers, and all of them together."""
     site_key = {"measure": FOLLOWS_SOURCE, "site": site, "component": "residual"}
     for key in filter(_single_or_all_layers, estimates.keys(*_PLACE, patch="source", **site_key)):
         yield "all layers" if key["layer"] is None else f"layer {key['layer']}", {**site_key, **key}
@@ -297,7 +267,7 @@ def _lines(
     tags: Sequence[str] = (*_PLACE, "reading"),
     **conditions: Tag,
 ) -> list[Line]:
-    """Return a line for each site and its layers, single ones and windows in order, all of them last."""
+    """Return a line for each site and its layers: single layers and windows in order, then all layers together."""
     return [
         Line(f"{site_name(site)}, {_layers(key)}", {"site": site, **key})
         for site in sites
@@ -353,7 +323,7 @@ def _curves(estimates: Estimates, sites: Sequence[str]) -> Iterator[CurveSpec]:
 
 
 def _directions(free: Rows, sites: Sequence[str]) -> TableSpec:
-    """Return the table of both directions, as in the paper's Appendix F."""
+    """Return the table by direction of the patch, as in the paper's Appendix F."""
     source = chosen(free, measure=FOLLOWS_SOURCE, patch="source", component="residual")
     estimates = _estimated(source, "site", *_PLACE, "reading", "direction")
     columns = [
@@ -365,7 +335,7 @@ def _directions(free: Rows, sites: Sequence[str]) -> TableSpec:
 
 
 def _paired_differences(rows: Rows, key: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> Iterator[Grouped]:
-    """Yield, for each rival, how the rows of an intervention differ from its rows, compared pair of grids by pair."""
+    """Yield the difference of an intervention from each rival, paired by pair of grids."""
     for grouped in contrasted(ProbeRows(rows), [Contrast(key, rivals, (*by, PAIR))], estimate_rows, by):
         measure, _, rival = str(grouped.key["measure"]).partition(LESS)
         yield Grouped(key={**key, **grouped.key, "measure": measure, "less": rival}, estimate=grouped.estimate)
@@ -456,14 +426,15 @@ def _ablation(rows: Rows, title_suffix: str) -> Declared:
         return TableSpec(f"{caption}: {MEAN}", first, estimates, columns, lines)
 
     def fall(key: Key) -> str:
-        when = "at chance after" if key["fallen"] else "still readable after"
-        return f": r = {key[ablation.READABLE]}, {when} {key[ablation.RANK]}"
+        state = "at chance" if key["fallen"] else "readable"
+        correlation, rank = str(key[ablation.READABLE]), str(key[ablation.RANK])
+        return TEXTS(f"interventions/{state}", correlation=correlation, rank=rank)
 
     def places(thing: Tag) -> list[tuple[str, Key]]:
         keys = differences.keys("site", "layer", thing=thing, **fallen)
         return [(_where(key), {"thing": thing, **fallen, **key}) for key in keys]
 
-    first = "probe, correlation on held-back grids, directions removed"
+    first = "probe, correlation on held-out grids, directions removed"
     by_size = table(
         "Action stays optimal, by size", "probe, size", sizes, (*place, "size"), lambda key: f", size {key['size']}"
     )
@@ -477,7 +448,7 @@ def _ablation(rows: Rows, title_suffix: str) -> Declared:
         ],
         rule=NEEDED_RULE,
         tables=(table("Action stays optimal", first, estimates, by, fall),),
-        folds=[FoldSpec("By size, where the probe has fallen to chance", [by_size])],
+        folds=[FoldSpec("By size, if the probe is at chance", [by_size])],
         counted=[*estimates, *sizes, *differences],
     )
 

@@ -1,4 +1,6 @@
-"""The section on iso-difficulty transforms: the table of the paper with intervals, equivalence, and single grids."""
+"""The section on iso-difficulty transforms: the paper's table with intervals and equivalence tests, and single
+grids.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,29 +13,16 @@ from goalscope.report.comparison import comparison_table, grids_table, transform
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.ledger import RunData
 from goalscope.report.specs import Declared, Figure, section
+from goalscope.report.texts import TEXTS
 
-_HOW = (
-    "Transformed minus original, paired by grid, intervals over grids. Three questions have a family of tests each, "
-    "and Holm's correction inside the family of an agent (its measures, each under each transform). Does the mean "
-    "differ: whether its interval leaves out 0, p being the level at which it begins to; beside it the signed "
-    "matched-pairs rank-biserial effect from −1 (transformed always lower) to +1. Is the mean difference smaller than "
-    "the margin that the study declared: two one-sided tests; only they can show that a transform does not matter. Do "
-    "single grids differ, also where their differences cancel in the mean: the root mean square over grids of the true "
-    "difference, noise taken off, and a test that exchanges trajectories within each grid."
-)
-_ELSEWHERE = (
-    "Figures and maps by size, density and distance below show the original grids; those numbers of the transformed "
-    "ones are in the JSON of this page."
-)
-_LEGEND = (
-    "Lines are 95 % intervals over grids, the band is the margin of the study. Filled: equivalent within the margin "
-    "after Holm's correction."
-)
+_HOW = TEXTS("invariance/how")
+_ELSEWHERE = TEXTS("invariance/elsewhere")
+_LEGEND = TEXTS("invariance/legend")
 
 
 @section("invariance", source=f"{PAPER}, Table 3 and Fig. 14", worlds="grids")
 def invariance(run: RunData) -> Iterator[Declared]:
-    """Transformed grids against the originals, where a study declares this analysis."""
+    """Compare transformed grids with the originals, if a study declares this analysis."""
     declared, agents, title = run.analysis.invariance, run.ledger.agents, "Iso-difficulty transforms"
     if declared is None:
         return

@@ -6,14 +6,10 @@ from goalscope.inside.probing.logit_lens import AMONG, BLIND, HEAD, MEASURES, OP
 from goalscope.inside.probing.scores import summarise
 from goalscope.report.sections.probing import CONTROLS, TAGS, ProbeRows, over_layers, probe_section, probe_table
 from goalscope.report.specs import Column, Curve, CurveSpec, Declared
+from goalscope.report.texts import TEXTS
 from goalscope.stats.rows import Tag
 
-_TEXT = (
-    "The model's own final norm and unembedding, applied to the activations of each place: nothing is fitted. Best "
-    "action: the likeliest of the tokens that begin the words of the four actions. At the site action the next token "
-    "is that word, elsewhere the lens asks what the place would say of it. A random network's lens is its own. What a "
-    "lens does not say may still be there: early layers can write in another basis."
-)
+_TEXT = TEXTS("logit lens/how")
 _COLUMNS = (
     Column("best action was taken", "share", {"measure": TAKEN}),
     Column("best action is optimal", "share", {"measure": OPTIMAL}),

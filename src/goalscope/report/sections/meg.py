@@ -12,6 +12,7 @@ from goalscope.report.blocks import Table, TextColumns, plain_table
 from goalscope.report.charts import Forest, ForestBar
 from goalscope.report.ledger import RunData, describe_key
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import NETWORKS
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.store import Store
@@ -22,16 +23,7 @@ _Record = TypeVar("_Record", GoalEstimate, GoalContrast, HeldOut)
 
 _NAMED = 3  # maximum lines that a note names; further lines are counted
 
-_TEXT = (
-    'Maximum-entropy goal-directedness: how much better than uniformly random actions does "it seeks this, more or '
-    'less rationally" predict what the agent did, in nats an episode. A hypothesis pays 1 for every step that begins '
-    "at its place (key held: with the key in hand), the true goal ends the episode, and one rationality beta holds for "
-    "all worlds of a line. Signed: below 0 the agent gets less than a random one. The bound is what an optimal agent "
-    "shows in these worlds. Worlds in which no policy can change the utility of a hypothesis within the horizon are "
-    "left out of its line. Null is what simulated random agents with the same counts show, mean and 95 % quantile; "
-    "cross-fitted is the score of one half of the worlds at the beta of the other. Where the interval holds 0 the "
-    "agent cannot be told from chance, and neither share nor beta is given."
-)
+_TEXT = TEXTS("meg/how")
 
 
 @section("meg", source="MacDermott et al. (2024)", worlds="grids")
@@ -70,7 +62,7 @@ def goals(run: RunData) -> Iterator[Declared]:
     tables += [contrasts_table(contrasts, noun)] if contrasts else []
     tables += [held_out_table(held_out, noun)] if held_out else []
     now = count_episodes(store)
-    stale = f"These figures are of {episode_count} episodes, the run holds {now}: goalscope meg RUN."
+    stale = TEXTS("meg/stale", measured=episode_count, stored=now)
     yield Declared(
         anchor="goals",
         title="What the agents are after",
@@ -79,7 +71,7 @@ def goals(run: RunData) -> Iterator[Declared]:
         figures_first=True,
         tables=tables,
         figures=figures,
-        legend=f"Bars are intervals over {noun}s.",
+        legend=TEXTS("meg/legend", noun=noun),
         folds=[FoldSpec(f"By {', '.join(split_tags)} ({counted(len(parts), 'cell')})", parts)],
     )
 
@@ -121,7 +113,7 @@ def note_lines(estimates: Sequence[GoalEstimate], noun: str = "grid") -> list[st
 
 def contrasts_table(contrasts: Sequence[GoalContrast], noun: str = "grid") -> Table:
     """Return the table of comparisons of hypotheses."""
-    caption = f"Hypotheses compared, paired by world; p (Holm) corrected for all {len(contrasts)} tests"
+    caption = TEXTS("meg/compared", tests=len(contrasts))
     columns: TextColumns[GoalContrast] = [
         ("agent", lambda contrast: contrast.agent),
         ("worlds", lambda contrast: where(contrast.cell)),
@@ -137,17 +129,17 @@ def contrasts_table(contrasts: Sequence[GoalContrast], noun: str = "grid") -> Ta
 
 
 def untold(contrasts: Sequence[GoalContrast]) -> list[str]:
-    """Return a sentence per pair of hypotheses that the worlds of some agent cannot tell apart."""
+    """Return a sentence for each pair of hypotheses that the worlds of some agent cannot tell apart."""
     untold_ones = [contrast for contrast in contrasts if contrast.why_not]
     reasons = (f"{untold.why_not} ({where(untold.cell)})" if untold.cell else untold.why_not for untold in untold_ones)
-    return [f"cannot be told which of the two an agent is after: {reason}" for reason in dict.fromkeys(reasons)]
+    return [TEXTS("meg/untold", reason=reason) for reason in dict.fromkeys(reasons)]
 
 
 def untold_in(store: Store) -> list[str]:
-    """Return the sentences of `untold` about the stored figures of goals of a run; none if it has none.
+    """Return the sentences of `untold` for the stored results on goals of a run; empty if there are none.
 
     Raises:
-        ValueError: if the stored figures are invalid.
+        ValueError: the stored results are invalid.
     """
     stored = store.info().get("meg")
     with _sound(store):
@@ -168,37 +160,40 @@ def held_out_table(entries: Sequence[HeldOut], noun: str = "grid") -> Table:
         (f"{noun}s", lambda entry: str(entry.grids)),
         ("method", lambda entry: entry.method),
     ]
-    caption = "Unknown utility of states: log-probability of held-out halves of the episodes, nats"
-    return plain_table(entries, columns, range(2, 9), caption=caption)
+    return plain_table(entries, columns, range(2, 9), caption=TEXTS("meg/held out"))
 
 
 def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Describe the basis of lines relative to beliefs: probes, worlds, controls, and missing controls.
+    """Describe the basis of the rows relative to beliefs: probes, worlds, controls, and missing controls.
 
     Raises:
-        KeyError, TypeError, ValueError: if it is not what `goalscope meg RUN --beliefs` stores.
+        KeyError, TypeError, ValueError: the record is not in the form that `goalscope meg RUN --beliefs` stores.
     """
     worlds, settings, decoded = int(beliefs["worlds"]), beliefs["settings"], beliefs["decoded"]
     decoded_right = f"{int(decoded['none']['goal at its cell'])} of {worlds} worlds"
     kind = next((name for name in NETWORKS if name in decoded), "")
     network = NETWORKS[kind] if kind else ""
     if kind:
-        decoded_right += f" (from one network with random weights, {network}: {int(decoded[kind]['goal at its cell'])})"
+        count = int(decoded[kind]["goal at its cell"])
+        decoded_right = TEXTS("meg/decoded also", right=decoded_right, network=network, count=count)
     grids = counted(int(settings["training grids"]), "grid")
     sentences = (
-        f"Beliefs are decoded at {beliefs['site']}, layer {int(beliefs['layer'])}, from {beliefs['agent']} before its "
-        f"first action, by a probe ({beliefs['head']}) that was fitted on {grids} and is read on "
-        f"{int(settings['test grids'])} others; the goal is decoded at its cell in {decoded_right}.",
-        "Shuffled: what is decoded in another world of the same shape, mean of "
-        f"{counted(int(beliefs['draws']), 'draw')}; what it yields a belief yields by chance.",
+        TEXTS(
+            "meg/decoded",
+            agent=str(beliefs["agent"]),
+            site=str(beliefs["site"]),
+            layer=int(beliefs["layer"]),
+            head=str(beliefs["head"]),
+            grids=grids,
+            others=int(settings["test grids"]),
+            right=decoded_right,
+        ),
+        TEXTS("meg/shuffled", draws=counted(int(beliefs["draws"]), "draw")),
     )
     if beliefs["missing"]:
         text = str(beliefs["missing"])
         return (*sentences, f"{text[:1].upper()}{text[1:]}")
-    last = (
-        f"{kind[:1].upper()}{kind[1:]}: what a probe of the same form decodes from one network with random weights "
-        f"({network}). A difference to one network is no difference to training: other seeds and kinds differ."
-    )
+    last = TEXTS("meg/one network", kind=f"{kind[:1].upper()}{kind[1:]}", network=network)
     return (*sentences, last)
 
 
@@ -217,16 +212,18 @@ def _figure(entries: Sequence[GoalEstimate], agents: Sequence[str]) -> Figure:
         differences.append(ForestBar(entry.agent, style.get(entry.agent, len(style)), entry.hypothesis, estimate))
     differences.sort(key=lambda difference: difference.style)
     title = f"MEG by hypothesis, {where(entries[0].cell)}"
-    return Figure(Forest(differences, title=title, x_label="signed MEG (nats an episode)"), title)
+    return Figure(Forest(differences, title=title, x_label="signed MEG (nats per episode)"), title)
 
 
 @contextmanager
 def _sound(store: Store) -> Iterator[None]:
-    """Refuse stored figures of goals that cannot be read."""
+    """Raise a ValueError if stored results on goals cannot be read."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{store.path} must hold sound figures of goals, but: {error}; goalscope meg RUN") from error
+        raise ValueError(
+            f"{store.path} contains stored results on goals that cannot be read: {error}; run goalscope meg RUN again"
+        ) from error
 
 
 def _restored(kind: type[_Record], stored: Any) -> _Record:

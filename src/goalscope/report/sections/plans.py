@@ -33,6 +33,7 @@ from goalscope.report.sections.probing import (
     undefined_of,
 )
 from goalscope.report.specs import BANDS, MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import NEEDED, NETWORKS, RULES
 from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Tag
@@ -57,19 +58,14 @@ _NAMES = {
 _ALL_CONTROLS = {**CONTROLS, **_CONTROLS}
 _TABLE_NUMBERS = (1, 2, 3, 4, 5, 10)
 _SENTENCE_NUMBERS = (1, 3, 5)
-_TEXT = (
-    "A decoder reads the next actions out of the activations of one moment, all places at once. Prefix accuracy at N: "
-    "the first N tokens are all right; a plan that ends sooner goes on with the end token. What counts is the distance "
-    "to what knows no plan: networks with random weights, the plans of other grids, what follows from the first action "
-    "alone, a planner on the map that is decoded at the same place, and after the reasoning the actions that the text "
-    "names.",
-    "What a decoder finds is what can be computed from the activations, not yet what the model does with it.",
-)
+_TEXT = (TEXTS("plans/how"), TEXTS("plans/not used"))
 _KINDS = {"all": "all plans", "long": "plans with at least N actions (the authors' subset)"}
 
 
 class _Decoders:
-    """The decoders among the heads of some rows: how many layers each has, and whether it is given earlier tokens."""
+    """The decoders among the heads of some rows: the number of layers of each, and whether it receives earlier
+    tokens.
+    """
 
     def __init__(self, rows: ProbeRows) -> None:
         self.forms = {
@@ -79,18 +75,18 @@ class _Decoders:
         }
 
     def among(self, heads: Sequence[Tag]) -> list[str]:
-        """Return the decoders among some heads: the one-shot ones first, by layers."""
+        """Return the decoders among some heads: one-shot ones first, then by number of layers."""
         return sorted({str(head) for head in heads} & self.forms.keys(), key=lambda head: self.forms[head][::-1])
 
     def of_size(self, head: str) -> set[str]:
-        """Return the decoders of both forms that have as many layers as one of them; none without that one."""
+        """Return the decoders of both forms with as many layers as a given one; empty if that one is missing."""
         layers = self.forms.get(head, (None, False))[0]
         return {name for name, form in self.forms.items() if form[0] == layers}
 
     def name(self, head: str) -> str:
         """Return a decoder in words."""
         layers, stepwise = self.forms.get(head, (2, False))
-        form = ", given the tokens before" if stepwise else ""
+        form = ", given the earlier tokens" if stepwise else ""
         return f"decoder of {layers:g} layer{'' if layers == 1 else 's'}{form}"
 
 
@@ -126,17 +122,19 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     keys = {plans: estimates.keys(*TAGS, "plans", plans=plans) for plans in _KINDS}
     length_keys, same_size = lengths.keys(*TAGS), decoders.of_size(head)
     less_lines = [
-        Line(f"{point}: less {label}", {**point.key, "less": name}) for point in near for name, label in _RIVALS.items()
+        Line(f"{point}: minus {label}", {**point.key, "less": name})
+        for point in near
+        for name, label in _RIVALS.items()
     ]
     yield Declared(
         anchor="plans",
         title=rows.title("Decoded plans"),
         explained=_TEXT,
-        rule=f"In words: differences in prefix accuracy of the {decoders.name(head)}. {RULES}",
+        rule=f"{TEXTS('plans/rule', decoder=decoders.name(head))} {RULES}",
         sentences=[
             *claims(differences, [(str(point), _first(point)) for point in near], floors=_FLOORS),
             *(
-                Sentence(f"{point} less {_RIVALS[name]}", differences, _first(point, less=name))
+                Sentence(f"{point} minus {_RIVALS[name]}", differences, _first(point, less=name))
                 for point in near
                 # Not for shuffled plans: a decoder that learned nothing repeats one token, which one is chance.
                 for name in ("continuation", "planner", "pre")
@@ -147,9 +145,9 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                 "Prefix accuracy, all plans", estimates, _front(keys["all"], same_size), _prefixes(table_numbers), near
             ),
             TableSpec(
-                f"Prefix accuracy of the {decoders.name(head)} less that of controls and baselines, paired by grid: "
+                f"Prefix accuracy of the {decoders.name(head)} minus that of controls and baselines, paired by grid: "
                 f"{MEAN}",
-                "read from, less",
+                "read from, minus",
                 differences,
                 _prefixes(table_numbers),
                 less_lines,
@@ -160,8 +158,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             *(figure for point in near for figure in _by_number(prefixes, estimates, point, decoders, head, horizon)),
             *_over_layers(estimates, points, decoders.name(head), head, numbers),
         ),
-        legend=f"{BANDS} Beside controls: the {decoders.name(head)}. First action continued: as the training "
-        "plans with its first action most often go on.",
+        legend=f"{BANDS} {TEXTS('plans/legend', decoder=decoders.name(head))}",
         folds=(
             *(
                 FoldSpec(
@@ -181,15 +178,13 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             ("N",),
             ", N = ",
         ),
-        why=lambda measure: (
-            "no length is predicted" if measure in LENGTHS else "no grid has a plan that is known so far"
-        ),
+        why=lambda measure: TEXTS(f"plans/{'no length' if measure in LENGTHS else 'no plan'}"),
         counted=(*estimates, *lengths, *differences),
     )
 
 
 def _first(point: ReadPoint, **key: Tag) -> list[tuple[str, Key]]:
-    """Return the numbers of first actions for sentences, each with the key of its estimate."""
+    """Return the numbers of first actions that sentences use, each with the key of its estimate."""
     return [(f"N = {number}", {**point.key, "measure": PREFIX, **key, "N": number}) for number in _SENTENCE_NUMBERS]
 
 
@@ -203,7 +198,9 @@ def _contrasts(rows: ProbeRows, point: ReadPoint, head: str) -> Iterator[Contras
 
 
 def _baselines(rows: ProbeRows, point: ReadPoint) -> Iterator[tuple[str, Key]]:
-    """Yield the baselines at a point; a baseline without rows there has the key of rows without activations."""
+    """Yield the baselines at a read point; a baseline without rows there has the key of rows that read no
+    activations.
+    """
     for name in _BASELINES:
         if (name, point.site) != ("text", "pre"):  # the text follows the site "pre"
             point_key = {**point.key, "head": name, "control": "none"}
@@ -211,7 +208,7 @@ def _baselines(rows: ProbeRows, point: ReadPoint) -> Iterator[tuple[str, Key]]:
 
 
 def _front(keys: Sequence[Key], heads: Collection[str]) -> list[Key]:
-    """Return the keys of all decoders without control, of the controls of some, and of the baselines."""
+    """Return the keys of all decoders without a control, of the controls of some decoders, and of the baselines."""
     return [
         key
         for key in keys
@@ -236,7 +233,7 @@ def _columns(lengths: Estimates) -> list[Column]:
 def _by_number(
     rows: ProbeRows, estimates: Estimates, point: ReadPoint, decoders: _Decoders, head: str, horizon: int
 ) -> Iterator[CurveSpec]:
-    """Yield accuracy over the number of tokens: all decoders, and one with its controls (Fig. 10)."""
+    """Yield accuracy by number of tokens: all decoders, and one of them with its controls (Fig. 10)."""
     numbers = range(1, horizon + 1)
     all_key: dict[str, Tag] = {"measure": PREFIX, "plans": "all"}
     point_key = {**all_key, **point.key, "control": "none"}
@@ -265,7 +262,7 @@ def _by_number(
 def _over_layers(
     estimates: Estimates, points: Sequence[ReadPoint], title: str, head: str, numbers: Sequence[int]
 ) -> list[CurveSpec]:
-    """Return the accuracy of the first tokens by layer and site, with that of permuted weights."""
+    """Return the accuracy of the first tokens by layer and site, beside that with permuted weights."""
     probes = ((title, head, "none"), (NETWORKS[NEEDED], head, NEEDED), ("planner", "planner", "none"))
     figures = list[CurveSpec]()
     for number in _SENTENCE_NUMBERS[:2]:

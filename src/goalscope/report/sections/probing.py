@@ -31,6 +31,7 @@ from goalscope.report.specs import (
     TableSpec,
     section,
 )
+from goalscope.report.texts import TEXTS
 from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
 from goalscope.runs.probing_config import READS
 from goalscope.runs.store import Store
@@ -40,7 +41,7 @@ from goalscope.stats.rows import Rows, Tag
 TAGS = ("site", "layer", "head", "control")
 """Tags that identify the probe of a row."""
 NOWHERE: Key = {"site": None, "layer": None}
-"""Tags of rows that read no activations."""
+"""Tags of rows that do not read activations."""
 
 HEADS = {
     "majority": "majority class",
@@ -64,17 +65,13 @@ READINGS = {
     "natural": "at natural class frequencies",
     "balanced": "as if all classes were equally frequent (as trained and as published)",
 }
-_FACTS_TEXT: Final = (
-    "Probes are fitted on some grids and scored on others: all steps of a grid, and all its turned versions, are on "
-    "one side. Intervals are over the tested grids, for the probes that were fitted; another split or other first "
-    "weights would give other probes. Some grids share their walls with one of the other side: their share is said."
-)
+_FACTS_TEXT: Final = TEXTS("inside/facts")
 _Name = Callable[[Tag, Tag], str]
 """Head and control -> their label."""
 
 
 class ReadPoint(NamedTuple):
-    """Where activations are read: site and layer, both None if none are read."""
+    """Where activations are read: site and layer. Both are None if no activations are read."""
 
     site: Tag = None
     layer: Tag = None
@@ -97,7 +94,7 @@ class ReadPoint(NamedTuple):
 
 
 Selection = Mapping[str, Tag | Sequence[Tag]]
-"""Measure and tags of rows, one value of each or several."""
+"""Measure and tags of rows; each tag has one value or several."""
 
 
 class ProbeRows:
@@ -115,15 +112,17 @@ class ProbeRows:
         return f"{text} of {self.agent}" if self.agent else text
 
     def values(self, name: str) -> list[Tag]:
-        """Return the different values of a tag or column in their order of appearance, None left out."""
+        """Return the distinct values of a tag or column in order of appearance, without None."""
         return [value for value in self._column(name)[1] if value is not None]
 
     def numbers(self, name: str) -> list[float]:
-        """Return the different values of a tag that are numbers, ascending."""
+        """Return the distinct values of a tag that are numbers, ascending."""
         return sorted({number for value in self.values(name) if (number := number_of(value)) is not None})
 
     def where(self, **tags: Tag | Sequence[Tag]) -> Self:
-        """Return the rows whose tags have a value, or one of several; a tag without a column is None in every row."""
+        """Return the rows whose tags have a value, or one of several values; a tag without a column is None in every
+        row.
+        """
         mask = np.ones(len(self.rows), dtype=bool)
         for name, accepted in tags.items():
             allowed = set(accepted) if isinstance(accepted, tuple | list) else {accepted}
@@ -136,14 +135,14 @@ class ProbeRows:
         return Estimates(estimator(self.rows, by=by) if len(self.rows) else ())
 
     def combinations(self, *names: str) -> list[tuple[Tag, ...]]:
-        """Return the distinct combinations of some tags' values; none where a tag is missing."""
+        """Return the distinct combinations of the values of some tags; empty if a tag is missing."""
         columns = self.rows.columns()
         if not all(name in columns for name in names):
             return []
         return list(dict.fromkeys(zip(*(columns[name].tolist() for name in names), strict=True)))
 
     def at(self, point: ReadPoint) -> Self:
-        """Return the rows of a site and layer, with those that read no activations."""
+        """Return the rows of a site and layer, together with those that read no activations."""
         return self.where(site=(point.site, None), layer=(point.layer, None))
 
     def points(self) -> list[ReadPoint]:
@@ -152,7 +151,9 @@ class ProbeRows:
         return sorted((point for point in points if point.site), key=lambda point: point.order)
 
     def main_point(self) -> ReadPoint:
-        """Return the read point with most heads and controls; of ties the first site, and its middle layer."""
+        """Return the read point with the most heads and controls; if several have as many, the first site and its
+        middle layer.
+        """
         counts = Counter(ReadPoint(*values[:2]) for values in self.combinations(*TAGS) if values[0] is not None)
         maximum = max(counts.values(), default=0)
         best = sorted((point for point, count in counts.items() if count == maximum), key=lambda point: point.order)
@@ -181,9 +182,9 @@ def claims(
 
     Args:
         less: differences to the floors and to random networks.
-        probes: title of each probe, and its parts: their names, and the keys of their differences without "less".
+        probes: title of each probe, and its parts: their names, and the keys of their differences (without "less").
         floors: name in "less" -> label; a claim needs all of them.
-        higher: whether a higher score is a better one.
+        higher: whether a higher score is better.
     """
     floor_names, networks = {label: name for name, label in floors.items()}, {kind: kind for kind in NETWORKS}
     for title, parts in probes:
@@ -210,7 +211,7 @@ RANDOM_NETWORKS: Final[Mapping[str, Selection]] = {kind: {"control": kind} for k
 def contrasted(
     rows: ProbeRows, contrasts: Iterable[Contrast], estimator: Callable[..., list[Grouped]], by: Sequence[str]
 ) -> Estimates:
-    """Estimate the differences of some contrasts by some tags; rivals without a common grid are left out."""
+    """Estimate the differences of some contrasts, grouped by some tags; rivals without a common grid are left out."""
     parts = [
         pairs(rows.where(**model_rows).rows, rows.where(**{**model_rows, **rival}).rows, name=name, by=paired)
         for model_rows, rivals, paired in contrasts
@@ -222,7 +223,7 @@ def contrasted(
 def probe_section(
     name: str, *, source: str, measures: Callable[[str], bool]
 ) -> Callable[[Callable[[ProbeRows], Iterator[Declared]]], Callable[[Rows], Iterator[Declared]]]:
-    """Return a decorator: registers a function of one agent's rows as a section, and extends it to all agents."""
+    """Return a decorator that registers a function of one agent's rows as a section for all agents."""
 
     def add(declare: Callable[[ProbeRows], Iterator[Declared]]) -> Callable[[Rows], Iterator[Declared]]:
         @wraps(declare)
@@ -252,7 +253,7 @@ def probe_name(head: Tag, control: Tag = "none") -> str:
 
 
 def title_of(key: Key, name: _Name = probe_name) -> str:
-    """Write ``pre, layer 3: MLP``, the name alone where no activations are read."""
+    """Write ``pre, layer 3: MLP``, or only the name if no activations are read."""
     point = "" if key.get("site") is None else f"{ReadPoint(key['site'], key['layer'])}: "
     return f"{point}{name(key['head'], key['control'])}"
 
@@ -260,7 +261,7 @@ def title_of(key: Key, name: _Name = probe_name) -> str:
 def undefined_of(
     estimates: Iterable[Grouped], name: _Name = probe_name, and_tags: Sequence[str] = (), joint: str = ", "
 ) -> list[tuple[str, str, Estimate]]:
-    """Return the measure with some tags, the probe and the estimate of each value, for the list of undefined values."""
+    """Return measure, tags, probe and estimate of each value, for the list of undefined values."""
     undefined = []
     for grouped in estimates:
         quantity = joint.join(str(grouped.key[tag]) for tag in ("measure", *and_tags) if grouped.key.get(tag))
@@ -275,7 +276,7 @@ def in_order(
     heads: Callable[[str], int] = lambda head: 0,
     controls: Iterable[str] = CONTROLS,
 ) -> list[Key]:
-    """Return keys by read point, rank and name of head, and control: no control first, unknown read points last."""
+    """Sort keys by read point, then head, then control; no control comes first, unknown read points last."""
     control_order = ["none", *controls]
 
     def order(key: Key) -> tuple[int, int, str, int, str]:
@@ -299,7 +300,9 @@ def probe_table(
     heads: Callable[[str], int] = lambda head: 0,
     controls: Iterable[str] = CONTROLS,
 ) -> TableSpec:
-    """Return the table of heads and controls: those at ``points`` or without activations, sorted; all where None."""
+    """Return the table of heads and controls at ``points`` or without activations, sorted; all of them if ``points`` is
+    None.
+    """
     if points is not None:
         near = [key for key in keys if key["site"] is None or ReadPoint(key["site"], key["layer"]) in points]
         keys = in_order(near, points, heads=heads, controls=controls)
@@ -322,9 +325,10 @@ def over_layers(
     flat: Sequence[Curve] = (),
     bounds: Bounds = SHARE,
 ) -> list[CurveSpec]:
-    """Return a figure over the layers: each curve once for each site, in its own style, and flat curves as levels.
+    """Return a figure over the layers: each curve once per site, in the site's style; constant values as horizontal
+    lines.
 
-    Empty where there is only one layer.
+    Empty if there is only one layer.
     """
     layers, sites = layers_and_sites(points)
     of_sites = [
@@ -338,14 +342,16 @@ def over_layers(
 
 
 def share_bounds(series: Sequence[Series]) -> tuple[float, float]:
-    """Return the range of an axis of shares: to 1, or to 0.1, 0.2 or 0.5 where all lines and bands lie below it."""
+    """Return the range of an axis for shares: up to 1, or up to 0.1, 0.2 or 0.5 if all lines and bands lie
+    below that.
+    """
     estimates = [estimate for line in series for estimate in line.estimates]
     ends = [end for estimate in estimates for end in (estimate.value, estimate.high) if not math.isnan(end)]
     return 0.0, next((top for top in (0.1, 0.2, 0.5) if max(ends, default=1.0) <= top), 1.0)
 
 
 def data_bounds(series: Sequence[Series]) -> tuple[float, float]:
-    """Return the range of an axis from 0 to at most twice the greatest value: bands may be cut, lines are not."""
+    """Return the range of an axis from 0 to at most twice the greatest value; bands may be cut off, lines never are."""
     values = [estimate.value for line in series for estimate in line.estimates if math.isfinite(estimate.value)]
     ends = [estimate.high for line in series for estimate in line.estimates if math.isfinite(estimate.high)]
     top = min(2 * max(values, default=0.0), max([*values, *ends], default=0.0))
@@ -371,13 +377,17 @@ class _Facts(BaseModel):
 
     def __str__(self) -> str:
         left_out = self.steps_left_out
-        suffix = f"; {counted(left_out, 'step')} left out, where not all sites are there" if left_out else ""
-        return (
-            f"{self.agent}: {listed(self.sites)}, layer{'' if len(self.layers) == 1 else 's'} "
-            f"{listed([str(layer) for layer in self.layers])}. Fitted on {counted(self.training_grids, 'grid')} "
-            f"({counted(self.training_steps, 'step')}), tested on {counted(self.test_grids, 'grid')} "
-            f"({counted(self.test_steps, 'step')}){suffix}. The wall maps of {100 * self.known_walls:.0f} % of the "
-            "tested grids stand in the other part, too."
+        return TEXTS(
+            "inside/read",
+            agent=self.agent,
+            sites=listed(self.sites),
+            layers=f"layer{'' if len(self.layers) == 1 else 's'} {listed([str(layer) for layer in self.layers])}",
+            training_grids=counted(self.training_grids, "grid"),
+            training_steps=counted(self.training_steps, "step"),
+            test_grids=counted(self.test_grids, "grid"),
+            test_steps=counted(self.test_steps, "step"),
+            left_out=TEXTS("inside/left out", steps=counted(left_out, "step")) if left_out else "",
+            known=f"{100 * self.known_walls:.0f}",
         )
 
 
@@ -388,7 +398,7 @@ def activations(run: RunData) -> list[Declared]:
 
 
 def _title(name: str) -> str:
-    """Return the title of an analysis, its name where its package is not installed."""
+    """Return the title of an analysis, or its name if its package is not installed."""
     return str(registry.resolve("analysis", name).title) if registry.registered("analysis", name) else name
 
 
@@ -406,5 +416,7 @@ def probing_facts(store: Store) -> list[Declared]:
         facts = [(_title(name), str(_Facts.model_validate(stored[name]))) for name in names]
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{store.path} must say soundly what was read out of activations, but: {reason}") from error
-    return [Declared(anchor="inside", title="What was read out of activations", explained=(_FACTS_TEXT,), facts=facts)]
+        raise ValueError(
+            f"{store.path} contains a record of what was read from activations that goalscope did not write: {reason}"
+        ) from error
+    return [Declared(anchor="inside", title="What was read from activations", explained=(_FACTS_TEXT,), facts=facts)]

@@ -1,7 +1,7 @@
 """The main measures of each agent in grids and in task worlds, and the errors of exploration and exploitation.
 
-Mean over maps and pooled ratio answer different questions. The first weights every map equally, the second every step,
-so that maps with long episodes weigh more. Each caption names which of the two its table holds.
+The mean over maps and the pooled ratio answer different questions. The mean gives every map the same weight, the pooled
+ratio every step, so that maps with long episodes count more. Each caption says which of the two its table shows.
 
 Source: measuring exploration and exploitation errors, Section 5 (normalisation); reporting both: goalscope.
 """
@@ -29,6 +29,7 @@ from goalscope.report.specs import (
     mean_over,
     section,
 )
+from goalscope.report.texts import TEXTS
 from goalscope.runs.provenance import packages_of
 from goalscope.stats import Estimate, estimate_pooled
 from goalscope.stats.rows import Rows, Tag
@@ -45,24 +46,11 @@ TASK_MAIN = (
 )
 PAIRED = TASK_MAIN[:4]
 OVER_MAPS = "mean over the episodes of a map, then over maps"
-NO_INVALID = (
-    "No action of this run was invalid (blocked, or without a direction), so that over valid moves alone both errors "
-    "are the same."
-)
+NO_INVALID = TEXTS("tasks/no invalid")
 _OF_VALID = " of valid moves"
 _PROMPTS = ("base", "exploration", "exploitation", "balance")
-_INTERVALS = (
-    "Brackets are 95 % intervals over grids (never over steps): each value is averaged within a grid first, then over "
-    "grids. Where all grids agree the interval is an exact bound on the number of grids. Hover over a number, or open "
-    "“All numbers”, for the counts and the method behind it."
-)
-_ERRORS = (
-    "An error is an action that no reasonable strategy would take, judged on what the agent knew before it. The "
-    "exploration error is the share of errors among the steps that called for exploration (cases 1 and 4), the "
-    "exploitation error among those that called for exploitation (cases 2, 3 and 4); without such a step it is "
-    "undefined, never 0. Brackets are 95 % intervals over maps; the last column counts the maps, a number of them "
-    "below a value says on how many it is defined where they are not all."
-)
+_INTERVALS = TEXTS("tasks/intervals")
+_ERRORS = TEXTS("tasks/errors")
 
 
 @section("results", worlds="grids")
@@ -82,18 +70,18 @@ def headline(run: RunData) -> Iterator[Declared]:
 
 
 def _own(run: RunData) -> list[str]:
-    """Return the measures of a run that other packages, or files of the working directory, registered."""
+    """Return the measures that other packages or files of the working directory registered."""
     return [name for kind, name in packages_of(run.store) if kind == "measure" and name in run.ledger.measures]
 
 
 def _of_packages(run: RunData) -> list[TableSpec]:
-    """Return the tables of the measures that other packages registered, as those of the main ones."""
+    """Return the tables of measures that other packages registered, in the form of the main tables."""
     groups = run.ledger.groups("agent") if _own(run) else []
     return [by_agent(run.ledger, _own(run), group, "Measures of other packages") for group in groups]
 
 
 def _pictures_of_packages(run: RunData) -> list[Figure]:
-    """Return a figure for each measure of another package: its mean and interval, a line for each agent."""
+    """Return a figure for each measure of another package: mean and interval, one line per agent."""
     figures = []
     for name in _own(run):
         bars = [
@@ -154,13 +142,10 @@ def prompts(run: RunData) -> Iterator[Declared]:
         yield Declared(
             anchor="prompts",
             title="By prompt",
-            paragraphs=(
-                "The four prompts differ in one sentence that says what to put first: nothing, exploration, "
-                "exploitation, both.",
-            ),
+            paragraphs=(TEXTS("tasks/prompts"),),
             tables=tables,
             figures=figures,
-            legend="Bars are 95 % intervals over maps.",
+            legend=TEXTS("tasks/prompts legend"),
         )
 
 
@@ -202,9 +187,10 @@ def _model(description: Mapping[str, object]) -> str:
 def error_tables(
     rows: Rows, ledger: Ledger, agents: Sequence[str], group: Key, *, suffix: str, noun: str
 ) -> tuple[Table, ...]:
-    """Return the pooled ratios with their counts, and mean and pooled ratio of valid moves where any was invalid.
+    """Return the pooled ratios with their counts, and, if any move was invalid, mean and pooled ratio over valid moves.
 
-    The names of the measures end with ``suffix``, "" in task worlds; ``noun`` is what intervals run over, e.g. "map".
+    The names of the measures end with ``suffix`` ("" in task worlds); ``noun`` names the clusters of intervals, e.g.
+    "map".
     """
     agent_rows = {agent: rows.select(agent=agent, **group) for agent in agents}
 
@@ -220,23 +206,19 @@ def error_tables(
         return estimates_table(f"{caption}{after(group)}", [("agent", ""), *of_kinds], lines, noun)
 
     pooled = table(
-        "Both errors pooled: all errors of an agent over all its steps that called for the kind, interval over "
-        f"{noun}s",
+        TEXTS("tasks/pooled", noun=noun),
         "",
         [("{Kind} error, pooled", "share"), ("{kind} errors / steps", "counts")],
     )
     if not any_invalid(rows, group, suffix):
         return (pooled,)
-    caption = (
-        "Both errors over the actions that were moves alone (blocked ones and turns without a direction left out): "
-        f"mean over the episodes of a {noun}, then over {noun}s, and pooled"
-    )
+    caption = TEXTS("tasks/of valid moves", noun=noun)
     mean = f"{{Kind}} error, mean over {noun}s"
     return pooled, table(caption, _OF_VALID, [(mean, "share"), ("pooled", "share"), ("errors / steps", "counts")])
 
 
 def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
-    """Return whether any step of a group was not a move."""
+    """Return whether any step of a group was not a valid move."""
     group_rows = rows.select(**group)
     totals = [
         [group_rows.select(measure=f"{kind} steps{valid}{suffix}").value.sum() for kind in KINDS]
@@ -246,7 +228,7 @@ def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
 
 
 def _pooled(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> list[Estimate | Cell | None]:
-    """Return the pooled ratio of errors of a kind to the steps that called for it, and both counts."""
+    """Return the ratio of errors of a kind to the steps that called for it, pooled over episodes, and both counts."""
     errors, steps = (rows.select(measure=f"{kind} {count}{valid}{suffix}") for count in ("errors", "steps"))
     if not len(errors):
         return [None, None]

@@ -1,4 +1,4 @@
-"""Task worlds: declared pairs, names, success and errors, by demand, over the course of an episode.
+"""Task worlds: declared pairs of agents, names, success against errors, demand, and the course of episodes.
 
 Source: measuring exploration and exploitation errors, Fig. 1, 4 and 20, Tab. 2 and 3.
 """
@@ -18,6 +18,7 @@ from goalscope.report.comparison import family_table
 from goalscope.report.ledger import Estimates, Key, RunData, describe_key, estimates_by
 from goalscope.report.sections.results import OVER_MAPS, PAIRED, TASK_MAIN, task_title
 from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Figure, FoldSpec, TableSpec, agent_lines, section
+from goalscope.report.texts import TEXTS
 from goalscope.stats import Estimate, Grouped, estimate_rows
 
 MOST_BANDS = 6
@@ -37,28 +38,27 @@ def declared_pairs(run: RunData) -> Iterator[Declared]:
         "declared pairs",
         "pairs",
         "Declared comparisons",
-        "Declared before the data: paired by map, p, the level at which the interval leaves out 0, corrected for all "
-        f"TESTS of this table (one family, level {LEVEL:g})",
+        TEXTS("tasks/declared", level=f"{LEVEL:g}"),
     )
 
 
 @section("names", source="measuring exploration and exploitation errors, Tab. 3", worlds="tasks")
 def names(run: RunData) -> Iterator[Declared]:
-    """Names with meaning against their symbolic twins, each agent with itself."""
+    """Worlds with meaningful names against the same worlds with symbols, for each agent."""
     pairs = []
     for agent in run.ledger.agents if "names" in run.ledger.conditions else ():
         of_agent = run.rows.select(agent=agent)
         first, second = (SideRows(f"{agent}, {kind}", of_agent.select(names=kind)) for kind in ("semantic", "symbolic"))
         if len(first.rows) and len(second.rows):
             pairs.append((first, second))
-    caption = f"Paired by map; one family of TESTS, level {LEVEL:g}"
+    caption = TEXTS("tasks/names", level=f"{LEVEL:g}")
     yield from _paired(pairs, "names", "names", "Names with and without meaning", caption)
 
 
 def _paired(
     pairs: Sequence[tuple[SideRows, SideRows]], name: str, anchor: str, title: str, caption: str
 ) -> Iterator[Declared]:
-    """Yield paired comparisons, if there are any, as a table and in words: first of each pair against the second."""
+    """Yield paired comparisons, if any, as a table and in words: the first of each pair against the second."""
     if pairs:
         tests, table = family_table(pairs, caption, PAIRED, name=name, clusters="maps")
         of_pairs = [[test for test in tests if (test.first, test.second) == (a.name, b.name)] for a, b in pairs]
@@ -66,7 +66,7 @@ def _paired(
 
 
 def _sentence(tests: Sequence[Compared]) -> str:
-    """Return the tests of a pair in words, each difference with its interval; no test, no claim."""
+    """Describe the tests of a pair, each difference with its interval; without a test nothing is claimed."""
     parts = []
     for test in tests:
         difference, title = test.paired.difference, task_title(test.measure).lower()
@@ -77,7 +77,7 @@ def _sentence(tests: Sequence[Compared]) -> str:
         elif not test.paired.labels or not difference.has_interval:
             result = "not comparable"
         else:
-            alone = "no difference shown after correction, though its own interval leaves out 0"
+            alone = TEXTS("tasks/shown alone")
             unshown = test.test.note or (alone if excludes_zero else "no difference shown")
             claim = test.paired.direction if test.test.rejected else unshown
             result = f"{claim} ({short(difference.value, difference.unit)} {interval(difference)})"
@@ -87,7 +87,7 @@ def _sentence(tests: Sequence[Compared]) -> str:
 
 @section("relation", source="measuring exploration and exploitation errors, Fig. 1", worlds="tasks")
 def relation(run: RunData) -> Iterator[Declared]:
-    """Success against the logarithm of each error with its R squared, where at least two agents have one."""
+    """Success against the logarithm of each error, with R squared, if at least two agents have both."""
     relations = [
         (log_relation(run.rows.select(**group), error, run.ledger.agents), group)
         for group in run.ledger.groups("agent")
@@ -110,22 +110,18 @@ def relation(run: RunData) -> Iterator[Declared]:
         ("method", lambda line: line[0].r_squared.method),
         ("left out", lambda line: "; ".join(f"{agent}: {why}" for agent, why in line[0].left_out.items())),
     ]
-    caption = "Least squares of success on log10 of the error, one point an agent"
+    caption = TEXTS("tasks/relation table")
     yield Declared(
         anchor="relation",
         title="Success and errors",
-        explained=(
-            "A line through a handful of agents says how well one number goes with another among them, no more; which "
-            "agents were run decides it. An agent without error has no logarithm; it is named, not given a small "
-            "number.",
-        ),
+        explained=(TEXTS("tasks/relation"),),
         figures=[_scatter(run, fitted, group) for fitted, group in relations],
         tables=[plain_table(relations, columns, range(2, 7), caption=caption)],
     )
 
 
 def _scatter(run: RunData, fitted: Relation, group: Key) -> Figure:
-    """Draw success against the error of each agent, with the line that fits them."""
+    """Draw success against the error of each agent, with the fitted line."""
     table, points = run.ledger.tables["agent"], []
     for style, agent in enumerate(run.ledger.agents):
         x, y = (table.get(group, agent=agent, measure=name) for name in (fitted.error, "success"))
@@ -148,7 +144,9 @@ def _scatter(run: RunData, fitted: Relation, group: Key) -> Figure:
 
 @section("demand", source="measuring exploration and exploitation errors, Fig. 20", worlds="tasks")
 def demand(run: RunData) -> Iterator[Declared]:
-    """Both errors by exploitation demand and by graph size, each over the values that the other tag shares."""
+    """Both errors by exploitation demand and by graph size; each figure uses only worlds that exist for all its
+    values.
+    """
     tables, figures = list[TableSpec](), list[CurveSpec]()
     rows, agents = run.rows, run.ledger.agents
     for tag, other_tag, label in (
@@ -190,10 +188,7 @@ def demand(run: RunData) -> Iterator[Declared]:
         yield Declared(
             anchor="demand",
             title="By demand and task graph",
-            explained=(
-                "Exploitation demand is the density of nodes and the width of corridors that a map is drawn with; low "
-                "exploitation demand is high exploration demand. Each point averages over its own maps.",
-            ),
+            explained=(TEXTS("tasks/demand"),),
             figures=figures,
             legend=_bands_legend(len(agents)),
             folds=[FoldSpec("The numbers, success among them", tables)],
@@ -202,7 +197,9 @@ def demand(run: RunData) -> Iterator[Declared]:
 
 @section("progress", source="measuring exploration and exploitation errors, Fig. 4", worlds="tasks")
 def progress(run: RunData) -> Iterator[Declared]:
-    """The exploration share over the course of episodes, and pairs of agents with equal success that differ in it."""
+    """The share of exploration over the course of episodes, and pairs of agents with equal success that differ
+    in it.
+    """
     shares = run.rows.where(run.rows.measure == PROGRESS_SHARE)
     if not len(shares):
         return
@@ -226,7 +223,7 @@ def progress(run: RunData) -> Iterator[Declared]:
             for agent, curve in zip((entry.first, entry.second), entry.curves, strict=True)
             for end, estimate in zip(ends, curve, strict=True)
         )
-        title = f"Equal success, parting in tenth {entry.begins}"
+        title = f"Equal success, diverging in tenth {entry.begins}"
         figures.append(_course(run, title, [entry.first, entry.second], curves))
     numbers = [
         TableSpec(
@@ -247,21 +244,14 @@ def progress(run: RunData) -> Iterator[Declared]:
         ("largest difference", lambda divergence: short(_largest(divergence)[1].value, "share")),
         ("interval", lambda divergence: interval(_largest(divergence)[1]) or "undefined"),
         ("tenth", lambda divergence: str(_largest(divergence)[0])),
-        ("part in", lambda divergence: "nowhere shown" if divergence.begins is None else f"tenth {divergence.begins}"),
+        ("diverge in", lambda divergence: "not shown" if divergence.begins is None else f"tenth {divergence.begins}"),
     ]
     caption = "Equal success, different exploration: first − second, paired by map"
     yield Declared(
         anchor="progress",
         title="Exploration over time",
-        explained=(
-            "Share of steps that enter an unobserved cell, by tenth of the episode, over all episodes; and of steps "
-            "that call for exploration alone, no node pending (case 1), as Fig. 4a of the paper has it. "
-            f"The table compares agents whose success rates differ by at most {MOST_APART:g} and are at least 0.5, on "
-            "maps where both have a successful episode, over successful episodes only. They part in the first tenth "
-            "whose interval, corrected for ten tenths, leaves out 0. Further figures show the pairs that part most, "
-            "over the same episodes as the table.",
-        ),
-        paragraphs=() if parted else ("No two agents of this run succeed equally often.",),
+        explained=(TEXTS("tasks/progress", most=f"{MOST_APART:g}"),),
+        paragraphs=() if parted else (TEXTS("tasks/no equal pair"),),
         figures=figures,
         legend=_bands_legend(len(agents)),
         tables=[plain_table(parted, columns, range(2, 7), caption=caption)] if parted else [],
@@ -272,7 +262,7 @@ def progress(run: RunData) -> Iterator[Declared]:
 def _course(
     run: RunData, title: str, agents: Sequence[str], estimates: Estimates, *, measure: str = PROGRESS_SHARE
 ) -> CurveSpec:
-    """Return exploration shares over the course of an episode, each agent in its style of all figures."""
+    """Return the share of exploration over the course of an episode; each agent has the style of all figures."""
     style = run.ledger.agents.index
     return CurveSpec(
         title,
@@ -288,14 +278,10 @@ def _course(
 
 
 def _largest(entry: Divergence) -> tuple[int, Estimate]:
-    """Return the tenth of the largest difference, and the difference."""
+    """Return the tenth of the episode with the largest difference, and this difference."""
     return max(enumerate(entry.tenths, start=1), key=lambda tenth: abs(tenth[1].value))
 
 
 def _bands_legend(agents: int) -> str:
-    """Return the legend of the bands of a figure, by its number of lines."""
-    without = (
-        f"; figures of more than {MOST_BANDS} agents are drawn without, so that the lines can be told apart: their "
-        "intervals stand in the tables below"
-    )
-    return f"Bands are 95 % intervals over maps{without if agents > MOST_BANDS else ''}."
+    """Return the legend for the interval bands of a figure, which depends on its number of lines."""
+    return TEXTS("tasks/bands left out", most=MOST_BANDS) if agents > MOST_BANDS else TEXTS("tasks/bands")

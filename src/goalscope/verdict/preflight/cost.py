@@ -1,4 +1,4 @@
-"""The cost of a study (maximum calls, estimated tokens) and limits of its models: no network, no weights."""
+"""The cost of a study (maximum calls, estimated tokens) and limits of its models. Needs neither network nor weights."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,25 +25,25 @@ _LARGEST = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Cost of one agent, with every step of every horizon taken.
+    """Cost of one agent if every episode lasts to its horizon.
 
     Attributes:
         name: the agent.
         episodes: number of episodes.
-        calls: maximum number of calls: each step of each horizon, each retry after an answer without an action, and the
-            trials of a server before the first of them.
-        turns: maximum number of turns, each of one call or more.
-        written: maximum number of generated tokens of a turn.
-        prompt: estimated prompt tokens of one call, mean over worlds and, where a history makes them grow, over the
+        calls: maximum number of calls: every step, every retry after an answer without an action, and the trials of a
+            server before the first call.
+        turns: maximum number of turns; a turn has one call or more.
+        written: maximum number of generated tokens per turn.
+        prompt: estimated prompt tokens per call, averaged over worlds and, if a history makes prompts grow, over the
             steps of an episode that lasts to its horizon; kept reasoning counts with its maximum. None for agents
             without a model.
         how: method of this estimate.
-        output: maximum number of output tokens of one call.
+        output: maximum number of output tokens per call.
         tokens: estimated prompt tokens and maximum output tokens of all calls, None for agents without a model.
-        requests: maximum number of requests, where each also fails as often as the server's settings allow; a server's
-            charges for those are not known.
+        requests: maximum number of requests if each also fails as often as the server's settings allow. What a server
+            charges for failed requests is not known.
         usd: USD for these tokens, None without prices.
-        expected_usd: USD for estimated prompts and outputs of an expected length, None without such a length.
+        expected_usd: USD for estimated prompts and outputs of an expected length; None if no length is given.
         prices: the prices.
     """
 
@@ -69,9 +69,9 @@ def costs(
 
     Args:
         study: the study.
-        output_tokens: expected output tokens of one call, for `Cost.expected_usd`.
-        progress: called with (worlds done, all worlds) over all agents with a model, of the worlds whose prompts are
-            counted.
+        output_tokens: expected output tokens per call, for `Cost.expected_usd`.
+        progress: called with (worlds done, all worlds), counted over all agents with a model and the worlds whose
+            prompts are counted.
 
     Raises:
         ValueError: a template has no placeholder for the view of a world.
@@ -177,7 +177,7 @@ def _cost(
 
 
 def _trials(study: Study, agent: ChatAgent, world: World, horizon: int) -> tuple[int, int, int]:
-    """Return the most calls, prompt tokens and output tokens of the trials of an agent's server."""
+    """Return the maximum calls, prompt tokens and output tokens of the trials of an agent's server."""
     if not isinstance(agent.model, HttpModel) or not agent.model.server.preflight:
         return 0, 0, 0
     observation = LiveEpisode(planned(study, world, horizon), world, study, study.history_of(agent)).observe()
@@ -185,10 +185,10 @@ def _trials(study: Study, agent: ChatAgent, world: World, horizon: int) -> tuple
 
 
 def beyond_reach(study: Study) -> list[str]:
-    """Return one line for each agent and each limit of its model that the largest world of a study exceeds.
+    """Return one line for each limit of an agent's model that the largest world of a study exceeds.
 
-    The limits are the positions and, for models trained by this package, the sizes of the grids in their training;
-    models without a configuration on this machine are skipped.
+    The limits are the number of positions and, for models trained by this package, the sizes of the grids in training.
+    Models without a configuration on this machine are skipped.
     """
     lines = []
     for agent, entry in zip(study.agents(), study.agents_, strict=True):
@@ -198,10 +198,10 @@ def beyond_reach(study: Study) -> list[str]:
 
 
 def longest_prompt(study: Study, agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the tokens of the longest prompt that an agent may come to in a study, and the positions of its model.
+    """Return the tokens of the longest prompt that an agent can meet in a study, and the positions of its model.
 
-    Counted are the last prompts of episodes that last to their horizon, in the largest worlds. None where either number
-    is not known on this machine.
+    The last prompts of episodes that last to their horizon are counted, in the largest worlds. None if either number is
+    unknown on this machine.
     """
     configuration = _configuration(parameters) or {}
     text_configuration = configuration.get("text_config")
@@ -257,7 +257,7 @@ def _configuration(parameters: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _training_sizes(configuration: Mapping[str, Any]) -> list[int]:
-    """Return the sizes of the grids in the training of a model of this package; empty where they are unknown."""
+    """Return the grid sizes in the training of a model of this package; empty if they are unknown."""
     try:
         sizes = decode_object(configuration["goalscope"]["training_data"])["sizes"]
     except (KeyError, TypeError, ValueError):

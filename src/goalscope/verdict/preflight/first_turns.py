@@ -1,8 +1,8 @@
-"""A measured batch: first turns of real episodes of a study, asked before all others, timed, and kept.
+"""The measured batch: the first turns of some episodes of a study, asked before all others, timed, and kept.
 
-Their answers are committed to the journal of the run directory, so that the run takes them from there. What was
-measured is kept beside them and not measured again. The batch begins with one turn; portions of twice as many follow
-while they fit its limits, spread over the worlds of the study.
+The answers are committed to the journal of the run directory, from which the run later takes them. The measurements are
+stored beside them and not repeated. The batch begins with one turn; portions of twice as many follow as long as they
+fit its limits, spread over the worlds of the study.
 """
 
 import itertools
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from goalscope._ground.progress import lines
 from goalscope._ground.rng import spread
+from goalscope._ground.words import counted
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.faults import IN_REASONING, cause_of, fault_words, ways_in_use, what_helps
@@ -39,32 +40,33 @@ from goalscope.runs.store import writing
 from goalscope.runs.tables import DATABASE
 from goalscope.verdict.preflight.memory import taken
 from goalscope.verdict.preflight.prompts import counter
+from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.world import TimedOracle, World
 
 SECONDS: Final = 30.0
-"""Longest time of a batch where a single answer does not take longer."""
+"""Maximum time of a batch, unless a single answer takes longer."""
 
 PATIENCE: Final = 100.0
-"""Seconds after which a server that gave no answer is not waited for, unless its settings name a timeout."""
+"""Seconds after which a server without an answer is given up, unless its settings name a timeout."""
 
 FEWEST: Final = 5
-"""Number of answers, none with an action, from which on a model is said not to answer."""
+"""Minimum number of answers, none with an action, after which a model counts as not answering."""
 
 MOST: Final = 64
-"""Maximum number of turns of a portion, and the turns that are asked for at most are twice as many less one."""
+"""Maximum number of turns of a portion; a whole batch has at most twice as many minus one."""
 
 UNUSABLE_SECONDS: Final = 100.0
-"""Longest time of a batch while no answer holds an action, up to `FEWEST` answers."""
+"""Maximum time of a batch as long as no answer contains an action and there are fewer than `FEWEST` answers."""
 
 
 class Portion(BaseModel):
-    """Turns that were asked together.
+    """Turns that were asked at the same time.
 
     Attributes:
-        turns: how many.
-        tokens: prompt tokens of all of them, 0 where they are not known.
-        seconds: time until the last one was committed.
+        turns: number of turns.
+        tokens: total number of prompt tokens, 0 if unknown.
+        seconds: time until the last answer was committed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -74,23 +76,24 @@ class Portion(BaseModel):
 
 
 class FirstTurns(BaseModel):
-    """What a measured batch of one agent tells.
+    """Results of the measured batch of one agent.
 
     Attributes:
         asked: number of turns.
-        failures: name of a failure -> turns that hold no action for that reason.
-        causes: what explains a failure beyond its name (see `goalscope.agents.faults`) -> turns.
-        marks: the marks in an answer that show the first such cause.
-        used: what the agent uses already of what may be advised, see `goalscope.agents.faults`.
-        example: the beginning of an answer without an action, "" where each has one.
-        scored, optimal: turns with an action in states whose optimal actions are known; those that are optimal.
-        shared: share of a prompt that all prompts begin with, by its bytes; 0 for agents without a prompt.
-        counted: mean prompt tokens of these turns as `verdict.preflight.prompts.counter` counts them, 0 for agents
+        failures: name of a failure -> number of turns without an action for this reason.
+        causes: cause that explains a failure further (see `goalscope.agents.faults`) -> number of turns.
+        marks: the marks in an answer that show the first of these causes.
+        used: the remedies that the agent already uses, see `goalscope.agents.faults`.
+        example: the beginning of an answer without an action; "" if every answer has one.
+        scored, optimal: number of turns with an action in states with known optimal actions, and how many of these are
+            optimal.
+        shared: share of a prompt, by bytes, that is the common beginning of all prompts; 0 for agents without a prompt.
+        counted: mean number of prompt tokens in these turns by `verdict.preflight.prompts.counter`; 0 for agents
             without a prompt.
-        usage: sums of the usage of all turns, by name.
+        usage: total usage of all turns, by name.
         portions: the portions, in order.
-        memory: most memory of this process so far, bytes; 0 where it is not known.
-        silent: why there is no answer: the error of a server that gave none in time; "" where there are answers.
+        memory: maximum memory of this process so far, in bytes; 0 if unknown.
+        silent: the error of a server that gave no answer in time; "" if there are answers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -111,27 +114,27 @@ class FirstTurns(BaseModel):
 
     @property
     def invalid(self) -> float:
-        """Share of turns without an action, 0 where none was asked."""
+        """Share of turns without an action; 0 without turns."""
         return sum(self.failures.values()) / max(1, self.asked)
 
     @property
     def seconds(self) -> float:
-        """Time of all portions."""
+        """Total time of all portions."""
         return sum(portion.seconds for portion in self.portions)
 
     @property
     def unusable(self) -> bool:
-        """Whether the model gave no answer, or `FEWEST` and more of which none holds an action."""
+        """Whether the model gave no answer, or at least `FEWEST` answers of which none contains an action."""
         return bool(self.silent) or (self.asked >= FEWEST and self.invalid == 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a batch; one turn is asked in any case.
+    """Limits of a batch; one turn is always asked.
 
     Attributes:
-        seconds: of time.
-        usage: name of a usage, "tokens" or "usd" -> its limit.
+        seconds: maximum time.
+        usage: "tokens" or "usd" -> maximum.
     """
 
     seconds: float = SECONDS
@@ -139,20 +142,23 @@ class Limits:
 
 
 def without_action(first: FirstTurns) -> str:
-    """Return how many turns of a batch hold no action, what their answers are and what helps; "" where all hold one."""
+    """Say how many first turns have a valid move, what the other answers contain and what helps; "" if all have one."""
     if not first.failures:
         return ""
     kinds = _kinds(first)
     words = ", ".join(f"{count} {fault_words(name)}" for name, count in kinds.most_common())
-    example = f", as in “{first.example}”" if first.example else ""
-    count = sum(first.failures.values())
-    count_in_words = f"none of {first.asked}" if count == first.asked else f"{first.asked - count} of {first.asked}"
-    helps = what_helps(kinds, marks=first.marks, used=first.used)
-    return f"{count_in_words} answers to first turns held an action ({words}{example}); what helps: {helps}"
+    valid = first.asked - sum(first.failures.values())
+    fields: dict[str, str | int] = {
+        "asked": first.asked,
+        "kinds": words,
+        "example": TEXTS("plan/example", answer=first.example) if first.example else "",
+        "helps": what_helps(kinds, marks=first.marks, used=first.used),
+    }
+    return TEXTS("plan/no move in some", valid=valid, **fields) if valid else TEXTS("plan/no move in any", **fields)
 
 
 def _kinds(first: FirstTurns) -> Counter[str]:
-    """Return the failures of a batch, those with a known cause under its name."""
+    """Count the failures of a batch; failures with a known cause are counted under the cause."""
     kinds = Counter(first.failures)
     for cause, count in first.causes.items():
         failure = "empty" if cause == IN_REASONING else "markers"
@@ -162,40 +168,35 @@ def _kinds(first: FirstTurns) -> Counter[str]:
 
 
 def why_unusable(first: FirstTurns) -> str:
-    """Return why nothing is asked of a model after its batch, "" where its answers can be used."""
+    """Say why a model is asked nothing after its batch; "" if its answers are usable."""
     if first.silent:
-        return (
-            f"it gave no answer to its first turn ({first.silent}); what helps: see to the server, or let it take "
-            "longer (--set server.timeout=SECONDS)"
-        )
+        return TEXTS("plan/silent", error=first.silent)
     return without_action(first) if first.unusable else ""
 
 
 def announced(name: str, most: int, limits: Limits, patient: bool = False) -> str:
-    """Return what is said before a batch is asked; patient: whether a server is waited for as its settings say."""
-    return (
-        f"{name}: up to {most} first turns are asked before all others and kept, to measure what a turn takes: at most "
-        f"{limits.seconds:.0f} s and one answer in any case, {UNUSABLE_SECONDS:.0f} s while no answer holds an action"
-        + ("" if patient else f"; a server that gives none within {PATIENCE:.0f} s is not waited for")
-    )
+    """Announce a measured batch; ``patient``: whether to wait for a server as long as its settings say."""
+    fields = {"seconds": f"{limits.seconds:.0f}", "patience": f"{UNUSABLE_SECONDS:.0f}"}
+    if patient:
+        return TEXTS("plan/first moves", name=name, most=most, **fields)
+    return TEXTS("plan/first moves of a server", name=name, most=most, silence=f"{PATIENCE:.0f}", **fields)
 
 
 def found(name: str, first: FirstTurns, limits: Limits) -> list[str]:
-    """Return what a batch found, in lines."""
+    """Return the lines that report a measured batch."""
     if first.silent:
         return []
     valid = round(first.asked * (1 - first.invalid))
-    turns = "first turn" if first.asked == 1 else "first turns"
-    lines = [f"{name}: {first.asked} {turns} in {first.seconds:.3g} s, {valid} with an action"]
-    if first.asked == 1 and first.seconds > limits.seconds / 2:
-        lines[0] += "; a single answer takes that long, and what is expected rests on it alone"
+    alone = first.asked == 1 and first.seconds > limits.seconds / 2
+    seconds, moves = f"{first.seconds:.3g}", counted(first.asked, "first move")
+    lines = [TEXTS(f"plan/timed{' once' if alone else ''}", name=name, moves=moves, seconds=seconds, valid=valid)]
     if first.invalid > 0.5:
         lines.append(f"{name}: {without_action(first)}")
     return lines
 
 
 def stored_first_turns(run: Path | Store, agent: Agent) -> FirstTurns | None:
-    """Return what a run keeps of an agent's measured batch, None where it keeps none."""
+    """Return the stored measured batch of an agent, or None."""
     if not isinstance(run, Store) and unmade(run / DATABASE):
         return None
     with nullcontext(run) if isinstance(run, Store) else Store(run) as store:
@@ -207,7 +208,7 @@ def stored_first_turns(run: Path | Store, agent: Agent) -> FirstTurns | None:
 
 
 def most_turns(study: Study) -> int:
-    """Return how many turns of an agent a batch has at most: a tenth of those of all episodes."""
+    """Return the maximum number of turns of a batch for one agent: a tenth of the turns of all episodes."""
     steps = study.size().steps // len(study.agents_)
     return min(2 * MOST - 1, steps // 10)
 
@@ -225,24 +226,24 @@ def ask_first_turns(
     arguments: Mapping[str, Any] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> FirstTurns:
-    """Ask an agent for the first turns of some episodes of a study, or return what is kept of them.
+    """Ask an agent for the first turns of some episodes of a study, or return the stored batch.
 
     Args:
         study: the study.
         agent: one of its agents, ready to act.
         parameters: its parameters as the study gives them.
-        directory: the run directory of the study, where answers that cost something are kept, made where it is missing;
+        directory: the run directory of the study, in which answers that cost something are stored (created if missing);
             or its store, open for writing.
-        limits: of time, tokens or USD.
+        limits: limits of time, tokens or USD.
         workers: maximum number of simultaneous calls.
         most: maximum number of turns.
-        patient: whether a server is waited for as long as its settings say; else see `PATIENCE`.
+        patient: wait for a server as long as its settings say; otherwise see `PATIENCE`.
         arguments: the user's arguments, for the record.
         clock: returns the time, seconds.
 
     Raises:
-        Exception: whatever the agent raises; a server that gives no answer only where it is waited for, else see
-            `FirstTurns.silent`.
+        Exception: whatever the agent raises. If a server does not answer, this is raised only with ``patient``;
+            otherwise see `FirstTurns.silent`.
     """
     if agent.journalled and (stored := stored_first_turns(directory, agent)) is not None:
         return stored
@@ -307,10 +308,10 @@ class _Batch:
         patient: bool = False,
         keep: Callable[[FirstTurns], None] = lambda turns: None,
     ) -> FirstTurns:
-        """Ask portion after portion within the limits; what was told so far is kept after each of them.
+        """Ask one portion after another within the limits; the measurements so far are stored after each portion.
 
-        A server that its trials refuse is asked for a few turns, too: where none of them holds an action, that is what
-        there is to say of the model, not what its server lacks.
+        If the trials refuse a server, a few turns are asked nevertheless. If none contains an action, this is what the
+        user needs to know about the model, rather than what its server lacks.
         """
         specs = list(spread([(spec, world) for spec, world, _ in self._study.specs([self._agent])]))
         self._told = FirstTurns(shared=self._shared(specs[:_COMPARED]))
@@ -340,7 +341,7 @@ class _Batch:
         return self._told
 
     def _refusal(self, observation: Observation) -> ValueError | None:
-        """Try the server, which belongs to no turn; return why it is refused, None where it is not."""
+        """Run the trials of the server, which count as no turn; return why it is refused, or None."""
         try:
             self._check(observation)
         except NotSentError:
@@ -351,7 +352,7 @@ class _Batch:
         return None
 
     def _shared(self, items: Sequence[tuple[EpisodeSpec, World]]) -> float:
-        """Return the share of a prompt that the first prompts of some episodes begin with."""
+        """Return the share of a prompt that all first prompts of some episodes begin with."""
         if not isinstance(self._agent, ChatAgent):
             return 0.0
         prompts = [self._agent.prompt(self._live(*item).observe()).encode() for item in items]
@@ -364,7 +365,7 @@ class _Batch:
         return LiveEpisode(spec, world, study, history, failure, knows_world=knows_world)
 
     def _next(self, limits: Limits, size: int) -> int:
-        """Return the size of the next portion, 0 where none fits."""
+        """Return the size of the next portion; 0 if none fits."""
         turns_so_far, last = self._told, self._told.portions[-1]
         seconds_per_turn = last.seconds / last.turns
         unusable = turns_so_far.invalid == 1
@@ -421,7 +422,7 @@ class _Batch:
 
 
 def _brief(error: Exception) -> str:
-    """Return what became of the last request, of an error that also says how to go on with a run."""
+    """Shorten an error that also says how to continue a run to what happened to the last request."""
     text = " ".join(str(error).split())
     return text.partition("the last one: ")[2].partition(". What was answered")[0] or text
 
@@ -431,7 +432,7 @@ _COMPARED: Final = 8  # prompts whose common beginning is looked for
 
 
 def _optimal(world: World, state: Sequence[int]) -> Any:
-    """Return the optimal set ``[A]`` of a state, None where it is not known."""
+    """Return the optimal set ``[A]`` of a state, or None if unknown."""
     plan = oracle(world)
     if plan is None or isinstance(plan, TimedOracle) or plan.length < 0:
         return None
@@ -439,13 +440,13 @@ def _optimal(world: World, state: Sequence[int]) -> Any:
 
 
 def tokens_of(usage: Mapping[str, float]) -> float:
-    """Return the tokens of a usage, those that a server did not tell at their maximum."""
+    """Return the total tokens of a usage; tokens that a server did not report count with their maximum."""
     return sum(usage.get(name, 0.0) for name in ("prompt_tokens", "output_tokens", "tokens_at_most"))
 
 
 @contextmanager
 def _waits(agent: Agent, patient: bool) -> Iterator[None]:
-    """Wait for a server no longer than `PATIENCE` inside the context, or than a timeout that its settings name."""
+    """Inside this context, wait for a server at most `PATIENCE` seconds, or as long as a timeout in its settings."""
     model = getattr(agent, "model", None)
     if patient or not isinstance(model, HttpModel):
         yield

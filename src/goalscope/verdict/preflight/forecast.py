@@ -1,13 +1,13 @@
-"""What a study is expected to take, from a measured batch of first turns: turns, seconds, tokens, USD, with a range.
+"""Forecast what a study takes, as ranges of turns, seconds, tokens and USD, from the measured batch of first turns.
 
-Turns of an episode: with ``o`` the share of optimal turns and ``i`` that of turns without an action, an agent comes
-nearer to the goal by ``v = o - (1 - o - i) / 2`` steps a turn, half of the other moves being taken to lead away. An
-episode whose shortest way has ``d`` steps then takes ``min(d / v, horizon)`` turns, and all of its horizon where
-``v <= 0``. The range has ``o`` at the ends of its interval (80 %).
+Turns per episode: let ``o`` be the share of optimal turns and ``i`` the share of turns without an action. Assuming that
+half of the other moves lead away from the goal, an agent approaches the goal by ``v = o - (1 - o - i) / 2`` steps per
+turn. An episode whose shortest path has ``d`` steps then takes ``min(d / v, horizon)`` turns, or the whole horizon if
+``v <= 0``. The range uses the ends of the 80 % interval of ``o``.
 
-Seconds of a round with ``n`` live episodes: ``F + m n``. ``F`` is what a round takes however many live (the common
-beginning of all prompts, the weights read for each token), ``m`` what another episode adds. An agent whose answers
-arrive one by one has ``F = 0``.
+Seconds per round with ``n`` live episodes: ``F + m n``. ``F`` is the fixed time of a round (the common beginning of all
+prompts, loading weights for each token), and ``m`` the time of each further episode. For an agent that answers one
+prompt at a time, ``F = 0``.
 """
 
 import math
@@ -26,10 +26,11 @@ from goalscope.runs import Study
 from goalscope.verdict.preflight.first_turns import FirstTurns
 from goalscope.verdict.preflight.memory import inside_memory, more_memory
 from goalscope.verdict.preflight.prompts import counter, prompts_of
+from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.planning.oracle import oracle
 
 Range = npt.NDArray[np.float64]
-"""``[3]``: the least, the expected and the most of a quantity."""
+"""``[3]``: minimum, expected value and maximum of a quantity."""
 
 _Z: Final = 1.28  # of a normal interval of 80 %
 _LIVE: Final = 256  # episodes that are played at the same time
@@ -41,12 +42,12 @@ _ALONE: Final = (0.9, 0.5, 0.0)  # share of ``F`` in the time of an answer that 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What some episodes of an agent are expected to take.
+    """Expected cost of some episodes of an agent.
 
     Attributes:
         turns, seconds, prompt_tokens, output_tokens, usd: ranges; USD are 0 without prices.
-        priced: whether USD are known.
-        memory: bytes: what was taken when the batch was asked, and the most; 0 where it is not known.
+        priced: whether prices are known.
+        memory: bytes in use when the batch was asked, and the expected maximum; 0 if unknown.
     """
 
     turns: Range
@@ -63,7 +64,7 @@ class Forecast:
         return self.prompt_tokens + self.output_tokens
 
     def __add__(self, other: "Forecast") -> "Forecast":
-        """Return what both take, one after the other."""
+        """Return the cost of both, one after the other."""
         return Forecast(
             turns=self.turns + other.turns,
             seconds=self.seconds + other.seconds,
@@ -76,7 +77,7 @@ class Forecast:
 
 
 def nothing() -> Forecast:
-    """Return the forecast of no episode."""
+    """Return the forecast for no episodes."""
     zeros = np.zeros(3)
     return Forecast(turns=zeros, seconds=zeros, prompt_tokens=zeros, output_tokens=zeros)
 
@@ -90,18 +91,18 @@ def forecast(
     times: float = 1.0,
     workers: int = 1,
 ) -> Forecast:
-    """Return what the episodes of an agent are expected to take.
+    """Forecast what the episodes of an agent take.
 
     Args:
         study: the study.
         agent: one of its agents.
         parameters: its parameters as the study gives them.
         first: its measured batch, in this study or another one.
-        times: how many times as many episodes.
+        times: factor by which the number of episodes is multiplied.
         workers: maximum number of simultaneous calls.
 
     Raises:
-        ValueError: the batch holds no turn.
+        ValueError: the batch contains no turn.
     """
     if not first.portions:
         raise ValueError("a forecast needs a measured batch with at least one turn, got none")
@@ -132,7 +133,7 @@ def forecast(
 
 
 def _lengths(study: Study, first: FirstTurns) -> npt.NDArray[np.float64]:
-    """Return the turns of an episode in each world ``[3, W]``: the least, the expected and the most."""
+    """Return the minimum, expected and maximum turns of an episode in each world, ``[3, W]``."""
     ways, horizons = list[float](), list[float]()
     for world in study.worlds():
         plan = oracle(world)
@@ -155,7 +156,9 @@ def _lengths(study: Study, first: FirstTurns) -> npt.NDArray[np.float64]:
 
 
 def _prompts(study: Study, agent: Agent, parameters: Mapping[str, Any], first: FirstTurns) -> tuple[float, float]:
-    """Return the tokens of the longest prompt, and the mean tokens of a prompt over those of the measured batch."""
+    """Return the tokens of the longest prompt, and the ratio of the mean prompt length to that of the measured
+    batch.
+    """
     if not isinstance(agent, ChatAgent) or not first.counted:
         return 0.0, 1.0
     count = counter(agent, parameters)[0]
@@ -168,14 +171,14 @@ def _prompts(study: Study, agent: Agent, parameters: Mapping[str, Any], first: F
 
 
 def _seconds(agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown: float, workers: int) -> Range:
-    """Return the seconds of some turns.
+    """Return the range of seconds for some turns.
 
     Args:
         agent: the agent.
         first: its measured batch.
         turns: all turns.
-        rounds: turns of the longest episode.
-        grown: mean tokens of a prompt over those of the measured batch.
+        rounds: number of turns of the longest episode.
+        grown: mean prompt tokens divided by those of the measured batch.
         workers: maximum number of simultaneous calls.
     """
     if getattr(agent, "largest_batch", _LIVE) == 1:
@@ -194,7 +197,7 @@ def _seconds(agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown
 
 
 def _rates(first: FirstTurns, reads_only: bool) -> tuple[Range, Range]:
-    """Return ``F`` and ``m`` of turns that are decoded together, each for the least, the expected and the most."""
+    """Return ``F`` and ``m`` for turns that are decoded together, each as minimum, expected value and maximum."""
     portions = first.portions
     mean = sum(portion.tokens for portion in portions) / sum(portion.turns for portion in portions)
     x = np.array([portion.tokens / mean if reads_only and mean else float(portion.turns) for portion in portions])
@@ -226,14 +229,14 @@ def whole(value: float) -> str:
 
 
 def amounts(total: Forecast) -> list[str]:
-    """Return what is expected of tokens, USD and memory, in words; nothing of what is not spent."""
+    """Describe the expected tokens, USD and memory; what is not spent is left out."""
     parts = []
     if total.tokens[2]:
         prompt = f"{100 * total.prompt_tokens[1] / total.tokens[1]:.0f} %"
-        parts.append(f"tokens {span(total.tokens, whole)}, {prompt} of them read")
+        parts.append(TEXTS("plan/tokens", tokens=span(total.tokens, whole), prompt=prompt))
     if total.priced:
-        parts.append(f"USD {span(total.usd, '{:,.2f}'.format)}")
+        parts.append(TEXTS("plan/usd", usd=span(total.usd, "{:,.2f}".format)))
     if total.memory[1]:
         now, most = (value / 1e9 for value in total.memory)
-        parts.append(f"memory {now:.2g} GB at its first turns, at most about {most:.2g} GB")
+        parts.append(TEXTS("plan/memory", now=f"{now:.2g}", most=f"{most:.2g}"))
     return parts

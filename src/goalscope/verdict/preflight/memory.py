@@ -1,4 +1,4 @@
-"""Memory of a local model: weights, the cache of keys and values, scores."""
+"""Memory of a local model: weights, key-value cache, attention scores."""
 
 import math
 import sys
@@ -19,11 +19,11 @@ _PARTS: Final = 8  # tokens of an answer whose likelihood is read
 
 
 def token_octets(config: Any, octets: int) -> int | None:
-    """Return the memory of the keys and values of one token in all layers, bytes; None without a configuration.
+    """Return the size of one token's keys and values in all layers, in bytes; None without a configuration.
 
     Args:
         config: the configuration of the text model.
-        octets: bytes of a number.
+        octets: bytes per number.
     """
     layers, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", None)
     width = getattr(config, "hidden_size", None)
@@ -35,14 +35,15 @@ def token_octets(config: Any, octets: int) -> int | None:
 
 
 def more_memory(agent: Agent, prompt_tokens: float) -> float:
-    """Return the memory that a local model takes at most beside its weights, bytes: cache of all rows, and scores.
+    """Return the maximum memory in bytes that a local model takes in addition to its weights: cache of all rows, and
+    scores.
 
     Args:
-        agent: the agent; its weights are read.
-        prompt_tokens: of the longest prompt.
+        agent: the agent; its weights are loaded.
+        prompt_tokens: number of tokens of the longest prompt.
 
     Returns:
-        0 for agents without a local model, and where the configuration does not tell.
+        0 for agents without a local model, and if the configuration does not tell.
     """
     if not isinstance(agent, ChatAgent) or not isinstance(agent.model, LocalModel):
         return 0.0
@@ -57,7 +58,7 @@ def more_memory(agent: Agent, prompt_tokens: float) -> float:
 
 
 def inside_memory(agent: Agent, prompt_tokens: float) -> float:
-    """Return what `capture_memory` says of a local model's longest turn; 0 for other agents. Arguments as above."""
+    """Return `capture_memory` for a local model's longest turn; 0 for other agents. Arguments as above."""
     if not isinstance(agent, ChatAgent) or not isinstance(agent.model, LocalModel):
         return 0.0
     network = agent.model.model
@@ -66,15 +67,15 @@ def inside_memory(agent: Agent, prompt_tokens: float) -> float:
 
 
 def capture_memory(network: Any, sequence_tokens: float, layers: int = 3) -> float:
-    """Return the memory that a capture takes at most beside the weights, bytes.
+    """Return the maximum memory in bytes that a capture takes in addition to the weights.
 
-    A pass of N tokens, in sequences of T, holds for each token hidden states and their norms, queries, keys, values and
-    what is mixed of them, and what the feed-forward part makes of it. Of scores it holds a block of those of all heads
-    (`agents.models._fast`), N T a head where attention is eager, else none. The vectors of a file are held twice.
+    For each of its N tokens, in sequences of T, a pass stores hidden states and their norms, queries, keys, values,
+    their mixture, and the activations of the feed-forward part. With eager attention it also stores one block of scores
+    of all heads (`agents.models._fast`), N T per head; otherwise none. The vectors of a file are stored twice.
 
     Args:
         network: the transformers model.
-        sequence_tokens: of the longest sequence.
+        sequence_tokens: number of tokens of the longest sequence.
         layers: number of captured blocks.
     """
     config, device = network.config.get_text_config(decoder=True), network.device.type
@@ -103,7 +104,7 @@ def capture_memory(network: Any, sequence_tokens: float, layers: int = 3) -> flo
 
 
 def taken(agent: Agent) -> int:
-    """Return the most memory that this process had so far, or that its model has on a GPU; 0 where it is not known."""
+    """Return the maximum memory of this process so far, or of its model on a GPU; 0 if unknown."""
     model = getattr(agent, "model", None)
     if isinstance(model, LocalModel) and (torch := sys.modules.get("torch")) is not None:
         device = next(model.model.parameters()).device

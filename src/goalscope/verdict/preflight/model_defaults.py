@@ -1,4 +1,4 @@
-"""Default parameters of chat agents: by the name of a ready model, else from the model's tokenizer."""
+"""Default parameters of chat agents: from the name of a ready model, otherwise from the model's tokenizer."""
 
 import warnings
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from goalscope.agents.models.folders import model_folder
 from goalscope.agents.models.marks import Style
 
 MAX_TOKENS: Final = 256
-"""Maximum output tokens of a model that does not reason before its answer, which is a JSON object of ten tokens."""
+"""Maximum output tokens of a model that does not reason; its answer is a JSON object of about ten tokens."""
 
 SERVED_TOKENS: Final = 10_000
 """Maximum output tokens of a model behind a server (behavioural and representational evaluation, Table 6)."""
@@ -27,8 +27,8 @@ class ModelDefaults:
 
     Attributes:
         name: short name.
-        style: style that separates reasoning and answer; None where it is not known here.
-        parameters: of a chat agent.
+        style: style that separates reasoning from the answer; None if unknown here.
+        parameters: parameters of a chat agent.
         line: description for the screen.
     """
 
@@ -43,13 +43,13 @@ def find_out(model: str, *, network: bool, chat_template: str | None = None) -> 
 
     Args:
         model: a name of `ready_models`, a folder, a GGUF file, a bundled model or a name on the hub.
-        network: whether the tokenizer of a model on the hub may be fetched.
-        chat_template: the name of its chat template, of a model that has several.
+        network: whether the tokenizer of a model on the hub may be downloaded.
+        chat_template: name of the chat template, for a model that has several.
 
     Raises:
-        FileNotFoundError, ValueError: no such model, or a tokenizer that cannot be read.
+        FileNotFoundError, ValueError: there is no such model, or its tokenizer cannot be read.
         ImportError: transformers is missing.
-        OSError: the hub does not have it, or cannot be reached.
+        OSError: the hub does not have the model, or cannot be reached.
     """
     ready = ready_models().get(model)
     if ready is not None and "server" in ready:
@@ -92,14 +92,14 @@ def find_out(model: str, *, network: bool, chat_template: str | None = None) -> 
 
 @cache
 def ready_models() -> Mapping[str, Mapping[str, Any]]:
-    """Return the parameters of chat agents by the name of the model, without those of the question."""
+    """Return the parameters of chat agents by model name, without those of the prompt."""
     content = read_yaml_text(package_text("goalscope.verdict.preflight", "ready_models.yaml"), "ready models")
     servers = content["servers"]
     return {name: _parameters(parameters, servers) for name, parameters in content["models"].items()}
 
 
 def ready_name(model: str) -> str | None:
-    """Return the name of a ready model from that name or the one of its interface, in any letter case."""
+    """Return the name of a ready model, given this name or the name of its API, in upper or lower case."""
     key = model.rpartition("/")[2].casefold().replace("_", "-")
     for name, parameters in ready_models().items():
         if key in (name.casefold(), name.casefold().replace(" ", "-"), parameters["model"].rpartition("/")[2]):
@@ -108,7 +108,7 @@ def ready_name(model: str) -> str | None:
 
 
 def _parameters(parameters: Mapping[str, Any], servers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of one model, with the settings of its server."""
+    """Return the parameters of one model, including the settings of its server."""
     if "server" not in parameters:
         return dict(parameters)
     defaults = {"max_tokens": SERVED_TOKENS, "reasoning_effort": None}

@@ -46,12 +46,12 @@ class Sample:
         size: rows and columns of the grid.
         prompt_tokens: tokens of its prompt.
         text: the parsed answer, without reasoning.
-        reasoning: the reasoning before it, None for none.
-        finish: how it ended, "stop" or "length".
+        reasoning: the reasoning before it, or None.
+        finish: how the answer ended, "stop" or "length".
         verdict: the name of the parsed action, or the problem of the answer.
-        valid: whether the answer holds an action.
+        valid: whether the answer contains an action.
         optimal: whether that action is on a shortest path; None without an action.
-        mass: total probability of the four actions at their place in the answer; None where not computed.
+        mass: total probability of the four actions at their position in the answer; None if not computed.
     """
 
     size: int
@@ -73,22 +73,22 @@ class ModelReport:
         name: short name.
         source: "folder", "GGUF file" or "hub".
         architecture: class of the model.
-        quantisation: type of a GGUF file's quantisation, "" for none.
+        quantisation: quantisation type of a GGUF file, or "".
         parameters: number of weights.
-        device, dtype: its device, and the type of its weights.
-        weight_octets: memory of the weights, bytes.
-        token_octets: memory of the keys and values of one token, bytes; None where the configuration lacks it.
-        positions: maximum number of tokens of prompt and output, None for no limit.
-        tokenizer: what was checked of the tokenizer, in words.
-        chat_template: whether there is one; a base model has none.
-        reasoning: style that separates reasoning and answer.
+        device, dtype: device of the model, and type of its weights.
+        weight_octets: size of the weights in bytes.
+        token_octets: size of one token's keys and values in bytes; None if the configuration does not tell.
+        positions: maximum number of tokens of prompt and output together, or None.
+        tokenizer: which checks the tokenizer passed, in words.
+        chat_template: whether there is a chat template; base models have none.
+        reasoning: style that separates reasoning from the answer.
         cells: tokens of each symbol of a grid in a prompt.
-        cell_problems: one sentence for each cell of the sample grids that is not one token of its own.
+        cell_problems: one sentence for each cell of the sample grids that is not a token of its own.
         prompt_tokens: size -> tokens of the prompt of a grid of that size.
-        read_rate: prompt tokens per second; shared tokens count in each prompt.
-        write_rate: output tokens per second of three simultaneous answers; NaN where they are too short to be measured.
+        read_rate: prompt tokens per second; tokens that prompts share count once per prompt.
+        write_rate: output tokens per second for three simultaneous answers; NaN if they are too short to measure.
         samples: three answers.
-        meaning: conclusions, in sentences.
+        meaning: conclusions as sentences.
     """
 
     name: str
@@ -120,14 +120,14 @@ def report_model(
 
     Args:
         model: a folder, a GGUF file, a bundled model, or a name on the hub.
-        device: its device, see `LocalModel`.
-        chat_template: the name of its chat template, of a model that has several.
+        device: the device, see `LocalModel`.
+        chat_template: name of the chat template, for a model that has several.
         step: called with the name of each piece of work as it begins.
 
     Raises:
-        FileNotFoundError, ValueError: no such model, or one that cannot be read.
+        FileNotFoundError, ValueError: there is no such model, or it cannot be read.
         ImportError: torch, transformers, or a package for GGUF files is missing.
-        OSError: the hub does not have it, or cannot be reached.
+        OSError: the hub does not have the model, or cannot be reached.
     """
     say = step or (lambda text: None)
     say("reading the tokenizer")
@@ -135,7 +135,7 @@ def report_model(
     agent: Any = build_agent(CHAT, {**defaults.parameters, "device": device})
     assert isinstance(agent, ChatAgent) and isinstance(agent.model, LocalModel)
     local = agent.model
-    say("reading the weights")
+    say("loading the weights")
     network = local.model
     grids = [generate(size, _DENSITY, rng=stream(0, "doctor", size)) for size in SIZES]
     observations = [
@@ -178,7 +178,7 @@ def report_model(
 def _samples(
     agent: ChatAgent, requests: Sequence[Request], grids: Sequence[Grid]
 ) -> tuple[list[Sample], tuple[float, float]]:
-    """Return the answers, and the tokens per second of reading and of writing."""
+    """Return the answers, and the tokens per second while reading and while writing."""
     model: Any = agent.model
     sampling_settings = {entry.name: getattr(agent.sampling, entry.name) for entry in fields(Sampling)}
     started = time.perf_counter()
@@ -217,7 +217,7 @@ def _samples(
 def _cells(
     model: LocalModel, agent: ChatAgent, observations: Sequence[Observation]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """Return the tokens of each symbol after a blank, and one sentence for each cell that is not one token."""
+    """Return the tokens of each symbol after a blank, and one sentence for each cell that is not a single token."""
     symbols = {}
     for symbol in (WALL, OPEN, AGENT, GOAL):
         before, with_symbol = model.encode("0 _ _"), model.encode(f"0 _ _ {symbol}")

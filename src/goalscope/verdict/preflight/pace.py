@@ -1,7 +1,7 @@
-"""Expected effort and time of a study, from a stored run.
+"""Predict the cost and time of a study from a stored run.
 
-It gives the calls, tokens and seconds of an episode, each a mean over grids with its interval. Seconds are
-wall-clock time while calls were under way, so that simultaneous calls count once.
+The run gives the calls, tokens and seconds per episode, each as a mean over grids with its interval. Seconds are
+wall-clock time during which calls were in progress, so that simultaneous calls count once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,19 +21,19 @@ SPENT: Final[Mapping[str, str]] = {
     "output_tokens": "tokens",
     "seconds": "s",
 }
-"""Quantities of an episode, and their units."""
+"""Quantities per episode, and their units."""
 
 _WAIT: Final = 600.0  # seconds that a call may wait for its turn and for the next attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPace:
-    """Costs of an agent's episodes in a stored run.
+    """Costs per episode of an agent in a stored run.
 
     Attributes:
         agent: name of the agent in the planned study.
-        exact: whether the run has exactly this agent; else it has one of the same name.
-        episodes: number of finished episodes in the means.
+        exact: whether the run has exactly this agent; otherwise one of the same name.
+        episodes: number of finished episodes.
         spent: means per episode over grids, by the names of `SPENT`; tokens are missing where the server reported none.
     """
 
@@ -44,15 +44,15 @@ class StoredPace:
 
 
 def stored_pace(run: str | Path, study: Study) -> list[StoredPace]:
-    """Return the costs of each agent of a study in a stored run that has it, or one of its name.
+    """Return the costs of each agent of a study, from a stored run with this agent or one of the same name.
 
     Args:
         run: the run directory.
         study: the planned study.
 
     Raises:
-        FileNotFoundError: no run in this directory.
-        ValueError: a damaged run.
+        FileNotFoundError: there is no run in this directory.
+        ValueError: the run is damaged.
     """
     with Store(run) as store:
         names_by_id = {identity: name for identity, (name, _) in store.agents().items()}
@@ -98,7 +98,7 @@ def _pace(store: Store, identity: str, agent: Agent, *, exact: bool) -> StoredPa
 
 
 def _covered(spans: Sequence[tuple[float, float]]) -> float:
-    """Return the length of the union of some spans of time."""
+    """Return the length of the union of some intervals of time."""
     total, covered_until = 0.0, float("-inf")
     for begin, end in sorted(spans):
         total += max(0.0, end - max(begin, covered_until))

@@ -1,4 +1,4 @@
-"""Power of a planned study: the smallest detectable effect, the smallest equivalence margin."""
+"""Power of a planned study: the smallest detectable effects and equivalence margins."""
 
 import math
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.planning.shortest import shortest_length
 
 CHANCE = 0.8
-"""Planned power."""
+"""Planned power, the probability of detecting an effect."""
 
 DIFFICULTY = 0.2
-"""Assumed fraction of the greatest possible variance that lies between grids, without a pilot."""
+"""Assumed share of the maximum possible variance that lies between grids, if there is no pilot."""
 
 _Designs = list[tuple[str, str, str, Paired]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
-    """Assumptions on the values without a pilot run.
+    """Assumptions on the values if there is no pilot run.
 
     Attributes:
         mean: mean of each measure over grids, in (0, 1).
@@ -54,7 +54,9 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLine:
-    """A measure of the plan, for an agent of the pilot ("" without one); the margin is NaN where none is declared."""
+    """Power for one measure, and for one agent of the pilot ("" without a pilot); the margin is NaN if none is
+    declared.
+    """
 
     agent: str
     measure: str
@@ -70,13 +72,13 @@ class PowerPlan:
 
     Attributes:
         conditions: the compared conditions.
-        grids, trajectories: their numbers.
-        family: number of tests in the family of an agent.
-        level: level of the family.
+        grids, trajectories: number of grids, and of episodes per grid.
+        family: number of tests in the family of one agent.
+        level: family-wise level.
         margins: declared margins by measure.
         measures: the measures of the family.
-        lines: one for each measure, and for each agent of a pilot.
-        left_out: agent and measure of a pilot with too few values.
+        lines: one for each measure and each agent of a pilot.
+        left_out: agents and measures of a pilot with too few values.
     """
 
     conditions: str
@@ -91,12 +93,13 @@ class PowerPlan:
 
     @property
     def hardest(self) -> float:
-        """Level of the hardest test: Holm judges the smallest p of a family at level / size."""
+        """Level of the hardest test: Holm's correction tests the smallest p of a family at level / size."""
         return self.level / self.family
 
 
 def layout(study: Study) -> PowerPlan:
-    """Return the paired comparisons of a study, without lines: transforms where its worlds have them, else its agents.
+    """Return the paired comparisons of a study, still without lines: transforms if its worlds have them, otherwise
+    agents.
 
     Raises:
         ValueError: there is nothing to compare, or there are fewer than two grids.
@@ -143,12 +146,12 @@ def study_power(study: Study, pilot: Rows | None = None, assumed: Assumptions | 
 
     Args:
         study: the study.
-        pilot: rows of a run whose variances count; None for assumed ones.
-        assumed: assumptions without a pilot, the defaults where None.
+        pilot: rows of a run that provides the variances; None to assume them.
+        assumed: assumptions without a pilot; None for the defaults.
 
     Raises:
-        ValueError: task worlds, nothing to compare, a pilot without the measures or with too few values, or a measure
-            that needs a pilot.
+        ValueError: the study has task worlds or nothing to compare, the pilot lacks the measures or has too few values,
+            or a measure needs a pilot.
     """
     if not issubclass(study.view, GridView):
         raise ValueError(
@@ -178,7 +181,7 @@ def _power_line(agent: str, measure: str, unit: str, design: Paired, plan: Power
 
 
 def _assumed_designs(study: Study, plan: PowerPlan, assumed: Assumptions) -> _Designs:
-    """Return the assumed design of each measure: binomial noise, of one success or of the steps of an episode."""
+    """Return the assumed design of each measure, with binomial noise for one success or for the steps of an episode."""
     unsupported = [name for name in plan.measures if name not in COMPARED]
     if unsupported:
         raise ValueError(
@@ -205,7 +208,9 @@ def _assumed_designs(study: Study, plan: PowerPlan, assumed: Assumptions) -> _De
 def _pilot_designs(
     study: Study, rows: Rows, plan: PowerPlan, assumed: Assumptions
 ) -> tuple[_Designs, list[tuple[str, str]]]:
-    """Return the design of each agent and measure with the variances of a run: the study's agents, or else all."""
+    """Return the design of each agent and measure with the variances of a run, for the study's agents if it has them,
+    otherwise for all.
+    """
     pilot_measures = list(dict.fromkeys(rows.measure.tolist()))
     missing = [name for name in plan.measures if name not in pilot_measures]
     if missing:
@@ -231,7 +236,7 @@ def _pilot_designs(
 
 
 def _design_from_rows(rows: Rows, plan: PowerPlan, assumed: Assumptions) -> Paired | None:
-    """Return the design with the variances of one agent's values of one measure, None where there are too few."""
+    """Return the design with the variances of one agent's values of one measure; None if there are too few."""
     bounds = bounds_of(rows)
     original = rows.where(_is_original(rows))
     original = original.where(~np.isnan(original.value))

@@ -1,6 +1,6 @@
-"""Estimate the tokens of the prompts of an episode from a few of them.
+"""Estimate the prompt tokens of an episode from a few of its prompts.
 
-Tokens are counted by the model's own tokenizer where it is available, else by characters.
+Tokens are counted by the model's own tokenizer if it is available, otherwise estimated from characters.
 """
 
 import json
@@ -27,7 +27,7 @@ from goalscope.worlds.tasks.world import TaskSession, TaskView, TaskWorld
 from goalscope.worlds.world import View, World
 
 Counter = Callable[[tuple[Message, ...]], int]
-"""Counts the tokens of a chat."""
+"""Function that counts the tokens of a chat."""
 
 _CHARACTERS = 4  # for each token, without a tokenizer
 _CONVERSATIONS: tuple[History, ...] = ("conversation", "reasoning")
@@ -37,7 +37,7 @@ _CONVERSATIONS: tuple[History, ...] = ("conversation", "reasoning")
 
 
 def counter(agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[Counter, str]:
-    """Return a counter of the tokens of a chat, and a text on its method."""
+    """Return a function that counts the tokens of a chat, and a description of its method."""
 
     def characters(messages: tuple[Message, ...]) -> int:
         return -(-sum(len(message.content) for message in messages) // _CHARACTERS)
@@ -53,7 +53,7 @@ def counter(agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[Counter, s
 
 
 def dialect_of(agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[Dialect | None, str]:
-    """Return the chat dialect of an agent's model, or None and the reason why it is not known here."""
+    """Return the chat dialect of an agent's model, or None and the reason why it is unknown here."""
     dialect = agent.model.dialect if isinstance(agent.model, HttpModel) else _local_dialect(parameters)
     if dialect is None:
         return None, "the tokenizer is not known"
@@ -67,7 +67,7 @@ def dialect_of(agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[Dialect
 
 
 def _local_dialect(parameters: Mapping[str, Any]) -> Dialect | None:
-    """Return the chat dialect of a local model, None where it is on the hub or behind a server."""
+    """Return the chat dialect of a local model; None if the model is on the hub or behind a server."""
     source = str(parameters.get("model"))
     if "server" in parameters or model_folder(source) is None:
         return None
@@ -86,10 +86,10 @@ def _read_dialect(source: str, options: str) -> Dialect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """Tokens of all prompts of an episode that lasts to its horizon, of the first and of the last one.
+    """Tokens of all prompts of an episode that lasts to its horizon, and of the first and last prompt.
 
-    Earlier answers count like the requested answer, without reasoning; ``reasoned`` is the total number of earlier
-    answers with reasoning in all prompts, each answer counted once for each prompt.
+    Earlier answers are assumed to be as long as the requested one, without reasoning. ``reasoned`` counts the earlier
+    answers with reasoning in all prompts; each answer is counted once per prompt that contains it.
     """
 
     total: float
@@ -99,10 +99,10 @@ class Prompts:
 
 
 def prompts_of(study: Study, agent: ChatAgent, world: World, horizon: int, count: Counter) -> Prompts:
-    """Return an estimate of the tokens that an agent reads in an episode that lasts to its horizon.
+    """Estimate the tokens that an agent reads in an episode that lasts to its horizon.
 
-    A few of its prompts are counted, the others interpolated: a list of steps makes prompts grow linearly, a
-    conversation whose every prompt holds such a list quadratically.
+    Some prompts are counted and the others interpolated. With a list of steps, prompts grow linearly; in a conversation
+    whose prompts all contain such a list, they grow quadratically.
     """
     history = study.history_of(agent)
     observations = _SAMPLERS.get(study.view, _uniform_observations)(study, history, world, horizon)
@@ -118,7 +118,7 @@ def prompts_of(study: Study, agent: ChatAgent, world: World, horizon: int, count
 
 
 def _uniform_observations(study: Study, history: History, world: World, horizon: int) -> Iterator[Observation]:
-    """Yield observations after none, half and all of the steps, with the first view repeated."""
+    """Yield observations after none, half and all of the steps, repeating the first view."""
     view = LiveEpisode(planned(study, world, horizon), world, study, history).observe().view
     answer = '{"action": "RIGHT"}' if history in _CONVERSATIONS else None  # in place of each earlier answer
     past = Past(view=view, action=len(view.actions) - 1, text=answer)
@@ -129,7 +129,7 @@ def _uniform_observations(study: Study, history: History, world: World, horizon:
 def _walk_observations(study: Study, history: History, world: TaskWorld, horizon: int) -> Iterator[Observation]:
     """Yield the observations at five steps of a random walk.
 
-    They, and the summary where there is one, are as long as those of an exploring agent.
+    These observations and their summary, if any, are as long as those of an exploring agent.
     """
     turns = _walk(world.task_map, planned(study, world, horizon))
     sampled_steps = {round(fraction * (horizon - 1)) for fraction in np.linspace(0, 1, 5)}
@@ -145,7 +145,7 @@ def _walk_observations(study: Study, history: History, world: TaskWorld, horizon
 
 @lru_cache(maxsize=1024)
 def _walk(task_map: TaskMap, spec: EpisodeSpec) -> tuple[tuple[Action | None, Report], ...]:
-    """Return the turns of a random walk up to its last observation."""
+    """Return the turns of a random walk until its last observation."""
     walk, session = RandomWalk(), TaskSession(task_map)
     turns = tuple(session.view.memory.turns)
     for step in range(task_map.budget):

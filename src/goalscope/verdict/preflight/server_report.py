@@ -1,4 +1,4 @@
-"""Report on what a server of language models can do, before a study names it."""
+"""Report on what a server of language models can do, before it is used in a study."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,16 +20,16 @@ _SAMPLING = Sampling(max_tokens=256, reasoning_effort=None)
 def report_server(
     url: str, model: str | None = None, *, step: Callable[[str], None] = lambda text: None, **settings: str | None
 ) -> tuple[HttpModel, ServerReport]:
-    """Return the model that a server serves, with what was spent on it, and the report on its abilities.
+    """Return the model that a server serves, the cost of examining it, and the report on its abilities.
 
     Args:
         url: its address, up to and including ``/v1``.
-        model: the served name; may be omitted where the server has one model.
+        model: the served name; can be omitted if the server has one model.
         step: called with the name of the work before it begins.
-        settings: others of `goalscope.agents.models.Server`, None for the default.
+        settings: other settings of `goalscope.agents.models.Server`; None for the defaults.
 
     Raises:
-        ValueError: a setting does not fit, or the server names no model, or several.
+        ValueError: a setting does not fit, or the server names no model or several.
         ConnectionError: the server cannot be reached.
     """
     settings_given = {name: value for name, value in settings.items() if value is not None}
@@ -40,14 +40,14 @@ def report_server(
 
 
 def examine_server(model: HttpModel, template: str = "") -> ServerReport:
-    """Return the report of a server; the prompt is that of a small grid, in the given form of the template."""
+    """Return the report on a server; it is prompted with a small grid, in the given form of the template."""
     agent = ChatAgent(model=model, sampling=_SAMPLING, template=template)
     observation = Observation(view=GridWorld(grid=Grid.parse(_GRID)).begin().view)
     return check_server(model, replace(wanted_by(agent, observation), everything=True))
 
 
 def _only_model(server: Server) -> str:
-    """Return the name of the only model of a server; a ValueError where it names none or several."""
+    """Return the name of the only model of a server; raise a ValueError if it names none or several."""
     names = read_server_info(Client(server)).models
     if len(names) == 1:
         return names[0]

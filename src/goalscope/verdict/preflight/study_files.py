@@ -1,4 +1,4 @@
-"""Studies by name or path: those that packages register, goalscope's own among them, and files."""
+"""Studies by name or path: studies registered by packages, including goalscope, and files."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +23,7 @@ def register_studies(package: str) -> None:
     """Register the YAML files of a package as studies, each under the name of its file.
 
     Args:
-        package: name of the package, in whose folder they are.
+        package: name of the package that contains the files.
     """
     for file in package_files(package):
         if file.endswith(SUFFIX):
@@ -48,15 +48,15 @@ def text(name: str) -> str:
 
 
 def load(name: str | Path, change: Callable[[Study], Study] | None = None) -> Study:
-    """Return a study from a file, or the registered study of that name.
+    """Load a study from a file, or a registered study by its name.
 
     Args:
         name: a path, or one of `names`.
-        change: returns the study that is wanted instead of the one that was read.
+        change: function that changes the study after it was read.
 
     Raises:
-        FileNotFoundError: there is neither.
-        ValueError: it is no study, or declares tests that no study can have.
+        FileNotFoundError: there is neither a file nor a registered study.
+        ValueError: it is not a valid study, or declares tests that are impossible.
     """
     path, registered = Path(name), names()
     if isinstance(name, str) and name in registered:  # a path of that name is a path
@@ -67,7 +67,8 @@ def load(name: str | Path, change: Callable[[Study], Study] | None = None) -> St
     else:
         close = "" if path.suffix else did_you_mean(str(name), registered)
         raise FileNotFoundError(
-            f"a study must be a file or the name of a shipped study ({', '.join(registered)}), got {str(name)!r}{close}"
+            f"there is no study {str(name)!r}, neither a file at this path nor a shipped study{close}: give a YAML "
+            f"file, or one of {', '.join(registered)}"
         )
     study = study if change is None else change(study)
     if study.analysis is not None and study.analysis.hypotheses:

@@ -1,4 +1,4 @@
-"""A page that shows every episode of a run or of an evaluation, step by step, without a server or a request."""
+"""A page that shows every episode of a run or an evaluation step by step; it needs no server and loads nothing."""
 
 from goalscope.verdict.viewer.notebook import view
 from goalscope.verdict.viewer.page import MOST_OF_FILE, Written, write_view

@@ -1,4 +1,4 @@
-"""Claims of an evaluation, each with the episodes that decide it most."""
+"""Claims of an evaluation, each with the episodes that influence it most."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,18 +13,19 @@ from goalscope.verdict.opening import runs_by_arm
 from goalscope.verdict.rules import Rule
 
 MOST: Final = 4
-"""Most episodes that are named on each side of a claim."""
+"""Maximum number of episodes listed on each side of a claim."""
 
 
 def claims_of(evaluation: Evaluation, places: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the claims as plain values, with the run of their arm and the episodes that move the estimate most.
+    """Return the claims as plain values, each with the run of its arm and the episodes that influence the estimate
+    most.
 
-    Where a rule names a measure, episodes are sorted by it: the highest and the lowest of those runs, as ids. Where it
-    rests on something else, the run alone is given.
+    If a rule names a measure, the ids of the episodes with its highest and lowest values are given, otherwise only the
+    run.
 
     Args:
         evaluation: a judged evaluation.
-        places: path of a run -> its number in the viewer.
+        places: path of a run -> number of this run in the viewer.
     """
     arms = runs_by_arm(evaluation.directory)
     # An arm that looks inside has the run of another one.
@@ -53,13 +54,13 @@ _FIELDS: Final = ("name", "question", "answer", "says", "quantity", "estimate", 
 
 
 def _run_of(runs: Sequence[Run], number: int, model: str) -> Run | None:
-    """Return the run of a model in an arm: the one that holds its agent, else that of its place."""
+    """Return the run of a model in an arm: the one that contains its agent, otherwise the one at its position."""
     named = [run for run in runs if model in run.agents]
     return named[0] if named else runs[number] if number < len(runs) else None
 
 
 def _extremes(run: Run, measure: str, model: str) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Return [id, value] of the episodes of a model with the highest and the lowest values, ties by id."""
+    """Return [id, value] of a model's episodes with the highest and the lowest values; ties are ordered by id."""
     rows = run.rows()
     rows = rows.where((rows.measure == measure) & (rows.episode_id != "") & np.isfinite(rows.value))
     if "agent" in rows.tags and (rows.tags["agent"] == model).any():

@@ -1,6 +1,6 @@
-"""Episodes as the records of the viewer: a table of all of them, and shards with their steps.
+"""Records for the viewer: a table of all episodes, and shards with their steps.
 
-A shard keeps each different line of text and each different picture once; steps hold their numbers.
+A shard stores each distinct line of text and each distinct picture once; steps refer to them by number.
 """
 
 import json
@@ -23,13 +23,13 @@ from goalscope.worlds.world import World
 
 SHARD_EPISODES: Final = 100
 SHARD_LETTERS: Final = 4_000_000
-"""A shard ends with the episode that brings it to either number."""
+"""Number of characters (and of episodes) at which a shard ends."""
 
 _MOST_VALUES: Final = 60
-"""A tag with more different values is no filter."""
+"""Maximum number of distinct values of a tag that becomes a filter."""
 
 _ORIGIN: Final = PROVENANCE | {"index"}
-"""Tags that name a single episode or world, and are no filters."""
+"""Tags that identify a single episode or world, so that they are not filters."""
 
 _COLUMNS: Final = (
     *("id", "run", "agent", "world", "outcome", "steps", "invalid", "wrong", "shortest", "shard", "tags"),
@@ -41,7 +41,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewedRun:
-    """A run to be shown.
+    """A run to be shown in the viewer.
 
     Attributes:
         name: its name in the viewer: the folder, or the arm of an evaluation.
@@ -54,7 +54,7 @@ class ViewedRun:
 
 @dataclass(slots=True)
 class _Numbered:
-    """Different values in the order in which they were first met."""
+    """Distinct values, numbered in order of first appearance."""
 
     values: list[Any] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
@@ -69,16 +69,16 @@ class _Numbered:
 
 @dataclass(slots=True)
 class EpisodeList:
-    """The table of all episodes, which a page holds whole.
+    """The table of all episodes, which a page always contains completely.
 
     Attributes:
-        columns: a list for each of the columns, a value an episode.
-        runs, agents, worlds, outcomes: names that columns refer to by number.
-        tags: name -> its different values as text, for filters; the column "tags" holds the numbers.
-        measures: names of the measures of whole episodes and of steps, that records refer to by number.
-        states: states of which some versions with one thing changed were asked, "moved" what was changed.
-        left_out: measures that have several values for an episode or a step, as those of probes, and are not shown.
-        notes: what of a run could not be read, and what its decoded maps are.
+        columns: one list per column, with one value per episode.
+        runs, agents, worlds, outcomes: names to which columns refer by number.
+        tags: name -> its distinct values as text, for filters; the column "tags" holds their numbers.
+        measures: names of measures of episodes and of steps, to which records refer by number.
+        states: states that were also asked with one thing changed; "moved" says what was changed.
+        left_out: measures with several values per episode or step, such as those of probes, which are not shown.
+        notes: which parts of a run could not be read, and what its decoded maps are.
     """
 
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
@@ -94,7 +94,7 @@ class EpisodeList:
     notes: dict[str, str] = field(default_factory=dict)
 
     def plain(self) -> Record:
-        """Return it as plain values, without the tags that are no filters."""
+        """Return the table as plain values, without the tags that are not filters."""
         useful = {
             name: tag for name, tag in self.tags.items() if 2 <= len(tag.values) <= _MOST_VALUES and name not in _ORIGIN
         }
@@ -112,7 +112,7 @@ class EpisodeList:
 
 @dataclass(slots=True)
 class _Shard:
-    """The records of some episodes; `letters` counts what they take."""
+    """The records of some episodes; `letters` counts their characters."""
 
     episodes: list[Record] = field(default_factory=list)
     lines: _Numbered = field(default_factory=_Numbered)
@@ -247,7 +247,7 @@ def _episode(
 
 
 def _read(episode: str, step: Step, shard: _Shard, readings: Readings) -> Record:
-    """Return what probes read at a step, and where in its tokens; nothing where nothing was read."""
+    """Return what probes decoded at a step, and from which tokens; empty if nothing was decoded."""
     key, record = (episode, step.index), Record()
     if (belief := readings.maps.get(key)) is not None:
         decoded, control = (shard.drawing(Drawing(rows=rows)) for rows in (belief.own, belief.control))
@@ -264,7 +264,7 @@ def _read(episode: str, step: Step, shard: _Shard, readings: Readings) -> Record
 
 
 def _errors(episode: Episode) -> list[list[str]]:
-    """Return the errors of each step in a task world, [] for every step in others."""
+    """Return the errors of each step in a task world; [] for every step in other worlds."""
     if "tasks" not in episode.world.offers:
         return []
     try:
@@ -274,7 +274,7 @@ def _errors(episode: Episode) -> list[list[str]]:
 
 
 def _world(world: World, shard: _Shard) -> Record:
-    """Return what the page needs of a world: where it is a grid with a goal, all that its solver needs."""
+    """Return what the page needs to know about a world; for a grid with a goal, all that its solver needs."""
     record: Record = {"kind": world.kind, "cluster": world.cluster_id}
     if "grid" in world.offers and world.grid.goal is not None:
         grid = world.grid
@@ -286,7 +286,7 @@ def _world(world: World, shard: _Shard) -> Record:
 
 
 def _picture(world: World, state: Any) -> Drawing | None:
-    """Return a world as a picture; None also where it cannot be made here: its text remains."""
+    """Return a world as a picture; None if there is none or it cannot be made here, in which case its text is shown."""
     try:
         return world.drawing(state)
     except (ImportError, ValueError):
@@ -294,7 +294,7 @@ def _picture(world: World, state: Any) -> Drawing | None:
 
 
 def _step(world: World, entry: TranscriptStep, shard: _Shard, values: Mapping[int, float]) -> Record:
-    """Return the record of a step, without what is not known."""
+    """Return the record of a step, without unknown values."""
     step, verdict = entry.step, entry.verdict
     truth = _picture(world, step.state)
     record = {
@@ -320,7 +320,9 @@ def _step(world: World, entry: TranscriptStep, shard: _Shard, values: Mapping[in
 
 
 def _values(rows: Rows, table: EpisodeList) -> dict[str, dict[int, dict[int, float]]]:
-    """Return episode -> step, or -1 for all of it -> number of a measure -> value, where each has one value."""
+    """Return episode -> step (-1 for the whole episode) -> number of a measure -> value, for measures with a single
+    value.
+    """
     codes, names = rows.numbered("measure")
     identities, ids = rows.numbered("episode_id")
     steps, values = np.asarray(rows["step"], dtype=np.int64), np.asarray(rows["value"], dtype=np.float64)

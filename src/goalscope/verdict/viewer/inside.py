@@ -1,4 +1,6 @@
-"""What probes read at the steps of a run: maps and plans, each beside the same probe's reading of a random network."""
+"""What probes decode at the steps of a run: maps and plans, each beside what the same probe decodes from a random
+network.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +24,10 @@ from goalscope.runs.probing_config import Inside
 from goalscope.runs.store import Store
 
 HEADS: Final = ("percell", "mlp")
-"""Probes of cells whose maps are shown, the first that a run holds: the claim on maps rests on the linear one."""
+"""Kinds of cell probes whose maps are shown, in order of preference; the claim on maps uses the linear one."""
 
 _STRICTEST: Final = ("initial", "permuted", *RANDOM_WEIGHTS)
-"""Random networks that stand beside, the first that a run holds."""
+"""Kinds of random networks for comparison, in order of preference."""
 
 _NOTHING: Final = (
     "Decoded maps are left out: no stored probe, with the same of a random network beside it, fits the stored "
@@ -33,17 +35,17 @@ _NOTHING: Final = (
 )
 
 StepKey = tuple[str, int]
-"""Episode and step."""
+"""Id of an episode, and number of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeliefMap:
-    """What is decoded at a step.
+    """Map decoded at a step.
 
     Attributes:
-        own, control: rows of symbols as `DecodedMaps.text` has them, of the model and of a random network.
-        wrong: share of the cells of the grid whose class is not the true one, of both.
-        fits: optimal actions on the model's decoded map; empty where it holds no plan.
+        own, control: rows of symbols as in `DecodedMaps.text`, from the model and from a random network.
+        wrong: share of the grid's cells whose class is decoded wrongly, for both.
+        fits: optimal actions on the map decoded from the model; empty if this map allows no plan.
     """
 
     own: tuple[str, ...]
@@ -54,14 +56,14 @@ class BeliefMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """What is read inside a run.
+    """What probes decoded inside a run.
 
     Attributes:
-        maps: (episode, step) -> its decoded maps, of grids that the probe was not fitted on.
-        plans: (episode, step) -> the decoded next actions of the model, and of a random network.
+        maps: (episode, step) -> decoded maps, only for grids on which the probe was not fitted.
+        plans: (episode, step) -> next actions decoded from the model, and from a random network.
         sites: (episode, step) -> site -> positions of the tokens whose activations were read.
-        about: name of a reading -> probe, place and control in words.
-        tokenizer: of the model whose tokens were read; None where it is not here.
+        about: name of a reading -> its probe, site, layer and control in words.
+        tokenizer: tokenizer of the model that was read; None if it is not available here.
     """
 
     maps: Mapping[StepKey, BeliefMap] = field(default_factory=dict)
@@ -72,7 +74,7 @@ class Readings:
 
 
 def inside_of(run: Run) -> tuple[Readings, str]:
-    """Return what is read inside a run, and a sentence: what stands beside what, or why nothing can be read."""
+    """Return what probes decoded inside a run, and a sentence that explains it or says why nothing can be shown."""
     with Store(run.path) as store:
         if INFO not in store.info():
             return Readings(), ""
@@ -84,14 +86,14 @@ def inside_of(run: Run) -> tuple[Readings, str]:
 
 
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """Return the text of each token, or its number in brackets where the tokenizer is not here."""
+    """Return the text of each token, or its number in brackets if the tokenizer is not available here."""
     if tokenizer is None:
         return [f"[{token}]" for token in ids]
     return [str(tokenizer.decode([token])) for token in ids]
 
 
 def _tokenizer(store: Store, capture: Capture) -> Any:
-    """Return the tokenizer of the agent whose activations were read; None where it cannot be loaded here."""
+    """Return the tokenizer of the agent whose activations were captured; None if it cannot be loaded here."""
     try:
         agent = agent_of(store.study(), capture.agent_id)
         return getattr(getattr(agent, "model", None), "tokenizer", None)
@@ -100,11 +102,11 @@ def _tokenizer(store: Store, capture: Capture) -> Any:
 
 
 def read_inside(store: Store) -> Readings:
-    """Return what the stored probes of a run read from its stored activations; nothing where it has none.
+    """Apply the stored probes of a run to its stored activations; empty if it has none.
 
     Raises:
         ImportError: torch is not installed.
-        OSError, ValueError, KeyError: a file is missing or damaged, or of another version.
+        OSError, ValueError, KeyError: a file is missing, damaged, or of another version.
     """
     notes = store.info().get(INFO)
     if not isinstance(notes, Mapping):
@@ -151,7 +153,7 @@ def read_inside(store: Store) -> Readings:
 
 
 def _captures(store: Store, settings: Inside, agent: str, layers: Sequence[int]) -> dict[Network, Capture]:
-    """Return the captures that a reading was made of: those of its steps, sites and layers, by network."""
+    """Return the captures from which a reading was made, by network: those with its steps, sites and layers."""
     scope = "all" if settings.steps is None else some_steps(settings.steps, settings.seed)
     capture_by_network = dict[Network, Capture]()
     for capture in captures(store):
@@ -171,7 +173,9 @@ def _captures(store: Store, settings: Inside, agent: str, layers: Sequence[int])
 def _pair(
     probes: Sequence[Probe], dataset: ProbeDataset, networks: Mapping[Network, Capture]
 ) -> tuple[tuple[Probe, Capture], tuple[Probe, Capture]] | None:
-    """Return a probe of the model and the same of a random network, with their captures; None where one is missing."""
+    """Return a probe of the model and the same probe of a random network, with their captures; None if one is
+    missing.
+    """
     by_model = {capture.model: capture for capture in networks.values()}
     read_here = [
         probe for probe in probes if probe.source.layer == dataset.middle and probe.source.site in dataset.sites
@@ -187,7 +191,7 @@ def _pair(
 
 
 def _tested(store: Store, dataset: ProbeDataset, probe: Probe, capture: Capture) -> Any:
-    """Return the activations of a network at the place of a probe, of the tested grids alone."""
+    """Return the activations of a network at the site and layer of a probe, only for the test grids."""
     site = str(probe.source.site)
     activations = load_activations(store, site=site, layer=int(probe.source.layer), capture=capture.id)
     return activations.where(dataset.rows[site]).where(dataset.split.test)
@@ -216,7 +220,7 @@ def _maps(dataset: ProbeDataset, probes: Sequence[Probe], tested: Sequence[Any])
 
 
 def _sites(store: Store, capture: Capture) -> dict[StepKey, dict[str, list[int]]]:
-    """Return where in the tokens of each captured step the vectors were taken."""
+    """Return the token positions from which the vectors of each captured step were taken."""
     sites = dict[StepKey, dict[str, list[int]]]()
     for site in capture.sites:
         activations = load_activations(store, site=site, layer=capture.layers[0], capture=capture.id)

@@ -1,4 +1,4 @@
-"""The viewer in a notebook: the same page in a frame of its own, and the chosen step as traits of the widget."""
+"""The viewer in a notebook: the same page in its own frame; the selected step is available as traits of the widget."""
 
 from importlib import import_module
 from pathlib import Path
@@ -32,24 +32,24 @@ function render({ model, el }) {
 }
 export default { render };
 """
-"""What the notebook runs: it shows the page and hears which step was chosen, nothing else."""
+"""Script of the widget: it shows the page and listens for the selected step, nothing else."""
 
 
 def view(*paths: str | Path, episode: str = "", step: int = 0, height: int = 760) -> Any:
-    """Return the viewer of runs and evaluations as a widget of a notebook.
+    """Return a notebook widget that shows runs and evaluations in the viewer.
 
-    Its traits ``episode`` and ``step`` are the id of the episode and the number of the step that are looked at.
+    Its traits ``episode`` and ``step`` contain the id of the selected episode and the number of the selected step.
 
     Args:
-        paths: directories of runs and of evaluations; all their episodes are shown together.
-        episode: the id of the episode that is open first, or its beginning; "" for the list.
-        step: the step that is open first.
-        height: of the widget in pixels.
+        paths: directories of runs and evaluations; all their episodes are shown together.
+        episode: id of the episode to open first, or its beginning; "" for the list.
+        step: step to open first.
+        height: height of the widget in pixels.
 
     Raises:
         ImportError: anywidget is not installed (it comes with the extra ``notebook``).
-        FileNotFoundError: a path that holds neither a run nor an evaluation.
-        ValueError: no episodes, or more data than a page holds.
+        FileNotFoundError: a path contains neither a run nor an evaluation.
+        ValueError: there are no episodes, or more data than fit on a page.
     """
     try:
         anywidget, traitlets = import_module("anywidget"), import_module("traitlets")

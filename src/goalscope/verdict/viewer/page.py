@@ -1,4 +1,4 @@
-"""The page: one HTML file that holds everything, or a folder of shards beside it where that would be too large."""
+"""The viewer's page: one HTML file with all data, or with a folder of shards beside it if the data are too large."""
 
 import gzip
 import json
@@ -17,21 +17,21 @@ from goalscope.verdict.viewer.claims import claims_of
 from goalscope.verdict.viewer.collect import EpisodeList, ViewedRun, collect
 
 MOST_OF_FILE: Final = 20_000_000
-"""Bytes of data up to which a page holds all of it; beyond, shards lie in a folder beside the page."""
+"""Maximum bytes of data inside the page; beyond it, shards are written to a folder beside the page."""
 
 _DATA, _SHARDS = "<!--data-->", "%shards%"
-"""Places of the asset where data go, and what its content-security policy allows besides its own script."""
+"""Places in the asset where data are inserted, and what its content-security policy allows besides its own script."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What was written.
+    """Description of a written page.
 
     Attributes:
         page: path of the page.
         episodes: number of episodes that it shows.
-        shards: number of files beside the page, 0 where it holds everything.
-        octets: size of all of it in bytes.
+        shards: number of files beside the page; 0 if the page contains everything.
+        octets: total size in bytes.
     """
 
     page: Path
@@ -41,16 +41,16 @@ class Written:
 
 
 def write_view(paths: Sequence[str | Path], out: str | Path, *, most: int = MOST_OF_FILE) -> Written:
-    """Write the viewer of runs and evaluations.
+    """Write the viewer's page for runs and evaluations.
 
     Args:
-        paths: directories of runs and of evaluations; all their episodes are shown together.
-        out: the page; what does not fit into it goes into a folder of its name beside it, ``NAME.data``.
-        most: bytes of data up to which the page holds everything.
+        paths: directories of runs and evaluations; all their episodes are shown together.
+        out: the page. Data that do not fit go into a folder ``NAME.data`` beside it.
+        most: maximum bytes of data inside the page.
 
     Raises:
-        FileNotFoundError: a path that holds neither a run nor an evaluation.
-        ValueError: no episodes.
+        FileNotFoundError: a path contains neither a run nor an evaluation.
+        ValueError: there are no episodes.
     """
     page = Path(out)
     sources, evaluations = _sources(paths)
@@ -66,7 +66,7 @@ def write_view(paths: Sequence[str | Path], out: str | Path, *, most: int = MOST
 
 
 def write_packed(page: Path, index: dict[str, Any], shards: Sequence[str], most: int = MOST_OF_FILE) -> Written:
-    """Write a page from its table and packed shards."""
+    """Write a page from its table and its packed shards."""
     asset = package_text("goalscope.verdict.viewer", "viewer.html")
     whole = sum(map(len, shards)) <= most
     folder = f"{page.stem}.data"
@@ -92,7 +92,7 @@ def write_packed(page: Path, index: dict[str, Any], shards: Sequence[str], most:
 
 
 def _sources(paths: Sequence[str | Path]) -> tuple[list[ViewedRun], list[Evaluation]]:
-    """Return the runs of some directories, named apart, and the evaluations among them."""
+    """Return the runs of some directories under distinct names, and the evaluations among these directories."""
     sources, evaluations = list[ViewedRun](), list[Evaluation]()
     for path in paths:
         prefix = f"{Path(path).resolve().name}/" if len(paths) > 1 else ""
@@ -106,7 +106,7 @@ def _sources(paths: Sequence[str | Path]) -> tuple[list[ViewedRun], list[Evaluat
 
 
 def pack(value: Any) -> str:
-    """Return plain values as compressed JSON in letters and digits, which no reader of HTML takes for anything else."""
+    """Return plain values as compressed JSON in letters and digits, which an HTML parser cannot mistake for markup."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 

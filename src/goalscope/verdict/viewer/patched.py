@@ -1,4 +1,4 @@
-"""What a model did with activations of a changed grid in place of its own, grid by grid, from the rows of a run."""
+"""How a model acted with activations of a changed grid patched in, grid by grid, from the rows of a run."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,9 +13,10 @@ _CHOSEN: Final[Mapping[str, Any]] = {TAG: KIND, "reading": "free", "component": 
 
 
 def patched(rows: Rows) -> dict[str, list[list[Any]]]:
-    """Return cluster of a grid -> [moved, site, layers, {patch: [share that follows the source, runs]}] of each place.
+    """Return cluster of a grid -> for each place, [moved, site, layers, {patch: [share that follows the source,
+    runs]}].
 
-    Pairs whose optimal actions are the same on both sides are left out, as in the report.
+    Pairs with the same optimal actions in both grids are left out, as in the report.
     """
     tags = rows.tags
     if not {*_CHOSEN, *_LINE, _PATCH} <= set(tags):

@@ -1,4 +1,4 @@
-"""A page served on this machine alone."""
+"""Serve a page to this machine only."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,11 +14,11 @@ _LOCAL: Final = "127.0.0.1"
 
 @contextmanager
 def serving(page: Path, port: int = 0) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Serve a page and the shards beside it, and nothing else; yield its address, and a function that serves.
+    """Serve a page and its shards and nothing else; yield its address, and a function that serves requests.
 
     Args:
         page: the page, as `write_view` returns it.
-        port: the port, 0 for a free one.
+        port: the port; 0 for any free one.
 
     Raises:
         OSError: the port is taken.
@@ -26,7 +26,7 @@ def serving(page: Path, port: int = 0) -> Iterator[tuple[str, Callable[[], None]
     shards = page.with_name(f"{page.stem}.data")
 
     class Handler(BaseHTTPRequestHandler):
-        """Answers for the files that were written, by their exact names."""
+        """Handler that answers only requests for the written files, by their exact names."""
 
         def do_GET(self) -> None:
             # A name of this machine, so that no page of somebody else's reads it under a name of theirs.
@@ -64,7 +64,7 @@ def serving(page: Path, port: int = 0) -> Iterator[tuple[str, Callable[[], None]
 
 
 def _content(folder: Folder, path: str) -> bytes | None:
-    """Return the content of a file that was written beside the page, None where there is none of its own."""
+    """Return the content of a file that was written beside the page, or None for any other name."""
     try:
         return folder.load_bytes(path)
     except (OSError, StrangeFileError):

@@ -86,8 +86,8 @@ def read_arrays(path: Path) -> Arrays:
     if path.suffix == ".json":
         return _read_json(path)
     raise ValueError(
-        f"a decision process must come as .json or .npz, got {path.name}: name it by its format, "
-        "or give the directory of a run"
+        f"a decision process is read from a .json or .npz file, got {path.name}: give such a file, or the directory of "
+        "a run"
     )
 
 
