@@ -1,6 +1,8 @@
 """Where recorded data lies. Without it the test files named ``*_recorded.py`` are left out, and the summary says so."""
 
+import contextlib
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -108,6 +110,23 @@ def evaluations_once(request: pytest.FixtureRequest) -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     """Try fewer examples of each law where the long tests are left out."""
     hypothesis.settings.load_profile("gate" if config.option.markexpr == "not full" else "full")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have each second process import the modules of tests from the last one on.
+
+    In a fresh checkout, assertions are rewritten and bytecode is written at the first import. All processes collect the
+    same modules in the same order, so each would do all of that; from both ends each does a half.
+    """
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:] not in ("1", "3", "5", "7"):
+        return
+    if session.config.args != session.config.getini("testpaths"):
+        return  # some of the tests
+    for path in sorted(Path(__file__).parent.glob("**/test_*.py"), reverse=True):
+        if pytest_ignore_collect(path) is None:
+            sys.path.insert(0, str(path.parent)) if str(path.parent) not in sys.path else None
+            with contextlib.suppress(BaseException):  # which collecting it tells
+                importlib.import_module(path.stem)
 
 
 def pytest_collection_finish() -> None:
