@@ -1,7 +1,9 @@
 """Where recorded data lies. Without it the test files named ``*_recorded.py`` are left out, and the summary says so."""
 
 import atexit
+import contextlib
 import gc
+import importlib
 import os
 import shutil
 import sys
@@ -56,42 +58,82 @@ def _program_of(app: typer.Typer) -> Any:
 typer.testing._get_command = _program_of  # type: ignore[assignment, attr-defined]
 
 
-_goals: dict[Any, Any] = {}
+_kept: dict[Any, Any] = {}
+
+
+def _once(key: Any, compute: Any, *arguments: Any, **options: Any) -> Any:
+    """Return what was computed under a key, or compute it."""
+    if key not in _kept:
+        _kept[key] = compute(*arguments, **options)
+    return _kept[key]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def code_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ask git for the state of this repository once for all runs of the gate that tests start in it."""
+    if request.config.option.markexpr != "not full":
+        yield
+        return
+    from goalscope.runs import provenance
+
+    compute: Any = provenance._code
+    with pytest.MonkeyPatch.context() as patch:
+        root = request.config.rootpath
+        patch.setattr(provenance, "_code", lambda: _once("code", compute) if Path.cwd() == root else compute())
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")
-def goals_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compute what a run says of goals once for all tests of the gate that open, judge or draw the same evaluation."""
-    if request.path.parent.name != "evaluation" or request.config.option.markexpr != "not full":
+def evaluations_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compute what a run says of goals, and what worlds are enough for, once for all evaluations of the gate."""
+    if request.config.option.markexpr != "not full":
         yield
         return
     from goalscope.runs import content_hash
-    from goalscope.verdict import evidence
+    from goalscope.verdict import evidence, plan
 
-    compute: Any = evidence.ArmRun.goals
+    goals: Any = evidence.ArmRun.goals
+    told: Any = plan.told_beforehand
 
-    def once(run: evidence.ArmRun) -> Any:
+    def goals_once(run: evidence.ArmRun) -> Any:
         part = None if run.part is None else tuple(sorted(run.part))
-        key = (
-            vars(evidence)["directedness"],
-            content_hash(run.store),
-            part,
-            run.confidence,
-        )  # a test may replace the function
-        if key not in _goals:
-            _goals[key] = compute.func(run)
-        return _goals[key]
+        place = vars(evidence)["directedness"], content_hash(run.store), part, run.confidence
+        return _once(("goals", *place), goals.func, run)  # a test may replace the function
 
-    kept = cached_property(once)
+    def told_once(study: Any, *, level: float) -> Any:
+        if study.analysis is not None and study.analysis.hypotheses:  # which may be functions of a test
+            return told(study, level=level)
+        worlds = tuple(world.id for world in study.worlds())
+        return _once(("told", worlds, repr(study.horizon), study.trajectories, level), told, study, level=level)
+
+    kept = cached_property(goals_once)
     kept.__set_name__(evidence.ArmRun, "goals")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evidence.ArmRun, "goals", kept)
+        patch.setattr(plan, "told_beforehand", told_once)
         yield
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Try fewer examples of each law where the long tests are left out."""
     hypothesis.settings.load_profile("gate" if config.option.markexpr == "not full" else "full")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have each second process import the modules of tests from the last one on.
+
+    In a fresh checkout, assertions are rewritten and bytecode is written at the first import. All processes collect the
+    same modules in the same order, so each would do all of that; from both ends each does a half.
+    """
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:] not in ("1", "3", "5", "7"):
+        return
+    if session.config.args != session.config.getini("testpaths"):
+        return  # some of the tests
+    for path in sorted(Path(__file__).parent.glob("**/test_*.py"), reverse=True):
+        if pytest_ignore_collect(path) is None:
+            sys.path.insert(0, str(path.parent)) if str(path.parent) not in sys.path else None
+            with contextlib.suppress(BaseException):  # which collecting it tells
+                importlib.import_module(path.stem)
 
 
 def pytest_collection_finish() -> None:

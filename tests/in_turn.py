@@ -13,18 +13,31 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PROGRAM = """
-import importlib, json, os, pkgutil, sys
+import atexit, gc, importlib, json, os, pkgutil, sys
 import goalscope.cli
 for module in pkgutil.iter_modules(goalscope.cli.__path__, "goalscope.cli."):
     importlib.import_module(module.name)
 {first}
+gc.collect()
+gc.freeze()  # what is imported is left alone by the commands, which would copy it else
 for words, *files in json.load(sys.stdin):
     child = os.fork()
     if not child:
         for number, file in enumerate(files, 1):
             os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
         sys.argv[1:] = words
-        sys.exit(goalscope.cli.main())
+        try:
+            goalscope.cli.main()
+            status = 0
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            status = 1
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)  # to take apart all that is imported takes as long as many commands
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 

@@ -11,6 +11,7 @@ which lists all pages with a sentence on each, and every page as plain Markdown.
 """
 
 import ast
+import functools
 import inspect
 import json
 import os
@@ -187,6 +188,7 @@ def questions_page() -> str:
     return "\n".join([*lines, ""])
 
 
+@functools.cache
 def _taken(module: str) -> dict[str, str]:
     """Return the names that a module takes from other modules, and the module of each."""
     tree = ast.parse(Path(str(import_module(module).__file__)).read_text(encoding="utf-8"))

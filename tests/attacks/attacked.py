@@ -9,6 +9,7 @@ Organisms are made of few lessons and measured in few worlds here, and challenge
 """
 
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -134,6 +135,8 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     import_all(heavy="heavy" in sys.argv[1:])
     shorten()
+    gc.collect()
+    gc.freeze()  # what is imported is left alone by the commands, which would copy it else
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     serve()

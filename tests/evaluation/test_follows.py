@@ -81,7 +81,7 @@ def test_hypotheses_that_coincide_everywhere_cannot_be_told(tmp_path: Path) -> N
 
 
 def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are_asked(tmp_path: Path) -> None:
-    text = PHASES.replace("count: 12, goal: not top-right", "count: 20, apart: 3, goal: not top-right")
+    text = PHASES.replace("count: 12, goal: not top-right", "count: 10, apart: 3, goal: not top-right")
     (tmp_path / "corner.yaml").write_text(text, encoding="utf-8")
     given: dict[str, Any] = {"worlds": str(tmp_path / "corner.yaml"), "hypotheses": "goal;corner top-right"}
     dry = estimate([TWIN], tmp_path / "found", quick=True, **given)
@@ -94,10 +94,10 @@ def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are
     shifted = [world for world in study.worlds() if world.tags["phase"] == "shifted"]
     bank = load_hypotheses(given["hypotheses"])
     found = needed(bank, shifted, horizon=study.horizon.of, level=level(1))
-    short = {one.name for one in found if one.worlds > 40}
+    short = {one.name for one in found if one.worlds > 20}
     few = [line for line in told if stated("plan/too few", line)]
     assert short and {name for name in bank if any(f"name “{name}”." in line for line in few)} == short
-    needs = [f"{one.worlds:.0f} at {100 * one.lapse:g} % random moves" for one in found if one.worlds > 40]
+    needs = [f"{one.worlds:.0f} at {100 * one.lapse:g} % random moves" for one in found if one.worlds > 20]
     assert all(need in str(few) for need in needs)
     assert any(stated("plan/enough", line) for line in told) == (len(short) < len(bank))
     stored = asked(tmp_path / "found", TWIN, **given).directory / PLAN

@@ -35,7 +35,7 @@ NOTEBOOK = Path(__file__).parents[2] / "docs" / "first-notebook.ipynb"
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     out = tmp_path_factory.mktemp("door") / "two"
-    return goalscope.evaluate(["optimal", "random"], out, arms=["grids", "keys"], quick=True, seed=7)
+    return goalscope.evaluate(["optimal", "random"], out, arms=["grids", "keys"], sizes=[7], quick=True, seed=7)
 
 
 def sealed(directory: Path, change: Any) -> None:
@@ -103,10 +103,10 @@ def test_texts_of_strangers_are_text_in_a_notebook() -> None:
 def test_a_run_is_read_by_one_model(found: Evaluation) -> None:
     run = found.runs["grids"]
     episodes = run.episodes()
-    assert len(episodes) == 54 and {one["agent"] for one in episodes} == {"optimal"}
+    assert len(episodes) == 18 and {one["agent"] for one in episodes} == {"optimal"}
     steps = run.steps(episodes[0]["episode_id"])
     assert len(steps) == episodes[0]["steps"]
-    assert len(run.rows(measure="success")) == 54 and "success" in {one["measure"] for one in run.estimates().records}
+    assert len(run.rows(measure="success")) == 18 and "success" in {one["measure"] for one in run.estimates().records}
     compared = goalscope.compare(found, measures=["success"])
     expected = [("grids", "MEG towards the goal"), ("grids", "success"), ("keys", "success")]
     assert [(one["arm"], one["measure"]) for one in compared.records] == expected
@@ -317,7 +317,7 @@ def test_an_episode_of_an_evaluation_is_shown_and_its_tables_exported(found: Eva
 
 
 def test_two_evaluations_are_compared_in_goal_directedness_first(found: Evaluation, tmp_path: Path) -> None:
-    other = goalscope.evaluate("epsilon-greedy:epsilon=0.5", tmp_path / "b", arms=["grids"], quick=True, seed=7)
+    other = goalscope.evaluate("epsilon-greedy:epsilon=0.5", tmp_path / "b", arms=["grids"], sizes=[7], quick=True, seed=7)
     files = ["--measures", "success", "--json", str(tmp_path / "found.json")]
     done = CliRunner().invoke(app, ["compare", str(found.directory), str(other.directory), *files])
     assert done.exit_code == 0, done.output
@@ -334,7 +334,7 @@ def test_two_evaluations_are_compared_in_goal_directedness_first(found: Evaluati
     for one in nats:
         first, second = (one[side].partition(": ")[2] for side in ("first", "second"))
         assert one["difference"] == pytest.approx(signed[first] - signed[second], abs=1e-4)
-        assert one["low"] < one["difference"] < one["high"] and one["grids"] == 54
+        assert one["low"] < one["difference"] < one["high"] and one["grids"] == 18
     # What each is after stands beside it, in the answers and words of the ledgers.
     answers = {model.model: {one.answer for one in model.findings} for each in (found, other) for model in each.models}
     assert {one["model"]: {one["answer"]} for one in stored["findings"]} == answers

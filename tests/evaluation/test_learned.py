@@ -62,7 +62,7 @@ def table() -> dict[tuple[int, int], Any]:
     goal = room.corner(CORNER)
     cells = [(int(row), int(col)) for row, col in np.argwhere(~room.walls) if (int(row), int(col)) != goal]
     values = {cell: np.zeros(4) for cell in [*cells, goal]}
-    for _ in range(1500):
+    for _ in range(600):
         state = initial_state(room.at(goal=goal, start=cells[int(rng.integers(len(cells)))]))
         for _ in range(20):
             cell = state.position
@@ -82,7 +82,7 @@ def network(everywhere: bool) -> Callable[[Any], Any]:
     """A two-layer network cloned from optimal moves: walls, goal and agent as planes -> probabilities of the moves."""
     import torch
 
-    grids = generate_batch(SIZE, 0.3, seed=5, count=600) if everywhere else trained(600, 5)
+    grids = generate_batch(SIZE, 0.3, seed=5, count=300) if everywhere else trained(300, 5)
     inputs, targets = [], []
     for grid in grids:
         optimal = solve(grid).optimal[0]
@@ -94,7 +94,7 @@ def network(everywhere: bool) -> Callable[[Any], Any]:
     optimiser = torch.optim.Adam(layers.parameters(), lr=3e-3)
     x, y = torch.tensor(np.array(inputs), dtype=torch.float32), torch.tensor(np.array(targets), dtype=torch.float32)
     rng = stream(1, "batches")
-    for _ in range(1500):
+    for _ in range(500):
         batch = torch.from_numpy(rng.integers(0, len(x), 256))
         loss = torch.nn.functional.cross_entropy(layers(x[batch]), y[batch])
         optimiser.zero_grad()

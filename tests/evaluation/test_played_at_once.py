@@ -13,6 +13,7 @@ import pytest
 from goalscope.agents.chat import ChatAgent
 from goalscope.runs import Store, content_hash
 from goalscope.verdict import judging, playing, subject_of
+from goalscope.verdict.choices import Choices
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 
@@ -22,7 +23,8 @@ SIZES = dict.fromkeys(ARMS, 1)
 
 def played(directory: Path) -> dict[str, str]:
     """Play two arms of Theseus; return the content hash of each."""
-    run = judging.prepare(directory, [subject_of("chat:model=theseus,max_tokens=48")], SIZES, seed=7)
+    theseus, small = subject_of("chat:model=theseus,max_tokens=48"), Choices(sizes=(7,))
+    run = judging.prepare(directory, [theseus], SIZES, seed=7, choices=small)
     judging.play(run, quiet)
     assert not run.failures.failed
     hashes = dict[str, str]()

@@ -19,7 +19,7 @@ from goalscope.runs import Store, Study, run
 from goalscope.runs.importers import write_jsonl
 from goalscope.verdict.consistency import contradictions
 
-FORKLIFT = {"kind": "environment", "source": "slipping forklift", "seeds": "1..10"}
+FORKLIFT = {"kind": "environment", "source": "slipping forklift", "seeds": "1..6"}
 KEY_DOOR = {"kind": "key-door", "count": 8}
 GRIDS = {"kind": "grid", "sizes": [7], "densities": [0.2, 0.5], "count": 8, "minimum_distance": 3}
 
@@ -54,7 +54,7 @@ def test_own_hypotheses_in_a_stochastic_world_of_ones_own(
     study = tmp_path / "floor.yaml"
     study.write_text(
         "name: floor\nhorizon: {steps: 30}\nagents: [{kind: random}]\n"
-        "worlds: [{kind: environment, source: slipping forklift, seeds: 1..10}]\n"
+        "worlds: [{kind: environment, source: slipping forklift, seeds: 1..6}]\n"
     )
     text = f"hypothesis:hypothesis={rule},lapse=0.2,horizon=30,name=planted"
     judged = goalscope.evaluate([text], tmp_path / "judged", quick=True, worlds=str(study), hypotheses=bank)

@@ -72,7 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two organisms of few lessons, and planted methods."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("goal", "place"):
-            patch.setitem(FAMILIES, name, replace(FAMILIES[name], lessons=150))
+            patch.setitem(FAMILIES, name, replace(FAMILIES[name], lessons=80))
         patch.setattr(cards, "MEASURED", 80)
         patch.setattr(judging, "WORLDS", 10)
         patch.setattr(judging, "FEWER", (8,))

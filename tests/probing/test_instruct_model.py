@@ -24,7 +24,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer(PLAIN_TEMPLATE, added=()).save_pretrained(folder / "model")
     path = folder / "study.yaml"
     path.write_text(
-        "worlds: [{kind: grid, sizes: [7], densities: [0.3], count: 12}]\n"
+        "worlds: [{kind: grid, sizes: [7], densities: [0.3], count: 4}]\n"
         f"agents: [{{kind: chat, model: {folder / 'model'}, max_tokens: 3}}]\n"
         "horizon: {steps: 1}\n"
     )

@@ -61,15 +61,18 @@ def part(path: Path) -> str:
 
 
 @functools.cache
-def imports_of(text: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
-    """Return all imports of a file, those inside functions too."""
-    return tuple(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom))
+def imports_and_classes(text: str) -> tuple[tuple[ast.Import | ast.ImportFrom, ...], tuple[str, ...]]:
+    """Return all imports of a file, those inside functions too, and the names of its public classes."""
+    tree = ast.parse(text)
+    imports = tuple(node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    classes = tuple(node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+    return imports, classes
 
 
 def imported(text: str) -> list[str]:
     """Return the goalscope packages that a file imports anywhere, inside functions too."""
     names = []
-    for node in imports_of(text):
+    for node in imports_and_classes(text)[0]:
         if isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, "imports are absolute"
             names.append(node.module)
@@ -91,6 +94,7 @@ def violations(path: Path, text: str) -> list[str]:
 
 
 FILES = sorted(SOURCE.rglob("*.py"))
+BY_NAME = {str(path): path for path in FILES}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -126,22 +130,22 @@ def test_nothing_of_the_core_names_what_registers_like_a_package_of_others(packa
 def test_a_class_name_stands_for_one_thing() -> None:
     places = defaultdict[str, list[str]](list)
     for path in FILES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(str(path.relative_to(SOURCE)))
+        for name in imports_and_classes(path.read_text(encoding="utf-8"))[1]:
+            places[name].append(str(path.relative_to(SOURCE)))
     assert not {name: paths for name, paths in places.items() if len(paths) > 1}
 
 
+@functools.cache
 def file_of(module: str) -> Path | None:
     """Return the file of a module or package below `goalscope`, None where that is none."""
-    place = SOURCE.joinpath(*module.split(".")[1:])
-    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file in FILES), None)
+    place = "/".join((str(SOURCE), *module.split(".")[1:]))
+    return BY_NAME.get(f"{place}.py") or BY_NAME.get(f"{place}/__init__.py")
 
 
 def modules_imported(path: Path) -> set[Path]:
     """Return the files of the package that a file imports anywhere: in functions and for types alone, too."""
     names = set[str]()
-    for node in imports_of(path.read_text(encoding="utf-8")):
+    for node in imports_and_classes(path.read_text(encoding="utf-8"))[0]:
         if isinstance(node, ast.ImportFrom) and node.module:
             within = {f"{node.module}.{alias.name}" for alias in node.names}
             # A submodule that is imported from its package is not an import of what the package gathers.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from goalscope._ground.spill import Spill
 from goalscope.goals.hypotheses.definition import FiniteWorld
 from goalscope.goals.meg import RationalityCurve
-from goalscope.goals.meg._fast import quintic, quintic_slope, quintic_value
+from goalscope.goals.meg._fast import quintic, quintic_value, rising_root
 from goalscope.goals.random_agents import Invalid, Utility, random_utilities
 from goalscope.goals.resamples import Resampled, Weights, parts_of_worlds, weigh
 from goalscope.worlds.planning import TabularMDP
@@ -181,13 +181,8 @@ class Curves:
         slopes, last = self.values[:, 1], len(KNOTS) - 1
         low, high, bound_low, bound_high = self.ends.T
         index = np.clip((slopes <= relative[:, None]).sum(axis=1) - 1, 0, last - 1)
-        left, right = np.zeros(len(relative)), np.ones(len(relative))
         shape, width = self._polynomials(index)
-        for _ in range(_HALVINGS):
-            middle = (left + right) / 2
-            below = quintic_slope(shape, middle) / width < relative
-            left, right = np.where(below, middle, left), np.where(below, right, middle)
-        fraction = (left + right) / 2
+        fraction = rising_root(shape, width, relative, _HALVINGS)
         beta = KNOTS[index] + fraction * width
         value = np.maximum(beta * relative - quintic_value(shape, fraction), 0.0)
         cases = [
@@ -286,6 +281,23 @@ _MOST_OF_STARTS = 16
 
 Digest = bytes
 """Digest of a utility, under which equal utilities in one world share a curve and random agents."""
+
+_COMPUTED: dict[tuple[Digest, Digest, Utility, Invalid], bytes] = {}
+"""Curves of single worlds, by the content of world and utility: models that are compared meet the same worlds."""
+
+_MOST_COMPUTED = 4096  # of about 2 kB each
+
+
+def _content_of(world: FiniteWorld) -> Digest:
+    """Return a digest of all that the curve of a world depends on besides the utility."""
+    process, hashed = world.process, blake2b(digest_size=16)
+    table = process.transitions
+    arrays = [table.data, table.indices, table.indptr] if process.chance else [table]
+    for array in (*arrays, process.start, *([] if process.offered is None else [process.offered])):
+        hashed.update(f"{array.dtype.str} {array.shape} ".encode())
+        hashed.update(np.ascontiguousarray(array))
+    hashed.update(f"{world.horizon} {process.most} {process.offered is None}".encode())
+    return hashed.digest()
 
 
 def digest_of(utility: Array) -> Digest:
@@ -439,7 +451,7 @@ class CurveBank:
     def _computed(self, keys: Sequence[tuple[int, Digest]]) -> list[Curves]:
         """Compute the curves of some worlds, those of equal transitions in one pass; kept for the next bank."""
         if len(keys) == 1:
-            return [Curves.of(RationalityCurve(self.process(keys[0])))]
+            return [self._computed_once(keys[0])]
         worlds = [self._worlds[number] for number, _ in keys]
         starts, horizons = [world.process.start for world in worlds], [world.horizon for world in worlds]
         shared = worlds[0].process
@@ -452,6 +464,17 @@ class CurveBank:
             # The transitions are kept with the curves, so that no other ones get their number.
             _OF_STARTS[name] = shared.transitions, Curves.of_starts(mdp, starts, horizons)
         return _OF_STARTS[name][1]
+
+    def _computed_once(self, key: tuple[int, Digest]) -> Curves:
+        """Compute the curve of one world; kept for other agents that are measured in equal worlds, see `_COMPUTED`."""
+        world = self._worlds[key[0]]
+        content = _content_of(world), key[1], self.kind, self.invalid
+        if content not in _COMPUTED:
+            curve = Curves.of(RationalityCurve(self.process(key))).to_bytes()
+            while len(_COMPUTED) >= _MOST_COMPUTED:
+                del _COMPUTED[next(iter(_COMPUTED))]
+            _COMPUTED[content] = curve
+        return Curves.from_bytes(_COMPUTED[content])
 
     def _advance(self) -> None:
         self._done += 1

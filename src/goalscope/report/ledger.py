@@ -204,7 +204,7 @@ def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Le
     all_groups = measured.distinct(GROUPING_TAGS)
     grids = {name: clusters_of(all_groups, (*tags, *conditions)) for name, tags in TABLES.items()}
     tables: dict[str, list[Grouped]] = {name: [] for name in TABLES}
-    pooled = list[Grouped]()
+    pooled, bounds = list[Grouped](), measure_bounds()
     for measure in measured.measures:
         for of_measure, counts in measured.condensed(measure, conditions):
             curve = bool(of_measure.known(_CURVE).any())
@@ -219,7 +219,7 @@ def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Le
                         of_measure.where(has_tags),
                         by=(*tags, *conditions),
                         whole=None if measured.scales(measure) else grids[name],
-                        bounds=measure_bounds(),
+                        bounds=bounds,
                         counts=counts[has_tags],
                         order=measured.order,
                     )

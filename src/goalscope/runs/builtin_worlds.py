@@ -52,7 +52,13 @@ def _one_of(names: Iterable[str], kind: str) -> AfterValidator:
 
 
 class _DistinctLists(Phased):
-    """Settings whose lists must have at least one entry and no repeated entries."""
+    """Settings whose lists must have at least one entry and no repeated entries.
+
+    Attributes:
+        pure: whether the worlds depend on nothing but these settings and the seed.
+    """
+
+    pure: ClassVar[bool] = True
 
     @field_validator("*")
     @classmethod

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
@@ -195,16 +195,22 @@ def read_entries(
     if info.context is STORED and isinstance(values, list | tuple):
         stated = [entry.get("kind") for entry in values if isinstance(entry, Mapping)]
         kinds |= {kind: unknown for kind in stated if isinstance(kind, str) and kind not in kinds}
-    # A union of types that are known only at run time.
-    union: Any = reduce(or_, (Annotated[settings, Tag(name)] for name, settings in kinds.items()))
-    entry: Any = Annotated[union, Discriminator(_kind)]
     try:
-        entries: tuple[BaseModel, ...] = TypeAdapter(tuple[entry, ...]).validate_python(values, context=info.context)
+        entries: tuple[BaseModel, ...] = _union_of(tuple(kinds.items())).validate_python(values, context=info.context)
     except ValidationError as error:
         nested = error.errors(include_url=False)
         raise PydanticCustomError("nested", "entries that do not fit", {"nested": nested}) from None
     listed([entry.model_dump_json() for entry in entries], f"entries of {what}")
     return entries
+
+
+@lru_cache(maxsize=64)
+def _union_of(kinds: tuple[tuple[str, type[BaseModel]], ...]) -> TypeAdapter[Any]:
+    """Return the validator of lists of entries of some kinds; building it takes longer than most validations."""
+    # A union of types that are known only at run time.
+    union: Any = reduce(or_, (Annotated[settings, Tag(name)] for name, settings in kinds))
+    entry: Any = Annotated[union, Discriminator(_kind)]
+    return TypeAdapter(tuple[entry, ...])
 
 
 def _kind(entry: Any) -> str | None:

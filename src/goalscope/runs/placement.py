@@ -4,13 +4,14 @@ A corner is the open cell nearest to it (`Grid.corner`; in generated grids alway
 is one half of the grid, without the middle row or column.
 """
 
+from functools import lru_cache
 from typing import Annotated, Final, get_args
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator
 
-from goalscope._ground.checks import near_miss
+from goalscope._ground.checks import freeze, near_miss
 from goalscope.worlds.grid import CORNERS, Grid, Position, Side
 from goalscope.worlds.planning.shortest import distances_batch, distances_to
 
@@ -41,17 +42,23 @@ Rule = Annotated[str, AfterValidator(check_rule)]
 
 def fits(grid: Grid, rule: str) -> npt.NDArray[np.bool_]:
     """Return ``[H, W]`` bool, the open cells that satisfy a rule."""
-    name, is_open = rule.removeprefix(_NOT), ~grid.walls
-    rows, cols = np.indices(is_open.shape)
-    if name in CORNERS:
-        row, col = grid.corner(name)
-        mask = (rows == row) & (cols == col)
+    name = rule.removeprefix(_NOT)
+    corner = grid.corner(name) if name in CORNERS else None
+    return np.asarray(~grid.walls & _region(rule, *grid.walls.shape, corner))
+
+
+@lru_cache(maxsize=256)
+def _region(rule: str, height: int, width: int, corner: Position | None) -> npt.NDArray[np.bool_]:
+    """Return ``[H, W]`` bool, the cells that satisfy a rule, whether open or not."""
+    name, (rows, cols) = rule.removeprefix(_NOT), np.indices((height, width))
+    if corner is not None:
+        mask = (rows == corner[0]) & (cols == corner[1])
     elif name == ANYWHERE:
-        mask = np.ones_like(is_open)
+        mask = np.ones((height, width), dtype=bool)
     else:
-        index, length = (cols, grid.width) if name in ("left", "right") else (rows, grid.height)
+        index, length = (cols, width) if name in ("left", "right") else (rows, height)
         mask = 2 * index + 1 < length if name in ("left", "top") else 2 * index + 1 > length
-    return np.asarray(is_open & (~mask if rule.startswith(_NOT) else mask))
+    return freeze(~mask if rule.startswith(_NOT) else mask)
 
 
 def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: np.random.Generator) -> Grid | None:

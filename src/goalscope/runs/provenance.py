@@ -39,7 +39,7 @@ _PLAIN_SETTING = re.compile(r"^core\.(filemode|symlinks|autocrlf) (true|false|in
 
 def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the provenance of the process that is now working on a run."""
-    commit = _git(["rev-parse", "HEAD"])  # commit of the working tree of the current directory, or None
+    commit, dirty = _code()
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "goalscope": __version__,
@@ -50,9 +50,15 @@ def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         "machine": platform.machine(),
         "processors": os.cpu_count(),
         "commit": commit,
-        "dirty": None if commit is None else _differs(commit),
+        "dirty": dirty,
         "arguments": scrub(arguments or {"program": Path(sys.argv[0]).name}),
     }
+
+
+def _code() -> tuple[str | None, bool | None]:
+    """Return the commit of the working tree of the current directory, and whether its files differ; None if unknown."""
+    commit = _git(["rev-parse", "HEAD"])
+    return commit, None if commit is None else _differs(commit)
 
 
 def libraries() -> dict[str, str]:

@@ -26,6 +26,8 @@ from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.world import TimedOracle, View, World
 
 _NOT_DECISIVE = ("name", "durability", "further_agents", "analysis")  # keys that change no result
+_EXPANDED: dict[tuple[Any, ...], tuple[World, ...]] = {}  # worlds of recent studies, by seed and entries
+_MOST_EXPANDED, _MOST_EXPANDED_WORLDS = 16, 512  # most studies there, and most worlds of each
 _MAX_SEED = 2**63 - 1
 
 
@@ -304,7 +306,18 @@ class Study(StudyPart):
 
     @cached_property
     def _expanded(self) -> tuple[World, ...]:
-        return tuple(self.each_world())
+        # An evaluation describes the study of each arm several times before and while it asks the agent.
+        if not all(getattr(entry, "pure", False) for entry in self.worlds_):
+            return tuple(self.each_world())
+        key = self.seed, *((type(entry), entry.model_dump_json()) for entry in self.worlds_)
+        if key not in _EXPANDED:
+            worlds = tuple(self.each_world())
+            if len(worlds) > _MOST_EXPANDED_WORLDS:
+                return worlds
+            while len(_EXPANDED) >= _MOST_EXPANDED:
+                del _EXPANDED[next(iter(_EXPANDED))]
+            _EXPANDED[key] = worlds
+        return _EXPANDED[key]
 
     def worlds(self) -> list[World]:
         """Return all worlds, which are all different, in the order of the study.

@@ -89,6 +89,33 @@ def quintic_slope(c: Array, x: Array | float) -> Array:
     return np.asarray(c[1] + x * (2 * c[2] + x * (3 * c[3] + x * (4 * c[4] + x * 5 * c[5]))))
 
 
+def rising_root(c: Array, width: Array, level: Array, halvings: int) -> Array:
+    """Find where the slopes of polynomials on [0, 1], per unit of ``width``, rise above a level, by bisection, ``[N]``.
+
+    Args:
+        c: ``[6, N]`` coefficients, see `quintic`; the slopes rise.
+        width: ``[N]`` length that [0, 1] stands for.
+        level: ``[N]`` the level.
+        halvings: number of times that the interval is halved, at most 50, so that its ends are exact.
+    """
+    # The slope is that of `quintic_slope`, computed in place in the same order.
+    first, second, third, fourth, fifth = c[1], 2 * c[2], 3 * c[3], 4 * c[4], c[5]
+    left, middle, slope, half = np.zeros(len(level)), np.empty(len(level)), np.empty(len(level)), 0.5
+    for _ in range(halvings):
+        np.add(left, half, out=middle)
+        np.multiply(middle, 5, out=slope)
+        slope *= fifth
+        for coefficient in (fourth, third, second):
+            slope += coefficient
+            slope *= middle
+        slope += first
+        slope /= width
+        np.multiply(slope < level, half, out=middle)
+        left += middle
+        half /= 2
+    return left + half
+
+
 def _between(rationality: float, left: float, right: float, first: Array, second: Array) -> Array:
     """Return value, slope and curvature of the polynomial of degree five through both ends, ``[3, G]``."""
     width = right - left

@@ -69,11 +69,21 @@ class Believed:
     _by_time: dict[tuple[int, str], Sets] = field(default_factory=dict, repr=False)
     _values: dict[str, Any] = field(default_factory=dict, repr=False)
     _shared: list[tuple[Any, Sets | None]] = field(default_factory=list, repr=False)
+    _steps: dict[tuple[tuple[int, float], ...], float] = field(default_factory=dict, repr=False)
 
     @property
     def table(self) -> StateTable[Any]:
         """The enumerated environment."""
         return self.solved.table
+
+    @property
+    def expected_steps(self) -> float:
+        """`SolvedTable.expected_steps`, computed once for each distribution of the first state."""
+        first = np.flatnonzero(self.table.start)
+        key = tuple(zip(first.tolist(), self.table.start[first].tolist(), strict=True))
+        if key not in self._steps:
+            self._steps[key] = self.solved.expected_steps
+        return self._steps[key]
 
     def towards(self, target: str) -> SolvedTable:
         """Return the solution for one of its goals, computed once."""
@@ -262,7 +272,7 @@ class ChanceOracle:
     @property
     def expected_steps(self) -> float:
         """Mean number of steps of an optimal agent, see `SolvedTable.expected_steps`."""
-        return self.believed.solved.expected_steps
+        return self.believed.expected_steps
 
     def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
         """Raise a ValueError: optimal actions depend on the decisions left, see `look_up_left`."""

@@ -174,7 +174,7 @@ class TabularMDP:
         """Return the distribution of the next state, ``[S]``, given that of states and actions ``[S, A]``."""
         table = self.transitions
         if not isinstance(table, np.ndarray):
-            return np.asarray(table.T @ mass.reshape(-1), dtype=np.float64)
+            return np.asarray(transposed(table) @ mass.reshape(-1), dtype=np.float64)
         if table.ndim == 2:
             summed = np.bincount(table.reshape(-1), weights=mass.reshape(-1), minlength=self.states)
             return summed.astype(np.float64, copy=False)
@@ -355,6 +355,7 @@ def _numbers(name: str, values: Any) -> Array:
 
 
 _CHECKED = "checked_by_goalscope"  # attribute of sparse matrices that were checked and normalised
+_TRANSPOSED = "transposed_by_goalscope"  # attribute with their transpose
 
 
 def sparse_transitions(table: Any, states: int) -> "csr_array":
@@ -375,6 +376,15 @@ def sparse_transitions(table: Any, states: int) -> "csr_array":
         part.flags.writeable = False
     setattr(matrix, _CHECKED, True)
     return matrix
+
+
+def transposed(table: Any) -> Any:
+    """Return the transpose of sparse transitions, made once: that takes longer than to multiply a small one."""
+    found = getattr(table, _TRANSPOSED, None)
+    if found is None:
+        found = table.T
+        setattr(table, _TRANSPOSED, found)
+    return found
 
 
 def _transitions(table: Any, sizes: dict[str, int]) -> tuple[Any, dict[str, int]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.worlds.planning.mdp import TabularMDP, policy_by_time
+from goalscope.worlds.planning.mdp import TabularMDP, policy_by_time, transposed
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -78,7 +78,7 @@ class ReachedProcess:
         """Return the distribution of the next state, ``[K]``, given that of actions and states ``[A, K]``."""
         flat = mass.reshape(-1)
         if not isinstance(self.table, np.ndarray):
-            return np.asarray(self.table.T @ flat, dtype=np.float64)
+            return np.asarray(transposed(self.table) @ flat, dtype=np.float64)
         if self.table.ndim == 1:
             counted = np.bincount(self.table, weights=flat, minlength=len(self.kept))
             return counted.astype(np.float64, copy=False)

@@ -18,6 +18,7 @@ from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 from goalscope.worlds.planning._fast import UNREACHABLE, spread_words
 
 _WALL = -2  # marks cells that the search never enters
+_FEW_CELLS = 600  # cells in all grids up to which a search cell by cell is faster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +134,8 @@ def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt
 def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     """Return the number of steps from each cell to the goal, for B plain grids of one shape.
 
-    Grids of up to 64 columns are searched with one bit per cell, see `goalscope.worlds.planning._fast`; wider grids are
-    searched cell by cell.
+    Grids of up to 64 columns are searched with one bit per cell, see `goalscope.worlds.planning._fast`; wider grids, and
+    few small ones, are searched cell by cell.
 
     Args:
         walls: ``[B, H, W]`` bool.
@@ -144,7 +145,7 @@ def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer])
         ``[B, H, W]`` int32; -1 for walls, and for cells from which the goal cannot be reached.
     """
     count, height, width = walls.shape
-    if width > 64:
+    if width > 64 or walls.size <= _FEW_CELLS:
         singles = [distances_to(grid, [(row, col)]) for grid, (row, col) in zip(walls, goal.tolist(), strict=True)]
         return np.array(singles, dtype=np.int32).reshape(walls.shape)
     result = np.empty(walls.shape, dtype=np.int32)
