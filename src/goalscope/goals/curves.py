@@ -295,7 +295,7 @@ def _content_of(world: FiniteWorld) -> Digest:
     arrays = [table.data, table.indices, table.indptr] if process.chance else [table]
     for array in (*arrays, process.start, *([] if process.offered is None else [process.offered])):
         hashed.update(f"{array.dtype.str} {array.shape} ".encode())
-        hashed.update(np.ascontiguousarray(array))
+        hashed.update(np.ascontiguousarray(array).tobytes())
     hashed.update(f"{world.horizon} {process.most} {process.offered is None}".encode())
     return hashed.digest()
 

@@ -223,9 +223,10 @@ class ChangedEnvironments(kinds.StudyPart):
         """
         changed, known = set[str](), set[str]()
         for world in kinds.expand(self.of, seed):
+            assert isinstance(world, EnvironmentWorld)  # see `_environments`
             possible = changes_of(world.believed.environment)
             known.update(possible)
-            versions = []
+            versions = list[ChangedEnvironment]()
             count = _MOST_STATES // len(world.believed.table.states) // max(len(possible), 1)
             count = max(min(count, _CANDIDATES), self.changes)
             for thing in self.moved or possible:
@@ -272,7 +273,8 @@ def _elsewhere(changes: _Changes) -> tuple[tuple[EnvironmentWorld, int], ...]:
 
     The most informative ones, in which no action is still optimal, come first.
     """
-    world, telling, others = changes.world, [], []
+    world = changes.world
+    telling, others = list[tuple[EnvironmentWorld, int]](), list[tuple[EnvironmentWorld, int]]()
     first, best = world.believed.table.states[int(world.believed.table.start.argmax())], world.believed.best_at_first
     for parameters in changes.candidates:
         other = EnvironmentWorld.construct(

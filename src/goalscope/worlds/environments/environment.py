@@ -168,7 +168,7 @@ def changes_of(environment: Environment[Any]) -> dict[str, list[dict[str, Any]]]
     Raises:
         ValueError: ``elsewhere()`` returns something else.
     """
-    changes = getattr(environment, "elsewhere", dict)()
+    changes: Any = getattr(environment, "elsewhere", dict)()
     listed = isinstance(changes, Mapping) and all(
         isinstance(name, str) and name.strip() and "," not in name and isinstance(parameters, list | tuple)
         for name, parameters in changes.items()
