@@ -18,9 +18,9 @@ in `FEWEST` clusters. They can be separated if E(h, k) + E(k, h) is at least `AP
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -131,10 +131,6 @@ class ScoreVerdict:
             "none": f"none of the named{half} ({nearest})",
             "undecided": f"undecided between {listed or 'all of them'} ({nearest})",
         }[self.kind]
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return all fields and the sentence as plain values."""
-        return {**asdict(self), "sentence": self.sentence()}
 
 
 def judge(sums: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerdict:
