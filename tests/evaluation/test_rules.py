@@ -17,7 +17,7 @@ from goalscope._ground.rng import stream
 from goalscope.stats import Estimate
 from goalscope.stats.rows import Rows
 from goalscope.verdict import judging, subject_of
-from goalscope.verdict.arms import GIVEN
+from goalscope.verdict.arms import CHANGED, GIVEN
 from goalscope.verdict.chance import outcomes
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
 from goalscope.verdict.evidence_goals import lapses
@@ -68,7 +68,7 @@ def test_the_chance_of_a_random_agent_is_that_of_simulated_ones() -> None:
 
 
 def test_every_claim_names_an_arm_and_says_what_both_answers_mean() -> None:
-    arms = [*registry.names("arm"), GIVEN]
+    arms = [*registry.names("arm"), GIVEN, CHANGED]
     for name in registry.names("claim"):
         rule = registry.resolve("claim", name)
         assert rule.arm in arms and rule.question.endswith("?")
