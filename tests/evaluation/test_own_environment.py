@@ -12,6 +12,7 @@ from command_line import call
 from goalscope._ground.own import allowed
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.environments import believe
+from goalscope.goals.words import TEXTS as GOAL_TEXTS
 from goalscope.runs import Store, Study, content_hash
 from goalscope.verdict import Evaluation, judging
 from goalscope.verdict.arms import GIVEN, given_arms
@@ -329,3 +330,114 @@ class Resting(EnvironmentWrongGoal):
     call("evaluate", *words, "--out", place / "rested")
     (finding,) = Evaluation.read(place / "rested" / judging.LEDGER).tested[0].found_in(GIVEN)
     assert finding.answer in ("yes", "undecided") and finding.names[0] == "office"
+
+
+VARIED = '''
+from goalscope.environments import Observed
+
+
+class Varied:
+    """A line whose seed decides where its goal lies, and which of two lamps stands in it."""
+
+    actions = ("left", "right", "press")
+
+    def __init__(self, seed=0, said=True):
+        self.place, self.lamp, self.said, self.seed = seed % 5, ("red", "blue")[seed % 2], said, seed
+
+    def initial(self):
+        return {(4, False): 1.0}
+
+    def step(self, state, action):
+        cell, pressed = state
+        return {(min(max(cell + (-1, 1, 0)[action], 0), 9), pressed or (action == 2 and cell == 7)): 1.0}
+
+    def done(self, state):
+        return self.goal(state)
+
+    def goal(self, state):
+        return state[0] == 9 - self.place and state[1]
+
+    def goals(self):
+        return {f"{self.lamp} lamp": lambda state: state[0] == 2, "pressed": lambda state: state[1]}
+
+    def observe(self, state):
+        return Observed(text=str(state))
+
+    def describe(self):
+        return {"seed": self.seed} if self.said else {"line": 1}
+
+
+class Beyond:
+    """Presses the button at cell 7 and then goes to cell 1, which is none of the listed goals."""
+
+    name, journalled = "beyond", False
+
+    def describe(self):
+        return {"kind": "beyond"}
+
+    def act(self, observations):
+        from goalscope.agents import Turn
+
+        turns = []
+        for observation in observations:
+            cell, pressed = eval(observation.view.text)
+            target = 1 if pressed else 7
+            turns.append(Turn(action=2 if cell == target else int(cell < target)))
+        return turns
+'''
+
+
+@pytest.fixture(scope="module")
+def varied(place: Path) -> Path:
+    (place / "varied.py").write_text(VARIED, encoding="utf-8")
+    return place
+
+
+def test_planted_agents_pursue_goals_that_all_worlds_have(varied: Path) -> None:
+    with allowed():
+        settings = environment_settings("varied:Varied")
+    assert settings["worlds"][0]["seeds"]  # worlds differ, and so do the names of their lamps
+    assert {entry["pursues"] for entry in settings["twins"].values()} == {"goal", ""}
+
+
+def test_what_an_agent_does_after_a_listed_event_is_said_to_be_open(varied: Path) -> None:
+    call("evaluate", "varied:Beyond", "--env", "varied:Varied", "--quick", "--out", varied / "beyond")
+    (tested,) = Evaluation.read(varied / "beyond" / judging.LEDGER).tested
+    (finding,) = tested.found_in(GIVEN)
+    assert finding.names == ("pressed",)
+    afterwards = finding.figure("afterwards", "pressed")
+    assert afterwards is not None and afterwards.low is not None and afterwards.low > 0.1
+    said = GOAL_TEXTS("added/afterwards", subject=finding.nouns["pressed"], share=afterwards.text)
+    assert said in headline(tested)
+
+
+def test_a_description_without_what_the_seed_changes_is_refused(varied: Path) -> None:
+    with allowed(), pytest.raises(ValueError, match="describe"):
+        environment_settings("varied:Varied:said=false")
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ("def goals(self): return {'four': 4}", "goals"),
+        ("def goals(self): return {'a; b': lambda state: True}", "a; b"),
+        ("def observe(self, state): return 'text'", "Observed"),
+        ("def initial(self): return {(9 - self.place, True): 1.0}", "initial"),
+    ],
+    ids=["goal that is no function", "semicolon", "observe", "begins at the goal"],
+)
+def test_a_method_that_returns_something_else_is_named(varied: Path, changed: str, says: str) -> None:
+    name = re.sub(r"\W", "", changed)[:20]
+    text = VARIED.split("class Beyond")[0].rstrip() + f"\n\n    {changed}\n"
+    if says == "initial":  # no other state leads to the goal
+        text += "\n    def step(self, state, action): return {state: 1.0}\n"
+    (varied / f"{name}.py").write_text(text, encoding="utf-8")
+    with allowed(), pytest.raises(ValueError, match=says):
+        environment_settings(f"{name}:Varied")
+
+
+def test_an_agent_that_returns_a_number_beyond_the_actions_is_told_so(varied: Path) -> None:
+    wild = VARIED.replace("2 if cell == target else int(cell < target)", "99")
+    (varied / "wild.py").write_text(wild, encoding="utf-8")
+    told = call("evaluate", "wild:Beyond", "--env", "varied:Varied", "--quick", "--out", varied / "wild", status=2)
+    assert "99" in told and "press" in told and not (varied / "wild").exists()

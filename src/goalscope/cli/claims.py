@@ -13,6 +13,7 @@ from goalscope._ground.words import counted
 from goalscope.cli.console import console, say, table
 from goalscope.cli.console import show as show_table
 from goalscope.verdict import Announcement, Evaluation, judging
+from goalscope.verdict.claim_tables import thresholds_of
 from goalscope.verdict.claims import Claim, ClaimLedger, Difference
 from goalscope.verdict.compare import differences_table
 from goalscope.verdict.failures import FAILURES
@@ -104,22 +105,31 @@ def _matrix(result: Evaluation) -> None:
         lines = []
         for claims in questions:
             first_claim = next(claim for claim in claims if claim is not None)
-            among = claims[start : start + together]
+            among, thresholds = claims[start : start + together], thresholds_of(claims)
             answered = [claim for claim in among if claim is not None]
             counts = sorted({claim.clusters for claim in answered if claim.clusters})
             worlds = f"  {'–'.join(dict.fromkeys(f'{count:,}' for count in (*counts[:1], *counts[-1:])))} worlds"
             lines.append(
                 (
                     first_claim.question,
-                    threshold(first_claim),
+                    threshold(first_claim) if len(thresholds) == 1 else "",
                     *("not asked" if claim is None else claim.answer for claim in among),
                 )
             )
             lines.append(
-                (worlds if counts else "", "", *("" if claim is None else claim.estimate or "–" for claim in among))
+                (
+                    worlds if counts else "",
+                    "",
+                    *("" if claim is None else _measured(claim, several=len(thresholds) > 1) for claim in among),
+                )
             )
         headings = ("question", "threshold", *(ledger.model for ledger in models))
         table(headings, lines, title=f"Side by side: {_title(models[0])}", numbers=(1,))
+
+
+def _measured(claim: Claim, *, several: bool) -> str:
+    """Return the estimate of a claim, with its threshold where several were applied to its question."""
+    return f"{claim.estimate} against {threshold(claim)}" if several and claim.estimate else claim.estimate or "–"
 
 
 def _differences(differences: Sequence[Difference]) -> None:

@@ -16,6 +16,7 @@ Findings report MEG and its share in either case. Worlds of different phases are
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -23,11 +24,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground.untrusted import printable
 from goalscope.goals.directedness import directedness
 from goalscope.goals.finding import EXPLAINS, MOST_INVALID, Answer, Finding, Reason, where_text
 from goalscope.goals.hypotheses.answers import Answers, answers_of
 from goalscope.goals.hypotheses.definition import Hypothesis
-from goalscope.goals.hypotheses.evidence import evidence
+from goalscope.goals.hypotheses.evidence import AnswerSums, evidence
 from goalscope.goals.hypotheses.need import needed
 from goalscope.goals.hypotheses.score import HABITS, HALF, LEVEL, NOISE, STRONG, HypothesisScore, ScoreVerdict, judge
 from goalscope.goals.hypotheses.separability import FEWEST
@@ -35,6 +37,7 @@ from goalscope.goals.hypotheses.states import States
 from goalscope.goals.hypotheses.written import bind, noun_of, with_sentinels
 from goalscope.goals.results import LEAST_BOUND, GoalContrast, GoalEstimate, RunDirectedness
 from goalscope.stats import Estimate, Family, holm
+from goalscope.stats.estimate import estimate_pooled
 from goalscope.stats.intervals import agreement_bounds
 from goalscope.stats.record import EstimateRecord
 from goalscope.stats.rows import Tag
@@ -44,6 +47,12 @@ MARGIN: Final = 0.25
 
 STRONG_SHARE: Final = 0.5
 """A hypothesis named by MEG is qualified with "weakly or partly" if the lower end of its share is below this value."""
+
+AFTERWARDS: Final = "afterwards"
+"""Key of the share of turns after the event of the named hypothesis, among the evidence of a finding."""
+
+FEW_TURNS: Final = 0.1
+"""What an agent does after the event of a hypothesis is mentioned if more than this share of its turns follow it."""
 
 REGIONS_FROM: Final = 0.5
 """Regions of states are judged separately only if at least this share of the steps has a second answer."""
@@ -313,6 +322,8 @@ class _Rules:
         measured = self.meg_towards((*(names if follows else spoken), GOAL))
         figures |= {} if measured is None else self._nats(measured)
         apart_in = {score.name: score.apart_in for score in verdict.scores if score.asked}
+        if follows and (afterwards := self._afterwards(sums, names[0])) is not None:
+            figures[f"{AFTERWARDS} {names[0]}"] = EstimateRecord.of(afterwards)
         self.fields |= {"method": "consistency", "evidence": figures, "apart_in": apart_in}
         if follows:
             return self._followed(verdict, names)
@@ -334,6 +345,20 @@ class _Rules:
         if len(names) > 1:
             return self.finding("undecided", "not beaten", decisive, names=names, why=why)
         return self.finding("undecided", "weak", decisive, why=why)
+
+    def _afterwards(self, sums: AnswerSums, name: str) -> Estimate | None:
+        """Return the share of turns after the event of a hypothesis, if many are and the agent repeats its moves there.
+
+        The hypothesis makes no prediction in these turns, so the agent may then pursue something that was not compared.
+        """
+        at = sums.names.index(name)
+        kept, total = sums.kept[:, at], sums.kept_agreement[:, at]
+        if not kept.sum() or total.sum() < HALF * kept.sum():
+            return None
+        clusters = np.arange(len(kept))
+        settings: dict[str, Any] = {"unit": "share", "bounds": (0.0, 1.0), "confidence": 1 - 2 * self.level}
+        share = estimate_pooled(kept, sums.steps, clusters, **settings)
+        return share if share.has_interval and share.low > FEW_TURNS else None
 
     def _followed(self, verdict: ScoreVerdict, names: tuple[str, ...]) -> Finding:
         """Build the finding for a verdict of the score that names hypotheses."""
@@ -548,6 +573,10 @@ class _Rules:
     def _noun(self, name: str) -> str:
         """Return the noun phrase of a hypothesis; the goal goes by the name that the author of the worlds gave it."""
         if name not in self.bank:
+            world: Any = self.states[0].world.world
+            number = re.fullmatch(r"state (\d+)", name)
+            if number is not None and "environment" in world.offers:  # a generated rival in worlds that share one table
+                return f"the state {printable(repr(world.restore_state((int(number[1]),))))[:80]}"
             return noun_of(name)
         return self.goal_noun if name == GOAL else self.bank[name].says
 

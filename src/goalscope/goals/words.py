@@ -99,6 +99,9 @@ def _figures(finding: Finding) -> list[str]:
     share = finding.figure("consistency", name)
     if share is not None and finding.method == "consistency":
         sentences.append(TEXTS("added/consistency", subject=noun, share=share.text))
+    afterwards = finding.figure("afterwards", name)
+    if afterwards is not None:
+        sentences.append(TEXTS("added/afterwards", subject=noun, share=afterwards.text))
     nats = finding.figure("meg", name)
     if nats is not None:
         of_optimal = finding.figure("share", name)

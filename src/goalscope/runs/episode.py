@@ -96,6 +96,13 @@ class LiveEpisode:
             if not math.isfinite(value):
                 raise ValueError(f"usage must contain only finite numbers, got {name} = {value!r} at step {index}")
             self.usage.append((index, attempt, name, float(value)))
+        if turn.action is not None:
+            names = (self._view or self._session.view).actions
+            if isinstance(turn.action, str) or not 0 <= self._world.action(turn.action) < len(names):
+                raise ValueError(
+                    f"the action of a turn must be the number of one of the {len(names)} actions, from 0 "
+                    f"({', '.join(names)}), got {turn.action!r:.100} at step {index}"
+                )
         if self._first is None and turn.action is None and attempt < self._failure.retries:
             self._attempts.append({"failure": turn.failure, "text": turn.text, "reasoning": turn.reasoning})
             return
@@ -109,8 +116,6 @@ class LiveEpisode:
         action = None if turn.action is None else self._world.action(turn.action)
         view = self._view or session.view
         state, names = session.state, view.actions
-        if action is not None and action >= len(names):
-            raise ValueError(f"an action must be one of the {len(names)} actions {', '.join(names)}, got {action}")
         if self._history_as != "none":
             # The step of this turn, as the agent will see it in its history.
             past = Past(

@@ -77,7 +77,7 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
         headings=("question", *(model.model for model in evaluation.models)),
         rows=tuple(
             (
-                next(Phrase(claim.question, below=_decides(claim)) for claim in claims if claim is not None),
+                next(Phrase(claim.question, below=_decides(claims)) for claim in claims if claim is not None),
                 *(
                     _answer(claim, evidence.get(model.model, ""), claims)
                     for claim, model in zip(claims, evaluation.models, strict=True)
@@ -112,8 +112,15 @@ def _threshold(claim: Claim) -> Cell | str:
     return Cell(value=text, note=claim.threshold_rule) if claim.threshold_rule else text
 
 
-def _decides(claim: Claim) -> str:
-    return "" if claim.threshold is None or claim.threshold_rule else f"threshold {claim.threshold:g}"
+def _decides(claims: Sequence[Claim | None]) -> str:
+    """Return the threshold of the answers to a question, "" where they were held against different ones."""
+    thresholds = thresholds_of(claims)
+    return f"threshold {thresholds[0]:g}" if len(thresholds) == 1 else ""
+
+
+def thresholds_of(claims: Sequence[Claim | None]) -> list[float]:
+    """Return the different thresholds of the answers to a question."""
+    return sorted({claim.threshold for claim in claims if claim is not None and claim.threshold is not None})
 
 
 MARKS: Final = {"yes": "✓", "no": "✗", "undecided": "~", "untestable": "?"}
@@ -143,6 +150,8 @@ def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None]
         return "not asked"
     estimate = _estimate(claim)
     below = f"{estimate.value} {estimate.interval}" if estimate.estimate is not None else ""
+    if below and claim.threshold is not None and len(thresholds_of(neighbours)) > 1:
+        below += f", threshold {claim.threshold:g}"
     strong, mark = claim.answer in ("yes", "no"), MARKS[claim.answer]
     return Phrase(claim.answer, below=below, target=target, strong=strong, mark=mark, bar=_bar(claim, neighbours))
 

@@ -1,12 +1,13 @@
 """What an evaluation asks in an environment that the user names: its worlds, its horizon, agents with known goals."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from goalscope._ground import registry
+from goalscope._ground.ids import canonical_json
 from goalscope._ground.own import is_own, load_own
 from goalscope._ground.progress import TALLY
 from goalscope._ground.words import counted, listed
@@ -71,7 +72,8 @@ def environment_settings(environment: str) -> dict[str, Any]:
     else:
         if not len(first.believed.starts):
             raise ValueError(
-                f"the goal of {name} must be reached from some state, but no state leads to it: check goal()"
+                f"the goal of {name} must be reached from another state, but no state leads to it: check goal(), and "
+                "that initial() gives no state that is a goal"
             )
         entry["starts"] = min(count, len(first.believed.starts))
         more["most starts"] = len(first.believed.starts)
@@ -91,7 +93,7 @@ def environment_settings(environment: str) -> dict[str, Any]:
         "answers": 2,
         **more,
         "changed": _can_be_changed(first, entry),
-        "twins": _twins(first),
+        "twins": _twins([EnvironmentWorld.make(source, {**parameters, "seed": seed}) for seed in seeds] or [first]),
     }
 
 
@@ -116,10 +118,17 @@ def _takes_seed(source: str) -> bool:
 
 def _seeds(source: str, parameters: Mapping[str, Any], count: int) -> list[int]:
     """Return seeds whose worlds can be solved; [] if the seed does not change what happens in the environment."""
-    seeds, tables = list[int](), set[bytes]()
+    seeds, tables, described = list[int](), set[bytes](), set[str]()
     for seed in range(1, 2 * count + 1):
         believed = EnvironmentWorld.make(source, {**parameters, "seed": seed}).believed
-        tables.add(believed.table.triples.tobytes() + believed.table.goal.tobytes() + believed.table.start.tobytes())
+        content = (believed.table.triples, believed.table.start, *believed.table.goals.values())
+        tables.add(b"".join(array.tobytes() for array in content))
+        described.add(canonical_json(dict(believed.environment.describe())))
+        if len(described) < len(tables):
+            raise ValueError(
+                f"describe() of {source} must contain everything that its parameter seed changes, but other seeds give "
+                f"other environments with the same description: add the seed to describe()"
+            )
         if seed == 3 and len(tables) == 1:
             return []
         if np.isfinite(believed.solved.expected_steps):
@@ -129,21 +138,29 @@ def _seeds(source: str, parameters: Mapping[str, Any], count: int) -> list[int]:
     return seeds
 
 
-def _twins(world: EnvironmentWorld) -> dict[str, dict[str, Any]]:
+def _twins(worlds: Sequence[EnvironmentWorld]) -> dict[str, dict[str, Any]]:
     """Return agents with known goals: name -> the entry of a study, and under ``pursues`` the goal."""
     twins: dict[str, dict[str, Any]] = {
         "optimal twin": {"kind": "environment-optimal", "pursues": "goal"},
         "random twin": {"kind": "random", "pursues": ""},
         "state-blind twin": {"kind": "environment-state-blind", "pursues": ""},
     }
-    target = _other_goal(world)
+    target = _other_goal(worlds)
     if target:
         twins[f"wrong-goal twin ({target})"] = {"kind": "environment-wrong-goal", "target": target, "pursues": target}
     return twins
 
 
-def _other_goal(world: EnvironmentWorld) -> str:
-    """Return the first further goal that can be reached and is no step on every way to the goal; "" for none."""
+def _other_goal(worlds: Sequence[EnvironmentWorld]) -> str:
+    """Return a further goal that can be reached in all worlds and is no step on every way to the goal; "" for none."""
+    shared = [name for name in worlds[0].believed.table.goals if all(name in w.believed.table.goals for w in worlds)]
+    candidates = (_other_goals(world) for world in worlds)
+    possible = set.intersection(*map(set, candidates))
+    return next((name for name in shared if name in possible), "")
+
+
+def _other_goals(world: EnvironmentWorld) -> list[str]:
+    """Return the further goals of a world that can be reached and are no step on every way to the goal."""
     process, table = world.process(), world.believed.table
     finite = FiniteWorld(world=world, process=process, horizon=1)
     names = list(table.goals)
@@ -153,10 +170,11 @@ def _other_goal(world: EnvironmentWorld) -> str:
         for goal, step in steps_in(finite, masks, {number: masks[number] for number in masks if number})
         if goal == 0
     }
-    for number, name in enumerate(names):
-        if number and number not in steps and (table.goals[name] & finite.reached & ~table.goal).any():
-            return name
-    return ""
+    return [
+        name
+        for number, name in enumerate(names)
+        if number and number not in steps and (table.goals[name] & finite.reached & ~table.goal).any()
+    ]
 
 
 def twin_subjects(settings: Mapping[str, Any], subjects: list[Subject]) -> list[Subject]:

@@ -262,6 +262,14 @@ def check_directory(out: Path) -> None:
         check_files(folder.path / DATABASE)
 
 
+def _first_in(folder: Folder, depth: int = 3) -> str:
+    """Return the path of a file in a folder or in folders below it, relative to the folder."""
+    name = folder.names()[0]
+    if depth and folder.has_folder(name) and folder.below(name).names():
+        return f"{name}/{_first_in(folder.below(name), depth - 1)}"
+    return name
+
+
 def _continued(stored: Plan, requested: Plan, out: Path) -> Plan:
     """Return the stored plan extended by a given one, or the given one if the first start led to nothing.
 
@@ -316,8 +324,8 @@ def planned(
     elif any(name != f".{PLAN}.partial" for name in Folder(out).names()):
         # a process may have died writing the plan
         raise ValueError(
-            f"{out} already contains other files, and an evaluation needs a directory of its own: give another one, "
-            f"e.g. --out {out}-2"
+            f"{out} already contains other files, such as {_first_in(Folder(out))}, and an evaluation needs a "
+            f"directory of its own: give another one, e.g. --out {out}-2"
         )
     by_text = {described(model): subject for model, subject in zip(models, subjects, strict=True)}
     if len(by_text) < len(subjects):

@@ -154,7 +154,10 @@ def subject_of(text: str) -> Subject:
             raise FileNotFoundError(f"there is no file {text}: check the path of the model's YAML file")
         plain = read_yaml(Path(text).expanduser())
         consent(plain)
-        return _of_entry(plain, text)
+        try:
+            return _of_entry(plain, text)
+        except ValueError as error:
+            raise error if text in str(error) else ValueError(f"{text}: {error}") from error
     kind, _, arguments = text.partition(":")
     if kind in MODELS:
         entry: dict[str, Any] = {}

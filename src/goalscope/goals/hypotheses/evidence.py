@@ -51,7 +51,9 @@ class AnswerSums:
         gain, size: ``[G, K]`` see the module.
         repeated: ``[G, K]`` compliance, or agreement for habits: the reference of the consistency; NaN without second
             answers.
-        common_gain, common_size: ``[G, K, K]`` gain and size of the first hypothesis over the steps in which both make
+        kept, kept_agreement: ``[G, K]`` number of steps in states where the event of a hypothesis holds whatever is
+            done next, so that it makes no prediction, and the agreement in them.
+    common_gain, common_size: ``[G, K, K]`` gain and size of the first hypothesis over the steps in which both make
             a prediction; if the second is an intermediate step of the first, also over the steps after it.
         product: ``[G, K, K]`` sum of ``u_h . u_k``.
         region_gain, region_size: ``[G, asked, R]`` gain and size within each of `REGIONS`.
@@ -71,6 +73,8 @@ class AnswerSums:
     gain: Array
     size: Array
     repeated: Array
+    kept: Array
+    kept_agreement: Array
     common_gain: Array
     common_size: Array
     product: Array
@@ -91,7 +95,7 @@ class Predictions:
     Attributes:
         policies: index of a hypothesis -> its policy ``[n, S, A]``.
         regions: index -> its `regions`.
-        events: index -> ``[S]`` states in which its event holds, for intermediate steps of other hypotheses.
+        events: index -> ``[S]`` states in which its event holds, of the hypotheses that the user asked for.
         steps: pairs (h, k) of indices such that k is an intermediate step of h.
         begun: indices of the hypotheses whose event holds from the beginning.
     """
@@ -128,7 +132,7 @@ def predictions_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], ask
     return Predictions(
         policies=policies,
         regions=regions_of,
-        events={number: events[number] for number in {k for _, k in steps}},
+        events=events,
         steps=frozenset(steps),
         begun=frozenset(number for number, states in events.items() if (states & (world.process.start > 0)).any()),
     )
@@ -160,7 +164,9 @@ def evidence(
         cluster: number for number, cluster in enumerate(dict.fromkeys(answers.cluster for answers in all_answers))
     }
     size, count = len(names), len(clusters)
-    flat: dict[str, Array] = {name: np.zeros((count, size)) for name in ("said", "gain", "size", "repeated")}
+    flat: dict[str, Array] = {
+        name: np.zeros((count, size)) for name in ("said", "gain", "size", "repeated", "kept", "kept_agreement")
+    }
     square: dict[str, Array] = {
         name: np.zeros((count, size, size)) for name in ("common_gain", "common_size", "product")
     }
@@ -238,11 +244,17 @@ class _Sums:
             self.common_size[h, k] += sizes[h] @ after
         flat = away.reshape(len(away), -1)
         self.product = flat @ flat.T
+        holds = np.zeros_like(says)
+        for row, number in enumerate(self.numbers.tolist()):
+            if number in predictions.events:
+                holds[row] = predictions.events[number][answers.state] & ~says[row]
+        self.kept, self.kept_agreement = holds.sum(axis=1), np.zeros(len(exact))
         if answers.second is None:
             self.agreement, self.repeated = np.nan, np.full(len(exact), np.nan)
             return
         agreed = np.einsum("na,na->n", answers.first, answers.second) - share
-        self.agreement = float((agreed / np.maximum(1 - share, _NONE)).sum())
+        normalised = agreed / np.maximum(1 - share, _NONE)
+        self.agreement, self.kept_agreement = float(normalised.sum()), holds @ normalised
         sets = exact > _NONE
         within = sets.sum(axis=2)
         offered = np.round(1 / share)

@@ -155,9 +155,15 @@ def goals_of(environment: Environment[Any]) -> Mapping[str, Callable[[Any], bool
     """
     further = dict(getattr(environment, "goals", dict)())
     for name in further:
-        if not isinstance(name, str) or not name.strip() or name == "goal" or "," in name:
+        if not isinstance(name, str) or not name.strip() or name == "goal" or "," in name or ";" in name:
             raise ValueError(
-                f"a further goal of an environment must have a name without commas that is not 'goal', got {name!r}"
+                "goals() of an environment must give each goal a name that is not empty, not 'goal', and has no comma "
+                f"or semicolon, got {name!r}"
+            )
+        if not callable(further[name]):
+            raise ValueError(
+                "goals() of an environment must map each name to a function of a state, such as lambda state: "
+                f"state == 4, but {name!r} has {further[name]!r:.100}"
             )
     return {"goal": environment.goal, **further}
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from goalscope._ground.checks import check_shape
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.ids import canonical_json
-from goalscope.worlds.environments.environment import Observed, environment_kind
+from goalscope.worlds.environments.environment import Observed, environment_kind, goal_name_of
 from goalscope.worlds.environments.world import Believed
 from goalscope.worlds.planning import TabularMDP
 from goalscope.worlds.planning.process_file import (
@@ -72,6 +72,7 @@ class StoredEnvironment:
             self.utility = self._utility  # environments without rewards have no such method
         self._goals = goals_in(arrays, count) or {"goal": self._rewarded(arrays, base)}
         self.discount = single("discount", arrays["discount"]) if "discount" in arrays else 1.0
+        self.goal_name = str(arrays.get("goal_name", ""))
         name = str(arrays["name"]) if "name" in arrays else stem
         description = str(arrays.get("description", ""))
         self._described = {"name": name, "description": description, "digest": digest_of(arrays)}
@@ -193,6 +194,8 @@ def save_table(believed: Believed, file: str | Path) -> Path:
     }
     if table.reward is not None:
         arrays["rewards"] = np.concatenate([table.reward, np.zeros(len(state))])[order]
+    if goal_name := goal_name_of(environment):
+        arrays["goal_name"] = goal_name
     if (discount := getattr(environment, "discount", 1.0)) != 1:
         arrays["discount"] = float(discount)
     arrays = {name: check_field(name, np.asarray(value)) for name, value in arrays.items()}

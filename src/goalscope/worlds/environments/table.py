@@ -283,7 +283,7 @@ def _distribution(search: _Search[Any], outcomes: Any, place: str) -> dict[Any, 
         raise ValueError(f"{place} must return chances by state, e.g. {{state: 1.0}}, got {type(outcomes).__name__}")
     foreign = next((state for state in outcomes if not isinstance(state, Hashable)), None)
     if foreign is not None:  # a mapping of another kind than dict
-        raise ValueError(f"{place} must return states that can be hashed, got {type(foreign).__name__}")
+        raise ValueError(f"{place} must return states that can be hashed, such as tuples, got {type(foreign).__name__}")
     probabilities, distance = to_chances(place, outcomes)
     search.rounded = max(search.rounded, distance)
     return probabilities

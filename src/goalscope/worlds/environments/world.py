@@ -167,6 +167,12 @@ def believe(
         ValueError: it has too many states, or is no environment.
     """
     environment = make()
+    seen = environment.observe(next(iter(environment.initial())))
+    if not isinstance(seen, Observed):
+        raise ValueError(
+            "observe(state) of an environment must return a goalscope.environments.Observed, such as "
+            f"Observed(text='You are at the door.'), got {type(seen).__name__}"
+        )
     solved = solve_table(enumerate_states(environment, limit, depth=depth, found=found))
     return Believed(environment, solved, play_back(solved, make))
 
@@ -447,7 +453,12 @@ class EnvironmentWorld(World):
     def drawing(self, state: tuple[int, ...]) -> Drawing | None:
         """Return what the environment offers as a picture of a state, None without a method ``drawing``."""
         draw = getattr(self.believed.environment, "drawing", None)
-        picture: Drawing | None = None if draw is None else draw(self.restore_state(state))
+        picture = None if draw is None else draw(self.restore_state(state))
+        if picture is not None and not isinstance(picture, Drawing):
+            raise ValueError(
+                f"drawing(state) of {self.source} must return a goalscope.environments.Drawing or None, got "
+                f"{type(picture).__name__}"
+            )
         return picture
 
     def oracle(self) -> Oracle | None:

@@ -31,7 +31,7 @@ LARGEST_JSON = 64 * 2**20
 LARGEST_NPZ = 2**30
 """Maximum unpacked size of the arrays of an `.npz` file in bytes."""
 
-TEXTS = ("states", "observations", "goal_names", "name", "description")
+TEXTS = ("states", "observations", "goal_names", "goal_name", "name", "description")
 """Fields of texts."""
 TRUTHS = ("goals", "done", "offered")
 """Fields of truth values."""
