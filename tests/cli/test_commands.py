@@ -116,7 +116,7 @@ def test_agents_of_one_run_and_the_same_agent_of_two_runs_are_compared(study: Pa
 def test_runs_without_common_worlds_are_refused_with_the_reason(done: Path, tmp_path: Path) -> None:
     call("measure", done, "--measures", "success")
     other = measured(tmp_path / "other", small_study(seed=99, worlds=[{"kind": "key-door", "count": 2}]))
-    assert "have none in common" in call("compare", done, other, status=2)
+    assert "have no worlds in common" in call("compare", done, other, status=2)
     assert "must be different" in call("compare", done, done, status=2)
     assert "needs two sides" in call("compare", done, "--agents", "optimal", status=2)
 

@@ -69,7 +69,7 @@ def test_probes_of_two_models_are_compared_within_equal_tags_and_holm_counts_the
     )
     assert f"all {len(records)} tests" in said and "all at scope general" in said
     # The head that one model alone has is left out, and that is said.
-    assert "8 combinations of " in said and "without a partner" in said
+    assert "8 combinations of " in said and "occur only for" in said
     drawn = [record for tags, record in by_tags.items() if tags[1] == "untrained"]
     assert all("mean of its draws" in record["note"] for record in drawn) and "draws" not in one["note"]
 
