@@ -434,7 +434,7 @@ def test_a_curve_over_training_goes_by_the_numbers_that_were_given_and_by_no_nam
         (("--at", "1,2"), "a number for each run"),
         (("--at", "1,1,2"), "have the same checkpoint 1"),
         (("--at", "1,x,2"), "--at must be numbers"),
-        (("--over", "size"), "one number for each agent"),
+        (("--over", "size"), "a single number for each agent"),
         (("--svg", str(tmp_path / "c.svg")), "--svg draws a curve"),
         (("--over", "checkpoint", "--at", "1,2,3"), "--over"),
         (("--at", "1,2,3", "--transforms"), "--transforms"),
