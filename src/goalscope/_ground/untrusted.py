@@ -203,7 +203,7 @@ def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fa
 
     Args:
         error: the errors.
-        keys: valid keys by the kind of their mapping: "" for the outermost, "worlds grid", "horizon", ...
+        keys: kind of a mapping ("" for the outermost, "worlds grid", "horizon", ...) -> its valid keys.
     """
     result: dict[Fault, None] = {}
     scalars: dict[tuple[int | str, ...], list[str]] = {}

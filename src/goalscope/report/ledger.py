@@ -63,7 +63,12 @@ class Estimates:
                 yield grouped
 
     def picked(self, keys: Iterable[Key], **shared: Tag) -> list[Grouped]:
-        """Return the estimates for some keys combined with shared tags; the results have only these keys."""
+        """Return the estimate for each key; keys without an estimate are left out.
+
+        Args:
+            keys: the keys; each result holds the one that it was found for.
+            shared: tags that are added to every key for the search.
+        """
         estimates = ((key, self.get(key, shared)) for key in keys)
         return [Grouped(key=key, estimate=estimate) for key, estimate in estimates if estimate is not None]
 

@@ -435,12 +435,12 @@ class Store:
     # Rows
 
     def put_rows(self, rows: Rows | Iterable[tuple[int, Rows]], source: str) -> None:
-        """Store the rows of one source ("behaviour", "probe 3"), replacing its earlier rows; all of them or none.
+        """Store the rows of one source in place of its earlier rows: all of them, or none if an error occurs.
 
         Args:
-            rows: the rows; or parts of them, each with a position. Parts are stored in the order of their positions;
-                parts with the same position, in the order of arrival. Only few are in memory.
-            source: the source.
+            rows: the rows; or, so that they need not fit in memory, parts with their positions. Parts are stored in
+                the order of their positions; parts with the same position, in the order of arrival.
+            source: name of the source, for example "behaviour" or "probe 3".
         """
         with self.transaction():
             if isinstance(rows, Rows):
