@@ -494,6 +494,7 @@ NOT_RUN = {
     "goalscope evaluate chat:model=./my-model,chat_template=rag --out rag": _TEMPLATES,
     "goalscope run study.yaml --set agents.0.chat_template=rag --out runs/rag": _TEMPLATES,
     "goalscope doctor --model ./my-model --chat-template rag": _TEMPLATES,
+    "goalscope doctor --clear-cache": "tests/models/test_gguf_cache.py runs it, in a cache of its own",
     "goalscope evaluate SMOLLM2 --arms grids --answer likelihood --out runs/smollm2": _REAL,
     "goalscope evaluate gemma3-270m.gguf --arms grids --answer likelihood --set least_mass=0.02 --quick "
     "--out runs/gemma": _REAL,

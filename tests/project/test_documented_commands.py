@@ -70,7 +70,7 @@ def test_every_command_that_a_message_proposes_is_one_that_the_program_takes() -
 
 # Options of the program itself, and of others: Inspect, vLLM, and the scripts of a clone.
 OTHERS = {"--version", "--help", "--own-code", "--hours", "--log-dir", "--to", "--temperature", "--reasoning-parser"}
-OTHERS |= {"--context-length", "--max-model-len"}  # of servers
+OTHERS |= {"--context-length", "--max-model-len", "--scorer", "--action"}  # of servers, and of Inspect
 
 
 def test_every_option_that_a_message_names_is_one_of_some_command() -> None:
