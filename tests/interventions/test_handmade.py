@@ -129,7 +129,7 @@ def _null_verdict(seed: int, pairs: int = 24) -> str:
     for number, name in enumerate(controls[1:], start=1):
         rows_ = Rows.from_columns(
             measure=f"x less {name}", unit="share", value=follows[:, 0] - follows[:, number],
-            cluster=[str(at) for at in range(len(kept))],
+            cluster=[str(at) for at in range(len(kept))], tags={"differences": 1},
         )  # fmt: skip
         rivals[name] = estimate_rows(rows_, by=())[0].estimate
     return verdict(rivals)

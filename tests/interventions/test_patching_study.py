@@ -107,7 +107,7 @@ def test_a_model_that_marks_no_reasoning_is_patched_before_its_answer(
         rows = chosen(store.rows(), intervention="patching")
     assert set(rows["site"].tolist()) == {"grid", "changed", "pre"} and set(rows["reading"].tolist()) == {"free"}
     refused = call("patch", out, *few, "--sites", "pre,action", status=2)
-    assert "got action" in refused and "answer_after" not in refused
+    assert "sites action" in refused and "answer_after" not in refused
 
 
 KILLED = """
@@ -115,7 +115,7 @@ import os, signal, sys
 from goalscope.inside.interventions import experiment
 from goalscope.inside.interventions.experiment import study_interventions
 
-keep, left = experiment.Subject.keep, [int(sys.argv[2])]
+keep, left = experiment.ExperimentSubject.keep, [int(sys.argv[2])]
 
 def doomed(subject, unit, rows):
     left[0] -= 1
@@ -125,7 +125,7 @@ def doomed(subject, unit, rows):
     if left[0] == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
-experiment.Subject.keep = doomed
+experiment.ExperimentSubject.keep = doomed
 study_interventions(sys.argv[1])
 """
 
