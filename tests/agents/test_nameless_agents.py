@@ -84,6 +84,6 @@ def test_an_agent_of_the_working_directory_is_evaluated(tmp_path: Path, monkeypa
     (tmp_path / "nameless_walker.py").write_text(WALKER, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     planned = call("evaluate", "nameless_walker:Walker:first=1", "--out", "verdict", "--dry-run", "--quick")
-    assert "asked of nameless_walker:Walker" in planned and "Grids" in planned and "Fog" in planned
+    assert "nameless_walker:Walker" in planned and "Grids" in planned and "Fog" in planned
     assert "secnd" in call("evaluate", "nameless_walker:Walker:secnd=1", "--out", "verdict", status=2)
     assert "nameless_absent" in call("evaluate", "nameless_absent:Walker", "--out", "verdict", status=2)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, get_args, runtime_che
 import numpy as np
 
 from goalscope._ground import registry
+from goalscope._ground.checks import is_whole
 from goalscope._ground.ids import content_id
 from goalscope._ground.own import is_own, load_own
 from goalscope._ground.rng import stream, uniform
@@ -185,6 +186,15 @@ def check_usage(usage: Mapping[str, Any]) -> None:
         if not -MOST_USAGE <= value <= MOST_USAGE:  # this also refuses NaN and infinity
             shown_value = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else repr(value)
             raise ValueError(f"usage {name!r} must be a finite number of at most 2**53, got {shown_value}")
+
+
+def check_action(turn: Turn, names: Sequence[str]) -> None:
+    """Raise a ValueError if the action of a turn is not the number of one of these actions, or None."""
+    if turn.action is not None and not (is_whole(turn.action) and 0 <= turn.action < len(names)):
+        raise ValueError(
+            f"the action of a turn must be the number of one of the {len(names)} actions, from 0 ({', '.join(names)}), "
+            f"or None, got {turn.action!r:.100}"
+        )
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from goalscope.agents.agent import History, Observation, Past, Turn
+from goalscope.agents.agent import History, Observation, Past, Turn, check_action
 from goalscope.runs.record import SECOND, Episode, EpisodeSpec, Outcome, Step
 from goalscope.runs.study import FailurePolicy, Study
 from goalscope.stats.rows import Tag
@@ -96,13 +96,7 @@ class LiveEpisode:
             if not math.isfinite(value):
                 raise ValueError(f"usage must contain only finite numbers, got {name} = {value!r} at step {index}")
             self.usage.append((index, attempt, name, float(value)))
-        if turn.action is not None:
-            names = (self._view or self._session.view).actions
-            if isinstance(turn.action, str) or not 0 <= self._world.action(turn.action) < len(names):
-                raise ValueError(
-                    f"the action of a turn must be the number of one of the {len(names)} actions, from 0 "
-                    f"({', '.join(names)}), got {turn.action!r:.100} at step {index}"
-                )
+        check_action(turn, (self._view or self._session.view).actions)
         if self._first is None and turn.action is None and attempt < self._failure.retries:
             self._attempts.append({"failure": turn.failure, "text": turn.text, "reasoning": turn.reasoning})
             return
@@ -115,7 +109,7 @@ class LiveEpisode:
         session = self._session
         action = None if turn.action is None else self._world.action(turn.action)
         view = self._view or session.view
-        state, names = session.state, view.actions
+        state = session.state
         if self._history_as != "none":
             # The step of this turn, as the agent will see it in its history.
             past = Past(

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from goalscope._ground.progress import lines
 from goalscope._ground.rng import spread
 from goalscope._ground.words import counted
-from goalscope.agents.agent import Agent, Observation, Turn, agent_id
+from goalscope.agents.agent import Agent, Observation, Turn, agent_id, check_action
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.faults import IN_REASONING, cause_of, fault_words, ways_in_use, what_helps
 from goalscope.agents.models.answering import Answering
@@ -390,6 +390,7 @@ class _Batch:
         causes, marks = Counter(turns_so_far.causes), turns_so_far.marks
         example = turns_so_far.example
         for turn, episode, (_, world), observation in zip(turns, live, portion, observations, strict=True):
+            check_action(turn, observation.view.actions)
             usage.update(turn.usage)
             if turn.failure is not None:
                 failures[turn.failure] += 1

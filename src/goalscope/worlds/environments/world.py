@@ -235,6 +235,12 @@ class EnvironmentSession(Session):
                 f"an episode must stay within the depth to which its environment was searched, {bound} steps: raise "
                 "depth, or lower the horizon of the study"
             )
+        names = self._table.actions
+        if action is not None and not 0 <= action < len(names):
+            raise ValueError(
+                f"an action must be the number of one of the {len(names)} actions, from 0 ({', '.join(names)}), got "
+                f"{action}"
+            )
         if action is not None:
             self._number, self._reward = self._table.draw(self._number, action, self._rng)
         else:
