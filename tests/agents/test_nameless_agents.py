@@ -10,6 +10,7 @@ import pytest
 from command_line import call
 from goalscope._ground import registry
 from goalscope.agents import Observation, Turn, agent_kind, build_agent
+from registered import entries_of
 
 
 class Base:
@@ -40,7 +41,7 @@ class Fixed(Frozen):
 
 @pytest.mark.parametrize("maker", [Frozen, Slotted])
 def test_a_dataclass_needs_no_name(maker: type) -> None:
-    before = dict(registry._entries["agent"])
+    before = entries_of("agent")
     try:
         agent_kind("nameless")(maker)
         assert build_agent("nameless", {}).name == "nameless"
@@ -53,7 +54,7 @@ def test_a_dataclass_needs_no_name(maker: type) -> None:
 
 
 def test_a_name_that_cannot_be_set_is_kept_or_refused() -> None:
-    before = dict(registry._entries["agent"])
+    before = entries_of("agent")
     try:
         agent_kind("fixed")(Fixed)
         assert build_agent("fixed", {}).name == build_agent("fixed", {"name": "fixed"}).name == "fixed"

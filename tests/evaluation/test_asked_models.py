@@ -18,6 +18,7 @@ from goalscope.agents.prompts import WORDINGS, template, worded
 from goalscope.verdict import Evaluation, Subject, judging
 from goalscope.worlds import ACTIONS
 from goalscope.worlds.planning import distances_to
+from registered import entries_of
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 
@@ -76,7 +77,7 @@ class Literate:
 def backend() -> Iterator[str]:
     """The name under which the model is registered for these tests."""
     registry.names("model")
-    before = dict(registry._entries["model"])
+    before = entries_of("model")
     model_backend("literate")(Literate)
     yield "literate"
     registry._entries["model"] = before

@@ -9,6 +9,7 @@ from goalscope._ground import registry
 from goalscope._ground.parts import PartWarning
 from goalscope.verdict import ArmData, claim
 from goalscope.verdict.rules import decide
+from registered import entries_of
 
 DECLARED: Mapping[str, Any] = {
     "arm": "grids",
@@ -24,7 +25,7 @@ DECLARED: Mapping[str, Any] = {
 @pytest.fixture(autouse=True)
 def claims(monkeypatch: pytest.MonkeyPatch) -> None:
     registry.names("claim"), registry.names("arm")
-    monkeypatch.setitem(registry._entries, "claim", dict(registry._entries["claim"]))
+    monkeypatch.setitem(registry._entries, "claim", entries_of("claim"))
 
 
 @pytest.mark.parametrize(

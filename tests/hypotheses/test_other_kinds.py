@@ -16,6 +16,7 @@ from goalscope.runs import Study, run, world_kind
 from goalscope.stats.rows import Tag
 from goalscope.worlds import Session, View, World
 from goalscope.worlds.planning.process import Process
+from registered import entries_of
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Ring(World):
 def ring_kind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registry.names("world"), registry.names("hypothesis")
     for kind in ("world", "hypothesis"):
-        monkeypatch.setitem(registry._entries, kind, dict(registry._entries[kind]))
+        monkeypatch.setitem(registry._entries, kind, entries_of(kind))
 
     @world_kind("ring", world=Ring)
     class Rings(BaseModel):

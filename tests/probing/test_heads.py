@@ -13,6 +13,7 @@ from goalscope._ground import registry
 from goalscope._ground.rng import stream
 from goalscope.inside.activations import Shard, write_shard
 from goalscope.inside.probing import CLASSES, Features, FitSettings, HeadSizes, Probe, Problem, find_head, fit, head
+from registered import entries_of
 
 SETTINGS = FitSettings(epochs=4, rate=0.02, batch=16, validation=0.0)
 
@@ -21,7 +22,7 @@ SETTINGS = FitSettings(epochs=4, rate=0.02, batch=16, validation=0.0)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Register a head as another package does, for one test."""
     registry.names("head")
-    monkeypatch.setitem(registry._entries, "head", dict(registry._entries["head"]))
+    monkeypatch.setitem(registry._entries, "head", entries_of("head"))
 
     @head("narrow")
     def build(sizes: HeadSizes, directions: int = 2) -> Any:

@@ -21,6 +21,7 @@ from goalscope.report.measured import MeasuredRows
 from goalscope.runs import Store, Study, run
 from goalscope.runs.episode_columns import episode_column_parts
 from goalscope.stats.rows import Rows
+from registered import entries_of
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def test_a_measure_that_fails_late_has_the_rows_of_no_episode(
         return np.zeros(len(table.length))
 
     monkeypatch.setattr(behaviour, "measured_parts", partial(measured_parts, most=30))
-    before = dict(registry._entries["measure"])
+    before = entries_of("measure")
     with Store(shutil.copytree(sampled, tmp_path / "run"), "w") as store:
         try:
             measure("a late one", unit="share", text="x")(late)
