@@ -317,7 +317,9 @@ def test_an_episode_of_an_evaluation_is_shown_and_its_tables_exported(found: Eva
 
 
 def test_two_evaluations_are_compared_in_goal_directedness_first(found: Evaluation, tmp_path: Path) -> None:
-    other = goalscope.evaluate("epsilon-greedy:epsilon=0.5", tmp_path / "b", arms=["grids"], sizes=[7], quick=True, seed=7)
+    other = goalscope.evaluate(
+        "epsilon-greedy:epsilon=0.5", tmp_path / "b", arms=["grids"], sizes=[7], quick=True, seed=7
+    )
     files = ["--measures", "success", "--json", str(tmp_path / "found.json")]
     done = CliRunner().invoke(app, ["compare", str(found.directory), str(other.directory), *files])
     assert done.exit_code == 0, done.output

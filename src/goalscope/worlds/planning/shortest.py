@@ -134,8 +134,8 @@ def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt
 def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     """Return the number of steps from each cell to the goal, for B plain grids of one shape.
 
-    Grids of up to 64 columns are searched with one bit per cell, see `goalscope.worlds.planning._fast`; wider grids, and
-    few small ones, are searched cell by cell.
+    Grids of up to 64 columns are searched with one bit per cell, see `goalscope.worlds.planning._fast`. Wider grids and
+    few small ones are searched cell by cell.
 
     Args:
         walls: ``[B, H, W]`` bool.
