@@ -17,7 +17,7 @@ TEMPLATE = "{{grid}}\n{{history}}\nGo: "
 @pytest.mark.parametrize(
     ("mode", "history"),
     long_after(
-        3,
+        2,
         [
             ("chat", "none"),
             ("completions", "conversation"),

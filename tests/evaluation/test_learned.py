@@ -149,7 +149,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
 
     @cache
     def judged(phase: str) -> dict[str, tuple[str, Evaluation]]:
-        grids = trained(30, 8) if phase == "trained" else shifted(60, 9)
+        grids = trained(30, 8) if phase == "trained" else shifted(40, 9)
         agents = [{"kind": "learned", "by": by, "name": by} for by in AGENTS]
         texts = [grid.render() for grid in grids]
         study = {"name": phase, "seed": 4, "worlds": [{"kind": "text", "grids": texts}], "agents": agents}

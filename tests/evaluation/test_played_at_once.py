@@ -23,7 +23,10 @@ SIZES = dict.fromkeys(ARMS, 1)
 
 def played(directory: Path) -> dict[str, str]:
     """Play two arms of Theseus; return the content hash of each."""
-    theseus, small = subject_of("chat:model=theseus,max_tokens=48"), Choices(sizes=(7,))
+    theseus, small = (
+        subject_of("chat:model=theseus,max_tokens=48"),
+        Choices(sizes=(7,), studies=("horizon={steps: 4}",)),
+    )
     run = judging.prepare(directory, [theseus], SIZES, seed=7, choices=small)
     judging.play(run, quiet)
     assert not run.failures.failed

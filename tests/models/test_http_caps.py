@@ -10,6 +10,7 @@ from http_studies import MOST_TOKENS, extras, hash_of, study, template
 from server import ACTIONS_SAID, Faults, Loopback, speaker
 from tiny_models import request
 
+from families import long_after
 from goalscope.agents import ChatAgent
 from goalscope.agents.models import LocalModel
 from goalscope.agents.models.abilities import other_names
@@ -179,7 +180,7 @@ def said(name: object, usage: object) -> dict[str, Any]:
         None,
     ],
 )
-@pytest.mark.parametrize("cap", ["tokens", "usd"])
+@pytest.mark.parametrize("cap", long_after(1, ["tokens", "usd"]))
 def test_answers_without_a_usage_fill_the_caps(cap: str, usage: object, model: LocalModel, tmp_path: Path) -> None:
     prices = {"input": 1e4, "output": 1e4, "date": "2025-08-05"}
     most = {"tokens": 3000, "usd": 30.0}[cap]

@@ -7,6 +7,7 @@ import pytest
 from http_studies import TEMPLATE, extras, study, template
 from server import ACTIONS_SAID, Loopback, speaker
 
+from families import long_after
 from goalscope.agents import ChatAgent
 from goalscope.agents.models import HttpModel, LocalModel, Message, Request, Sampling
 from goalscope.agents.models.abilities import ServerNeeds, check_server
@@ -125,7 +126,7 @@ def constraint_state(model: HttpModel, how: str) -> str:
     return check_server(model, needs).of(f"constrained: {how}").state
 
 
-@pytest.mark.parametrize("how", ["json_schema", "structured_outputs", "guided_choice"])
+@pytest.mark.parametrize("how", long_after(1, ["json_schema", "structured_outputs", "guided_choice"]))
 def test_a_constraint_is_sent_and_its_answers_are_read(model: LocalModel, how: str, tmp_path: Path) -> None:
     with Loopback(model) as server:
         asked = study(server.url, template(tmp_path), count=1, trajectories=1, steps=2, server={"constrained": how})

@@ -253,7 +253,7 @@ def test_kills_restarts_and_faults_together_end_like_a_clean_run(
 
 
 @pytest.mark.parametrize("mode", long_after(1, ["chat", "completions"]))
-@pytest.mark.parametrize("cap", ["calls", "tokens", "usd"])
+@pytest.mark.parametrize("cap", long_after(1, ["calls", "tokens", "usd"]))
 def test_a_cap_stops_cleanly_and_a_higher_one_goes_on(
     cap: str, mode: str, model: LocalModel, folder: Path, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted_plans import SMALL, encoded, nothing, random_plans, run_plans, worlds
+from planted_plans import QUICK, SMALL, encoded, nothing, random_plans, run_plans, worlds
 
 from goalscope.inside.probing import (
     ProbeInputs,
@@ -22,8 +22,8 @@ from goalscope.stats import Estimate
 
 
 @functools.cache
-def planted() -> FittedProbes:
-    cells = worlds(700)
+def planted(count: int = 700, *, quick: bool = False) -> FittedProbes:
+    cells = worlds(count)
     plans = run_plans(cells)
     return probe_plans(
         ProbeInputs(
@@ -36,7 +36,7 @@ def planted() -> FittedProbes:
         controls=("none", "shuffled", "permuted"),
         layers=(1,),
         maps={("pre", 1): true_map(cells)},
-        settings=SMALL,
+        settings=QUICK if quick else SMALL,
         tags={"agent": "a"},
     )
 
@@ -89,7 +89,7 @@ def test_without_its_plan_a_decoder_is_not_above_its_baselines(control: str) -> 
 
 
 def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
-    cells, fitted = worlds(700), planted()
+    cells, fitted = worlds(150), planted(150, quick=True)
     split = split_by_grid(cells)
     tested = set(cells.cluster[split.test].tolist())
     assert set(fitted.rows.cluster.tolist()) == tested

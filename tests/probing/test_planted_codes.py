@@ -135,7 +135,7 @@ def faint_code(ratio: float, seed: int, far: int = 0, grids: int = 600, frame: i
 
 
 @pytest.mark.parametrize("ratio", long_after(1, [10, 30, 100]))
-@pytest.mark.parametrize("far", [0, 10, 30])
+@pytest.mark.parametrize("far", long_after(2, [10, 0, 30]))
 def test_a_faint_code_is_found_beside_steps_that_lie_far_out(ratio: float, far: int) -> None:
     """The same weights find it in .9 and more; a slope that far steps lower lets the frequencies decide (.05 to .3)."""
     settings = FitSettings(epochs=1, hidden=8)

@@ -264,7 +264,7 @@ def test_a_store_that_another_put_there_meanwhile_is_not_replaced(
 
 def test_of_two_that_start_at_the_same_moment_one_runs(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(STUDY)
-    rounds = 4
+    rounds = 2
     process = start("together", str(tmp_path), str(rounds))
     process.communicate(timeout=120)
     assert process.returncode == 0

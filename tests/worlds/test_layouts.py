@@ -20,7 +20,7 @@ from goalscope.worlds import (
 )
 from goalscope.worlds.planning import distances, shortest_length
 
-COUNT = 500
+COUNT = 200
 
 
 def flood(grid: Grid, origin: Position | None, blocked: Position | None = None) -> set[Position]:

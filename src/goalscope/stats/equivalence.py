@@ -133,7 +133,10 @@ def _chance_above_zero(terms: Vector) -> Vector:
     low, high = np.zeros(terms.shape[:-1]), 1 / greatest
     for _ in range(_HALVINGS):  # towards the root of K', which rises on (0, 1 / max a)
         middle = (low + high) / 2
-        rises = (terms / (1 - middle[..., None] * terms)).sum(axis=-1) > 0
+        ratio = middle[..., None] * terms
+        np.subtract(1, ratio, out=ratio)
+        np.divide(terms, ratio, out=ratio)
+        rises = ratio.sum(axis=-1) > 0
         low, high = np.where(rises, low, middle), np.where(rises, middle, high)
     shift = np.maximum(low, 0.02 / np.sqrt((terms**2).sum(axis=-1)))[..., None]
     width = 4 / np.sqrt(((terms / (1 - shift * terms)) ** 2).sum(axis=-1))[..., None]
@@ -141,9 +144,11 @@ def _chance_above_zero(terms: Vector) -> Vector:
     points = shift + 1j * width * unit / (1 - unit)
     exponent = np.zeros(points.shape, dtype=np.complex128)
     for first in range(0, terms.shape[-1], _TOGETHER):  # few enough factors that their product does not overflow
-        factors = np.ones(points.shape, dtype=np.complex128)
+        factors, factor = np.ones(points.shape, dtype=np.complex128), np.empty(points.shape, dtype=np.complex128)
         for index in range(first, min(first + _TOGETHER, terms.shape[-1])):
-            factors *= 1 - points * terms[..., index, None]
+            np.multiply(points, terms[..., index, None], out=factor)
+            np.subtract(1, factor, out=factor)
+            factors *= factor
         exponent -= np.log(factors)
     integrand = (np.exp(exponent) / points).real * width * _WEIGHTS / 2 / (1 - unit) ** 2
     return np.asarray(np.clip(integrand.sum(axis=-1) / math.pi, 0.0, 1.0))
