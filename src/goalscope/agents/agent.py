@@ -252,9 +252,11 @@ def check_fits(agent: Agent, view: type[View], place: str = "") -> None:
     """Raise a ValueError if an agent needs other views than the given class; ``place``: its location in the study."""
     needs: type[View] = getattr(agent, "needs", View)
     if not issubclass(view, needs):
+        twin = f"environment-{getattr(agent, 'kind', '')}"
+        other = twin if view.shows == "an environment" and twin in registry.names("agent") else "another agent"
         raise ValueError(
             f"an agent must fit the worlds of its study, but {agent.name!r}{f' at {place}' if place else ''} needs to "
-            f"see {needs.shows}, and these show {view.shows}: choose another agent, or put it into a study of its own"
+            f"see {needs.shows}, and these show {view.shows}: choose {other}, or put it into a study of its own"
         )
 
 
