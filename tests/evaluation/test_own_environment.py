@@ -421,10 +421,12 @@ def test_a_description_without_what_the_seed_changes_is_refused(varied: Path) ->
     [
         ("def goals(self): return {'four': 4}", "goals"),
         ("def goals(self): return {'a; b': lambda state: True}", "a; b"),
+        ("def goals(self): return {'corner top-left': lambda state: state[0] == 1}", "corner top-left"),
+        ("def goals(self): return {'random': lambda state: state[0] == 1}", "random"),
         ("def observe(self, state): return 'text'", "Observed"),
         ("def initial(self): return {(9 - self.place, True): 1.0}", "initial"),
     ],
-    ids=["goal that is no function", "semicolon", "observe", "begins at the goal"],
+    ids=["goal that is no function", "semicolon", "name of a place", "name of a rule", "observe", "begins at the goal"],
 )
 def test_a_method_that_returns_something_else_is_named(varied: Path, changed: str, says: str) -> None:
     name = re.sub(r"\W", "", changed)[:20]

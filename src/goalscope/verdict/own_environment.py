@@ -12,9 +12,11 @@ from goalscope._ground.own import is_own, load_own
 from goalscope._ground.progress import TALLY
 from goalscope._ground.words import counted, listed
 from goalscope._ground.yaml_text import write_yaml
+from goalscope.goals.decision import GOAL
 from goalscope.goals.finding import Finding
 from goalscope.goals.hypotheses.definition import FiniteWorld
 from goalscope.goals.hypotheses.steps import steps_in
+from goalscope.goals.hypotheses.written import parse
 from goalscope.report.page import write_page
 from goalscope.runs import Study
 from goalscope.verdict.arms import GIVEN
@@ -77,6 +79,7 @@ def environment_settings(environment: str) -> dict[str, Any]:
             )
         entry["starts"] = min(count, len(first.believed.starts))
         more["most starts"] = len(first.believed.starts)
+    _check_goal_names(name, list(table.goals))
     chance = not table.deterministic
     factor = _FACTOR_WITH_CHANCE if chance else _FACTOR
     worlds = counted(len(seeds), "world") if seeds else f"{counted(entry['starts'], 'world')}, a first state each"
@@ -95,6 +98,16 @@ def environment_settings(environment: str) -> dict[str, Any]:
         "changed": _can_be_changed(first, entry),
         "twins": _twins([EnvironmentWorld.make(source, {**parameters, "seed": seed}) for seed in seeds] or [first]),
     }
+
+
+def _check_goal_names(environment: str, names: Sequence[str]) -> None:
+    """Raise a ValueError if goals of an environment are called like hypotheses that goalscope knows by these words."""
+    for name in names:
+        if name != GOAL and (parse(name).form != "{name}" or name.startswith("keep ")):
+            raise ValueError(
+                f"goals() of {environment} must not use the name {name!r}, which is that of a hypothesis of goalscope: "
+                f"give the goal another name, such as {f'the {name}'!r}"
+            )
 
 
 def _can_be_changed(world: EnvironmentWorld, entry: Mapping[str, Any]) -> bool:
