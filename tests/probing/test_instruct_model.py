@@ -37,7 +37,7 @@ def test_plan_run_and_probe_need_no_further_key(study: Path, tmp_path: Path) -> 
     run = tmp_path / "run"
     assert "own tokenizer" in call("estimate", study)
     ran = call("run", study, "--out", run)
-    assert ran.count("marks no reasoning") == 1 and "Notice: " in ran
+    assert ran.count("does not mark reasoning") == 1 and "Notice: " in ran
     with Store(run) as store:
         (description,) = [description for _, description in store.agents().values()]
         assert all(step.text == "" or step.output_tokens for episode in store.episodes() for step in episode.steps)
