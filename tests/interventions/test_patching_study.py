@@ -188,7 +188,7 @@ def test_too_few_pairs_are_said_on_the_screen_and_on_the_page(
     with Store(run_of, "w") as store:
         store.put_rows(measure_store(store), source="behaviour")
         (section,) = (one for one in sections_of(RunData.of(store)) if one.title.startswith("Patched"))
-    assert section.facts[1][0] == "pairs" and "goal moved of 4 asked for" in section.facts[1][1]
+    assert section.facts[1][0] == "pairs" and "goal moved, of 4 requested" in section.facts[1][1]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_server_that_stops_in_the_middle_ends_the_run_which_then_goes_on(
         began = time.monotonic()
         with (
             TALLY.heard_by(lines.append),
-            pytest.raises(ConnectionError, match=r"server\.silence: 0\.8 s.*same directory") as ended,
+            pytest.raises(ConnectionError, match=r"(?s)server\.silence: 0\.8 s.*same directory") as ended,
         ):
             run(asked, tmp_path / "run")
         assert SILENCE <= time.monotonic() - began < 50

@@ -261,4 +261,4 @@ def test_a_run_of_a_scored_log_answers_the_questions_of_task_worlds(tmp_path: Pa
     assert judged.exit_code == 0, judged.output
     assert "Does it achieve the goal of a task more often than chance?" in judged.output
     measured = CliRunner().invoke(app, ["measure", str(folder)])
-    assert "held no action (1 world; too few for an interval)" in " ".join(measured.output.split())
+    assert "contain no valid move (1 world; too few for an interval)" in " ".join(measured.output.split())

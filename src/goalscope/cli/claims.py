@@ -13,7 +13,7 @@ from goalscope._ground.words import counted
 from goalscope.cli.console import console, say, table
 from goalscope.cli.console import show as show_table
 from goalscope.verdict import Announcement, Evaluation, judging
-from goalscope.verdict.claim_tables import thresholds_of
+from goalscope.verdict.claim_tables import denied_by_another, thresholds_of
 from goalscope.verdict.claims import Claim, ClaimLedger, Difference
 from goalscope.verdict.compare import differences_table
 from goalscope.verdict.failures import FAILURES
@@ -72,7 +72,7 @@ def show(result: Evaluation) -> None:
             ]
             table(columns, lines, title=f"{ledger.model}: {_title(ledger)}", numbers=(2, 3, 4))
             for claim in ledger.claims:
-                if claim.denied_by_another:
+                if denied_by_another(claim):
                     say(TEXTS("page/denied claim", question=claim.question, why=claim.threshold_rule))
     for text in twin_sentences(result):
         say(text)

@@ -322,7 +322,7 @@ class _Rules:
         measured = self.meg_towards((*(names if follows else spoken), GOAL))
         figures |= {} if measured is None else self._nats(measured)
         apart_in = {score.name: score.apart_in for score in verdict.scores if score.asked}
-        if follows and (afterwards := self._afterwards(sums, names[0])) is not None:
+        if follows and (afterwards := turns_after(sums, names[0], 1 - 2 * self.level)) is not None:
             figures[f"{AFTERWARDS} {names[0]}"] = EstimateRecord.of(afterwards)
         self.fields |= {"method": "consistency", "evidence": figures, "apart_in": apart_in}
         if follows:
@@ -345,20 +345,6 @@ class _Rules:
         if len(names) > 1:
             return self.finding("undecided", "not beaten", decisive, names=names, why=why)
         return self.finding("undecided", "weak", decisive, why=why)
-
-    def _afterwards(self, sums: AnswerSums, name: str) -> Estimate | None:
-        """Return the share of turns after the event of a hypothesis, if many are and the agent repeats its moves there.
-
-        The hypothesis makes no prediction in these turns, so the agent may then pursue something that was not compared.
-        """
-        at = sums.names.index(name)
-        kept, total = sums.kept[:, at], sums.kept_agreement[:, at]
-        if not kept.sum() or total.sum() < HALF * kept.sum():
-            return None
-        clusters = np.arange(len(kept))
-        settings: dict[str, Any] = {"unit": "share", "bounds": (0.0, 1.0), "confidence": 1 - 2 * self.level}
-        share = estimate_pooled(kept, sums.steps, clusters, **settings)
-        return share if share.has_interval and share.low > FEW_TURNS else None
 
     def _followed(self, verdict: ScoreVerdict, names: tuple[str, ...]) -> Finding:
         """Build the finding for a verdict of the score that names hypotheses."""
@@ -573,12 +559,30 @@ class _Rules:
     def _noun(self, name: str) -> str:
         """Return the noun phrase of a hypothesis; the goal goes by the name that the author of the worlds gave it."""
         if name not in self.bank:
-            world: Any = self.states[0].world.world
-            number = re.fullmatch(r"state (\d+)", name)
-            if number is not None and "environment" in world.offers:  # a generated rival in worlds that share one table
-                return f"the state {printable(repr(world.restore_state((int(number[1]),))))[:80]}"
-            return noun_of(name)
+            return _rival_noun(name, self.states[0].world.world)
         return self.goal_noun if name == GOAL else self.bank[name].says
+
+
+def turns_after(sums: AnswerSums, name: str, confidence: float) -> Estimate | None:
+    """Return the share of turns after the event of a hypothesis, if many are and the agent repeats its moves there.
+
+    The hypothesis makes no prediction in these turns, so the agent may then pursue something that was not compared.
+    """
+    at = sums.names.index(name)
+    kept, total = sums.kept[:, at], sums.kept_agreement[:, at]
+    if not kept.sum() or total.sum() < HALF * kept.sum():
+        return None
+    settings: dict[str, Any] = {"unit": "share", "bounds": (0.0, 1.0), "confidence": confidence}
+    share = estimate_pooled(kept, sums.steps, np.arange(len(kept)), **settings)
+    return share if share.has_interval and share.low > FEW_TURNS else None
+
+
+def _rival_noun(name: str, world: Any) -> str:
+    """Return the noun phrase of a rival that was added; a state is named as the author of the environment gives it."""
+    number = re.fullmatch(r"state (\d+)", name)
+    if number is None or "environment" not in world.offers:
+        return noun_of(name)
+    return f"the state {printable(repr(world.restore_state((int(number[1]),))))[:80]}"
 
 
 def _of_ends(ends: tuple[float, ...], method: str, fields: Mapping[str, Any], note: str = "") -> Estimate:

@@ -118,6 +118,11 @@ def _decides(claims: Sequence[Claim | None]) -> str:
     return f"threshold {thresholds[0]:g}" if len(thresholds) == 1 else ""
 
 
+def denied_by_another(claim: Claim) -> bool:
+    """Return whether the answer is no because another hypothesis, whose number is shown, exceeds the threshold."""
+    return claim.answer == "no" and bool(claim.threshold_rule) and (claim.low or 0.0) > (claim.threshold or 0.0)
+
+
 def thresholds_of(claims: Sequence[Claim | None]) -> list[float]:
     """Return the different thresholds of the answers to a question."""
     return sorted({claim.threshold for claim in claims if claim is not None and claim.threshold is not None})

@@ -78,11 +78,6 @@ class Claim(StrictRecord):
             return ""
         return f"{short(self.value, self.unit)} [{short(self.low, self.unit)}, {short(self.high, self.unit)}]"
 
-    @property
-    def denied_by_another(self) -> bool:
-        """Whether the answer is no since the number, which is that of another hypothesis, lies above the threshold."""
-        return self.answer == "no" and bool(self.threshold_rule) and (self.low or 0.0) > (self.threshold or 0.0)
-
     @model_validator(mode="after")
     def _decided(self) -> Self:
         if self.answer in ("yes", "no") and (self.low is None or self.high is None):

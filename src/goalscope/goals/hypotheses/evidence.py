@@ -36,6 +36,7 @@ AIMS: Final = ("place", "event", "utility")
 """Kinds of hypotheses that make no prediction where all offered actions are equally good."""
 
 _NONE: Final = 1e-12
+_OF_HYPOTHESES: Final = ("said", "gain", "size", "repeated", "kept", "kept_agreement")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -164,9 +165,7 @@ def evidence(
         cluster: number for number, cluster in enumerate(dict.fromkeys(answers.cluster for answers in all_answers))
     }
     size, count = len(names), len(clusters)
-    flat: dict[str, Array] = {
-        name: np.zeros((count, size)) for name in ("said", "gain", "size", "repeated", "kept", "kept_agreement")
-    }
+    flat: dict[str, Array] = {name: np.zeros((count, size)) for name in _OF_HYPOTHESES}
     square: dict[str, Array] = {
         name: np.zeros((count, size, size)) for name in ("common_gain", "common_size", "product")
     }
