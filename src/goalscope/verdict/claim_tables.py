@@ -113,9 +113,10 @@ def _threshold(claim: Claim) -> Cell | str:
 
 
 def _decides(claims: Sequence[Claim | None]) -> str:
-    """Return the threshold of the answers to a question, "" where they were held against different ones."""
-    thresholds = thresholds_of(claims)
-    return f"threshold {thresholds[0]:g}" if len(thresholds) == 1 else ""
+    """Return the threshold of the first answer to a question; others that were applied stand beside their answers."""
+    first = next((claim.threshold for claim in claims if claim is not None), None)
+    rest = ", or as stated" if len(thresholds_of(claims)) > 1 else ""
+    return "" if first is None else f"threshold {first:g}{rest}"
 
 
 def denied_by_another(claim: Claim) -> bool:
@@ -155,8 +156,9 @@ def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None]
         return "not asked"
     estimate = _estimate(claim)
     below = f"{estimate.value} {estimate.interval}" if estimate.estimate is not None else ""
-    if below and claim.threshold is not None and len(thresholds_of(neighbours)) > 1:
-        below += f", threshold {claim.threshold:g}"
+    first = next(beside.threshold for beside in neighbours if beside is not None)
+    if below and claim.threshold is not None and claim.threshold != first:
+        below += f" vs {claim.threshold:g}"
     strong, mark = claim.answer in ("yes", "no"), MARKS[claim.answer]
     return Phrase(claim.answer, below=below, target=target, strong=strong, mark=mark, bar=_bar(claim, neighbours))
 

@@ -30,7 +30,8 @@ def verdict(ledger: ClaimLedger) -> list[str]:
         episodes=counted(episodes, "episode"),
     )
     compared = {key.partition(" ")[2]: finding for finding in ledger.found_in(GIVEN_WORLDS) for key in finding.evidence}
-    nouns = [finding.nouns.get(name) or noun_of(name) for name, finding in compared.items()]
+    names = sorted(compared, key=lambda name: (name != GOAL, name))  # not in the order of a file
+    nouns = [compared[name].nouns.get(name) or noun_of(name) for name in names]
     missing = [arm.title.lower() for arm in ledger.arms if not arm.asked]
     return [
         headline(ledger),
