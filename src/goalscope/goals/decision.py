@@ -405,7 +405,7 @@ class _Rules:
     def _needed(self, near: HypothesisScore, all_answers: Sequence[Answers]) -> str:
         """Say how many worlds it takes to name the nearest hypothesis at this noise level; "" if unknown."""
         lapse = max(0.0, 1 - near.strength[0])
-        if lapse > 0.95 or len({answers.cluster for answers in all_answers}) < 2:
+        if lapse > 0.95 or (count := len({answers.cluster for answers in all_answers})) < 2:
             return ""
         horizons = {answers.world.world.id: answers.world.horizon for answers in all_answers}
         worlds = {answers.world.world.id: answers.world.world for answers in all_answers}
@@ -419,7 +419,7 @@ class _Rules:
             level=self.level,
             episodes=episodes,
         )
-        return needs[0].sentence
+        return needs[0].sentence if needs[0].worlds > count else ""  # for random errors; these may be others
 
     # -- by MEG --------------------------------------------------------------------------------------------------
 
