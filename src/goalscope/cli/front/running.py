@@ -6,6 +6,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from goalscope._ground import own
 from goalscope._ground.extras import how_to_install
 from goalscope._ground.progress import TALLY, Display, aloud, duration, lines
 from goalscope._ground.words import counted
@@ -156,7 +157,10 @@ def stages(
         else:
             yield f"next: goalscope report {quote(str(out))} (it needs the extra report: {how_to_install('report')})"
     elif guide:
-        yield f"next: goalscope measure {quote(str(out))}, goalscope report {quote(str(out))}"
+        program = (
+            "goalscope --own-code" if own.imported() else "goalscope"
+        )  # a run imports nothing
+        yield f"next: {program} measure {quote(str(out))}, {program} report {quote(str(out))}"
 
 
 def size_of(study: Study) -> str:
