@@ -192,7 +192,10 @@ def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
 def _digests(folder: Path, names: list[str]) -> dict[str, str]:
     digests = {}
     for path in (folder / name for name in sorted(names)):
-        digests[str(path.relative_to(folder))] = digest_of(path)
+        try:
+            digests[str(path.relative_to(folder))] = digest_of(path)
+        except UntrustedError as error:
+            raise ValueError(f"{path}: {error}") from error
     return digests
 
 

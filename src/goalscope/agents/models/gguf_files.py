@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from goalscope._ground.extras import how_to_install
 from goalscope._ground.folder import Folder, NamedFile
-from goalscope._ground.untrusted import printable
+from goalscope._ground.untrusted import MOST_FILE_BYTES, printable
 
 SUFFIX: Final = ".gguf"
 PACKAGES: Final = ("gguf", "accelerate")
@@ -132,14 +132,19 @@ def read_header(path: Path) -> Header:
 
 
 def digest_of(path: Path) -> str:
-    """Return the sha256 of a file of weights, which is computed once per process unless the file changes."""
+    """Return the sha256 of a file of a model, which is computed once per process unless the file changes.
+
+    Raises:
+        UntrustedError: it is larger than files of its kind can be; only weights may have gigabytes.
+    """
     return _digest(path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=1024)
 def _digest(path: Path, size: int, modified: int) -> str:
     # Size and modification time are arguments only for the cache.
-    with NamedFile(path).open_file(MOST_WEIGHTS, sparse=True) as file:
+    weights = path.suffix.lower() in (SUFFIX, ".safetensors")
+    with NamedFile(path).open_file(MOST_WEIGHTS if weights else MOST_FILE_BYTES, sparse=weights) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
