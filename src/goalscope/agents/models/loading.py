@@ -152,7 +152,7 @@ def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
     place = converted(folder, part) if folder is not None and cached else None
     if place is not None:
         source, where = str(place), {name: value for name, value in where.items() if name != "gguf_file"}
-    with explained(folder):
+    with explained(folder), _without_reports():
         model, info = read(source, dtype=dtype, use_safetensors=True, output_loading_info=True, **where)
     missing = sorted(info["missing_keys"])
     if missing:
@@ -226,6 +226,10 @@ def explained(folder: Path | str | None, what: str = "a model that transformers 
         torch = sys.modules.get("torch")  # torch is not imported if only a tokenizer is read
         if torch is not None and isinstance(error, torch.OutOfMemoryError):
             raise
+        if "ignore_mismatched_sizes" in str(error):  # the library names no weight, but prints a report
+            raise ValueError(
+                f"{folder} must hold weights of the shapes that config.json describes, but some have others: {ADVICE}"
+            ) from error
         if "trust_remote_code" in str(error):
             raise ValueError(
                 f"{folder} must hold a model whose code is part of transformers, but it has code of its own, which "
@@ -234,6 +238,18 @@ def explained(folder: Path | str | None, what: str = "a model that transformers 
             ) from error
         kind = "" if isinstance(error, ChatTemplateError) else f"{type(error).__name__}: "
         raise ValueError(f"{folder} must hold {what}, but {kind}{brief(error)}: {ADVICE}") from error
+
+
+@contextmanager
+def _without_reports() -> Iterator[None]:
+    """Keep transformers from printing tables of weights, with codes for colours, where goalscope says what is wrong."""
+    library: Any = import_module("transformers.utils.logging")
+    before = library.get_verbosity()
+    library.set_verbosity_error()
+    try:
+        yield
+    finally:
+        library.set_verbosity(before)
 
 
 @contextmanager
