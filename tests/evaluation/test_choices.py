@@ -104,7 +104,7 @@ def test_a_study_that_was_run_keeps_its_agent_and_imported_logs_stay_logs(folder
     assert "kind: chat" in first.described and "run: run" in first.described and first.access == ("logs",)
     assert told(first.agent) in said and "likelihoods" in told(first.agent) and "template example" in told(first.agent)
     assert told(first.agent) in (tmp_path / "out" / judging.PAGE).read_text()
-    assert "kind: random" in second.described and "kind: random" in told(second.agent)
+    assert "kind: random" in second.described and "kind random" in told(second.agent)
     refused = call("evaluate", tmp_path / "run", "--temperature", 0, "--out", tmp_path / "no", status=2)
     assert "a recorded run" in " ".join(refused.split())
 
