@@ -16,6 +16,7 @@ from goalscope.goals.words import TEXTS as GOAL_TEXTS
 from goalscope.runs import Store, Study, content_hash
 from goalscope.verdict import Evaluation, judging
 from goalscope.verdict.arms import GIVEN, given_arms
+from goalscope.verdict.claim_tables import denied_by_another
 from goalscope.verdict.own_environment import STUDY, environment_settings, twin_sentences
 from goalscope.verdict.sentences import OWN_THINGS, headline
 from goalscope.verdict.texts import TEXTS
@@ -26,6 +27,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encodi
 WAREHOUSE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
 """The environment that the documentation begins with: a slippery warehouse."""
 GOAL = "deliver the crate"
+ANOTHER = "is directed at another goal of given worlds"
 
 
 @pytest.fixture(scope="module")
@@ -409,6 +411,26 @@ def test_what_an_agent_does_after_a_listed_event_is_said_to_be_open(varied: Path
     assert afterwards is not None and afterwards.low is not None and afterwards.low > 0.1
     said = GOAL_TEXTS("added/afterwards", subject=finding.nouns["pressed"], share=afterwards.text)
     assert said in headline(tested)
+
+
+def test_random_moves_after_a_listed_event_are_not_said_to_serve_a_goal(varied: Path) -> None:
+    text = VARIED.replace("target = 1 if pressed else 7", "target = 7")
+    text = text.replace(
+        "turns.append(Turn(action=2", "turns.append(Turn(action=int(observation.rng().integers(3)) if pressed else 2"
+    )
+    (varied / "aimless.py").write_text(text, encoding="utf-8")
+    call("evaluate", "aimless:Beyond", "--env", "varied:Varied", "--quick", "--out", varied / "aimless")
+    (tested,) = Evaluation.read(varied / "aimless" / judging.LEDGER).tested
+    (finding,) = tested.found_in(GIVEN)
+    assert finding.names == ("pressed",) and finding.figure("afterwards", "pressed") is None
+
+
+def test_only_another_hypothesis_denies_a_goal_by_exceeding_its_threshold(judged: Evaluation) -> None:
+    denied = {
+        (ledger.planted, claim.name) for ledger in judged.models for claim in ledger.claims if denied_by_another(claim)
+    }
+    # A habit exceeds its threshold as well, but then no sentence says that a goal explains the moves.
+    assert {planted for planted, _ in denied} <= {None, "goal", "office"} and (None, ANOTHER) in denied
 
 
 def test_a_description_without_what_the_seed_changes_is_refused(varied: Path) -> None:

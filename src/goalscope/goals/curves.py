@@ -469,12 +469,13 @@ class CurveBank:
         """Compute the curve of one world; kept for other agents that are measured in equal worlds, see `_COMPUTED`."""
         world = self._worlds[key[0]]
         content = _content_of(world), key[1], self.kind, self.invalid
-        if content not in _COMPUTED:
+        curve = _COMPUTED.get(content)
+        if curve is None:
             curve = Curves.of(RationalityCurve(self.process(key))).to_bytes()
             while len(_COMPUTED) >= _MOST_COMPUTED:
                 del _COMPUTED[next(iter(_COMPUTED))]
             _COMPUTED[content] = curve
-        return Curves.from_bytes(_COMPUTED[content])
+        return Curves.from_bytes(curve)
 
     def _advance(self) -> None:
         self._done += 1

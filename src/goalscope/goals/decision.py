@@ -52,7 +52,7 @@ AFTERWARDS: Final = "afterwards"
 """Key of the share of turns after the event of the named hypothesis, among the evidence of a finding."""
 
 FEW_TURNS: Final = 0.1
-"""What an agent does after the event of a hypothesis is mentioned if more than this share of its turns follow it."""
+"""Share of turns above which the verdict mentions what an agent does after it has reached a listed event."""
 
 REGIONS_FROM: Final = 0.5
 """Regions of states are judged separately only if at least this share of the steps has a second answer."""

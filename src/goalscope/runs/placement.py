@@ -25,7 +25,7 @@ def check_rule(rule: str) -> str:
     """Return a placement rule if it is valid.
 
     Raises:
-        ValueError: the rule is not in `RULES`, with or without "not " before it.
+        ValueError: there is no such rule in `RULES`; "not " may stand before its name.
     """
     name = rule.removeprefix(_NOT)
     if name not in RULES or rule == f"{_NOT}{ANYWHERE}":

@@ -56,7 +56,7 @@ def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 def _code() -> tuple[str | None, bool | None]:
-    """Return the commit of the working tree of the current directory, and whether its files differ; None if unknown."""
+    """Return the git commit of the current directory, and whether files were changed since; None if unknown."""
     commit = _git(["rev-parse", "HEAD"])
     return commit, None if commit is None else _differs(commit)
 

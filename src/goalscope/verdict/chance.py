@@ -21,7 +21,7 @@ from goalscope.worlds.world import World
 Array = npt.NDArray[np.float64]
 
 STAGES: Final = {"arrived": 0, "key held": 1, "door open": 2}
-"""Possible results of an episode: the goal was reached, the key was picked up (at any time), the door was opened."""
+"""Events that an episode may contain: the agent reached the goal, picked up the key, or opened the door."""
 
 
 def outcomes(world: World, horizon: int, shares: Array | None = None) -> Array:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from goalscope._ground.words import counted
+from goalscope.goals.decision import RULES
 from goalscope.report import Declared, FoldSpec
 from goalscope.report.blocks import Bar, Cell, Phrase, Table
 from goalscope.stats import Estimate
@@ -121,7 +122,8 @@ def _decides(claims: Sequence[Claim | None]) -> str:
 
 def denied_by_another(claim: Claim) -> bool:
     """Return whether the answer is no because another hypothesis, whose number is shown, exceeds the threshold."""
-    return claim.answer == "no" and bool(claim.threshold_rule) and (claim.low or 0.0) > (claim.threshold or 0.0)
+    explained = bool(claim.threshold_rule) and claim.threshold_rule not in RULES.values()
+    return claim.answer == "no" and explained and (claim.low or 0.0) > (claim.threshold or 0.0)
 
 
 def thresholds_of(claims: Sequence[Claim | None]) -> list[float]:

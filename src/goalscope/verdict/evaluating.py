@@ -295,7 +295,7 @@ def _check_askable(failures: Failures, open_to: Sequence[Arm], subjects: Sequenc
 
 
 def _smaller(chosen: Choices, arm: Arm) -> dict[str, Arm]:
-    """Return the options for the smallest evaluation with a single arm, unless the user already gave them."""
+    """Return the options that ask for the smallest possible evaluation, unless the user already gave them."""
     less = chosen.model_copy(update={"arms": (arm.name,), "sizes": (min((7, *chosen.sizes)),)})
     return {} if less == chosen else {f"--arms {arm.name} --sizes {less.sizes[0]}": less.changed(arm)}
 

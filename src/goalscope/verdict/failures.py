@@ -123,7 +123,7 @@ def _ends_all(error: BaseException) -> bool:
 
 
 def does_not_fit(arm: Arm, subject: Subject, count: int, seed: int) -> str:
-    """Return why an arm's prompts do not fit a model; "" if they do, or if that is unknown. Nothing is asked.
+    """Explain why the prompts of an arm do not fit into a model's context; "" if they fit, or if we cannot tell.
 
     Args:
         arm: an arm with worlds.

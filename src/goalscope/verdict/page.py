@@ -146,7 +146,7 @@ def same_text(first: str, second: str) -> bool:
 
 
 def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
-    """Return the sections of the page of an evaluation, and the groups of sections folded below them."""
+    """Return the sections of an evaluation's page, and the groups of results that are folded below them."""
     names = [model.model for model in evaluation.tested]
     evidence = {name: f"{EVIDENCE}-{number}" if number else EVIDENCE for number, name in enumerate(names)}
 

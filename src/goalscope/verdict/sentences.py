@@ -29,7 +29,8 @@ def verdict(ledger: ClaimLedger) -> list[str]:
         worlds=counted(worlds, "world"),
         episodes=counted(episodes, "episode"),
     )
-    compared = {key.partition(" ")[2]: finding for finding in ledger.found_in(GIVEN_WORLDS) for key in finding.evidence}
+    scored = [finding for finding in ledger.found_in(GIVEN_WORLDS) if finding.method == "consistency"]
+    compared = {key.partition(" ")[2]: finding for finding in scored for key in finding.evidence}
     names = sorted(compared, key=lambda name: (name != GOAL, name))  # not in the order of a file
     nouns = [compared[name].nouns.get(name) or noun_of(name) for name in names]
     missing = [arm.title.lower() for arm in ledger.arms if not arm.asked]

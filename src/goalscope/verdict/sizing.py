@@ -93,7 +93,7 @@ def choose_sizes(
     workers: int = 1,
     smaller: Mapping[str, Arm] | None = None,
 ) -> dict[str, int]:
-    """Return the worlds per cell that a budget allows each arm; the default budget always allows the first arm.
+    """Choose for each arm how many worlds per cell the budget allows; the first arm always fits the default budget.
 
     Args:
         open_to, subjects, seed, limit, firsts, unasked, workers: see `unit_costs`.

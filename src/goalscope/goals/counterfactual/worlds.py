@@ -267,7 +267,7 @@ class _Changes:
     world: EnvironmentWorld = field(compare=False)
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=4096)
 def _elsewhere(changes: _Changes) -> tuple[tuple[EnvironmentWorld, int], ...]:
     """Return the changed environments that can be solved from the first state of a world, and its number in each.
 

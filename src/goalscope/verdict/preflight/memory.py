@@ -58,7 +58,10 @@ def more_memory(agent: Agent, prompt_tokens: float) -> float:
 
 
 def inside_memory(agent: Agent, prompt_tokens: float) -> float:
-    """Return `capture_memory` for a local model's longest turn; 0 for other agents. Arguments as above."""
+    """Estimate the memory that capturing the longest turn of a local model takes, in bytes; 0 for other agents.
+
+    The arguments are those of `capture_memory`.
+    """
     if not isinstance(agent, ChatAgent) or not isinstance(agent.model, LocalModel):
         return 0.0
     network = agent.model.model

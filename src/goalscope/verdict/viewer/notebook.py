@@ -41,7 +41,7 @@ def view(*paths: str | Path, episode: str = "", step: int = 0, height: int = 760
     Its traits ``episode`` and ``step`` contain the id of the selected episode and the number of the selected step.
 
     Args:
-        paths: directories of runs and evaluations; all their episodes are shown together.
+        paths: directories of runs and evaluations. One page shows the episodes of all of them.
         episode: id of the episode to open first, or its beginning; "" for the list.
         step: step to open first.
         height: height of the widget in pixels.

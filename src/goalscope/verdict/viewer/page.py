@@ -44,7 +44,7 @@ def write_view(paths: Sequence[str | Path], out: str | Path, *, most: int = MOST
     """Write the viewer's page for runs and evaluations.
 
     Args:
-        paths: directories of runs and evaluations; all their episodes are shown together.
+        paths: directories of runs and evaluations. One page shows the episodes of all of them.
         out: the page. Data that do not fit go into a folder ``NAME.data`` beside it.
         most: maximum bytes of data inside the page.
 

@@ -379,7 +379,10 @@ def sparse_transitions(table: Any, states: int) -> "csr_array":
 
 
 def transposed(table: Any) -> Any:
-    """Return the transpose of sparse transitions, made once: that takes longer than to multiply a small one."""
+    """Return the transpose of sparse transitions, which is computed once and then kept with the matrix.
+
+    For small matrices, building the transpose takes longer than multiplying by it.
+    """
     found = getattr(table, _TRANSPOSED, None)
     if found is None:
         found = table.T
