@@ -1,7 +1,8 @@
 """The command line, and the functions of `import goalscope` that the commands call."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from goalscope._ground.later import names_later
 
 if TYPE_CHECKING:
     from goalscope.cli.further import Reads as Reads
@@ -24,7 +25,4 @@ _LATER: Final = {
 __all__ = ["Reads", "RunDirectory", "Writes", "app", "command", "main"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"goalscope.cli.{_LATER[name]}"), name)
+__getattr__ = names_later(__name__, _LATER)

@@ -4,8 +4,9 @@
 docs/organisms.md.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from goalscope._ground.later import names_later
 
 if TYPE_CHECKING:
     from goalscope.organisms.cards import Card as Card
@@ -47,7 +48,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"goalscope.organisms.{_LATER[name]}"), name)
+__getattr__ = names_later(__name__, _LATER)

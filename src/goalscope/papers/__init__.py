@@ -1,7 +1,8 @@
 """Reproduction of the papers' figures and tables, declared as items with a study, readings and printed values."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from goalscope._ground.later import names_later
 
 if TYPE_CHECKING:
     from goalscope.papers.item import PAPERS as PAPERS
@@ -32,7 +33,4 @@ _LATER: Final = {
 __all__ = ["PAPERS", "Item", "ItemReading", "QuotedClaim", "ReadAgents", "find", "items", "read", "reproduce", "scaled"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+__getattr__ = names_later(__name__, _LATER)

@@ -1,7 +1,8 @@
 """Evaluations: ask a model within a budget, and answer fixed questions about it by declared rules."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from goalscope._ground.later import names_later
 
 if TYPE_CHECKING:
     from goalscope.verdict.arms import Arm as Arm
@@ -68,7 +69,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"goalscope.verdict.{_LATER[name]}"), name)
+__getattr__ = names_later(__name__, _LATER)

@@ -1,8 +1,8 @@
 """Language models for chat agents: their interface, backends, local models, and models behind servers."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from goalscope._ground.later import names_later
 from goalscope.agents.models.base import (
     TEMPLATE_FORMS,
     Likelihoods,
@@ -55,7 +55,4 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"goalscope.agents.models.{_LATER[name]}"), name)
+__getattr__ = names_later(__name__, _LATER)
