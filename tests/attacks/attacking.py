@@ -86,7 +86,8 @@ class Ended:
     @property
     def plain(self) -> str:
         """What was printed as the result, without what the clock says."""
-        return _DURATION.sub("T", self.stdout)
+        # A range of durations may be missing where they are short, and columns are as wide as their longest entry.
+        return re.sub(r"[ ─]+", " ", _DURATION.sub("T", self.stdout).replace(" (T to T)", ""))
 
 
 class Watch:

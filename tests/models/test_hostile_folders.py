@@ -99,6 +99,11 @@ CASES: dict[str, tuple[Change, str]] = {
         entry("tokenizer_config.json", fast_tokenizer_files=["../tokenizer.4.0.0.json"]),
         "must not have fast_tokenizer_files",
     ),
+    "a length in words": (
+        entry("tokenizer_config.json", model_max_length="many"),
+        "tokenizer_config.json: model_max_length must be a number of tokens",
+    ),
+    "a list as end token": (entry("tokenizer_config.json", eos_token=[1]), "tokenizer_config.json: eos_token must be"),
     "no tokenizer": (
         content("tokenizer.json", b"{}"),
         "must hold a model that transformers can load, but its tokenizer.json cannot be read",

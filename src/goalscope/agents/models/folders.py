@@ -19,7 +19,7 @@ from typing import Any, Final
 from goalscope._ground.checks import note_namesake
 from goalscope._ground.folder import Folder, NamedFile, anything_at
 from goalscope._ground.ids import content_id
-from goalscope._ground.untrusted import UntrustedError, decode_object
+from goalscope._ground.untrusted import UntrustedError, decode_object, shorten
 from goalscope.agents.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.agents.models.gguf_files import SUFFIX, check_packages, digest_of, gguf_in, read_header
 
@@ -346,6 +346,22 @@ def check_folder(folder: Path) -> None:
         _check_weights(folder, folder / _INDEX, list(weights.values()))
 
 
+_TEXT_OR_TOKEN: Final = ((str, dict), "a text, or an object with the text as content")
+_TOKENIZER_ENTRIES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "model_max_length": ((int, float), "a number of tokens"),
+    "padding_side": ((str,), "left or right"),
+    "truncation_side": ((str,), "left or right"),
+    "tokenizer_class": ((str,), "the name of a class"),
+    "add_bos_token": ((bool,), "true or false"),
+    "add_eos_token": ((bool,), "true or false"),
+    "clean_up_tokenization_spaces": ((bool,), "true or false"),
+    "added_tokens_decoder": ((dict,), "an object"),
+    "extra_special_tokens": ((dict, list), "an object or a list"),
+    **dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token"), _TEXT_OR_TOKEN),
+}
+"""Entries of tokenizer_config.json that a library uses without a check -> the types they may have, and in words."""
+
+
 def check_tokenizer(folder: Path) -> dict[str, Any]:
     """Return the tokenizer configuration of a model's folder, by default {}; refuse entries that must not be read."""
     _check_template_files(folder)
@@ -356,6 +372,10 @@ def check_tokenizer(folder: Path) -> dict[str, Any]:
     configuration = read_json(file) if NamedFile(file).is_there() else {}
     if "fast_tokenizer_files" in configuration:
         raise ValueError(f"{file} must not have fast_tokenizer_files, since tokenizer.json is read: remove the entry")
+    for name, (kinds, words) in _TOKENIZER_ENTRIES.items():
+        value = configuration.get(name)
+        if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+            raise ValueError(f"{file}: {name} must be {words}, got {shorten(value)}: correct or remove the entry")
     return configuration
 
 
