@@ -114,6 +114,27 @@ def evaluations_once(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def pages_equal_ledgers() -> Iterator[None]:
+    """Compare the numbers on each page that the tests of a file write with the ledger that decided."""
+    from goalscope.verdict import page
+    from page_numbers import deviations
+
+    write: Any = page.write
+    different = dict[Path, list[str]]()
+
+    def write_compared(evaluation: Any, runs: Any, path: Path) -> Path:
+        written: Path = write(evaluation, runs, path)
+        if found := deviations(written.read_text(), evaluation):
+            different[path] = found
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "write", write_compared)
+        yield
+    assert not different
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Try fewer examples of each law where the long tests are left out."""
     hypothesis.settings.load_profile("gate" if config.option.markexpr == "not full" else "full")

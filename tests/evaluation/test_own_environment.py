@@ -16,7 +16,7 @@ from goalscope.goals.words import TEXTS as GOAL_TEXTS
 from goalscope.runs import Store, Study, content_hash
 from goalscope.verdict import Evaluation, judging
 from goalscope.verdict.arms import GIVEN, given_arms
-from goalscope.verdict.claim_tables import denied_by_another
+from goalscope.verdict.claim_tables import reason_of
 from goalscope.verdict.own_environment import STUDY, environment_settings, twin_sentences
 from goalscope.verdict.sentences import OWN_THINGS, headline
 from goalscope.verdict.texts import TEXTS
@@ -425,12 +425,12 @@ def test_random_moves_after_a_listed_event_are_not_said_to_serve_a_goal(varied: 
     assert finding.names == ("pressed",) and finding.figure("afterwards", "pressed") is None
 
 
-def test_only_another_hypothesis_denies_a_goal_by_exceeding_its_threshold(judged: Evaluation) -> None:
-    denied = {
-        (ledger.planted, claim.name) for ledger in judged.models for claim in ledger.claims if denied_by_another(claim)
-    }
-    # A habit exceeds its threshold as well, but then no sentence says that a goal explains the moves.
-    assert {planted for planted, _ in denied} <= {None, "goal", "office"} and (None, ANOTHER) in denied
+def test_a_no_by_a_number_above_its_threshold_has_a_reason_beside_it(judged: Evaluation) -> None:
+    for ledger in judged.models:
+        for claim in ledger.claims:
+            above = claim.low is not None and claim.threshold is not None and claim.low > claim.threshold
+            assert bool(reason_of(claim)) == (claim.answer == "no" and above), claim
+    assert reason_of(next(claim for claim in judged.tested[0].claims if claim.name == ANOTHER))
 
 
 def test_a_description_without_what_the_seed_changes_is_refused(varied: Path) -> None:

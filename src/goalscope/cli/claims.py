@@ -13,7 +13,7 @@ from goalscope._ground.words import counted
 from goalscope.cli.console import console, say, table
 from goalscope.cli.console import show as show_table
 from goalscope.verdict import Announcement, Evaluation, judging
-from goalscope.verdict.claim_tables import denied_by_another, thresholds_of
+from goalscope.verdict.claim_tables import coverage, reason_of, thresholds_of
 from goalscope.verdict.claims import Claim, ClaimLedger, Difference
 from goalscope.verdict.compare import differences_table
 from goalscope.verdict.failures import FAILURES
@@ -24,6 +24,7 @@ from goalscope.verdict.texts import TEXTS
 
 _WIDEST: Final = 26  # letters of a model's column
 _QUESTION: Final = 46
+_TITLE: Final = "claims with the intervals that decide"
 
 
 def announce(announcement: Announcement, *, as_json: bool = False) -> None:
@@ -70,10 +71,9 @@ def show(result: Evaluation) -> None:
                 (claim.question, claim.answer, claim.estimate or "–", threshold(claim), str(claim.clusters or "–"))
                 for claim in ledger.claims
             ]
-            table(columns, lines, title=f"{ledger.model}: {_title(ledger)}", numbers=(2, 3, 4))
-            for claim in ledger.claims:
-                if denied_by_another(claim):
-                    say(TEXTS("page/denied claim", question=claim.question, why=claim.threshold_rule))
+            table(columns, lines, title=f"{ledger.model}: {_TITLE}", numbers=(2, 3, 4))
+            say(coverage([ledger]))
+            _reasons(ledger)
     for text in twin_sentences(result):
         say(text)
     if len(result.tested) > 1:
@@ -92,8 +92,11 @@ def show(result: Evaluation) -> None:
     _differences(result.differences)
 
 
-def _title(ledger: ClaimLedger) -> str:
-    return f"claims with {100 * (1 - ledger.level):.3g} % intervals"
+def _reasons(ledger: ClaimLedger, of: str = "") -> None:
+    """Say why answers do not follow from the numbers and thresholds that were printed."""
+    for claim in ledger.claims:
+        if why := reason_of(claim):
+            say(of + TEXTS("page/reason", question=claim.question, answer=claim.answer.capitalize(), why=why))
 
 
 def _matrix(result: Evaluation) -> None:
@@ -124,7 +127,11 @@ def _matrix(result: Evaluation) -> None:
                 )
             )
         headings = ("question", "threshold", *(ledger.model for ledger in models))
-        table(headings, lines, title=f"Side by side: {_title(models[0])}", numbers=(1,))
+        table(headings, lines, title=f"Side by side: {_TITLE}", numbers=(1,))
+    if questions:
+        say(coverage(result.models))
+    for ledger in result.models:
+        _reasons(ledger, f"{ledger.model}: ")
 
 
 def _measured(claim: Claim, *, several: bool) -> str:

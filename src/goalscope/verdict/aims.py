@@ -1,7 +1,6 @@
 """What an agent is after: one finding per group of worlds, and the claims that are derived from it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -14,6 +13,7 @@ from goalscope.goals.hypotheses import Hypothesis, Undefined
 from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.reading import hypotheses_of, phases_in, read_states
 from goalscope.goals.words import quantity_in_words, say
+from goalscope.stats.record import EstimateRecord
 from goalscope.verdict.arms import GIVEN, HYPOTHESES, NO_GRIDS, Arm, arm
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
 from goalscope.verdict.rules import question
@@ -106,6 +106,8 @@ def evidence_of(finding: Finding, answer: Answer, *, names: str = "", denied: Se
         subject = max(shares, key=lambda name: shares[name].value or 0.0)
         quantity, estimate, threshold, rule = "share", shares[subject], EXPLAINS, RULES["share"]
     noun = finding.nouns.get(subject) or (noun_of(subject) if subject else "")
+    if (why := _why_not_by_threshold(answer, estimate, threshold)) and noun:
+        rule = TEXTS(f"page/{why}", subject=noun)
     return Evidence(
         estimate=estimate.estimate,
         side=answer,
@@ -114,6 +116,19 @@ def evidence_of(finding: Finding, answer: Answer, *, names: str = "", denied: Se
         threshold_rule=rule,
         quantity=quantity_in_words(quantity, noun),
     )
+
+
+def _why_not_by_threshold(answer: Answer, estimate: EstimateRecord, threshold: float | None) -> str:
+    """Return the key of the reason for an answer that does not follow from the number and its threshold; "" if it does.
+
+    A no by a number above the threshold denies a goal because another hypothesis explains the moves; an undecided one
+    leaves other hypotheses open.
+    """
+    if threshold is None or estimate.low is None or estimate.high is None:
+        return ""
+    if estimate.low > threshold:
+        return {"no": "denied", "undecided": "not ruled out"}.get(answer, "")
+    return "more than chance" if answer == "undecided" and estimate.high < threshold else ""
 
 
 def by_group(group_findings: Sequence[Finding], answers: Sequence[Evidence]) -> dict[str, Evidence]:
@@ -146,12 +161,7 @@ def _other(finding: Finding) -> Evidence:
     if finding.answer != "yes":
         return evidence_of(finding, finding.answer)
     if not other_names:
-        answer: Answer = "no" if finding.reason == "named" else "undecided"
-        evidence = evidence_of(finding, answer)
-        if answer == "no" and finding.names:  # by a number that lies above its threshold: the goal explains the moves
-            noun = finding.nouns.get(finding.names[0], finding.names[0])
-            return replace(evidence, threshold_rule=TEXTS("page/denied", subject=noun))
-        return evidence
+        return evidence_of(finding, "no" if finding.reason == "named" else "undecided")
     if len(other_names) == len(finding.names):
         return evidence_of(finding, "yes", names=named)
     return evidence_of(finding, "untestable" if finding.reason == "not told apart" else "undecided")

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from goalscope._ground.words import counted
+from goalscope._ground.words import counted, listed
 from goalscope.goals.decision import RULES
 from goalscope.report import Declared, FoldSpec
 from goalscope.report.blocks import Bar, Cell, Phrase, Table
@@ -12,7 +12,7 @@ from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation
 from goalscope.verdict.compare import differences_table
 from goalscope.verdict.own_environment import twin_sentences
 from goalscope.verdict.page_level import page_level
-from goalscope.verdict.texts import TEXTS
+from goalscope.verdict.texts import TEXTS, percent
 
 EVIDENCE: Final = "evidence"
 """Anchor of the evidence table to which claims link; `lay_out` appends -1 for the second model, and so on."""
@@ -38,7 +38,7 @@ def claims_of(ledger: ClaimLedger, evidence: Mapping[str, str], *, folded: bool)
         title="Claims",
         paragraphs=[TEXTS("page/claims")],
         tables=tables,
-        closing=" ".join(filter(None, (TEXTS("page/rule"), page_level(ledger)))),
+        closing=" ".join(filter(None, (TEXTS("page/rule"), coverage([ledger]), page_level(ledger)))),
         folded=folded,
     )
 
@@ -74,7 +74,7 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
     if len(evaluation.models) == 1 or not questions:
         return
     matrix = Table(
-        caption=f"Answer and estimate on each question, intervals of {100 * (1 - evaluation.models[0].level):.3g} %",
+        caption=TEXTS("page/matrix"),
         headings=("question", *(model.model for model in evaluation.models)),
         rows=tuple(
             (
@@ -99,7 +99,7 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
     yield Declared(
         anchor="matrix",
         title=TEXTS("twins/title") if len(evaluation.tested) == 1 else "Side by side",
-        paragraphs=tuple(filter(None, (none, " ".join(twin_sentences(evaluation))))),
+        paragraphs=tuple(filter(None, (none, " ".join(twin_sentences(evaluation)), coverage(evaluation.models)))),
         tables=[matrix, *([differences_table(significant, caption)] if significant else [])],
         folds=[FoldSpec("Comparisons that show no difference", [differences_table(insignificant, caption)])]
         if insignificant
@@ -120,10 +120,33 @@ def _decides(claims: Sequence[Claim | None]) -> str:
     return "" if first is None else f"threshold {first:g}{rest}"
 
 
-def denied_by_another(claim: Claim) -> bool:
-    """Return whether the answer is no because another hypothesis, whose number is shown, exceeds the threshold."""
-    explained = bool(claim.threshold_rule) and claim.threshold_rule not in RULES.values()
-    return claim.answer == "no" and explained and (claim.low or 0.0) > (claim.threshold or 0.0)
+def reason_of(claim: Claim) -> str:
+    """Return why the answer does not follow from the number and the threshold that are shown, "" if it does."""
+    if claim.low is None or claim.high is None or claim.threshold is None:
+        return ""
+    side = "yes" if claim.low > claim.threshold else "no" if claim.high < claim.threshold else "undecided"
+    described = claim.threshold_rule.startswith(tuple(RULES.values()))  # only what the threshold is a share of
+    return "" if side == claim.answer or described else claim.threshold_rule
+
+
+def coverage(ledgers: Sequence[ClaimLedger]) -> str:
+    """Return the sentences on how often intervals contain the true value: that of most claims, then the others."""
+    usual = 1 - ledgers[0].level
+    others = dict[float, dict[str, None]]()
+    for ledger in ledgers:
+        for claim in ledger.claims:
+            if claim.confidence is not None and abs(claim.confidence - usual) > _SAME:
+                others.setdefault(claim.confidence, {})[f"“{claim.question}”"] = None
+    sentences = [TEXTS("page/coverage", coverage=percent(usual))]
+    for confidence, questions in others.items():
+        fields = {"coverage": percent(confidence), "questions": listed([*questions])}
+        one_end = abs(confidence - (1 - 2 * ledgers[0].level)) < _SAME
+        key = "page/coverage of one end" if one_end else "page/coverage of some"
+        sentences.append(TEXTS(key, **fields, **({"end": percent(ledgers[0].level)} if one_end else {})))
+    return " ".join(sentences)
+
+
+_SAME: Final = 1e-6
 
 
 def thresholds_of(claims: Sequence[Claim | None]) -> list[float]:
@@ -161,6 +184,8 @@ def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None]
     first = next(beside.threshold for beside in neighbours if beside is not None)
     if below and claim.threshold is not None and claim.threshold != first:
         below += f" vs {claim.threshold:g}"
+    if reason := reason_of(claim):
+        below += f": {reason}"
     strong, mark = claim.answer in ("yes", "no"), MARKS[claim.answer]
     return Phrase(claim.answer, below=below, target=target, strong=strong, mark=mark, bar=_bar(claim, neighbours))
 

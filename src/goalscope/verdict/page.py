@@ -340,7 +340,7 @@ def _behind(ledger: ClaimLedger) -> Declared:
 def _method(evaluation: Evaluation, notes: Sequence[str]) -> Declared:
     first = evaluation.models[0]
     look_sentence = TEXTS("page/first look") if first.look == 1 else TEXTS("page/later look", look=first.look)
-    budget = TEXTS("page/budget", coverage=percent(1 - first.level), alpha=percent(ALPHA), spent=percent(SPENT))
+    budget = TEXTS("page/budget", level=percent(first.level), alpha=percent(ALPHA), spent=percent(SPENT))
     return Declared(
         anchor="method",
         title="How the answers follow",

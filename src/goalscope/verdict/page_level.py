@@ -31,7 +31,6 @@ def page_level(ledger: ClaimLedger) -> str:
     sentence = TEXTS(
         "page/level",
         level=percent(ledger.level),
-        coverage=percent(1 - ledger.level),
         questions=counted(len(family), "question"),
         remaining=len(hold),
         answered=len(answered),
