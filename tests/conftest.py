@@ -116,11 +116,13 @@ def evaluations_once(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def pages_equal_ledgers() -> Iterator[None]:
-    """Compare the numbers on each page that the tests of a file write with the ledger that decided."""
+    """Compare the numbers on each page that the tests of a file write with the ledger or record that decided."""
+    from goalscope.report import page as report
     from goalscope.verdict import page
-    from page_numbers import deviations
+    from page_numbers import deviations, study_deviations
 
     write: Any = page.write
+    write_page: Any = report.write_page
     different = dict[Path, list[str]]()
 
     def write_compared(evaluation: Any, runs: Any, path: Path) -> Path:
@@ -129,8 +131,15 @@ def pages_equal_ledgers() -> Iterator[None]:
             different[path] = found
         return written
 
+    def write_report_compared(path: Path, text: str) -> Path:
+        if text.startswith("<") and (found := study_deviations(text)):
+            different[path] = found
+        written: Path = write_page(path, text)
+        return written
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(page, "write", write_compared)
+        patch.setattr(report, "write_page", write_report_compared)
         yield
     assert not different
 

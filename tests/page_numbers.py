@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 from goalscope.goals.decision import RULES
 from goalscope.goals.words import TEXTS as OF_FINDINGS
+from goalscope.report.definitions import title_of
 from goalscope.verdict import Claim, ClaimLedger, Evaluation
 from goalscope.verdict.page_level import hold_together
 from goalscope.verdict.texts import TEXTS as OF_VERDICTS
@@ -187,6 +188,10 @@ def _of_the_matrix(page: Page, evaluation: Evaluation) -> Iterator[str]:
     if len(evaluation.models) == 1 or not any(model.claims for model in evaluation.models):
         return
     head, *rows = page.sections["matrix"].tables[0]
+    rates = {rate for model in evaluation.models for rate in _rates(model)}
+    for shown in re.findall(r"([\d.]+) %", " ".join(page.sections["matrix"].paragraphs)):
+        if not any(math.isclose(float(shown), rate, rel_tol=0.005) for rate in rates):
+            yield f"{shown} % stands beside the matrix, and is neither a coverage nor an error rate"
     if [cell.text for cell in head[1:]] != [model.model for model in evaluation.models]:
         yield "the columns of the matrix are not the models"
     questions = evaluation.by_question()
@@ -234,11 +239,13 @@ def _of_the_figures(page: Page, evaluation: Evaluation) -> Iterator[str]:
     """Check the bars of goal-directedness: they are those of the finding that decided."""
     for model in evaluation.tested:
         in_grids = [finding for finding in model.findings if finding.arm == "grids" and not finding.where]
-        for row in page.figures.get("pictures-figure-2", []):
-            for finding in in_grids if row["series"] == model.model else []:
-                share = finding.figure("share", row["line"])
-                if share is not None and not _equal(row, share):
-                    yield f"{model.model}: the figure has {row} for {row['line']}, the finding {share.text}"
+        rows = [row for name in (1, 2) for row in page.figures.get(f"pictures-figure-{name}", [])]
+        for row in (row for row in rows if row["series"] == model.model):
+            shares = [share for finding in in_grids if (share := finding.figure("share", row["line"])) is not None]
+            if row["line"] == "goal-directedness":
+                shares = [share for finding in model.findings if (share := finding.figure("share", "goal")) is not None]
+            if shares and not any(_equal(row, share) for share in shares):
+                yield f"{model.model}: the figure has {row}, the findings {[share.text for share in shares]}"
 
 
 def _equal(row: Mapping[str, str], share: Any) -> bool:
@@ -397,6 +404,12 @@ def _words(text: str) -> tuple[str, ...]:
     return (" ".join(text.split()),) if text else ()
 
 
+def _rates(model: ClaimLedger) -> set[float]:
+    """Return the error rate and the coverages of a ledger in per cent."""
+    rates = {model.level, 1 - model.level, *(claim.confidence for claim in model.claims if claim.confidence)}
+    return {round(100 * rate, 6) for rate in rates}
+
+
 def _of_the_rates(section: Section, model: ClaimLedger) -> Iterator[str]:
     """Check the error rates below the claims: each coverage that differs is stated, and no other number."""
     text = " ".join(section.paragraphs)
@@ -404,8 +417,7 @@ def _of_the_rates(section: Section, model: ClaimLedger) -> Iterator[str]:
     tested = [claim for claim in model.claims if claim.answer != "untestable" and _has_interval(claim)]
     if not tested:
         return
-    rates = {model.level, 1 - model.level, *(claim.confidence for claim in model.claims if claim.confidence)}
-    rates = {round(100 * rate, 6) for rate in rates}
+    rates = _rates(model)
     if missing := [rate for rate in rates if not any(math.isclose(rate, one, rel_tol=0.005) for one in shown)]:
         yield f"the coverages or error rates {missing} are not stated"
     answered = [claim for claim in tested if claim.answer in ("yes", "no")]
@@ -478,3 +490,113 @@ def _of_answers(model: ClaimLedger) -> Iterator[str]:
 def _explained(claim: Claim) -> bool:
     """Return whether a text beside the threshold says more than what the threshold is a share of."""
     return bool(claim.threshold_rule) and not claim.threshold_rule.startswith((*RULES.values(),))
+
+
+# -- the report of a study ----------------------------------------------------------------------------------------
+
+
+def study_deviations(page: str) -> list[str]:
+    """Return one sentence for each number on the report of a run that differs from the record that it carries."""
+    content = Page(page)
+    tables = content.record["tables"]
+    record = {
+        name: [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]] for name, table in tables.items()
+    }
+    return [
+        *_of_all_numbers(content, record),
+        *_of_estimates(content, record),
+        *_of_differences_in_words(content),
+    ]
+
+
+def _of_all_numbers(page: Page, record: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """Check each line that gives an estimate with its measure and tags, and that the last table has them all."""
+    by_measure: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in (row for rows in record.values() for row in rows):
+        by_measure.setdefault((row["measure"], str(row.get("agent"))), []).append(row)
+    for anchor, section in page.sections.items():
+        for head, *rows in filter(None, section.tables):
+            names = [cell.text for cell in head]
+            if not {"measure", "agent", "value", "95 % interval", "n"} <= {*names}:
+                continue
+            for cells in rows:
+                line = dict(zip(names, (cell.text for cell in cells), strict=True))
+                candidates = by_measure.get((line["measure"], line["agent"]), [])
+                if candidates and not any(_is_line(line, row) for row in candidates):
+                    yield f"{anchor}: {line} is not among the estimates of the record"
+    agents = [table for section in page.sections.values() for table in section.tables if _is_of_agents(table, record)]
+    if not agents and record["agent"]:
+        yield "no table has all estimates by agent"
+
+
+def _of_estimates(page: Page, record: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """Check that cells of measures in the record show one of its estimates."""
+    ends: dict[tuple[str, str], list[Ends]] = {}
+    for row in (row for rows in record.values() for row in rows):
+        for agent in (row.get("agent"), ""):
+            found = row["value"], row["low"], row["high"]
+            ends.setdefault((title_of(row["measure"]), str(agent)), []).append(found)
+    for anchor, section in page.sections.items():
+        for head, *rows in filter(None, section.tables):
+            for row in rows:
+                for heading, cell in zip(head[1:], row[1:], strict=True):
+                    label, above = row[0].text, heading.texts[0] if heading.texts else ""
+                    known = ends.get((above, label)) or ends.get((label, ""))
+                    for triple in _estimates(cell.text)[:1] if known else ():
+                        if not any(_all_shown(triple, found) for found in known or ()):
+                            yield f"{anchor}, {label}, {above}: {cell.text} is not among the estimates of the record"
+
+
+def _is_of_agents(table: list[list[Cell]], record: Mapping[str, list[dict[str, Any]]]) -> bool:
+    return bool(table) and table[0][0].text == "measure" and len(table) - 1 == len(record["agent"])
+
+
+def _is_line(line: Mapping[str, str], row: Mapping[str, Any]) -> bool:
+    """Return whether a line of a table shows an estimate of the record."""
+    interval = line["95 % interval"]
+    ends = re.findall(r"[^\[\], ]+", interval)
+    intervals = interval == "undefined" if None in (row["low"], row["high"]) else len(ends) == 2
+    value = line["value"] == "undefined" if row["value"] is None else shows(line["value"], row["value"])
+    counts = all(shows(line[name], float(row[name])) for name in ("n", "grids") if name in line)
+    shown_ends = interval == "undefined" or all(map(shows, ends, (row["low"], row["high"])))
+    tags = [name for name in line if name in row and name not in ("value", "n", "grids", "method", "note", "unit")]
+    same = all(
+        line[name] in (str(row[name]), f"{row[name]:g}" if isinstance(row[name], float) else "", "–") for name in tags
+    )
+    return bool(intervals and value and counts and shown_ends and same)
+
+
+def _same(triple: Sequence[str], beside: Sequence[str]) -> bool:
+    """Return whether two estimates are the same; one may be shown with fewer decimals."""
+    for first, second in zip(triple, beside, strict=True):
+        decimals = min(len(first.partition(".")[2]), len(second.partition(".")[2]))
+        if abs(number(first) - number(second)) > 0.5 * 10.0**-decimals + 1e-9:
+            return False
+    return True
+
+
+_SIDES = {
+    "higher for": lambda low, high: low >= 0,
+    "lower for": lambda low, high: high <= 0,
+    "no difference was shown for": lambda low, high: low <= 0 <= high,
+}
+
+
+def _of_differences_in_words(page: Page) -> Iterator[str]:
+    """Check that sentences on differences have the sign of their interval, and that a table has the same estimate."""
+    for anchor, section in page.sections.items():
+        shown = [
+            triple
+            for table in section.tables
+            for row in table
+            for triple in _estimates(" ".join(cell.text for cell in row))
+        ]
+        for name, text in section.facts:
+            for part in text.split("; "):
+                opening = next((words for words in _SIDES if part.startswith(words)), "")
+                for low, high in ((number(low), number(high)) for _, low, high in _estimates(part) if opening):
+                    if not _SIDES[opening](low, high):
+                        yield f"{anchor}, {name}: {part}"
+                for triple in _estimates(part) if opening and shown else ():
+                    if not any(_same(triple, beside) for beside in shown):
+                        yield f"{anchor}, {name}: {triple} stands in no table beside it"

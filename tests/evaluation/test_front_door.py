@@ -27,6 +27,7 @@ from goalscope.verdict import Evaluation
 from goalscope.verdict.judging import reopened
 from goalscope.verdict.opening import Checked, judged_again
 from goalscope.verdict.page import CheckedPage, compare_page, same_text
+from page_numbers import deviations
 from tampered import resealed
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "first-notebook.ipynb"
@@ -151,6 +152,34 @@ def test_an_edited_page_is_named_and_an_untouched_one_is_sound(found: Evaluation
     verified = CliRunner().invoke(app, ["verify", str(one)])
     assert verified.exit_code == 0 and "grids" in verified.output and "keys" in verified.output
     assert "the page that the ledger and the runs give" in " ".join(verified.output.split())
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        r"<span>Questions</span><strong>(\d)",
+        r"(\d)\.\d{3} \[[^\]]*\] nats per episode",
+        r'data-label="estimate">(\d)\.',
+        r'data-label="estimate">[^<]*<span>\[.?(\d)',
+        r'data-label="threshold">0\.(\d)',
+        r'data-label="worlds">(\d)',
+        r'data-label="n">(\d)',
+        r'class="ends" x1="(\d)\d\.',
+        r'class="threshold" x1="(\d)\d\.',
+        r"</strong><span>(\d)\.\d+ \[",
+        r"threshold 0\.(\d): ",
+        r"The intervals cover (\d)",
+        r"(?:optimal|random),goal,share,-?(\d)\.",
+        r'data-label="first minus second">[−+](\d)',
+    ],
+)
+def test_a_number_of_a_page_that_differs_from_the_ledger_is_found(found: Evaluation, number: str) -> None:
+    page = found.report().read_text()
+    assert not deviations(page, found)
+    digit = re.search(number, page)
+    assert digit is not None
+    at = digit.start(1)
+    assert deviations(f"{page[:at]}{(int(page[at]) + 4) % 10}{page[at + 1 :]}", found)
 
 
 @pytest.mark.full

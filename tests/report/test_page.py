@@ -15,6 +15,7 @@ from goalscope.runs.importers import import_into, write_jsonl
 from goalscope.stats import estimate_rows
 from goalscope.stats.rows import Rows
 from measured_runs import HOSTILE, Talker, measured, small_study
+from page_numbers import study_deviations
 
 
 class Page(HTMLParser):
@@ -54,6 +55,17 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(directory: Path) -> str:
     with Store(directory) as store:
         return write_report(store, directory / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "number", [r'data-label="Success">(\d)\.', r'data-label="value">(\d)\.', r'data-label="95 % interval">\[(\d)']
+)
+def test_a_number_of_a_page_that_differs_from_its_record_is_found(page: str, number: str) -> None:
+    assert not study_deviations(page)
+    digit = re.search(number, page)
+    assert digit is not None
+    at = digit.start(1)
+    assert study_deviations(f"{page[:at]}{(int(page[at]) + 4) % 10}{page[at + 1 :]}")
 
 
 def test_the_same_run_gives_the_same_bytes(directory: Path, page: str, tmp_path: Path) -> None:
