@@ -109,8 +109,9 @@ class Table:
     @property
     def marks(self) -> dict[str, str]:
         """The symbols of its phrases, each with its meaning; readers can filter the rows of a page by them."""
-        phrases = (entry for row in self.rows for entry in row if isinstance(entry, Phrase) and entry.mark)
-        return {phrase.mark: phrase.text for phrase in phrases}
+        phrases = [entry for row in self.rows for entry in row if isinstance(entry, Phrase) and entry.mark]
+        words = {phrase.mark: phrase.text for phrase in phrases}
+        return dict(sorted(words.items(), key=lambda item: "✓✗~?".find(item[0])))
 
 
 class Footnotes:

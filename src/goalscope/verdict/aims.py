@@ -121,13 +121,15 @@ def evidence_of(finding: Finding, answer: Answer, *, names: str = "", denied: Se
 def _why_not_by_threshold(answer: Answer, estimate: EstimateRecord, threshold: float | None) -> str:
     """Return the key of the reason for an answer that does not follow from the number and its threshold; "" if it does.
 
-    A no by a number above the threshold denies a goal because another hypothesis explains the moves; an undecided one
-    leaves other hypotheses open.
+    A no by a number that is not below the threshold denies a goal because another hypothesis, or a habit, explains the
+    moves; an undecided answer leaves other hypotheses open.
     """
     if threshold is None or estimate.low is None or estimate.high is None:
         return ""
-    if estimate.low > threshold:
-        return {"no": "denied", "undecided": "not ruled out"}.get(answer, "")
+    if answer == "no":
+        return "denied" if estimate.high >= threshold else ""
+    if answer == "undecided" and estimate.low > threshold:
+        return "not ruled out"
     return "more than chance" if answer == "undecided" and estimate.high < threshold else ""
 
 

@@ -1,12 +1,13 @@
 """Tables on the page of an evaluation: claims, models side by side, and the evidence for each answer."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from goalscope._ground.words import counted, listed
 from goalscope.goals.decision import RULES
 from goalscope.report import Declared, FoldSpec
-from goalscope.report.blocks import Bar, Cell, Phrase, Table
+from goalscope.report.blocks import Bar, Cell, Footnotes, Phrase, Table
 from goalscope.stats import Estimate
 from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation
 from goalscope.verdict.compare import differences_table
@@ -73,6 +74,7 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
     questions = evaluation.by_question()
     if len(evaluation.models) == 1 or not questions:
         return
+    notes = Footnotes()
     matrix = Table(
         caption=TEXTS("page/matrix"),
         headings=("question", *(model.model for model in evaluation.models)),
@@ -80,13 +82,14 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
             (
                 next(Phrase(claim.question, below=_decides(claims)) for claim in claims if claim is not None),
                 *(
-                    _answer(claim, evidence.get(model.model, ""), claims)
+                    _answer(claim, evidence.get(model.model, ""), claims, notes)
                     for claim, model in zip(claims, evaluation.models, strict=True)
                 ),
             )
             for claims in questions
         ),
     )
+    matrix = replace(matrix, notes=notes.lines)
     significant, insignificant = (
         [difference for difference in evaluation.differences if difference.shown is side] for side in (True, False)
     )
@@ -175,8 +178,8 @@ def _bar(claim: Claim, neighbours: Sequence[Claim | None]) -> Bar | None:
     return Bar.of(estimate, claim.threshold, scale, label)
 
 
-def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None]) -> Phrase | str:
-    """Return the cell of the matrix for a claim; it links to the evidence."""
+def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None], notes: Footnotes) -> Phrase | str:
+    """Return the cell of the matrix for a claim; it links to the evidence, and reasons stand in notes below."""
     if claim is None:
         return "not asked"
     estimate = _estimate(claim)
@@ -185,7 +188,7 @@ def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None]
     if below and claim.threshold is not None and claim.threshold != first:
         below += f" vs {claim.threshold:g}"
     if reason := reason_of(claim):
-        below += f": {reason}"
+        below += f" ({notes.mark(reason)})"
     strong, mark = claim.answer in ("yes", "no"), MARKS[claim.answer]
     return Phrase(claim.answer, below=below, target=target, strong=strong, mark=mark, bar=_bar(claim, neighbours))
 

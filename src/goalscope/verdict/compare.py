@@ -154,7 +154,8 @@ def differences_table(differences: Sequence[Difference], caption: str) -> Table:
         (
             "first minus second",
             lambda difference: (
-                f"{difference.value:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}] {difference.unit}"
+                f"{difference.value:+.3f} [{difference.low:.3f}, {difference.high:.3f}]".replace("-", "−")
+                + f" {difference.unit}"
             ),
         ),
         ("p", lambda difference: f"{difference.p:.3g}"),
