@@ -198,7 +198,7 @@ def _of_the_matrix(page: Page, evaluation: Evaluation) -> Iterator[str]:
     if len(rows) != len(questions):
         yield f"the matrix has {len(rows)} questions, the ledger {len(questions)}"
     for row, claims in zip(rows, questions, strict=False):
-        usual = re.search(r"threshold (\S+?)(?:,|$)", row[0].texts[-1]) if len(row[0].texts) > 1 else None
+        usual = re.search(r"threshold (\S+)", row[0].texts[-1]) if len(row[0].texts) > 1 else None
         for cell, claim in zip(row[1:], claims, strict=True):
             if claim is None:
                 continue

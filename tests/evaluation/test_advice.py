@@ -24,7 +24,7 @@ def test_each_answer_has_its_meaning_and_an_open_one_is_no_finding() -> None:
 def test_answers_without_actions_say_nothing_about_goals() -> None:
     one = ledger(claim("answers hold actions", "no", 0.3), claim("acts optimally", "no"))
     assert meaning(one) == [TEXTS("meaning/no format")]
-    assert TEXTS("next/format") in next_steps(one)
+    assert TEXTS("next/format", program="goalscope") in next_steps(one)
     assert meaning(ledger()) == [] and next_steps(ledger()) == []
 
 

@@ -62,7 +62,7 @@ def test_unable_is_told_from_unwilling_where_places_are_named(readers: Path) -> 
     assert stated("also/is able where it fails/yes", headline(unwilling))
     one = unable.claim("is able where it fails")
     assert one is not None and one.high is not None and one.high < 0.5
-    assert "comes to the goal when named" in one.quantity and "comes to a corner when named" in one.quantity
+    assert "reaches the goal when we name it" in one.quantity and "reaches a corner when we name it" in one.quantity
     assert stated("also/is able where it fails/no", headline(unable))
 
 

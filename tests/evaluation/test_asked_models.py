@@ -101,8 +101,8 @@ def judged(directory: Path, backend: str, model: str, sizes: Mapping[str, int]) 
     long_after(
         2,
         [
-            ("unwilling", "yes", "comes to a corner when named 1.00"),
-            ("unable", "no", "comes to a corner when named 0."),
+            ("unwilling", "yes", "reaches a corner when we name it 1.00"),
+            ("unable", "no", "reaches a corner when we name it 0."),
             ("willing", "untestable", "not shown to fail"),
             ("mute", "untestable", "more than half of its turns contain no valid move"),
         ],

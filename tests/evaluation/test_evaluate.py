@@ -184,7 +184,7 @@ def test_logs_whose_worlds_no_arm_takes_are_no_verdict(small: Path, tmp_path: Pa
         rows = rows.where(rows.measure == "success")
         store.put_rows(rows.tagged({"kind": np.full(len(rows), "labyrinth", dtype=object)}), source="behaviour")
     said = " ".join(call("evaluate", logs, "--out", tmp_path / "out", status=1).split())
-    assert "goals of optimal: the logs hold no such episodes" in said and "kind labyrinth" in said
+    assert "goals of optimal: the logs contain no such episodes" in said and "kind labyrinth" in said
     assert "two values of the tag transform" in said
     found = Evaluation.read(tmp_path / "out" / judging.LEDGER)
     assert all("labyrinth" in arm.why for model in found.models for arm in model.arms)
@@ -199,7 +199,7 @@ def test_recorded_logs_are_judged_as_far_as_they_go(small: Path, tmp_path: Path)
     with judging.opened(run) as data:
         found = judging.judge(run, data).models[0]
     assert {one.name for one in found.arms if one.asked} == {"keys"}
-    assert all("record some" in one.why for one in found.arms if not one.asked)
+    assert all("docs/import.md" in one.why for one in found.arms if not one.asked)
     direct = Evaluation.read(small / judging.LEDGER).models[0]
     for one in found.claims:
         assert one.value == direct.claim(one.name).value  # type: ignore[union-attr]
@@ -387,7 +387,7 @@ def test_an_evaluation_that_grew_or_lost_its_logs_is_not_drawn(small: Path, tmp_
 
     shutil.copytree(small, tmp_path / "grown")
     judging.prepare(tmp_path / "grown", [subject_of("optimal"), subject_of("random")], {"grids": 3}, seed=7)
-    with pytest.raises(ValueError, match="grew since"):
+    with pytest.raises(ValueError, match="added since"):
         page.named_of(tmp_path / "grown")
     logs = tmp_path / "logs"
     shutil.copytree(small / "arms" / "keys", logs)

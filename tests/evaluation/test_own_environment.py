@@ -425,6 +425,11 @@ def test_random_moves_after_a_listed_event_are_not_said_to_serve_a_goal(varied: 
     assert finding.names == ("pressed",) and finding.figure("afterwards", "pressed") is None
 
 
+def test_commands_that_the_page_proposes_confirm_code_of_ones_own(place: Path) -> None:
+    page = (place / "judged" / "report.html").read_text(encoding="utf-8")
+    assert TEXTS("next/look", program="goalscope --own-code") in page
+
+
 def test_a_no_by_a_number_above_its_threshold_has_a_reason_beside_it(judged: Evaluation) -> None:
     for ledger in judged.models:
         for claim in ledger.claims:

@@ -45,12 +45,12 @@ export function parting(one: Opened, two: Opened): number | null {
 function Claims({ index, address, change }: { index: Index; address: Address; change: (changes: Partial<Address>, push?: boolean) => void }) {
   const known = new Set(index.table.columns.id);
   const link = ([id, value]: [string, number], claim: Claim) => known.has(id) && (
-    <a href={hrefOf(address, { e: short(id), s: "0", b: "" })} data-episode={id} title={`${claim.measure} ${value}`}>{short(id).slice(0, 6)} <small>{value}</small></a>
+    <a href={hrefOf(address, { e: short(id), s: "0", b: "" })} data-episode={id} title={`${claim.measure} ${value}`}>{short(id).slice(0, 6)} <small>({value})</small></a>
   );
   const open = address.c !== "";
   return (
     <details class="claims" open={open} onToggle={(event) => event.currentTarget.open !== open && change({ c: event.currentTarget.open ? "all" : "" })}>
-      <summary>{index.claims.length} claims, and the episodes that decide them</summary>
+      <summary>{index.claims.length} claims, each with the episodes that influence it most</summary>
       <div class="claims-body">
         {index.claims.map((claim) => (
           <div class="claim" data-claim={claim.name}>
@@ -58,10 +58,10 @@ function Claims({ index, address, change }: { index: Index; address: Address; ch
               {index.claims.some((one) => one.model !== claim.model) && <em> {visible(claim.model)}</em>}</p>
             {claim.estimate && <p class="note">{visible(claim.quantity)}: {claim.estimate}, threshold {claim.threshold}; {claim.clusters} worlds</p>}
             {claim.high.length + claim.low.length > 0 && (
-              <p class="links">{claim.measure}, {claim.low.length ? "highest" : "all alike"}: {claim.high.map((one) => link(one, claim))}
-                {claim.low.length > 0 && <> lowest: {claim.low.map((one) => link(one, claim))}</>}</p>
+              <p class="links">{claim.measure}: {claim.low.length ? "highest in" : "the same in all episodes, such as"} {claim.high.map((one) => link(one, claim))}
+                {claim.low.length > 0 && <> lowest in {claim.low.map((one) => link(one, claim))}</>}</p>
             )}
-            {claim.run !== null && <p class="links"><a href={hrefOf(address, episodesOf(index, claim.run))}>its episodes</a></p>}
+            {claim.run !== null && <p><a href={hrefOf(address, episodesOf(index, claim.run))}>show its episodes</a></p>}
           </div>
         ))}
       </div>
@@ -145,22 +145,22 @@ function Viewer({ index }: { index: Index }) {
         {index.claims.length > 0 && <Claims index={index} address={address} change={change} />}
       </List>
       <main>
-        {at === null && (address.e ? <p class="wait">This page holds no episode {visible(address.e)}.</p>
-          : <p class="wait">Choose an episode. Arrow keys: ← → a step, ↑ ↓ an episode. The address of the page names what you see.</p>)}
+        {at === null && (address.e ? <p class="wait">This page does not contain the episode {visible(address.e)}.</p>
+          : <p class="wait">Choose an episode from the list. The arrow keys ← → move by one step, ↑ ↓ by one episode. The address of the page always links to what you see.</p>)}
         {typeof opened === "string" && <p class="wait bad">{opened}</p>}
         {at !== null && opened && typeof opened !== "string" && (
           <>
             <div class="bar-of-steps">
               <button class="back" onClick={() => change({ e: "", s: "", b: "" }, true)}>← episodes</button>
-              <button aria-label="one step back" disabled={step === 0} onClick={() => go(step - 1)}>‹</button>
+              <button aria-label="previous step" disabled={step === 0} onClick={() => go(step - 1)}>‹</button>
               <input type="range" min={0} max={most} value={step} aria-label="step" onInput={(event) => go(Number(event.currentTarget.value))}
                 onKeyDown={(event) => event.stopPropagation()} />
-              <button aria-label="one step on" disabled={step === most} onClick={() => go(step + 1)}>›</button>
+              <button aria-label="next step" disabled={step === most} onClick={() => go(step + 1)}>›</button>
               <output data-step={step}>{step === most ? `end, ${most} steps` : `step ${step} of ${most}`}</output>
             </div>
             <Beside index={index} at={at} address={address} change={change} />
-            {both && parts === null && <p class="parting">Both take the same steps.</p>}
-            {parts !== null && <p class="parting">They part at step {parts}{" "}
+            {both && parts === null && <p class="parting">Both episodes take the same steps.</p>}
+            {parts !== null && <p class="parting">The two episodes differ from step {parts} on{" "}
               <button class="small" data-go="parting" onClick={() => go(parts)}>go there</button></p>}
             <div class={both ? "two" : "one"}>
               {[opened, both ? beside : null].map((one) => one && typeof one !== "string" && <Column index={index} opened={one} at={step} address={address} />)}
@@ -192,9 +192,9 @@ function Beside({ index, at, address, change }: { index: Index; at: number; addr
   const others: number[] = [];
   for (let other = 0; other < columns.id.length && others.length < MOST_BESIDE; other++)
     if (other !== at && columns.world[other] === columns.world[at]) others.push(other);
-  if (!others.length) return <p class="note beside">No other episode in this world.</p>;
+  if (!others.length) return <p class="note beside">There is no other episode in this world.</p>;
   return (
-    <label class="beside">beside it, in the same world:{" "}
+    <label class="beside">compare with another episode in the same world:{" "}
       <select value={address.b} data-filter="beside" onChange={(event) => change({ b: event.currentTarget.value })}>
         <option value="">none</option>
         {others.map((other) => (

@@ -130,7 +130,7 @@ async function unpack<T>(packed: string): Promise<T> {
 
 function block(name: string): string {
   const element = document.getElementById(name);
-  if (!element?.textContent) throw new Error(`The page lacks its part “${name}”: write it again with goalscope view.`);
+  if (!element?.textContent) throw new Error(`This page is incomplete, its part “${name}” is missing: write it again with goalscope view.`);
   return element.textContent;
 }
 
@@ -182,7 +182,7 @@ export interface Opened {
 export async function open(index: Index, at: number): Promise<Opened> {
   const shard = await readShard(index, index.table.columns.shard[at]);
   const episode = shard.episodes.find((one) => one.id === index.table.columns.id[at]);
-  if (!episode) throw new Error(`The page lacks the episode ${index.table.columns.id[at]}: write it again.`);
+  if (!episode) throw new Error(`This page does not contain the steps of ${index.table.columns.id[at]}: write it again with goalscope view.`);
   return { at, shard, episode };
 }
 

@@ -9,9 +9,9 @@ import { endOf } from "./list";
 import { Changes, Foreign, visible } from "./text";
 import { arrowsOf, WhatIf } from "./whatif";
 
-const ENDS: Record<string, string> = { question: "one turn of a changed world",
-  goal: "reached the goal", horizon: "did not reach the goal within its horizon", failure: "ended by a turn without an action",
-  stopped: "its record stops before the goal", ended: "ended without the goal",
+const ENDS: Record<string, string> = { question: "a single move in a changed world",
+  goal: "reached the goal", horizon: "did not reach the goal within its horizon", failure: "ended because a turn contained no valid move",
+  stopped: "the recording stops before the goal", ended: "ended without reaching the goal",
 };
 
 export const named = (episode: Episode, action: number | null) =>
@@ -66,17 +66,17 @@ export function Picture({ index, opened, at, address }: StepProps) {
       {shown?.rows && !what && (
         <figure>
           <Cells drawing={shown} agent={agent} overlay={{ path, wrong, arrows: optimal?.arrows, label }} />
-          <figcaption>{seen?.rows ? "the whole world" : "the world"}{grid && ways ? ", arrows: optimal moves" : ""}
-            {path.length > 1 && "; line: its way so far, dashed where not optimal"}</figcaption>
+          <figcaption>{seen?.rows ? "the whole world" : "the world"}{grid && ways ? "; arrows show optimal moves" : ""}
+            {path.length > 1 && "; the line is its path so far, dashed where a move was not optimal"}</figcaption>
         </figure>
       )}
       {seen?.rows && !what && (
         <figure><Cells drawing={seen} agent={cellOf(saw)} overlay={{ label: "what the agent saw" }} /><figcaption>what it saw</figcaption></figure>
       )}
-      {seen?.nodes && <figure><Graph drawing={seen} /><figcaption>what it has found out: an arrow leads to what needs it</figcaption></figure>}
+      {seen?.nodes && <figure><Graph drawing={seen} /><figcaption>what it has discovered; an arrow leads from a node to those that need it</figcaption></figure>}
       {episode.steps.some((one) => one.errors) && (
         <figure><ErrorCurves steps={episode.steps} at={at} />
-          <figcaption>errors so far: exploration solid, exploitation dashed; an error of both kinds counts in both</figcaption></figure>
+          <figcaption>errors so far: exploration (solid) and exploitation (dashed); an error of both kinds counts in both curves</figcaption></figure>
       )}
       <Beliefs index={index} opened={opened} at={at} />
       <Plan opened={opened} at={at} />
@@ -100,7 +100,7 @@ export function Verdict({ opened, at, index }: Omit<StepProps, "address">) {
   const { episode } = opened;
   const step = episode.steps[at];
   if (!step) {
-    return <div class="verdict"><p><strong>The end</strong> after {episode.steps.length} steps, at most {episode.horizon}.</p>
+    return <div class="verdict"><p><strong>The end</strong> after {episode.steps.length} of at most {episode.horizon} steps.</p>
       <Measures title="Measures of this episode" values={episode.measures} index={index} /></div>;
   }
   const right = step.best === null || step.a === null ? "" : isWrong(step) ? "not optimal" : "optimal";
@@ -112,7 +112,7 @@ export function Verdict({ opened, at, index }: Omit<StepProps, "address">) {
         {step.failure && <span class="bad">∅ {visible(step.failure)}</span>}
         {right && <span class={right === "optimal" ? "good" : "bad"}>{right === "optimal" ? "✓" : "✗"} {right}</span>}
         {(step.from !== null || step.to !== undefined) && <span> · {step.from ?? "out of reach"} → {step.to ?? "out of reach"} steps to the goal</span>}
-        {step.errors && step.errors.length > 0 && <span class="bad"> · error of {step.errors.join(" and ")}</span>}
+        {step.errors && step.errors.length > 0 && <span class="bad"> · {step.errors.join(" and ")} error</span>}
         {step.reward !== undefined && <span> · reward {step.reward}</span>}
       </p>
       {(step.policy || step.best) && <table class="facts">
@@ -125,7 +125,7 @@ export function Verdict({ opened, at, index }: Omit<StepProps, "address">) {
           </tr>
         ))}</tbody>
       </table>}
-      {!step.policy && <p class="note">With which probabilities it acted is not recorded.</p>}
+      {!step.policy && <p class="note">The probabilities of its actions were not recorded.</p>}
       <Measures title="Measures of this step" values={step.measures ?? {}} index={index} />
       <Measures title="Measures of this episode" values={episode.measures} index={index} folded />
     </div>
@@ -160,15 +160,15 @@ export function Texts({ opened, at }: Pick<StepProps, "opened" | "at">) {
   return (
     <div class="texts">
       {step.tries?.map(([text, failure], number) => (
-        <section><h3>Attempt {number + 1}: no action ({visible(failure)}), asked again</h3><Foreign text={textOf(shard, text) ?? ""} /></section>
+        <section><h3>Attempt {number + 1}: no valid move ({visible(failure)}), so it was asked again</h3><Foreign text={textOf(shard, text) ?? ""} /></section>
       ))}
       {reasoning !== null && <section><h3>Reasoning</h3><Foreign text={reasoning} /></section>}
       {answer !== null && <section><h3>Answer</h3><Foreign text={answer} /></section>}
       <Tokens opened={opened} at={at} />
       <section>
         <h3>{step.prompt ? "Prompt" : "What it saw"}
-          {before !== null && <button class="small" onClick={() => setWhole(!whole)}>{whole ? "only what changed" : "all of it"}</button>}</h3>
-        {now === null ? <p class="note">It is not known: the record does not follow from its world, or its world cannot be made here.</p>
+          {before !== null && <button class="small" onClick={() => setWhole(!whole)}>{whole ? "show only changes" : "show all"}</button>}</h3>
+        {now === null ? <p class="note">Not available: the recorded episode does not match its world, or the world cannot be built here.</p>
           : <Changes before={before} now={now} whole={whole} />}
       </section>
     </div>

@@ -32,19 +32,19 @@ export function Beliefs({ index, opened, at }: { index: Index; opened: Opened; a
         ))}
       </div>
       <figcaption>
-        The map that a probe reads at this step, beside what the same probe reads from a random network. Only what the left one has
-        beyond the right one speaks of the model.{" "}
-        {fits.length === 0 ? "The decoded map holds no way to the goal." : fitting === null ? ""
+        Left: the map that a probe decodes from the model at this step. Right: what the same kind of probe decodes from a random network.
+        Only what the left map gets right beyond the right one is evidence about the model.{" "}
+        {fits.length === 0 ? "On the decoded map no path leads to the goal." : fitting === null ? ""
           : fitting ? "The action is optimal on the decoded map." : "The action is not optimal on the decoded map."}
         {note && ` Probe: ${visible(note)}.`}
-        {claim && ` On all tested grids, more readable than in random networks: ${claim.answer} (${claim.estimate}).`}
+        {claim && ` Over all test grids, is its map better than that of random networks? ${claim.answer} (${claim.estimate})`}
       </figcaption>
     </figure>
   );
 }
 
 const belongs = (note: string) =>
-  note.startsWith("Decoded") ? visible(note) : "No map is decoded in this episode: its grid was among those that the probe was fitted on, or was not read.";
+  note.startsWith("Decoded") ? visible(note) : "No map was decoded in this episode, because the probe was fitted on its grid or its activations were not read.";
 
 export function Plan({ opened, at }: { opened: Opened; at: number }) {
   const { episode } = opened;
@@ -145,8 +145,8 @@ export function Reactions({ index, opened, link }: { index: Index; opened: Opene
   const here = opened.episode.id;
   return (
     <details class="reactions" open>
-      <summary>What it did where one thing was changed</summary>
-      <table class="facts"><thead><tr><th>changed</th><th>its first action</th><th>answers</th></tr></thead><tbody>
+      <summary>Its moves when one thing is changed</summary>
+      <table class="facts"><thead><tr><th>changed</th><th>its move</th><th>answers</th></tr></thead><tbody>
         {versions.map(({ moved, ids, actions }) => (
           <tr class={ids.includes(here) ? "taken" : ""} data-moved={moved}>
             <th>{moved === NOTHING ? "nothing" : visible(moved)}</th>
@@ -155,8 +155,8 @@ export function Reactions({ index, opened, link }: { index: Index; opened: Opene
           </tr>
         ))}
       </tbody></table>
-      <p class="note">Answers to the same state, and to it with one thing changed. Whether its actions depend on something is said by the
-        claims, over all states; a single state says little.</p>
+      <p class="note">Its answers in this state, and in copies of it in which one thing is changed. A single state says little; the claims
+        decide over all states what its moves depend on.</p>
     </details>
   );
 }
@@ -168,15 +168,15 @@ export function Exchanged({ opened }: { opened: Opened }) {
   const patches = [...new Set(places.flatMap(([, , , by]) => Object.keys(by)))].sort((one, two) => Number(two === "source") - Number(one === "source"));
   return (
     <details class="exchanged">
-      <summary>What it did with activations of a changed version of this grid</summary>
+      <summary>Its moves with activations from a changed version of this grid</summary>
       <table class="facts"><thead><tr><th>moved</th><th>site</th><th>layers</th>{patches.map((one) => <th>{visible(one)}</th>)}</tr></thead><tbody>
         {places.map(([moved, site, layers, by]) => (
           <tr><th>{visible(moved)}</th><td>{visible(site)}</td><td>{visible(layers)}</td>
             {patches.map((one) => <td data-patch={one}>{by[one] ? `${by[one][0]} (n = ${by[one][1]})` : "–"}</td>)}</tr>
         ))}
       </tbody></table>
-      <p class="note">Share of runs whose action then follows the grid that the activations are of (source), beside controls that change as much.
-        One grid says little: the report has intervals over all of them.</p>
+      <p class="note">Share of runs whose move is optimal for the grid that the activations come from (source), beside controls of the same size.
+        A single grid says little; the report has intervals over all grids.</p>
     </details>
   );
 }

@@ -23,8 +23,8 @@ export function writeFilters(filters: Filters): string {
 }
 
 const ORDERS: Record<string, string> = {
-  "": "as stored", wrong: "most wrong actions", share: "largest share wrong", steps: "most steps", over: "most steps beyond the shortest",
-  invalid: "most turns without an action", belief: "decoded map least like the truth", follows: "most turns wrong in truth, right on the map",
+  "": "as stored", wrong: "most errors", share: "largest share of errors", steps: "most steps", over: "most steps beyond the shortest path",
+  invalid: "most turns without a valid move", belief: "least accurate decoded map", follows: "most moves that are optimal only on the decoded map",
   id: "by id",
 };
 
@@ -80,12 +80,12 @@ export function select(index: Index, filters: Filters, order: string): Uint32Arr
   return Uint32Array.from(rows);
 }
 
-function Choice({ name, value, values, set }: { name: string; value: string; values: string[]; set: (value: string) => void }) {
+function Choice({ name, value, values, words, set }: { name: string; value: string; values: string[]; words?: Record<string, string>; set: (value: string) => void }) {
   return (
     <label>{visible(name)}
       <select value={value} onChange={(event) => set(event.currentTarget.value)} data-filter={name}>
         <option value="">all</option>
-        {values.map((one) => <option value={one}>{visible(one).slice(0, 40)}</option>)}
+        {values.map((one) => <option value={one}>{words?.[one] ?? visible(one).slice(0, 40)}</option>)}
       </select>
     </label>
   );
@@ -133,30 +133,30 @@ export function List({ index, address, rows, at, change, children }: Props) {
       <div class="filters">
         {runs.length > 1 && <Choice name="run" value={filters.run ?? ""} values={runs} set={(value) => set("run", value)} />}
         {agents.length > 1 && <Choice name="agent" value={filters.agent ?? ""} values={agents} set={(value) => set("agent", value)} />}
-        {outcomes.length > 1 && <Choice name="outcome" value={filters.outcome ?? ""} values={outcomes} set={(value) => set("outcome", value)} />}
+        {outcomes.length > 1 && <Choice name="outcome" value={filters.outcome ?? ""} values={outcomes} words={END} set={(value) => set("outcome", value)} />}
         {Object.entries(tags).map(([name, values]) => (
           <Choice name={name} value={filters[`tag ${name}`] ?? ""} values={sorted(values)} set={(value) => set(`tag ${name}`, value)} />
         ))}
-        <label>actions
+        <label>moves
           <select value={filters.wrong ?? ""} data-filter="wrong" onChange={(event) => set("wrong", event.currentTarget.value)}>
-            <option value="">all</option><option value="some">some wrong</option><option value="none">none wrong</option>
-            <option value="invalid">a turn without action</option>
+            <option value="">all</option><option value="some">with errors</option><option value="none">without errors</option>
+            <option value="invalid">a turn without a valid move</option>
           </select>
         </label>
         {moved.length > 1 && (
-          <label>other action when changed
+          <label>its move changes with
             <select value={filters.turned ?? ""} data-filter="turned" onChange={(event) => set("turned", event.currentTarget.value)}>
               <option value="">all</option>{moved.filter((one) => one !== "nothing").map((one) => <option value={one}>{visible(one)}</option>)}
-              <option value="same">not another one</option>
+              <option value="same">none of these</option>
             </select>
           </label>
         )}
         {read && (
           <label>decoded map
             <select value={filters.belief ?? ""} data-filter="belief" onChange={(event) => set("belief", event.currentTarget.value)}>
-              <option value="">all</option><option value="decoded">has one</option>
+              <option value="">all</option><option value="decoded">available</option>
               <option value="off">{`over ${100 * MANY_WRONG} % of cells wrong`}</option>
-              <option value="follows">acts wrongly in truth, rightly on it</option>
+              <option value="follows">a move is optimal only on it</option>
             </select>
           </label>
         )}
@@ -165,7 +165,7 @@ export function List({ index, address, rows, at, change, children }: Props) {
             {Object.entries(ORDERS).filter(([value]) => read || (value !== "belief" && value !== "follows")).map(([value, name]) => <option value={value}>{name}</option>)}
           </select>
         </label>
-        <label>id or world
+        <label>id of episode or world
           <input type="search" value={filters.find ?? ""} data-filter="find" onInput={(event) => set("find", event.currentTarget.value)} />
         </label>
       </div>
@@ -173,10 +173,10 @@ export function List({ index, address, rows, at, change, children }: Props) {
       <p class="count" data-count={rows.length}>
         {rows.length.toLocaleString("en")} of {columns.id.length.toLocaleString("en")} episodes
         {address.q && <button onClick={() => change({ q: "" })}>clear filters</button>}
-        {hidden > 0 && <button data-show="one" onClick={() => set("turns", "all")}>{`show ${hidden.toLocaleString("en")} one-turn questions`}</button>}
+        {hidden > 0 && <button data-show="one" onClick={() => set("turns", "all")}>{`show ${hidden.toLocaleString("en")} single moves in changed worlds`}</button>}
       </p>
       <div class="row head" aria-hidden="true">
-        <span>agent</span><span>end</span><span>steps</span><span>wrong</span><span>world</span>
+        <span>agent</span><span>outcome</span><span>steps</span><span>errors</span><span>world</span>
       </div>
       <div class="rows" ref={box} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
         <div style={{ height: `${rows.length * ROW}px`, position: "relative" }}>
@@ -187,7 +187,7 @@ export function List({ index, address, rows, at, change, children }: Props) {
               <span title={visible(agents[columns.agent[row]])}>{visible(agents[columns.agent[row]])}</span>
               <span class={`end ${endOf(index, row)}`}>{END[endOf(index, row)] ?? endOf(index, row)}</span>
               <span>{columns.steps[row]}{columns.shortest[row] !== null && <small> / {columns.shortest[row]}</small>}</span>
-              <span>{columns.wrong[row] ?? "–"}{columns.invalid[row] > 0 && <small title="turns without an action"> +{columns.invalid[row]}∅</small>}</span>
+              <span>{columns.wrong[row] ?? "–"}{columns.invalid[row] > 0 && <small title="turns without a valid move"> +{columns.invalid[row]}∅</small>}</span>
               <span class="id">{columns.id[row] && index.table.worlds[columns.world[row]].replace(/^[a-z]+-/, "").slice(0, 8)}</span>
             </button>
           ))}
@@ -202,7 +202,7 @@ export function endOf(index: Index, at: number): string {
   return index.table.columns.state[at] >= 0 ? "question" : index.table.outcomes[index.table.columns.outcome[at]];
 }
 
-const END: Record<string, string> = { question: "one turn", goal: "✓ goal", horizon: "✗ horizon", failure: "∅ failure", stopped: "… stopped", ended: "✗ ended" };
+const END: Record<string, string> = { question: "one move", goal: "✓ goal", horizon: "✗ no goal", failure: "∅ no move", stopped: "… cut off", ended: "✗ ended" };
 
 function sorted(values: string[]): string[] {
   return [...values].sort((one, two) => Number(one) - Number(two) || (one < two ? -1 : 1));

@@ -79,7 +79,7 @@ export function Graph({ drawing }: { drawing: Drawing }) {
   const height = Math.max(...columns.map((names) => names.length)) * 44 + 8;
   const states = new Map(nodes);
   return (
-    <svg class="graph" viewBox={`0 0 ${columns.length * 130} ${height}`} role="img" aria-label="what depends on what"
+    <svg class="graph" viewBox={`0 0 ${columns.length * 130} ${height}`} role="img" aria-label="graph of what needs what"
       style={{ maxWidth: `${columns.length * 150}px` }}>
       {drawing.edges?.map(([from, to]) => {
         const [start, end] = [place.get(from)!, place.get(to)!];

@@ -48,7 +48,7 @@ export function Changes({ before, now, whole }: { before: string | null; now: st
     }
     let end = at;
     while (end < lines.length && !near[end]) end++;
-    shown.push(<span class="line elided">{`  … ${end - at} lines as before\n`}</span>);
+    shown.push(<span class="line elided">{`  … ${end - at} unchanged lines\n`}</span>);
     at = end - 1;
   }
   return <pre class="foreign" dir="ltr">{shown}</pre>;

@@ -57,22 +57,22 @@ export function WhatIf({ grid, agent, phase, names }: { grid: GridRecord; agent:
   const offered = TOOLS.filter((one) => (one !== "key" || grid.key) && (one !== "door" || grid.door));
   return (
     <div class="whatif">
-      <div class="tools" role="group" aria-label="what is moved">
+      <div class="tools" role="group" aria-label="what to move">
         {offered.map((one) => (
           <button class={one === tool ? "on" : ""} data-tool={one} onClick={() => setTool(one)}>
-            {one === "wall" ? "wall on / off" : `move ${one}`}
+            {one === "wall" ? "add or remove a wall" : `move ${one}`}
           </button>
         ))}
-        <button onClick={() => setNow({ grid, agent })}>as it was</button>
+        <button onClick={() => setNow({ grid, agent })}>reset</button>
       </div>
       <Cells drawing={{ rows: rowsOf(now.grid, phase) }} agent={now.agent}
-        overlay={{ arrows: after.arrows, distances: after.distances, onCell: press, label: "the changed world: press a cell" }} />
+        overlay={{ arrows: after.arrows, distances: after.distances, onCell: press, label: "the changed world; click a cell to change it" }} />
       <table class="facts"><tbody>
-        <tr><th></th><th>as it was</th><th>changed</th></tr>
+        <tr><th></th><th>original</th><th>changed</th></tr>
         <tr><th>steps to the goal</th><td>{before.steps}</td><td data-what="steps">{after.steps}</td></tr>
         <tr><th>optimal moves</th><td>{before.moves}</td><td data-what="moves">{after.moves}</td></tr>
       </tbody></table>
-      <p class="note">Exact shortest paths, computed in this page. How the agent would act there is not known.</p>
+      <p class="note">These shortest paths are exact and computed in this page. How the agent would act there is unknown.</p>
     </div>
   );
 }

@@ -76,6 +76,11 @@ def names_in(value: Any) -> set[str]:
     return set().union(*map(names_in, value)) if isinstance(value, list | tuple) else set()
 
 
+def program_for(value: Any) -> str:
+    """Return the beginning of a command that reads plain values of a run: with consent if they name own code."""
+    return "goalscope --own-code" if names_in(value) else "goalscope"
+
+
 def consent(value: Any) -> None:
     """Allow the names in plain values that the user typed, or that are in a file that the user gave to this command.
 
@@ -205,10 +210,11 @@ def _attribute(source: str, role: str) -> Any:
             "run goalscope from its folder, or register it in a package (docs/plugins.md)"
         )
     if not may_import(source):
-        place = f", which {_sources[source]} names," if source in _sources else ""
+        place = f", named in {_sources[source]}," if source in _sources else ""
         raise ValueError(
-            f"{source}{place} must be imported for this, which runs the code of {str(path)!r}; a name that was found "
-            "in a directory does not allow that, since somebody else may have written it: "
+            f"{source}{place} must be imported for this, which runs the code of {str(path)!r}. goalscope does not "
+            "import a name that it finds in a directory unless you allow it, because somebody else may have written "
+            "it: "
             f"{_consents[-1].advice}"
         )
     return getattr(_imported(module, path, source), name, None)

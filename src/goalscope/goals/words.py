@@ -98,7 +98,9 @@ def _figures(finding: Finding) -> list[str]:
     sentences = list[str]()
     share = finding.figure("consistency", name)
     if share is not None and finding.method == "consistency":
-        sentences.append(TEXTS("added/consistency", subject=noun, share=share.text))
+        whole = finding.answer == "yes" and finding.reason != "partly"
+        key = "added/consistency" if whole else "added/consistency in part"
+        sentences.append(TEXTS(key, subject=noun, share=share.text))
     afterwards = finding.figure("afterwards", name)
     if afterwards is not None:
         sentences.append(TEXTS("added/afterwards", subject=noun, share=afterwards.text))

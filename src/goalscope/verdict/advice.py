@@ -32,16 +32,17 @@ def meaning(ledger: ClaimLedger) -> list[str]:
     return sentences
 
 
-def next_steps(ledger: ClaimLedger, *, lacks: bool = True) -> list[str]:
+def next_steps(ledger: ClaimLedger, *, lacks: bool = True, program: str = "goalscope") -> list[str]:
     """List what a reader can do next, the most useful step first. DIR stands for the directory of the evaluation.
 
     Args:
         ledger: the claims about a model.
         lacks: whether to name the parts that could not be asked.
+        program: the beginning of commands that read the runs, see `own.program_for`.
     """
     steps, valid = list[str](), valid_turns(ledger)
     if valid is not None and valid < _FORMAT:
-        steps.append(TEXTS("next/format"))
+        steps.append(TEXTS("next/format", program=program))
     undecided = [claim for claim in ledger.claims if claim.answer == "undecided"]
     if undecided:
         more = TEXTS("next/more logs" if "logs" in ledger.access else "next/more budget")
@@ -54,7 +55,7 @@ def next_steps(ledger: ClaimLedger, *, lacks: bool = True) -> list[str]:
     if left_out:
         steps.append(TEXTS("next/left out", arms=", ".join(left_out)))
     if ledger.claims:
-        steps.append(TEXTS("next/look"))
+        steps.append(TEXTS("next/look", program=program))
     return steps
 
 

@@ -106,31 +106,31 @@ def evidence_of(finding: Finding, answer: Answer, *, names: str = "", denied: Se
         subject = max(shares, key=lambda name: shares[name].value or 0.0)
         quantity, estimate, threshold, rule = "share", shares[subject], EXPLAINS, RULES["share"]
     noun = finding.nouns.get(subject) or (noun_of(subject) if subject else "")
-    if (why := _why_not_by_threshold(answer, estimate, threshold)) and noun:
-        rule = TEXTS(f"page/{why}", subject=noun)
     return Evidence(
         estimate=estimate.estimate,
         side=answer,
         names=names,
         threshold=threshold,
-        threshold_rule=rule,
+        threshold_rule=_reason(answer, estimate, threshold, noun) or rule,
         quantity=quantity_in_words(quantity, noun),
     )
 
 
-def _why_not_by_threshold(answer: Answer, estimate: EstimateRecord, threshold: float | None) -> str:
-    """Return the key of the reason for an answer that does not follow from the number and its threshold; "" if it does.
+def _reason(answer: Answer, estimate: EstimateRecord, threshold: float | None, noun: str) -> str:
+    """Return the reason for an answer that does not follow from the number and its threshold; "" if it does.
 
     A no by a number that is not below the threshold denies a goal because another hypothesis, or a habit, explains the
     moves; an undecided answer leaves other hypotheses open.
     """
-    if threshold is None or estimate.low is None or estimate.high is None:
+    if threshold is None or estimate.low is None or estimate.high is None or not noun:
         return ""
-    if answer == "no":
-        return "denied" if estimate.high >= threshold else ""
+    if answer == "no" and estimate.high >= threshold:
+        return TEXTS("page/denied", subject=noun)
     if answer == "undecided" and estimate.low > threshold:
-        return "not ruled out"
-    return "more than chance" if answer == "undecided" and estimate.high < threshold else ""
+        return TEXTS("page/not ruled out", subject=noun)
+    if answer == "undecided" and estimate.high < threshold:
+        return TEXTS("page/more than chance", subject=noun)
+    return ""
 
 
 def by_group(group_findings: Sequence[Finding], answers: Sequence[Evidence]) -> dict[str, Evidence]:

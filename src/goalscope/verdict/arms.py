@@ -278,7 +278,7 @@ def given_worlds(study: Study) -> dict[str, Any]:
     """
     if not issubclass(study.view, (EnvironmentView, GridView)):
         raise ValueError(
-            f"an evaluation takes worlds that are grids or environments (docs/environments.md), but those of "
+            f"an evaluation can use grids or environments (docs/environments.md), but the worlds of "
             f"{study.name} show {study.view.shows}: leave --worlds out, task maps are asked anyway"
         )
     dumped = study.dump()

@@ -30,10 +30,12 @@ LEFT_OUT: Final = "left out by --arms"
 
 _OF_STUDIES: Final = ("worlds", "trajectories", "horizon", "failure", "durability")
 _ELSEWHERE: Final = {
-    **dict.fromkeys(("kind", "model", "name"), "chat:model=NAME,name=TEXT or a YAML file says it of one model"),
+    **dict.fromkeys(
+        ("kind", "model", "name"), "give it to one model, as in chat:model=NAME,name=TEXT or in a YAML file"
+    ),
     **dict.fromkeys(("agents", "further_agents"), "max_tokens=64 alone is a parameter of every language model"),
     "seed": "--seed is the option",
-    "analysis": "arms look inside, see --arms; --hypotheses names hypotheses",
+    "analysis": "choose the analyses of activations with --arms, and hypotheses with --hypotheses",
 }
 
 
@@ -247,7 +249,7 @@ class Choices(StrictRecord):
         if arm.name == GIVEN:
             mapping["answers"] = 2
         if mapping.get("answers", 1) < 2:
-            raise ValueError("its steps are answered once, which cannot tell hypotheses from noise")
+            raise ValueError("each of its steps has one answer, which cannot tell hypotheses from noise")
         check_names(restore_hypotheses(list(self.hypotheses)), Study.assemble(mapping).worlds)
         mapping["analysis"] = {**mapping.get("analysis", {}), "hypotheses": list(self.hypotheses)}
 

@@ -93,7 +93,7 @@ def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterato
     significant, insignificant = (
         [difference for difference in evaluation.differences if difference.shown is side] for side in (True, False)
     )
-    caption = f"Differences on the worlds that both met; p is corrected over all {len(evaluation.differences):,} (Holm)"
+    caption = TEXTS("page/differences", tests=counted(len(evaluation.differences), "test"))
     none = (
         ""
         if significant or not insignificant
@@ -119,7 +119,7 @@ def _threshold(claim: Claim) -> Cell | str:
 def _decides(claims: Sequence[Claim | None]) -> str:
     """Return the threshold of the first answer to a question; others that were applied stand beside their answers."""
     first = next((claim.threshold for claim in claims if claim is not None), None)
-    rest = ", or as stated" if len(thresholds_of(claims)) > 1 else ""
+    rest = " unless stated" if len(thresholds_of(claims)) > 1 else ""
     return "" if first is None else f"threshold {first:g}{rest}"
 
 
@@ -213,7 +213,7 @@ def evidence_of(ledger: ClaimLedger, anchors: Collection[str]) -> Declared:
         for claim in ledger.claims
     )
     table = Table(
-        caption="The estimate that decides each claim, with the parts that it is made of; results of its run behind it",
+        caption="The estimate that decides each claim, and how it was obtained; claims link to their results",
         headings=columns,
         rows=rows,
         numbers=(1, 4, 5, 6),

@@ -44,12 +44,12 @@ DIRECTED: Final = ("grids", GIVEN)
 """The arms in which goal-directedness is compared: those that determine what an agent is after."""
 
 INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
-    ("inside", "walls read, beyond permuted weights", lambda data: inside.map_read(data, "wall").by_grid()),
-    ("inside", "goal's place read, beyond permuted weights", lambda data: inside.map_read(data, "goal").by_grid()),
+    ("inside", "walls decoded, minus permuted weights", lambda data: inside.map_read(data, "wall").by_grid()),
+    ("inside", "goal's place decoded, minus permuted weights", lambda data: inside.map_read(data, "goal").by_grid()),
     *(
         (
             "patching",
-            f"actions that follow {tokens}, {thing} moved, beyond noise",
+            f"actions that follow {tokens}, {thing} moved, minus noise",
             partial(inside.patch_by_grid, site=site, moved=thing),
         )
         for site, tokens in (("grid", "the cells"), ("pre", "the tokens before the reasoning"))
@@ -58,24 +58,24 @@ INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
     *(
         (
             "reasoning",
-            f"actions that follow exchanged moves, {thing} moved, beyond the own ones",
+            f"actions that follow exchanged moves, {thing} moved, minus its own moves",
             partial(inside.plan_followed_by_grid, moved=thing),
         )
         for thing in inside.MOVED
     ),
     (
         "plans",
-        f"first {FIRST} actions decoded, beyond permuted weights",
+        f"first {FIRST} actions decoded, minus permuted weights",
         lambda data: inside.plan_read(data, FIRST).by_grid(),
     ),
     (
         "beliefs",
-        "walls seen in fog read, beyond permuted weights",
+        "walls seen in fog decoded, minus permuted weights",
         lambda data: inside.map_read(data, "wall", seen=True).by_grid(),
     ),
     (
         "beliefs",
-        "actions that fit the decoded map, beyond permuted weights",
+        "actions that fit the decoded map, minus permuted weights",
         lambda data: inside.beliefs_read(data).by_grid(),
     ),
 )
@@ -142,7 +142,7 @@ def aims_in_words(ledger: ClaimLedger) -> list[dict[str, str]]:
             "finding": say_all(findings),
         }
         for title, findings in aims_of(ledger).items()
-    ] or [{"worlds": "", "answer": "", "finding": f"What {ledger.model} is after was not asked."}]
+    ] or [{"worlds": "", "answer": "", "finding": f"We did not ask what {ledger.model} is directed at."}]
 
 
 def differences_table(differences: Sequence[Difference], caption: str) -> Table:

@@ -51,11 +51,11 @@ def depends_on(data: ArmData, thing: str) -> Evidence:
         None,
     )
     if dependence is None:
-        return Evidence(why="in none of the worlds could it be changed")
+        return Evidence(why="it could not be changed in any of the worlds")
     part = dependence.change.value / dependence.share.value if dependence.share.value else float("nan")
     detail = f"change {dependence.change.value:.2f}, predictable part {part:.2f}, {dependence.versions} changed worlds"
     if dependence.answer == "untestable":
-        return Evidence(why=f"its answers in one state may have nothing in common ({detail})", detail=detail)
+        return Evidence(why=f"its two answers in the same state may be unrelated ({detail})", detail=detail)
     decided = Evidence.of(dependence.share, side=dependence.answer, detail=detail)
     return (
         decided

@@ -75,7 +75,7 @@ class Evidence:
         if not estimate.has_interval:
             return cls(why=estimate.note or "too few grids for an interval", detail=detail)
         if not all(map(math.isfinite, (estimate.value, estimate.low, estimate.high))):
-            return cls(why="the number or its interval has no end", detail=detail)
+            return cls(why="the estimate or its interval is infinite", detail=detail)
         return cls(estimate=estimate, side=side, detail=detail, names=names, by_size=by_size)
 
 
@@ -233,7 +233,7 @@ class ArmData:
         """
         rows = self.among("success", **tags)
         if not len(rows):
-            return Evidence(why="the run has no episodes there")
+            return Evidence(why="the run has no such episodes")
         return self.above(self.mean(rows, self.ended(rows, stage)), *self.chances(rows, stage))
 
     def above(self, success: Estimate, chance: float, blind: float = 0.0) -> Evidence:
@@ -275,7 +275,7 @@ class ArmData:
         """Return a measure on worlds of a kind minus the same measure on their matched controls, paired by grid."""
         rows, controls = (self.among(measure, kind=kind, control=control) for control in (False, True))
         if not len(rows) or not len(controls):
-            return Evidence(why=f"the run has no {kind} worlds with their controls")
+            return Evidence(why=f"the run has no {kind} worlds with matched controls")
         return Evidence.of(self.difference(rows, controls))
 
     def same_under(self, tag: str, base: str, measure: str) -> Evidence:

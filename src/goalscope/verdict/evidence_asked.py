@@ -70,16 +70,18 @@ def wastes_little(data: ArmData, kind: str) -> Evidence:
     rows = data.among(f"{kind} error")
     defined = rows.where(~np.isnan(rows.value))
     if not len(defined):
-        return Evidence(why=f"no step of it called for {kind}")
+        return Evidence(why=f"none of its steps called for {kind}")
     maps = list(dict.fromkeys(task_maps(data, rows)))
     walked = [error for task_map in maps for error in walker_errors(task_map, kind)]
     efficient = data.mean(rows, 1 - rows.value)
     walker = float(np.mean(walked)) if walked else math.nan
     detail = f"error {1 - efficient.value:.2f}, of random walkers {walker:.2f}"
     if math.isnan(walker):
-        return Evidence(why=f"no step of random walkers called for {kind}, so that nothing stands beside its error")
+        return Evidence(why=f"no step of random walkers called for {kind}, so its error cannot be compared")
     if walker < SEPARATES:
-        return Evidence(why=f"random walkers waste little on these maps, so that little waste says nothing ({detail})")
+        return Evidence(
+            why=f"random walkers waste little on these maps as well, so wasting little shows nothing ({detail})"
+        )
     return Evidence.of(efficient, detail=detail)
 
 
@@ -142,8 +144,7 @@ def able(data: ArmData) -> Evidence:
         return Evidence(estimate=best, side="yes", detail=detail)
     if why := _why_undecided(named_arm, named_shares):
         return Evidence(
-            why=f"no other place was shown to explain half of what it does, which does not tell unable from unwilling, "
-            f"and {why}"
+            why=f"no other place was shown to explain half of its moves, so it may be unable or unwilling, and {why}"
         )
     highest = max([*towards_rivals.values(), *named_shares.values()], key=lambda sign: sign.high)
     return Evidence(estimate=highest, side="no" if highest.high < ABLE else "undecided", detail=detail)
@@ -152,10 +153,10 @@ def able(data: ArmData) -> Evidence:
 def _why_undecided(named_arm: ArmData | None, named_shares: Mapping[str, Estimate]) -> str:
     """Return why behaviour with named places cannot show that an agent is unable, or "" if it can."""
     if named_arm is None or len(named_shares) < len(NAMED):
-        return "no places were named to it in words"
+        return "we did not name places to it in words"
     valid = named_arm.share("invalid turns", complement=True).estimate
     if valid is None or valid.value < _ANSWERS:
-        return "where places were named to it, too few turns held an action: it is the format that fails"
+        return "where we named places to it, too few turns contain a valid move, so the format fails"
     return ""
 
 
@@ -171,7 +172,7 @@ def _is_told(data: ArmData, contrast: GoalContrast) -> bool:
     return (contrast.agent, contrast.first) == (data.agent, GOAL) and not contrast.cell and contrast.told_apart
 
 
-NAMED: Final = {"goal": "comes to the goal when named", "rival": "comes to a corner when named"}
+NAMED: Final = {"goal": "reaches the goal when we name it", "rival": "reaches a corner when we name it"}
 """Value of the tag ``named`` of worlds with a place named in words -> label of the success there."""
 
 

@@ -51,13 +51,13 @@ def lapses(data: ArmData) -> Evidence:
     Only computed for agents that are directed at the goal.
     """
     if any(evidence.side != "yes" for evidence in is_after_goal(data, "grids").values()):
-        return Evidence(why="it was not shown to be directed at the goal, so that other actions are no errors of its")
+        return Evidence(why="it was not shown to be directed at the goal, so its other moves need not be errors")
     table = data.run.table
     decided = table.optimal.any(axis=1) & (table.agent == data.agent)[table.episode]
     wrong = (~table.is_optimal & decided).astype(np.float64)
     count = int(wrong.sum())
     if count < _FEWEST_ERRORS:
-        return Evidence(why=f"it made {count} errors, too few to tell slips from runs")
+        return Evidence(why=f"it made {count} errors, too few to tell runs of errors from single slips")
     excess, spread, clusters = [], [], []
     for episode in np.unique(table.episode[decided]).tolist():
         errors = wrong[decided & (table.episode == episode)]

@@ -136,7 +136,7 @@ def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evide
     rivals = {name: difference for name, difference in at(data.confidence).items() if difference is not None}
     decisive = strictest(rivals)
     if needed not in rivals or decisive is None or not decisive[1].has_interval:
-        return Evidence(why="there are too few grids for the difference to its controls")
+        return Evidence(why="there are too few grids for the difference from its controls")
     strict = at(1 - (1 - data.confidence) / len(rivals))
     below = {
         name: difference for name in rivals if (difference := strict[name]) is not None and difference.high < threshold
@@ -155,7 +155,9 @@ def beyond_networks(read: Quantity, data: ArmData) -> Evidence:
     rivals = read.beyond(read.networks, data.confidence)
     decisive = strictest(rivals)
     if decisive is None or not decisive[1].has_interval or rivals.get(NEEDED) is None:
-        return Evidence(why="there are too few grids for the difference to random networks, or none was read")
+        return Evidence(
+            why="there are too few grids for the difference from random networks, or no random network was probed"
+        )
     sides: Mapping[str, Answer] = {"above": "yes", "below": "no", "none": "undecided"}
     detail = f"strictest: {decisive[0]}{_fitted_on(read, data)}"
     return Evidence(estimate=decisive[1], side=sides.get(verdict(rivals)), detail=detail)
@@ -209,10 +211,10 @@ def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
     for thing in MOVED:
         must = chosen(free, site="grid", layers="all", patch="source", moved=thing)
         if not len(must) or float(must.value.mean()) < MOVES:
-            moved = f"in {must.value.mean():.2f} of the runs" if len(must) else "in none"
+            moved = f"in {must.value.mean():.2f} of the runs" if len(must) else "never"
             return (
-                f"with the {thing} moved the action follows the patch that must move it, all layers of all cells, "
-                f"{moved} alone"
+                f"with the {thing} moved, the action follows even the strongest patch (all layers, all cells) only "
+                f"{moved}"
             )
     layers = chosen(free, site=site, layers="all")
     if site == "grid":

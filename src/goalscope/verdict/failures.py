@@ -99,7 +99,7 @@ class Failures:
 
 def not_played(arm: Arm) -> str:
     """Return why an arm that looks inside has no run to read."""
-    return f"it reads the episodes of the arm {arm.at}, which was not asked"
+    return f"it uses the episodes of the part {arm.at}, which was not run"
 
 
 def told(error: BaseException) -> str:
@@ -137,7 +137,7 @@ def does_not_fit(arm: Arm, subject: Subject, count: int, seed: int) -> str:
         lengths = longest_prompt(study, agent, entry.parameters) if isinstance(agent, ChatAgent) else None
         if lengths is not None and lengths[0] >= lengths[1]:
             return (
-                f"its longest prompt may take {lengths[0]:,} tokens, but the model has {lengths[1]:,} positions for "
-                "prompt and answer: use a model with a longer context"
+                f"its longest prompt may have {lengths[0]:,} tokens, but the model's context, which also holds the "
+                f"answer, has {lengths[1]:,}: use a model with a longer context"
             )
     return ""

@@ -52,7 +52,7 @@ def told(description: Mapping[str, Any]) -> str:
         sampling = description["sampling"]
         parts.append(f"temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}")
     except (KeyError, TypeError, ValueError, AttributeError):  # the run may be a stranger's
-        return "A language model. Its run describes it in a form that goalscope does not write."
+        return "A language model, which its run describes in an unknown form."
     return f"A language model: {'; '.join(parts)}."
 
 

@@ -108,7 +108,7 @@ _inside(
 )
 _inside(
     "patching",
-    "Inside: activations of one grid put into another",
+    "Inside: activations patched between grids",
     Look(
         at="grids",
         settings=_patches,

@@ -54,7 +54,8 @@ __all__ = [
 ]
 
 _RECORD: Final = (
-    "record some (docs/import.md says how worlds are tagged), or give the model itself, with --worlds for environments"
+    "record such episodes (docs/import.md says how to tag worlds), or give the model itself, with --worlds for "
+    "environments"
 )
 
 
@@ -71,7 +72,9 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
     check_directory(out)
     plan, ledger = Plan.read(out / PLAN), Evaluation.read(out / LEDGER)
     if ledger.origin is None or ledger.origin.plan != plan.id:
-        raise ValueError(f"an evaluation must be judged to be read, but {out} grew since: run the same command again")
+        raise ValueError(
+            f"{out} contains runs that were added since it was judged: run the same goalscope evaluate again"
+        )
     subjects, failures = [], Failures(out)
     for model in ledger.models:
         logs = None
@@ -79,7 +82,7 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
             logs = _logs_beside(out, model)
             if unmade(logs / DATABASE):
                 raise FileNotFoundError(
-                    f"the logs that were judged must lie beside {out}, but {logs} holds none: move them"
+                    f"the logs that were judged must lie beside {out}, but {logs} contains none: move them there"
                 )
         subjects.append(Subject(name=model.model, kind="", access=frozenset(model.access), logs=logs))
         for arm in model.arms:
@@ -250,7 +253,7 @@ def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:
         return evaluation.failures.unasked[arm.name, subject.name]
     if subject.logs is not None and evaluation.plan.choices.has(arm):
         varied = f" with two values of the tag {arm.varies}" if arm.varies else ""
-        return f"the logs hold no such episodes{varied}, but {_kinds_in(subject.logs, subject.name)}: {_RECORD}"
+        return f"the logs contain no such episodes{varied}, only {_kinds_in(subject.logs, subject.name)}: {_RECORD}"
     if not evaluation.plan.choices.has(arm):
         return LEFT_OUT
     if not arm.open_to(subject):

@@ -7,10 +7,11 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from goalscope._ground import own
 from goalscope._ground.folder import Folder
 from goalscope._ground.version import __version__
 from goalscope._ground.words import counted, listed
@@ -168,7 +169,7 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
     sections = lay_out(
         [
             *(side_by_side(evaluation, evidence) if len(names) > 1 else ()),
-            *each(partial(_verdict, beside=len(names) > 1)),
+            *each(partial(_verdict, beside=len(names) > 1, program=own.program_for(_studies(runs)))),
             *_episodes(evaluation, runs),
             *(side_by_side(evaluation, evidence) if len(names) == 1 and evaluation.twins else ()),
             *_pictures(evaluation, runs),
@@ -209,10 +210,16 @@ def figure(directory: str | Path, name: str) -> "MatplotlibFigure":
     return drawn(named_of(directory), name)
 
 
-def _verdict(ledger: ClaimLedger, *, beside: bool) -> Declared:
+def _studies(runs: Opened) -> list[dict[str, Any]]:
+    """Return the studies of the runs as plain values."""
+    studies = (run.store.study() for run in runs.values())
+    return [study.dump() for study in studies if study is not None]
+
+
+def _verdict(ledger: ClaimLedger, *, beside: bool, program: str) -> Declared:
     """Return the verdict: its sentences, what they mean, what to do next, and which arms were asked."""
     first, *others = paragraphs(ledger, beside=beside)
-    means, steps = meaning(ledger), next_steps(ledger, lacks=beside)
+    means, steps = meaning(ledger), next_steps(ledger, lacks=beside, program=program)
     facts = [
         *(("" if at else "What it means", text) for at, text in enumerate(means)),
         *(("" if at else "What to do next", text) for at, text in enumerate(steps)),
@@ -266,7 +273,7 @@ def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
         if differences
     ]
     if figures:
-        title = "How it compares, and where it heads"
+        title = "Performance and direction in grids"
         yield Declared(anchor="pictures", title=title, figures=figures, figures_only=True)
 
 
@@ -333,7 +340,7 @@ def _behind(ledger: ClaimLedger) -> Declared:
         anchor="behind",
         title="What was asked",
         folded=True,
-        tables=[Table(headings=("arm", "worlds", "episodes, or why it was not asked"), rows=arm_rows)],
+        tables=[Table(headings=("arm", "worlds", "episodes, or the reason why it was not asked"), rows=arm_rows)],
     )
 
 

@@ -157,7 +157,7 @@ def stages(
         else:
             yield f"next: goalscope report {quote(str(out))} (it needs the extra report: {how_to_install('report')})"
     elif guide:
-        program = "goalscope --own-code" if own.names_in(study.dump()) else "goalscope"  # a run allows no import
+        program = own.program_for(study.dump())  # a run allows no import
         yield f"next: {program} measure {quote(str(out))}, {program} report {quote(str(out))}"
 
 

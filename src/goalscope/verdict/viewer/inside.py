@@ -30,8 +30,8 @@ _STRICTEST: Final = ("initial", "permuted", *RANDOM_WEIGHTS)
 """Kinds of random networks for comparison, in order of preference."""
 
 _NOTHING: Final = (
-    "Decoded maps are left out: no stored probe, with the same of a random network beside it, fits the stored "
-    "activations of these episodes (goalscope probe RUN reads them again)"
+    "Decoded maps are not shown, because no stored pair of probes (one of the model, one of a random network) matches "
+    "the stored activations of these episodes. goalscope probe RUN fits them again"
 )
 
 StepKey = tuple[str, int]
@@ -81,7 +81,7 @@ def inside_of(run: Run) -> tuple[Readings, str]:
         try:
             content = read_inside(store)
         except (ImportError, OSError, ValueError, KeyError, TypeError) as error:
-            return Readings(), f"Decoded maps are left out: {error}"
+            return Readings(), f"Decoded maps are not shown: {error}"
     return content, "; ".join(content.about.values()) or _NOTHING
 
 

@@ -57,7 +57,7 @@ def write_view(paths: Sequence[str | Path], out: str | Path, *, most: int = MOST
     table = EpisodeList()
     shards = [pack(shard) for shard in collect(sources, table)]
     if not shards:
-        raise ValueError(f"a viewer must have episodes to show, {', '.join(map(str, paths))} holds none: run it first")
+        raise ValueError(f"there are no episodes to show in {', '.join(map(str, paths))}: run it first")
     places = {str(source.run.path): number for number, source in enumerate(sources)}
     claims = [claim for evaluation in evaluations for claim in claims_of(evaluation, places)]
     title = ", ".join(Path(path).resolve().name for path in paths)
