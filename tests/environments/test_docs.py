@@ -57,7 +57,7 @@ def test_the_agent_of_the_page_acts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_levels_of_the_page_can_be_made() -> None:
     pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
-    (entry,) = yaml.safe_load(YAML[1])["worlds"]
+    (entry,) = yaml.safe_load(YAML[2])["worlds"]
     assert all(build("minigrid", {"level": level}).actions for level in entry["levels"])
 
 

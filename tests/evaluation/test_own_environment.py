@@ -12,6 +12,7 @@ from command_line import call
 from goalscope._ground.own import allowed
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.environments import believe
+from goalscope.goals.hypotheses import finite_world, load_hypotheses
 from goalscope.goals.words import TEXTS as GOAL_TEXTS
 from goalscope.runs import Store, Study, content_hash
 from goalscope.verdict import Evaluation, judging
@@ -98,6 +99,41 @@ def test_an_environment_whose_things_are_part_of_its_states_is_judged_without_ch
     with allowed():
         settings = environment_settings("whole:Warehouse")
     assert not settings["changed"] and [arm.name for arm in given_arms(settings)] == [GIVEN]
+
+
+AISLES, AISLES_YAML = (
+    next(text for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) if "east_aisle" in text)
+    for language in ("python", "yaml")
+)
+"""An event of one's own, and the file of hypotheses that names it."""
+EAST = "crate in the east aisle"
+
+
+@pytest.fixture
+def aisles(place: Path) -> Path:
+    """The file of hypotheses of the documentation, beside the module that it names."""
+    (place / "aisles.py").write_text(AISLES, encoding="utf-8")
+    (place / "aisles.yaml").write_text(AISLES_YAML, encoding="utf-8")
+    return place / "aisles.yaml"
+
+
+def test_an_event_of_ones_own_holds_in_the_states_that_its_function_names(aisles: Path) -> None:
+    with allowed():
+        world = EnvironmentWorld.make("warehouse:Warehouse", {})
+        event = load_hypotheses(str(aisles))[EAST]
+        holds = event.where(finite_world(world, 30))
+    states = world.believed.table.states
+    assert [state for state, at in zip(states, holds, strict=True) if at] == [(row, 4, True) for row in range(4)]
+
+
+@pytest.mark.full
+def test_a_verdict_names_an_event_of_ones_own(aisles: Path) -> None:
+    agent = "hypothesis:hypothesis=event aisles:east_aisle,lapse=0.2"
+    words = ("--env", "warehouse:Warehouse", "--hypotheses", aisles, "--quick", "--out", aisles.parent / "aisle")
+    call("evaluate", agent, *words)
+    (tested,) = Evaluation.read(aisles.parent / "aisle" / judging.LEDGER).tested
+    (finding,) = tested.found_in(GIVEN)
+    assert (finding.answer, finding.names) == ("yes", (EAST,)) and finding.about("goal") == "no"
 
 
 def test_the_documentation_prints_this_verdict(judged: Evaluation) -> None:

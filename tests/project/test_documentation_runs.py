@@ -451,6 +451,17 @@ SCENARIOS = {
             "goalscope table warehouse:Warehouse:row=0,col=2 --out corner.npz",
         ),
     ),
+    "goals of one's own in an environment": Scenario(
+        files={
+            "warehouse.py": ("environments.md python 1",),
+            "aisles.py": ("environments.md python 4",),
+            "aisles.yaml": ("environments.md yaml 2",),
+        },
+        steps=(
+            'goalscope evaluate "hypothesis:hypothesis=event aisles:east_aisle,lapse=0.2" --env warehouse:Warehouse '
+            "--hypotheses aisles.yaml --quick --out runs/aisle",
+        ),
+    ),
     "environments of others": Scenario(
         files={"warehouse.py": ("environments.md python 1",)},
         steps=(
@@ -474,6 +485,7 @@ LONG = {
     *("interventions", "complete table", "task worlds", "baseline", "the paper's figures", "scripted"),
     *("iso-difficulty", "fog", "papers", "the goal or the place", "verdict", "in Python", "hypotheses"),
     *("what an agent is after", "a study", "what actions depend on", "environments of others"),
+    "goals of one's own in an environment",
 }
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 
