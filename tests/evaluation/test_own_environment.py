@@ -10,13 +10,14 @@ import pytest
 
 from command_line import call
 from goalscope._ground.own import allowed
+from goalscope._ground.progress import TALLY
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.environments import believe
 from goalscope.goals.hypotheses import finite_world, load_hypotheses
 from goalscope.goals.words import TEXTS as GOAL_TEXTS
 from goalscope.runs import Store, Study, content_hash
 from goalscope.verdict import Evaluation, judging
-from goalscope.verdict.arms import GIVEN, given_arms
+from goalscope.verdict.arms import GIVEN, given_arms, given_worlds
 from goalscope.verdict.claim_tables import reason_of
 from goalscope.verdict.own_environment import STUDY, environment_settings, twin_sentences
 from goalscope.verdict.sentences import OWN_THINGS, headline
@@ -322,6 +323,38 @@ class Ignoring(Warehouse):
     with allowed():
         assert "seeds" in environment_settings("seeded:Seeded")["worlds"][0]
         assert "starts" in environment_settings("seeded:Ignoring")["worlds"][0]
+
+
+def test_seeds_that_give_the_same_world_count_once_and_a_notice_says_so(place: Path) -> None:
+    text = """
+from warehouse import Warehouse
+
+class Few(Warehouse):
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(row=(0, 1, 3)[seed % 3], col=4)
+        self.seed = seed
+
+    def describe(self):
+        return {**super().describe(), "seed": self.seed}
+"""
+    (place / "few.py").write_text(text, encoding="utf-8")
+    notices = list[str]()
+    with allowed(), TALLY.heard_by(notices.append):
+        settings = environment_settings("few:Few")
+        environment_settings("seeded:Ignoring")
+    assert settings["worlds"][0]["seeds"] == [1, 2, 3]
+    assert TEXTS("plan/seeds alike", name="Few", seeds=48, worlds="3 different worlds") in notices
+    assert TEXTS("plan/seed without effect", name="Ignoring") in notices
+    study = Study.parse(
+        {
+            "name": "seeded",
+            "worlds": [{"kind": "seeded:Seeded", "seeds": [1, 2, 5], "parameters": [{}]}],
+            "agents": [{"kind": "random"}],
+        }
+    )
+    with allowed(), TALLY.heard_by(notices.append):
+        given_worlds(study)
+    assert TEXTS("plan/worlds alike", name="seeded", worlds="3 worlds", descriptions="2 descriptions") in notices
 
 
 def test_an_agent_that_tires_acts_worse_later_and_one_that_errs_evenly_does_not(

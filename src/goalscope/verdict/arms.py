@@ -7,6 +7,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from goalscope._ground import registry
+from goalscope._ground.progress import TALLY
+from goalscope._ground.words import counted
 from goalscope.agents.agent import TASK_CHAT
 from goalscope.agents.prompts import NAMED, WORDINGS
 from goalscope.runs.study import Study
@@ -285,8 +287,18 @@ def given_worlds(study: Study) -> dict[str, Any]:
     settings: dict[str, Any] = {name: dumped[name] for name in ("name", "worlds", "horizon") if name in dumped}
     named = () if study.analysis is None else study.analysis.hypotheses
     if issubclass(study.view, EnvironmentView):
+        _tell_worlds_alike(study)
         return {**settings, "answers": 2, **({"hypotheses": list(named)} if named else {})}
     return {**settings, "arm": HYPOTHESES, **({"hypotheses": list(named)} if named else {})}
+
+
+def _tell_worlds_alike(study: Study) -> None:
+    """Say how many worlds count, where several have the same description."""
+    worlds = study.worlds()
+    different = {world.cluster or world.id for world in worlds}
+    if len(different) < len(worlds):
+        counts = {"worlds": counted(len(worlds), "world"), "descriptions": counted(len(different), "description")}
+        TALLY.tell(TEXTS("plan/worlds alike", name=study.name, **counts))
 
 
 def given_arms(settings: Mapping[str, Any]) -> list[Arm]:

@@ -26,7 +26,7 @@ from goalscope.verdict.subject import Subject, subject_of_entry
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.environments.environment import changes_of
 from goalscope.worlds.environments.named import environment_name, named_environment
-from goalscope.worlds.environments.world import EnvironmentWorld
+from goalscope.worlds.environments.world import Believed, EnvironmentWorld
 
 STUDY: Final = "study.yaml"
 """Name of the file with a study that plays the same agents in the same worlds."""
@@ -68,9 +68,13 @@ def environment_settings(environment: str) -> dict[str, Any]:
     entry: dict[str, Any] = {"kind": source} if is_own(source) else {"kind": "environment", "source": source}
     entry |= {"name": name, "parameters": [parameters]}
     more: dict[str, Any] = {}
-    seeds = _seeds(source, parameters, count) if _takes_seed(source) and "seed" not in parameters else []
+    seeds = _seeds(name, source, parameters, count) if _takes_seed(source) and "seed" not in parameters else []
     if seeds:
         entry["seeds"] = seeds
+        starts = [len(EnvironmentWorld.make(source, {**parameters, "seed": seed}).believed.starts) for seed in seeds]
+        if len(seeds) < count:  # few different worlds: each begins in several states
+            entry["starts"] = min(-(-count // len(seeds)), *starts)
+            more["most starts"] = min(starts)
     else:
         if not len(first.believed.starts):
             raise ValueError(
@@ -82,7 +86,9 @@ def environment_settings(environment: str) -> dict[str, Any]:
     _check_goal_names(name, list(table.goals))
     chance = not table.deterministic
     factor = _FACTOR_WITH_CHANCE if chance else _FACTOR
-    worlds = counted(len(seeds), "world") if seeds else f"{counted(entry['starts'], 'world')}, a first state each"
+    worlds = counted(max(1, len(seeds)) * entry.get("starts", 1), "world")
+    worlds += f", {counted(entry['starts'], 'first state')} of each" if seeds and "starts" in entry else ""
+    worlds += "" if seeds else ", a first state each"
     horizon = f"{factor:g} times {'the steps of an optimal agent on average' if chance else 'the shortest path'}"
     said = (
         f"{name}: {counted(len(table.states), 'state')}, {counted(len(table.actions), 'action')}, "
@@ -129,26 +135,48 @@ def _takes_seed(source: str) -> bool:
     return "seed" in inspect.signature(make).parameters
 
 
-def _seeds(source: str, parameters: Mapping[str, Any], count: int) -> list[int]:
-    """Return seeds whose worlds can be solved; [] if the seed does not change what happens in the environment."""
-    seeds, tables, described = list[int](), set[bytes](), set[str]()
+def _seeds(name: str, source: str, parameters: Mapping[str, Any], count: int) -> list[int]:
+    """Return seeds with different worlds that can be solved; [] if the seed changes nothing in the environment.
+
+    Seeds that give the same world as an earlier one are left out, and a notice says so: the world counts once.
+    """
+    seeds, worlds, described, different = list[int](), dict[bytes, list[Believed]](), set[str](), 0
     for seed in range(1, 2 * count + 1):
         believed = EnvironmentWorld.make(source, {**parameters, "seed": seed}).believed
-        content = (believed.table.triples, believed.table.start, *believed.table.goals.values())
-        tables.add(b"".join(array.tobytes() for array in content))
+        alike = worlds.setdefault(_content(believed), [])
+        if any(_looks_like(believed, other) for other in alike):
+            if seed == 3 and different == 1:
+                TALLY.tell(TEXTS("plan/seed without effect", name=name))
+                return []
+            continue
+        alike.append(believed)
+        different += 1
         described.add(canonical_json(dict(believed.environment.describe())))
-        if len(described) < len(tables):
+        if len(described) < different:
             raise ValueError(
                 f"describe() of {source} must contain everything that its parameter seed changes, but other seeds give "
                 f"other environments with the same description: add the seed to describe()"
             )
-        if seed == 3 and len(tables) == 1:
-            return []
-        if np.isfinite(believed.solved.expected_steps):
+        if 0 < believed.solved.expected_steps < np.inf:
             seeds.append(seed)
         if len(seeds) == count:
             break
+    if different < seed:
+        TALLY.tell(TEXTS("plan/seeds alike", name=name, seeds=seed, worlds=counted(different, "different world")))
     return seeds
+
+
+def _content(believed: Believed) -> bytes:
+    """Return what can happen in an environment as bytes: transitions, first states and goals."""
+    arrays = (believed.table.triples, believed.table.start, *believed.table.goals.values())
+    return b"".join(array.tobytes() for array in arrays)
+
+
+def _looks_like(first: Believed, second: Believed) -> bool:
+    """Return whether two environments with the same content also show the same in every state."""
+    pairs = zip(first.table.states, second.table.states, strict=True)
+    shown = ((first.environment.observe(one), second.environment.observe(other)) for one, other in pairs)
+    return all(one.text == other.text and np.array_equal(one.array, other.array) for one, other in shown)
 
 
 def _twins(worlds: Sequence[EnvironmentWorld]) -> dict[str, dict[str, Any]]:
