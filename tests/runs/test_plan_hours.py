@@ -112,12 +112,12 @@ def first(study: Study, directory: Path, clock: Clock, limits: Limits = Limits()
 
 def test_first_turns_are_asked_within_their_limit_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, (clock, asked) = tiny(tmp_path), timed(monkeypatch, 2.0, 0.5)
-    told = first(study, tmp_path / "run", clock, Limits(seconds=10.0))
-    assert asked == [1, 2, 3] and [portion.seconds for portion in told.portions] == [2.5, 3.0, 3.5]
-    assert told.asked == 6 and told.invalid == 0 and told.usage == {name: 6 * each for name, each in USAGE.items()}
-    assert first(study, tmp_path / "run", clock) == told and asked == [1, 2, 3], "kept, not measured again"
+    told = first(study, tmp_path / "run", clock, Limits(seconds=8.0))
+    assert asked == [1, 2, 3, 1] and [portion.seconds for portion in told.portions] == [2.5, 3.0, 3.5, 2.5]
+    assert told.asked == 7 and told.invalid == 0 and told.usage == {name: 7 * each for name, each in USAGE.items()}
+    assert first(study, tmp_path / "run", clock) == told and asked == [1, 2, 3, 1], "kept, not measured again"
     done = run(study, tmp_path / "run")
-    assert done.replayed == 6 and sum(asked) == 6 + done.calls, "no answer is asked for again"
+    assert done.replayed == 7 and sum(asked) == 7 + done.calls, "no answer is asked for again"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_hours_follow_from_what_a_round_takes_however_many_are_live(
 def test_a_slow_answer_is_measured_by_itself_unless_it_holds_no_action(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study, (clock, asked) = tiny(tmp_path), timed(monkeypatch, 40.0, 0.0)
+    study, (clock, asked) = tiny(tmp_path), timed(monkeypatch, 140.0, 0.0)
     told = first(study, tmp_path / "one", clock)
     assert asked == [1] and any("a single answer takes that long" in line for line in found("one", told, Limits()))
     clock, asked = timed(monkeypatch, 40.0, 0.0, None)
@@ -159,6 +159,27 @@ def test_a_slow_answer_is_measured_by_itself_unless_it_holds_no_action(
     assert not told.unusable, "two answers say too little"
     clock, asked = timed(monkeypatch, 15.0, 0.0, None)
     assert first(study, tmp_path / "three", clock).unusable and sum(asked) == FEWEST
+
+
+def test_what_an_agent_does_only_once_is_not_extrapolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, (clock, asked) = tiny(tmp_path), timed(monkeypatch, 0.2, 0.05)
+    [agent], [entry] = study.agents(), study.agents_
+    act = ChatAgent.act
+
+    def set_up_first(self: ChatAgent, observations: Sequence[Observation]) -> list[Turn]:
+        clock.now += 0.0 if asked else 60.0
+        return act(self, observations)
+
+    monkeypatch.setattr(ChatAgent, "act", set_up_first)
+    slow = first(study, tmp_path / "slow", clock)
+    assert slow.portions[0].seconds > 60 and len(slow.portions) > 2
+    begun = slow.model_copy(update={"portions": slow.portions[:2], "asked": 3})
+    for told in (slow, begun):
+        seconds = forecast(study, agent, entry.parameters, told).seconds
+        assert seconds[1] < 150, "960 turns of a tenth of a second at most, and not fifteen rounds of a minute"
+    monkeypatch.setattr(ChatAgent, "largest_batch", 1, raising=False)
+    alone = forecast(study, agent, entry.parameters, begun)
+    assert alone.seconds[1] < alone.turns[1], "one after the other, a fraction of a second each"
 
 
 def test_nothing_is_measured_of_a_study_that_is_hardly_longer_than_the_measurement() -> None:

@@ -1,8 +1,8 @@
 """The measured batch: the first turns of some episodes of a study, asked before all others, timed, and kept.
 
 The answers are committed to the journal of the run directory, from which the run later takes them. The measurements are
-stored beside them and not repeated. The batch begins with one turn; portions of twice as many follow as long as they
-fit its limits, spread over the worlds of the study.
+stored beside them and not repeated. The batch begins with one turn, whose time may include what an agent does only
+once; portions of twice as many follow as long as they fit its limits, spread over the worlds of the study.
 """
 
 import itertools
@@ -45,7 +45,7 @@ from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.world import TimedOracle, World
 
 SECONDS: Final = 30.0
-"""Maximum time of a batch, unless a single answer takes longer."""
+"""Maximum time of a batch after its first answer, unless a single answer takes longer."""
 
 PATIENCE: Final = 100.0
 """Seconds after which a server without an answer is given up, unless its settings name a timeout."""
@@ -133,7 +133,7 @@ class Limits:
     """Limits of a batch; one turn is always asked.
 
     Attributes:
-        seconds: maximum time.
+        seconds: maximum time after the first answer.
         usage: "tokens" or "usd" -> maximum.
     """
 
@@ -373,7 +373,11 @@ class _Batch:
         target = min(2 * size, MOST)
         if unusable and turns_so_far.asked < FEWEST:
             target = min(target, FEWEST - turns_so_far.asked)
-        room = int((seconds - turns_so_far.seconds) / seconds_per_turn) if seconds_per_turn > 0 else target
+        # The first answer may include what happens only once, such as reading weights: a second one tells.
+        began = 0.0 if unusable else turns_so_far.portions[0].seconds
+        room = int((seconds - turns_so_far.seconds + began) / seconds_per_turn) if seconds_per_turn > 0 else target
+        if len(turns_so_far.portions) == 1 and 0 < began <= UNUSABLE_SECONDS:
+            room = max(1, room)
         for name, limit in (limits.usage or {}).items():
             spent = tokens_of(turns_so_far.usage) if name == "tokens" else turns_so_far.usage.get(name, 0.0)
             room = min(room, int((limit - spent) / (spent / turns_so_far.asked)) if spent else target)

@@ -11,7 +11,7 @@ prompt at a time, ``F = 0``.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.http import HttpModel
 from goalscope.runs import Study
-from goalscope.verdict.preflight.first_turns import FirstTurns
+from goalscope.verdict.preflight.first_turns import FirstTurns, Portion
 from goalscope.verdict.preflight.memory import inside_memory, more_memory
 from goalscope.verdict.preflight.prompts import counter, prompts_of
 from goalscope.verdict.texts import TEXTS
@@ -183,9 +183,11 @@ def _seconds(agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown
     """
     if getattr(agent, "largest_batch", _LIVE) == 1:
         at_once = getattr(agent, "concurrency", None) or workers
-        waves = sum(math.ceil(portion.turns / at_once) for portion in first.portions)
+        portions = _lasting(first.portions)
+        waves = sum(math.ceil(portion.turns / at_once) for portion in portions)
         live = np.maximum(1.0, np.minimum(at_once, turns / rounds))
-        return np.array(_SPEED) * np.sqrt([1.0, grown, grown**2]) * first.seconds / waves * turns / live
+        seconds_per_wave = sum(portion.seconds for portion in portions) / waves
+        return np.array(_SPEED) * np.sqrt([1.0, grown, grown**2]) * seconds_per_wave * turns / live
     reads_only = isinstance(agent, ChatAgent) and not first.usage.get("output_tokens")
     fixed, another = _rates(first, reads_only)
     rounds = np.maximum(rounds, turns / _LIVE)
@@ -196,9 +198,15 @@ def _seconds(agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown
     return seconds
 
 
+def _lasting(portions: Sequence[Portion]) -> Sequence[Portion]:
+    """Return the portions without the first one, if that also pays for what happens only once."""
+    once = len(portions) > 2 or (len(portions) == 2 and portions[0].seconds >= portions[1].seconds)
+    return portions[1:] if once else portions
+
+
 def _rates(first: FirstTurns, reads_only: bool) -> tuple[Range, Range]:
     """Return ``F`` and ``m`` for turns that are decoded together, each as minimum, expected value and maximum."""
-    portions = first.portions
+    portions = _lasting(first.portions)
     mean = sum(portion.tokens for portion in portions) / sum(portion.turns for portion in portions)
     x = np.array([portion.tokens / mean if reads_only and mean else float(portion.turns) for portion in portions])
     t = np.array([max(portion.seconds, 1e-9) for portion in portions])
@@ -208,8 +216,8 @@ def _rates(first: FirstTurns, reads_only: bool) -> tuple[Range, Range]:
         alone = np.array([first.shared, first.shared, 0.0]) if reads_only else np.array(_ALONE)
         slope = float(t.sum() / x.sum())
         return slope * alone, slope * (1 - alone)
-    if len(t) > 2:  # the first portion also pays for what happens once
-        x, t = x[1:], t[1:]
+    if len(t) == 1:
+        return np.array([t[0] / 2, t[0] / 2, 0.0]), np.array([last / 2, last / 2, last])
     # Least squares of relative errors.
     fixed, another = np.linalg.lstsq(np.stack([1 / t, x / t], axis=1), np.ones(len(t)), rcond=None)[0]
     if fixed < 0 or another <= 0:
