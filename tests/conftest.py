@@ -93,7 +93,7 @@ def evaluations_once(request: pytest.FixtureRequest) -> Iterator[None]:
     from goalscope.verdict import evidence, plan
 
     goals: Any = evidence.ArmRun.goals
-    told: Any = plan.told_beforehand
+    told: Any = vars(plan)["told_beforehand"]
 
     def goals_once(run: evidence.ArmRun) -> Any:
         part = None if run.part is None else tuple(sorted(run.part))

@@ -356,7 +356,7 @@ def _of_tiles(tiles: Sequence[Sequence[str]], model: ClaimLedger) -> Iterator[st
     if not model.claims:
         return
     *aims, questions = tiles
-    counts = Counter(claim.answer for claim in model.claims)
+    counts = Counter[str](claim.answer for claim in model.claims)
     shown = [number(text) for text in _NUMBER.findall(" ".join(questions))]
     expected = [counts["yes"] + counts["no"], len(model.claims), *(counts[answer] for answer in ANSWERS)]
     if shown != expected:
@@ -532,10 +532,10 @@ def _of_all_numbers(page: Page, record: Mapping[str, list[dict[str, Any]]]) -> I
 def _of_estimates(page: Page, record: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:
     """Check that cells of measures in the record show one of its estimates."""
     ends: dict[tuple[str, str], list[Ends]] = {}
-    for row in (row for rows in record.values() for row in rows):
-        for agent in (row.get("agent"), ""):
-            found = row["value"], row["low"], row["high"]
-            ends.setdefault((title_of(row["measure"]), str(agent)), []).append(found)
+    for entry in (entry for entries in record.values() for entry in entries):
+        for agent in (entry.get("agent"), ""):
+            found = entry["value"], entry["low"], entry["high"]
+            ends.setdefault((title_of(entry["measure"]), str(agent)), []).append(found)
     for anchor, section in page.sections.items():
         for head, *rows in filter(None, section.tables):
             for row in rows:

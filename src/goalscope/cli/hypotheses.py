@@ -164,7 +164,8 @@ def _print_pairs(separation: Separability) -> None:
         [f"{h + 1} {separation.names[h]}", *("–" if h == k else _short(separation.mean[h, k]) for k in range(size))]
         for h in range(size)
     ]
-    heading = f"Nats per episode, row against column, mean over {counted(len(separation.world_ids), 'world')}"
+    worlds = counted(len(separation.world_ids), "world")
+    heading = f"Evidence in nats per episode for the row against the column, mean over {worlds}"
     title = f"{heading}; lapse rate {lapse:g} for both"
     table(["hypothesis", *(str(k + 1) for k in range(size))], rows, title=title, numbers=range(1, size + 1))
     pairs = [(h, k) for h in range(size) for k in range(h + 1, size) if separation.both[h, k]]

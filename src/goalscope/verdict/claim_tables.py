@@ -135,13 +135,13 @@ def reason_of(claim: Claim) -> str:
 def coverage(ledgers: Sequence[ClaimLedger]) -> str:
     """Return the sentences on how often intervals contain the true value: that of most claims, then the others."""
     usual = 1 - ledgers[0].level
-    others = dict[float, dict[str, None]]()
+    further = dict[float, dict[str, None]]()
     for ledger in ledgers:
         for claim in ledger.claims:
             if claim.confidence is not None and abs(claim.confidence - usual) > _SAME:
-                others.setdefault(claim.confidence, {})[f"“{claim.question}”"] = None
+                further.setdefault(claim.confidence, {})[f"“{claim.question}”"] = None
     sentences = [TEXTS("page/coverage", coverage=percent(usual))]
-    for confidence, questions in others.items():
+    for confidence, questions in further.items():
         fields = {"coverage": percent(confidence), "questions": listed([*questions])}
         one_end = abs(confidence - (1 - 2 * ledgers[0].level)) < _SAME
         key = "page/coverage of one end" if one_end else "page/coverage of some"

@@ -90,11 +90,11 @@ def environment_settings(environment: str) -> dict[str, Any]:
     worlds += f", {counted(entry['starts'], 'first state')} of each" if seeds and "starts" in entry else ""
     worlds += "" if seeds else ", a first state each"
     horizon = f"{factor:g} times {'the steps of an optimal agent on average' if chance else 'the shortest path'}"
-    said = (
+    sentence = (
         f"{name}: {counted(len(table.states), 'state')}, {counted(len(table.actions), 'action')}, "
         f"{'with' if chance else 'without'} chance; {worlds}; an episode ends after {horizon}"
     )
-    TALLY.tell(said)
+    TALLY.tell(sentence)
     return {
         "name": name,
         "worlds": [entry],
@@ -143,13 +143,13 @@ def _seeds(name: str, source: str, parameters: Mapping[str, Any], count: int) ->
     seeds, worlds, described, different = list[int](), dict[bytes, list[Believed]](), set[str](), 0
     for seed in range(1, 2 * count + 1):
         believed = EnvironmentWorld.make(source, {**parameters, "seed": seed}).believed
-        alike = worlds.setdefault(_content(believed), [])
-        if any(_looks_like(believed, other) for other in alike):
+        earlier = worlds.setdefault(_content(believed), [])
+        if any(_looks_like(believed, other) for other in earlier):
             if seed == 3 and different == 1:
                 TALLY.tell(TEXTS("plan/seed without effect", name=name))
                 return []
             continue
-        alike.append(believed)
+        earlier.append(believed)
         different += 1
         described.add(canonical_json(dict(believed.environment.describe())))
         if len(described) < different:
@@ -174,9 +174,12 @@ def _content(believed: Believed) -> bytes:
 
 def _looks_like(first: Believed, second: Believed) -> bool:
     """Return whether two environments with the same content also show the same in every state."""
-    pairs = zip(first.table.states, second.table.states, strict=True)
-    shown = ((first.environment.observe(one), second.environment.observe(other)) for one, other in pairs)
-    return all(one.text == other.text and np.array_equal(one.array, other.array) for one, other in shown)
+    states = zip(first.table.states, second.table.states, strict=True)
+    views = ((first.environment.observe(state), second.environment.observe(twin)) for state, twin in states)
+    return all(
+        view.text == twin.text and np.array_equal(np.asarray(view.array), np.asarray(twin.array))
+        for view, twin in views
+    )
 
 
 def _twins(worlds: Sequence[EnvironmentWorld]) -> dict[str, dict[str, Any]]:

@@ -80,8 +80,9 @@ class Need:
     def sentence(self) -> str:
         """The requirement in words."""
         if math.isinf(self.worlds):
-            return f"no number of worlds like these is enough to name {self.name} (hardest: {self.hardest})"
-        return f"to name {self.name} takes {self.worlds:.0f} worlds like these, at lapse rate {self.lapse:.2g}"
+            return f"no number of worlds like these is enough to confirm {self.name} (limited by {self.hardest})"
+        agent = f"an agent that makes {self.lapse:.0%} of its moves at random"
+        return f"confirming {self.name} takes {self.worlds:.0f} worlds like these for {agent}"
 
     def to_plain(self) -> dict[str, Any]:
         """Return the fields as plain values; ``worlds`` is None if no number is enough."""
@@ -143,14 +144,14 @@ def sentences(needs: Sequence[Need]) -> list[str]:
     if not rates:
         return []
     lines = [
-        f"worlds like these that a name needs, of agents with lapse rate {' / '.join(f'{rate:g}' for rate in rates)}, "
-        f"asked twice (right in {POWER:.0%} by the law of the score):"
+        "Number of worlds like these that it takes to confirm each hypothesis, for agents with lapse rate "
+        f"{' / '.join(f'{rate:g}' for rate in rates)} and two answers per step (power {POWER:.0%}):"
     ]
     for name in dict.fromkeys(need.name for need in needs):
         name_needs = [need for need in needs if need.name == name]
         hardest = ", ".join(dict.fromkeys(need.hardest for need in name_needs))
         counts = " / ".join(f"{need.worlds:.0f}" if math.isfinite(need.worlds) else "never" for need in name_needs)
-        lines.append(f"{name}: {counts}; hardest: {hardest}")
+        lines.append(f"{name}: {counts}; limited by {hardest}")
     return lines
 
 
