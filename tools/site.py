@@ -22,6 +22,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
+from html import unescape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -217,7 +218,7 @@ def interface_page(title: str, names: Mapping[str, str]) -> str:
 
 def gallery(out: Path, words: Mapping[str, Any]) -> str:
     """Run the commands of the gallery in ``out`` and return its page: each picture with the command that draws it."""
-    lines = ["# Gallery", "", "Pictures that goalscope draws, each with the commands that made it."]
+    lines = ["# Gallery", "", "Pictures that goalscope draws, each with the command that made it."]
     program = [sys.executable, "-c", "from goalscope.cli import main; main()"]
     for name, entry in words.items():
         (out / name).mkdir(parents=True, exist_ok=True)
@@ -225,16 +226,27 @@ def gallery(out: Path, words: Mapping[str, Any]) -> str:
             done = subprocess.run([*program, *shlex.split(command)[1:]], cwd=out, capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"{command}\n{done.stdout}{done.stderr}")
-        lines += ["", f"## {entry['title']}", "", "```sh", *entry["commands"], "```", ""]
-        for picture in sorted((out / name).glob("*.svg")):
+        lines += ["", f"## {entry['title']}", "", entry["says"], "", "```sh", *entry["commands"], "```", ""]
+        for picture in sorted((out / name).glob("*.svg"), key=shown_first):
             one = entry["commands"][-1].partition(" --all ")[0]
             how = f"`{one} {picture.stem} --out {picture.name}`" if "figure" in one else f"`{entry['commands'][-1]}`"
-            lines += [f"![{picture.stem}]({name}/{picture.name})", "", how, ""]
+            label = label_of(picture.read_text(encoding="utf-8"))
+            lines += [f"![{label}]({name}/{picture.name})", "", f"*{label}.* {how}", ""]
         for path in (out / name).iterdir():
             if path.suffix != ".svg":
                 path.unlink()
     shutil.rmtree(out / "runs")
     return "\n".join(lines)
+
+
+def shown_first(picture: Path) -> tuple[bool, str]:
+    """Order pictures: agents in their worlds first, then by name."""
+    return not picture.stem.startswith(("episodes", "examples")), picture.stem
+
+
+def label_of(svg: str) -> str:
+    """Return the sentence that describes a picture, without the id of the episode."""
+    return unescape(svg.partition('aria-label="')[2].partition('"')[0]).partition("; episode-")[0]
 
 
 def pages() -> dict[str, str]:
