@@ -231,6 +231,7 @@ def gallery(out: Path, words: Mapping[str, Any]) -> str:
             one = entry["commands"][-1].partition(" --all ")[0]
             how = f"`{one} {picture.stem} --out {picture.name}`" if "figure" in one else f"`{entry['commands'][-1]}`"
             label = label_of(picture.read_text(encoding="utf-8"))
+            label = label if " " in label else f"{picture.stem.partition('-figure')[0].replace('-', ' ')}: {label}"
             lines += [f"![{label}]({name}/{picture.name})", "", f"*{label}.* {how}", ""]
         for path in (out / name).iterdir():
             if path.suffix != ".svg":
@@ -239,9 +240,10 @@ def gallery(out: Path, words: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def shown_first(picture: Path) -> tuple[bool, str]:
-    """Order pictures: agents in their worlds first, then by name."""
-    return not picture.stem.startswith(("episodes", "examples")), picture.stem
+def shown_first(picture: Path) -> tuple[bool, int, str]:
+    """Order pictures: agents in their worlds first, those of the first agent before the others, then by name."""
+    in_world = picture.stem.startswith(("episodes", "examples"))
+    return not in_world, len(picture.stem) if in_world else 0, picture.stem
 
 
 def label_of(svg: str) -> str:
