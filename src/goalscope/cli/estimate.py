@@ -68,7 +68,8 @@ def estimate(
         power: also print the smallest effects and equivalence margins that the study can show.
         pilot (RUN): an earlier run from which to predict calls, tokens and hours, and to take the variances for
             --power.
-        measure: ask for some first moves, at most 30 s after the first answer, and predict hours, tokens, USD and memory.
+        measure: ask for some first moves, at most 30 s after the first answer, and predict hours, tokens, USD and
+            memory.
         out: with --measure: keep the answers in this directory, so that goalscope run can reuse them.
         assume_mean (SHARE): mean that --power assumes if there is no pilot. Default: 0.8.
         assume_between (SD): standard deviation, over grids, of the true difference that --power assumes. Default: 0.05.
