@@ -241,7 +241,7 @@ def test_the_help_names_every_arm() -> None:
 
 def test_a_description_that_is_none_of_ours_is_told_as_such() -> None:
     assert told({}) == told({"source": "elsewhere"}) == ""
-    assert "in a form that goalscope does not write" in told({"kind": "chat", "model": 3})
+    assert "in an unknown form" in told({"kind": "chat", "model": 3})
     model = {"kind": "http", "model": "gpt", "mode": "chat"}
     served = {"kind": "chat", "model": model, "template": "0" * 64, "sampling": {"temperature": 1, "top_p": 1}}
     assert "gpt behind a server (mode chat)" in told(served) and "a custom template, sha256 000000000000" in told(
