@@ -26,12 +26,13 @@ import numpy as np
 
 from goalscope._ground.untrusted import printable
 from goalscope.goals.directedness import directedness
-from goalscope.goals.finding import EXPLAINS, MOST_INVALID, Answer, Finding, Reason, where_text
+from goalscope.goals.finding import EXPLAINS, MOST_INVALID, Answer, Finding, FoundPart, Reason, where_text
 from goalscope.goals.hypotheses.answers import Answers, answers_of
 from goalscope.goals.hypotheses.definition import Hypothesis
-from goalscope.goals.hypotheses.evidence import AnswerSums, evidence
+from goalscope.goals.hypotheses.evidence import AnswerSums
+from goalscope.goals.hypotheses.naming import verdict_of
 from goalscope.goals.hypotheses.need import needed
-from goalscope.goals.hypotheses.score import HABITS, HALF, LEVEL, NOISE, STRONG, HypothesisScore, ScoreVerdict, judge
+from goalscope.goals.hypotheses.score import HABITS, HALF, LEVEL, NOISE, STRONG, HypothesisScore, ScoreVerdict
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.states import States
 from goalscope.goals.hypotheses.written import bind, noun_of, with_sentinels
@@ -306,10 +307,14 @@ class _Rules:
     def by_consistency(self, all_answers: Sequence[Answers]) -> Finding:
         """Decide by the consistency score, from steps with two answers."""
         worlds = list({episodes.world.world.id: episodes.world.world for episodes in self.states}.values())
-        sums = evidence(all_answers, with_sentinels(self.bank, worlds), len(self.bank))
-        if self.fields["covered"] < REGIONS_FROM:  # mostly early states: judge no region separately
-            sums = replace(sums, region_size=np.zeros_like(sums.region_size))
-        verdict = judge(sums, seed=self.seed, level=self.level)
+        verdict, sums = verdict_of(
+            all_answers,
+            with_sentinels(self.bank, worlds),
+            len(self.bank),
+            seed=self.seed,
+            level=self.level,
+            by_region=self.fields["covered"] >= REGIONS_FROM,  # otherwise these are mostly early states
+        )
         follows = verdict.kind in ("named", "partly", "set")
         # A set may also contain control hypotheses outside the bank that call for the same moves.
         names = verdict.names if follows else tuple(name for name in verdict.names if name in self.bank)
@@ -324,6 +329,14 @@ class _Rules:
         apart_in = {score.name: score.apart_in for score in verdict.scores if score.asked}
         if follows and (afterwards := turns_after(sums, names[0], 1 - 2 * self.level)) is not None:
             figures[f"{AFTERWARDS} {names[0]}"] = EstimateRecord.of(afterwards)
+        if verdict.errors is not None:
+            for kind, rate in zip(("fixed", "random"), verdict.errors, strict=True):
+                figures[f"{kind} errors {names[0]}"] = self._ends(rate, verdict, (0.0, 1.0))
+        if verdict.part is not None:
+            figures[f"elsewhere {names[0]}"] = self._ends(verdict.part.elsewhere, verdict, (-1.0, 1.0))
+            self.fields["part"] = FoundPart(
+                kind=verdict.part.kind, limit=verdict.part.limit, side=verdict.part.side, share=verdict.part.share
+            )
         self.fields |= {"method": "consistency", "evidence": figures, "apart_in": apart_in}
         if follows:
             return self._followed(verdict, names)
@@ -349,9 +362,11 @@ class _Rules:
     def _followed(self, verdict: ScoreVerdict, names: tuple[str, ...]) -> Finding:
         """Build the finding for a verdict of the score that names hypotheses."""
         first = verdict.score(names[0])
-        if verdict.kind == "partly":
-            decisive = self._decisive(self._scored(verdict, first, "strength"), first.name, STRONG, "strength")
-            return self.finding("yes", "partly", decisive, names=names, steps=verdict.on_the_way)
+        if verdict.followed is not None:
+            followed = self._ends(verdict.followed, verdict, (-1.0, 1.0))
+            decisive = self._decisive(followed, first.name, STRONG, "strength")
+            reason: Reason = "partly" if verdict.kind == "partly" else "named"
+            return self.finding("yes", reason, decisive, names=names)
         decisive = self._decisive(self._scored(verdict, first, "consistency"), first.name, HALF, "consistency")
         if decisive["estimate"].low < HALF <= first.consistency[1]:  # identical in all of too few worlds
             return self.finding("undecided", "few worlds", decisive, names=names)

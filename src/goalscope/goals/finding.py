@@ -37,7 +37,7 @@ Reason = Literal[
 """Why the answer is what it is. Code branches on these keys; `goalscope.goals.words` turns them into sentences.
 
 - named: one hypothesis explains the moves, and better than every other.
-- partly: one hypothesis explains a part of the moves.
+- partly: one hypothesis explains the moves in a part of the turns, which the finding states.
 - weakly or partly: as named, but it explains less than half of an optimal agent's MEG. With single answers we cannot
   distinguish an agent that often moves at random from one that pursues the goal only in some states.
 - not told apart: several hypotheses explain the moves, and they call for the same moves in these worlds.
@@ -55,6 +55,22 @@ Reason = Literal[
 
 Method = Literal["consistency", "meg", "none"]
 """The rule that decided, see `goalscope.goals.decision`."""
+
+
+class FoundPart(StrictRecord):
+    """The part of its behaviour in which an agent follows a hypothesis, see `goalscope.goals.hypotheses.score.Part`.
+
+    Attributes:
+        kind: key of the catalogue below "parts".
+        limit: the number of a turn, of steps or of rows; 0 where the kind has none.
+        side: the side on which the place lies; "" where the kind has none.
+        share: share of the agent's turns that lie in the part.
+    """
+
+    kind: str
+    limit: int = Field(default=0, ge=0)
+    side: str = ""
+    share: float = Field(default=0.0, ge=0, le=1)
 
 
 class Finding(StrictRecord):
@@ -75,6 +91,7 @@ class Finding(StrictRecord):
         threshold: value that its interval was compared with, in the same unit; None if there is none.
         threshold_rule: description of the threshold.
         steps: hypotheses that are an intermediate step on every path to the named one.
+        part: for reason "partly" by consistency, the part in which the hypothesis is followed; otherwise None.
         evidence: further estimates by "QUANTITY HYPOTHESIS".
         nouns: name of each mentioned hypothesis -> noun phrase.
         rules: mentioned hypotheses that are rules of behaviour rather than goals.
@@ -100,6 +117,7 @@ class Finding(StrictRecord):
     threshold: float | None = None
     threshold_rule: str = ""
     steps: tuple[str, ...] = Field(default=(), strict=False)
+    part: FoundPart | None = None
     evidence: dict[str, EstimateRecord] = Field(default_factory=dict)
     nouns: dict[str, str] = Field(default_factory=dict)
     rules: tuple[str, ...] = Field(default=(), strict=False)

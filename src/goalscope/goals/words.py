@@ -58,7 +58,8 @@ def _sentences(finding: Finding, who: str) -> list[str]:
     fields = {
         "who": who,
         "whose": "its" if who == "it" else f"{who}'s",
-        "names": listed(names, "or" if finding.reason == "partly" else "and"),
+        "names": listed(names, "and"),
+        "part": _part(finding),
         "subject": finding.nouns.get(finding.subject, finding.subject),
         "worlds": counted(finding.worlds, "world"),
         "why": finding.why.rstrip("."),
@@ -79,6 +80,14 @@ def _sentences(finding: Finding, who: str) -> list[str]:
     return sentences
 
 
+def _part(finding: Finding) -> str:
+    """Return the part of the behaviour that a finding is about, "" if it is about the whole."""
+    if finding.part is None:
+        return ""
+    key = f"parts/{finding.part.kind}"
+    return TEXTS(key, **{field: getattr(finding.part, field) for field in TEXTS.fields(key)})
+
+
 def _key(finding: Finding) -> str:
     """Return the key of the sentence that answers; rules to act by are followed, goals are what one is directed at."""
     key = f"findings/{finding.answer}/{finding.reason}"
@@ -96,11 +105,19 @@ def _figures(finding: Finding) -> list[str]:
     name = finding.names[0] if finding.names else finding.subject
     noun = finding.nouns.get(name, name)
     sentences = list[str]()
-    share = finding.figure("consistency", name)
-    if share is not None and finding.method == "consistency":
-        whole = finding.answer == "yes" and finding.reason != "partly"
-        key = "added/consistency" if whole else "added/consistency in part"
+    share, errors = finding.figure("consistency", name), finding.figure("fixed errors", name)
+    if finding.quantity == "strength" and finding.part is not None and finding.estimate is not None:
+        elsewhere = finding.figure("elsewhere", name)
+        fields = {"turns": short(finding.part.share, "share"), "elsewhere": elsewhere.text if elsewhere else ""}
+        sentences.append(TEXTS("added/in part", subject=noun, share=finding.estimate.text, **fields))
+    elif finding.quantity == "strength" and finding.estimate is not None:
+        sentences.append(TEXTS("added/followed", subject=noun, share=finding.estimate.text))
+    elif share is not None and finding.method == "consistency":
+        key = "added/consistency" if finding.answer == "yes" else "added/consistency in part"
         sentences.append(TEXTS(key, subject=noun, share=share.text))
+    random = finding.figure("random errors", name)
+    if finding.names and errors is not None and random is not None and (errors.value or random.value):
+        sentences.append(TEXTS("added/fixed errors", fixed=errors.text, random=random.text))
     afterwards = finding.figure("afterwards", name)
     if afterwards is not None:
         sentences.append(TEXTS("added/afterwards", subject=noun, share=afterwards.text))

@@ -223,7 +223,7 @@ class Evaluation(SealedRecord):
         "run the same goalscope evaluate again, which judges anew what is stored, or another directory where another "
         "version wrote it"
     )
-    version: Literal[10] = 10
+    version: Literal[11] = 11
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
     origin: Origin | None = None

@@ -1,7 +1,8 @@
 """Attribution by the consistency score, whose ceiling is the agent's noise (`goalscope.goals.hypotheses.score`)."""
 
 from goalscope.goals.attribution.definition import Attribution, MixturePart, Trial, attribution
-from goalscope.goals.hypotheses.score import ScoreVerdict, judge
+from goalscope.goals.hypotheses.naming import verdict_of
+from goalscope.goals.hypotheses.score import ScoreVerdict
 from goalscope.goals.hypotheses.views import Undefined
 
 
@@ -10,7 +11,8 @@ def by_score(trial: Trial) -> Attribution:
     """Return the verdict of the consistency score; it needs two answers per step, or the action probabilities."""
     if not trial.twice:
         raise Undefined("it needs a second answer to each step, or the probabilities of actions: answers: 2 in a study")
-    return of_verdict("score", judge(trial.evidence, seed=trial.seed, level=trial.level), trial)
+    verdict, _ = verdict_of(trial.answers, trial.hypotheses, len(trial.bank), seed=trial.seed, level=trial.level)
+    return of_verdict("score", verdict, trial)
 
 
 def of_verdict(method: str, verdict: ScoreVerdict, trial: Trial) -> Attribution:

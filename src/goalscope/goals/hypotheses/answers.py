@@ -9,7 +9,7 @@ counted.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,6 +63,15 @@ class Answers:
     def cluster(self) -> str:
         """Cluster of the world: versions of one grid share it, and intervals count clusters."""
         return self.world.world.cluster or self.world.world.id
+
+    def only(self, kept: Numbers) -> "Answers":
+        """Return the answers of some steps, given by their indices in increasing order."""
+        return replace(
+            self,
+            **{name: getattr(self, name)[kept] for name in ("state", "time", "episode", "first")},
+            second=None if self.second is None else self.second[kept],
+            written=None if self.written is None else tuple(self.written[index] for index in kept),
+        )
 
 
 def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Answers]:

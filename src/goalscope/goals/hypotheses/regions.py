@@ -18,7 +18,7 @@ _FAR_OFF: Final = {"at most 2 steps away": (1, 2), "3 to 5 steps away": (3, 5)} 
     "6 to 8 steps away": (6, 8),
     "9 steps away or more": (9, FAR - 1),
 }
-_SIDES: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+SIDES: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "above": lambda down, right: down < 0,
     "below": lambda down, right: down > 0,
     "to the left": lambda down, right: right < 0,
@@ -30,7 +30,8 @@ _SIDES: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "up left": lambda down, right: (down <= 0) & (right <= 0) & (down != -right),
     "up right": lambda down, right: (down <= 0) & (right >= 0) & (down != right),
 }
-REGIONS: Final = (*_FAR_OFF, *_SIDES, "where its condition holds", "where its condition does not hold")
+"""Side on which a place lies, as seen from the agent -> function of its offset in rows and columns."""
+REGIONS: Final = (*_FAR_OFF, *SIDES, "where its condition holds", "where its condition does not hold")
 """Names of the regions: distance and direction of the place as seen from the agent, and the sides of a condition."""
 
 
@@ -52,7 +53,7 @@ def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_]
         masks[: len(_FAR_OFF)] = [(steps >= low) & (steps <= high) for low, high in _FAR_OFF.values()]
         if aim.kind == "place":
             down, right = world.further(aim.cell(world)).T
-            masks[len(_FAR_OFF) : -2] = [side(down, right) for side in _SIDES.values()]
+            masks[len(_FAR_OFF) : -2] = [side(down, right) for side in SIDES.values()]
     except Undefined:  # stochastic, or not a grid: unknown regions stay empty
         return masks
     return masks

@@ -166,6 +166,14 @@ def keep(world: FiniteWorld, name: str) -> Array:
     return spread(world, np.arange(len(names))[None] == np.full((world.process.states, 1), names.index(name.lower())))
 
 
+@hypothesis("keep {name} until blocked", kind="table")
+def keep_until_blocked(world: FiniteWorld, name: str) -> Array:
+    """Take one fixed action where it changes the state; elsewhere, act at random over those that do."""
+    kept, changing = keep(world, name) > 0, _changing(world)
+    goes_on = (kept & changing).any(axis=1, keepdims=True)
+    return spread(world, np.where(goes_on, kept, changing))
+
+
 @hypothesis("flee {place}", kind="table")
 def flee(world: FiniteWorld, place: Hypothesis) -> Array:
     """Take the moves that maximise the path length to a place; moves into walls count."""

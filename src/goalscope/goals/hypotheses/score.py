@@ -51,6 +51,30 @@ HABITS: Final[Mapping[str, float]] = {FREQUENCIES: 0.8, "open moves": 0.7}
 """Control hypotheses that are habits -> consistency at which they explain the behaviour."""
 
 
+Ends = tuple[float, float, float]
+"""An estimate with its lower and its upper end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of an agent's behaviour, described by a limit on something.
+
+    Attributes:
+        kind: the turns "from turn" or "until turn" (inclusive); "within steps" of the place; the "side" on which the
+            place lies, or any "other side"; "small grids" or "large grids".
+        limit: the number of the turn (from 1), of steps, or of rows of a small grid; 0 for a side.
+        side: the side, for the kinds "side" and "other side".
+        share: share of the agent's turns that lie in the part.
+        elsewhere: strength of the hypothesis in the other turns.
+    """
+
+    kind: Literal["from turn", "until turn", "within steps", "side", "other side", "small grids", "large grids"]
+    limit: int = 0
+    side: str = ""
+    share: float = 0.0
+    elsewhere: Ends = (0.0, 0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HypothesisScore:
     """The score of one hypothesis.
@@ -72,8 +96,8 @@ class HypothesisScore:
     asked: bool
     clusters: int
     steps: float
-    strength: tuple[float, float, float]
-    consistency: tuple[float, float, float]
+    strength: Ends
+    consistency: Ends
     beats: tuple[str, ...]
     not_told_from: tuple[str, ...]
     apart_in: int = 0
@@ -95,11 +119,16 @@ class ScoreVerdict:
         explained_by: for kind "none", control hypotheses that explain the answers and beat every hypothesis of the
             bank.
         on_the_way: hypotheses of the bank that are an intermediate step on every path to the first of ``names``.
+        part: for kind "partly", the part of its behaviour in which the agent follows the first of ``names``.
+        errors: rates of fixed and of random errors against the first of ``names``, each with its ends; None if nothing
+            is named (see `goals.hypotheses.errors`).
+        followed: share of the moves in new states that follow the first of ``names``, beyond chance, if that and the
+            errors decided; None if the consistency did.
     """
 
     kind: Kind
     names: tuple[str, ...]
-    predictable: tuple[float, float, float]
+    predictable: Ends
     scores: tuple[HypothesisScore, ...]
     clusters: int
     steps: int
@@ -107,6 +136,9 @@ class ScoreVerdict:
     undefined: Mapping[str, int]
     explained_by: tuple[str, ...] = ()
     on_the_way: tuple[str, ...] = ()
+    part: Part | None = None
+    errors: tuple[Ends, Ends] | None = None
+    followed: Ends | None = None
 
     def score(self, name: str) -> HypothesisScore:
         """Return the score of a hypothesis."""
@@ -123,7 +155,8 @@ class ScoreVerdict:
             values = f"strength {score.strength[0]:.2f}, consistency {score.consistency[0]:.2f}"
             values = f"{values} of the first" if len(self.names) > 1 else values
             way = f"; {' and '.join(self.on_the_way)}: a step on every way there" if self.on_the_way else ""
-            return f"{'its actions follow' if self.kind == 'named' else 'partly'} {listed} ({values}){way}"
+            where = "" if self.part is None else f" {self.part.kind} {self.part.side or self.part.limit}"
+            return f"{'its actions follow' if self.kind == 'named' else 'partly'} {listed}{where} ({values}){way}"
         return {
             "random": "random: it would hardly repeat an answer",
             "habit": f"a habit: {listed} explain its actions as well",
@@ -149,18 +182,18 @@ def judge(sums: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerd
             "the consistency score needs two answers per step, or action probabilities, got single answers: run the "
             "agent with `answers: 2`, or use the methods meg or likelihood"
         )
-    return _ResampledSums(sums, seed, level).verdict()
+    return ResampledSums(sums, seed, level).verdict()
 
 
-class _ResampledSums:
+class ResampledSums:
     """The scores of hypotheses, their interval ends over resampled clusters, and the verdict."""
 
     def __init__(self, sums: AnswerSums, seed: int, level: float) -> None:
         self.answer_sums, self.count = sums, len(sums.names)
         clusters = len(sums.steps)
-        rng = stream(seed, "resampled clusters", clusters, RESAMPLES)
-        drawn = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=RESAMPLES)
-        self.weights = np.concatenate([np.ones((1, clusters)), drawn])  # first row: the data without resampling
+        self.weights = np.concatenate(
+            [np.ones((1, clusters)), resamples(clusters, seed)]
+        )  # first row: the data without resampling
         self.level = level
         self.names, self.bank = sums.names, np.arange(self.count) < sums.asked
 
@@ -171,13 +204,14 @@ class _ResampledSums:
         self, values: Array, low: Array | None = None, high: Array | None = None, level: float | None = None
     ) -> Array:
         """Return estimate, lower and upper end, ``[3, ...]``; ``low`` and ``high`` replace the values for one end."""
-        down, up = _tails(len(self.answer_sums.steps), self.level if level is None else level)
+        down, up = tails(len(self.answer_sums.steps), self.level if level is None else level)
         lower = np.quantile((values if low is None else low)[1:], down, axis=0, method="lower")
         upper = np.quantile((values if high is None else high)[1:], up, axis=0, method="higher")
         return np.stack([values[0], lower, upper])
 
     @cached_property
     def predictable(self) -> Array:
+        """``[3]`` predictable share of the answers with its ends."""
         return self._ends(
             self._sums(self.answer_sums.agreement) / np.maximum(self._sums(self.answer_sums.steps), 1e-12)
         )
@@ -190,6 +224,7 @@ class _ResampledSums:
 
     @cached_property
     def strength(self) -> Array:
+        """``[3, K]`` strength with its ends."""
         return self._ends(self.strengths)
 
     @cached_property
@@ -239,13 +274,22 @@ class _ResampledSums:
     @cached_property
     def beats(self) -> Mask:
         """``[K, K]`` whether the first hypothesis beats the second; False if the first does not explain the answers."""
-        sums, rows = self.answer_sums, np.flatnonzero(self.explains)
+        return self.beaten_by(self.explains, MARGIN)
+
+    def beaten_by(self, explaining: Mask, margin: float) -> Mask:
+        """Return whether each hypothesis beats each other one, ``[K, K]``.
+
+        Args:
+            explaining: ``[K]`` hypotheses that may beat others.
+            margin: share of the way from the midpoint to its own expected contrast that a hypothesis must exceed.
+        """
+        sums, rows = self.answer_sums, np.flatnonzero(explaining)
         result = np.zeros((self.count, self.count), dtype=bool)
         if len(rows):
             ahead = sums.common_size[:, rows] - sums.product[:, rows]  # E(h, k) by cluster, [G, rows, K]
             behind = np.swapaxes(sums.common_size, 1, 2)[:, rows] - sums.product[:, rows]
             contrast = sums.common_gain[:, rows] - np.swapaxes(sums.common_gain, 1, 2)[:, rows]
-            bar = (1 + MARGIN) * self._sums(ahead) - (1 - MARGIN) * self._sums(behind)
+            bar = (1 + margin) * self._sums(ahead) - (1 - margin) * self._sums(behind)
             beyond = self._sums(contrast) - self.strengths[:, rows, None] / 2 * bar
             result[rows] = self.comparisons[1][rows] & (self._ends(beyond)[1] > 0)
         # Where several actions serve a goal equally well, as at a goal that does not end the episode, an agent may take
@@ -253,7 +297,7 @@ class _ResampledSums:
         # a habit that explains less of what the agent would repeat does not beat it, and is beaten by it if the
         # difference is significant.
         value, low, high = self.consistency
-        goal_against_habit = (self.explains & self.bank)[:, None] & sums.habits[None]
+        goal_against_habit = (explaining & self.bank)[:, None] & sums.habits[None]
         more = goal_against_habit & (value[:, None] > value[None])
         significant = goal_against_habit & self.comparisons[1] & (low[:, None] > high[None])
         return np.asarray((result & ~more.T) | significant)
@@ -271,11 +315,12 @@ class _ResampledSums:
         return np.asarray(below & ((self.answer_sums.region_size > 1e-9).sum(axis=0) >= FEWEST))
 
     def verdict(self) -> ScoreVerdict:
+        """Return the verdict with the scores of all hypotheses."""
         kind, chosen = self._kind()
         return ScoreVerdict(
             kind=kind,
             names=tuple(self.names[index] for index in chosen),
-            predictable=_three(self.predictable),
+            predictable=three(self.predictable),
             scores=tuple(self._scored(index) for index in range(self.count)),
             clusters=len(self.answer_sums.steps),
             steps=int(self.answer_sums.steps.sum()),
@@ -346,8 +391,8 @@ class _ResampledSums:
             asked=bool(self.bank[index]),
             clusters=int((say_counts > 0).sum()),
             steps=float(say_counts.sum() / max(self.answer_sums.steps.sum(), 1)),
-            strength=_three(self.strength[:, index]),
-            consistency=_three(self.consistency[:, index]),
+            strength=three(self.strength[:, index]),
+            consistency=three(self.consistency[:, index]),
             beats=named(self.beats[index]),
             not_told_from=named(compared[index] & ~distinct[index]),
             apart_in=int(self.apart_in[index, rivals].min(initial=len(say_counts))),
@@ -355,12 +400,19 @@ class _ResampledSums:
         )
 
 
-def _three(values: Array) -> tuple[float, float, float]:
+def resamples(clusters: int, seed: int) -> Numbers:
+    """Return how often each cluster is drawn in each of `RESAMPLES` resamples, ``[R, clusters]``."""
+    rng = stream(seed, "resampled clusters", clusters, RESAMPLES)
+    return rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=RESAMPLES)
+
+
+def three(values: Array) -> Ends:
+    """Return an array of estimate, lower and upper end as numbers."""
     first, low, high = (float(value) for value in values)
     return first, low, high
 
 
-def _tails(clusters: int, level: float) -> tuple[float, float]:
+def tails(clusters: int, level: float) -> tuple[float, float]:
     """Return the quantiles of the resamples for both ends, expanded as in `goalscope.goals.curves.interval`."""
     if clusters < 2:
         return 0.0, 1.0

@@ -1,0 +1,439 @@
+"""The errors of an agent that follows a hypothesis: do they fall on states by chance, or is there another aim in them?
+
+At temperature 0 an agent that errs in a state makes the same wrong move whenever it returns. Such errors repeat, as
+the moves towards another aim do; what tells them apart is whether they can be foreseen in *new* states. We therefore
+look at each state once, when an episode of the world first comes to it, and separate two kinds of errors from the two
+answers given there:
+
+    q1  = mean share of answers that follow the hypothesis       (1 - fixed) (1 - random)
+    q2  = mean of the product of both answers' shares            (1 - fixed) (1 - random)^2
+
+so that ``random = 1 - q2 / q1``, the error rate within a state, and ``fixed = 1 - q1^2 / q2``, the share of states in
+which the agent always errs. Then we ask whether anything foresees where the errors occur and what they are:
+
+- places: the distance and the direction of the hypothesis's place, walls ahead, the number of ways, the best action,
+  the size of the grid, the time, and the world itself (in some worlds another aim);
+- moves: whether the wrong moves are those of another hypothesis.
+
+Each is one standardised statistic. The largest is compared with its distribution over simulated agents that follow the
+hypothesis with the same two error rates in the same worlds, their errors independent from state to state (a parametric
+bootstrap). The agents are simulated to the end of their episodes, because a fixed error ends what an agent sees of a
+world: it keeps bumping, or turns back again and again. If the p value lies below `PATTERN`, the errors have a pattern.
+
+Source of the bootstrap test: Davison and Hinkley (1997), Bootstrap Methods and their Application, section 4.2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from goalscope._ground.rng import stream
+from goalscope.goals.hypotheses.answers import Answers
+from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask, Numbers
+from goalscope.goals.hypotheses.evidence import Predictions
+from goalscope.goals.hypotheses.regions import SIDES
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.worlds.grid import DELTAS
+
+PATTERN: Final = 0.05
+"""Level of the test for a pattern in the errors."""
+
+SIMULATED: Final = 400
+"""Number of simulated agents for each test."""
+
+DISTANCES: Final = {f"at most {count} steps away": count for count in (1, 2, 3, 4, 5, 6, 8)}
+"""Label -> distance of the place, in steps, at which the errors of an agent may begin or end."""
+
+TURNS: Final = {f"the first {count} turns": count for count in (1, 2, 3, 4, 5, 6, 8, 10)}
+"""Label -> number of turns after which the errors of an agent may begin or end."""
+
+SMALL_GRIDS: Final = "small grids"
+SMALL: Final = 7
+"""Largest number of rows of a small grid."""
+
+_EXACTLY: Final = {f"exactly {count} steps away": count for count in (2, 3, 4, 5, 6, 8)}
+_WORLDS: Final = "worlds"
+_FEWEST: Final = 3  # states on either side of a division
+_MOST_ACTIONS: Final = 8
+_NONE: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorPattern:
+    """The errors of an agent against one hypothesis, over the first visits to N states.
+
+    Attributes:
+        states: number of states N in which the hypothesis makes a prediction.
+        followed: share of the answers there that follow it.
+        fixed: share of the states in which the agent always errs.
+        random: share of the answers in the other states that err.
+        p: p value of the test that the errors are independent from state to state.
+        where: label of the statistic that deviates most from chance; "" if there are no errors.
+        fewer: whether the errors are fewer where the division of that label holds; False for other statistics.
+    """
+
+    states: int
+    followed: float
+    fixed: float
+    random: float
+    p: float
+    where: str
+    fewer: bool = False
+
+    @property
+    def unforeseen(self) -> bool:
+        """Whether no pattern was found, and the rates can describe the errors."""
+        return self.p >= PATTERN and self.followed > 0
+
+
+def first_visits(all_answers: Sequence[Answers]) -> list[Answers]:
+    """Reduce answers to the first visit of an agent to each state of a world, in the order of the visits."""
+    return [answers.only(np.sort(np.unique(answers.state, return_index=True)[1])) for answers in all_answers]
+
+
+def place_of(hypothesis: Hypothesis) -> Hypothesis | None:
+    """Return the place or event that a hypothesis is about, None if there is no single one."""
+    if hypothesis.kind in ("place", "event"):
+        return hypothesis
+    parts = [part for part in hypothesis.parts if isinstance(part, Hypothesis) and part.kind in ("place", "event")]
+    return parts[0] if len(parts) == 1 else None
+
+
+def rates(followed: Array, repeated: Array, states: Array) -> tuple[Array, Array]:
+    """Return the rates of fixed and of random errors from sums over states, each of the same shape.
+
+    Args:
+        followed, repeated: sums of the shares of answers that follow the hypothesis, and of the products of both.
+        states: numbers of states.
+    """
+    once, twice = followed / np.maximum(states, _NONE), repeated / np.maximum(states, _NONE)
+    random = np.clip(1 - twice / np.maximum(once, _NONE), 0.0, 1.0)
+    return np.clip(1 - once / np.maximum(1 - random, _NONE), 0.0, 1.0), random
+
+
+def error_pattern(
+    all_answers: Sequence[Answers],
+    predictions: Mapping[str, Predictions],
+    hypotheses: Sequence[Hypothesis],
+    number: int,
+    *,
+    inside: Mapping[str, Mask] | None = None,
+    seed: int = 0,
+) -> ErrorPattern:
+    """Measure the errors of an agent against a hypothesis, and test whether they have a pattern.
+
+    Args:
+        all_answers: the agent's answers, world by world, each answered twice.
+        predictions: world id -> the solved hypotheses of the world.
+        hypotheses: the hypotheses in the order of the predictions; the others serve as rivals.
+        number: index of the hypothesis.
+        inside: world id -> ``[S]`` states to consider; None for all.
+        seed: root seed of the simulated agents.
+    """
+    worlds = [
+        _WorldErrors(answers, predictions[answers.world.world.id], hypotheses, number, inside)
+        for answers in all_answers
+        if number in predictions[answers.world.world.id].policies
+    ]
+    worlds = [world for world in worlds if len(world.seen.state)]
+    if not worlds:
+        return ErrorPattern(states=0, followed=0.0, fixed=0.0, random=0.0, p=1.0, where="")
+    seen = [world.seen for world in worlds]
+    first, second = (np.concatenate([getattr(visits, name)[0] for visits in seen]) for name in ("first", "second"))
+    fixed, random = rates((first + second).sum() / 2, (first * second).sum(), np.array(len(first)))
+    p, where, fewer = 1.0, "", False
+    if fixed + random > 1e-9:
+        p, where, fewer = _test(worlds, float(fixed), float(random), len(hypotheses), seed)
+    return ErrorPattern(
+        states=len(first),
+        followed=float((first + second).mean() / 2),
+        fixed=float(fixed),
+        random=float(random),
+        p=p,
+        where=where,
+        fewer=fewer,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Visits:
+    """First visits of B agents to states of one world, in L turns.
+
+    Attributes:
+        state, time: ``[B, L]`` state of each turn, and its time in the episode.
+        counts: ``[B, L]`` whether this is the first visit to a state in which the hypothesis prefers some actions.
+        first, second: ``[B, L]`` share of each answer that follows the hypothesis.
+        wrong: ``[B, L, A]`` mean mass of both answers on actions that do not follow it.
+    """
+
+    state: Numbers
+    time: Numbers
+    counts: Mask
+    first: Array
+    second: Array
+    wrong: Array
+
+
+class _WorldErrors:
+    """What an agent did at its first visits to the states of one world, and what may foresee its errors there."""
+
+    def __init__(
+        self,
+        answers: Answers,
+        predictions: Predictions,
+        hypotheses: Sequence[Hypothesis],
+        number: int,
+        inside: Mapping[str, Mask] | None,
+    ) -> None:
+        self.world = answers.world
+        self.offered = self.world.even > 0
+        policy = predictions.policies[number]
+        self.optimal = (policy > _NONE) & self.offered  # [n, S, A]
+        self.prefers: Mask = np.asarray((self.optimal != self.offered).any(axis=2) & self.optimal.any(axis=2))
+        if inside is not None:
+            self.prefers = np.asarray(self.prefers & inside[self.world.world.id])
+        begins = np.flatnonzero(np.diff(answers.episode, prepend=-1))
+        self.begins = list(zip(answers.state[begins].tolist(), answers.time[begins].tolist(), strict=True))
+        visits = first_visits([answers])[0]
+        decision = np.minimum(visits.time, len(policy) - 1)
+        says = self.prefers[decision, visits.state]
+        chosen = self.optimal[decision, visits.state]
+        second = visits.first if visits.second is None else visits.second
+        self.seen = _Visits(
+            visits.state[says][None],
+            visits.time[says][None],
+            np.ones((1, int(says.sum())), dtype=bool),
+            (visits.first * chosen).sum(axis=1)[says][None],
+            (second * chosen).sum(axis=1)[says][None],
+            ((visits.first + second) / 2 * ~chosen)[says][None],
+        )
+        self.divisions = self._divisions(hypotheses[number])
+        self._rivals(predictions, len(hypotheses), number)
+
+    @cached_property
+    def changing(self) -> Mask:
+        """``[S, A]`` actions that change the state; all offered ones where actions have several outcomes."""
+        if self.world.process.chance:
+            return self.offered
+        states = np.arange(self.world.process.states)
+        return np.asarray((self.world.process.transitions != states[:, None]) & self.offered)
+
+    def _divisions(self, hypothesis: Hypothesis) -> dict[str, Mask]:
+        """Return divisions of the states into two, ``[S]`` each."""
+        found, optimal, aim = dict[str, Mask](), self.optimal[0], place_of(hypothesis)
+        if aim is not None:
+            try:
+                steps = self.world.steps_to(aim.where(self.world))
+                found |= {label: steps <= count for label, count in DISTANCES.items()}
+                found |= {label: steps == count for label, count in _EXACTLY.items()}
+                if aim.kind == "place":
+                    offset: Array = self.world.further(aim.cell(self.world))
+                    found |= {name: side(*offset.T) for name, side in SIDES.items()}
+                    if optimal.shape[1] == len(DELTAS):
+                        ahead: Mask = np.asarray(offset @ DELTAS.T > 0)
+                        found["no way straight ahead"] = ~(ahead & optimal).any(axis=1)
+                        found["a wall straight ahead"] = (ahead & ~self.changing).any(axis=1)
+                        found["a detour"] = (ahead & ~optimal).any(axis=1)
+                        found["an open way straight ahead is wrong"] = (ahead & ~optimal & self.changing).any(axis=1)
+            except Undefined:  # stochastic, or not a grid
+                pass
+        ways = self.changing.sum(axis=1)
+        found |= {"at most two ways": ways <= 2, "at least four ways": ways >= 4}
+        for action in range(optimal.shape[1]) if optimal.shape[1] <= _MOST_ACTIONS else ():
+            found[f"action {action} is best"] = optimal[:, action]
+            found[f"action {action} is open and wrong"] = self.changing[:, action] & ~optimal[:, action]
+        if "grid" in self.world.world.offers:
+            found[SMALL_GRIDS] = np.full(len(ways), self.world.grid.height <= SMALL)
+        return found
+
+    def _rivals(self, predictions: Predictions, count: int, number: int) -> None:
+        """Set the wrong actions of each rival, ``[K, S * A]``, and the chance that a wrong move is one, ``[K, S]``."""
+        optimal = self.optimal[0]
+        wrong = self.offered & ~optimal
+        rivals = np.zeros((count, *wrong.shape), dtype=bool)
+        for rival, policy in predictions.policies.items():
+            if rival != number and rival < count:
+                rivals[rival] = (policy[0] > _NONE) & wrong
+        rivals &= (rivals.any(axis=2) & (wrong & ~rivals).any(axis=2))[:, :, None]
+        chance = _spread(np.where((wrong & self.changing).any(axis=1, keepdims=True), wrong & self.changing, wrong))
+        bumping = _spread(wrong)
+        # The less favourable of two chances: wrong moves among all actions, or among those that change the state.
+        self.expected = np.maximum((rivals * chance).sum(axis=2), (rivals * bumping).sum(axis=2))
+        self.rivals = rivals.reshape(count, -1)
+
+    def simulate(self, fixed: float, random: float, bumps: float, rng: np.random.Generator) -> _Visits:
+        """Simulate agents that follow the hypothesis with errors that are independent from state to state.
+
+        Args:
+            fixed: share of the states in which an agent always makes the same wrong move.
+            random: error rate of each answer in the other states.
+            bumps: share of the wrong moves that do not change the state, where both kinds exist.
+            rng: source of the random numbers.
+        """
+        agents = np.arange(SIMULATED)
+        shape = (SIMULATED, sum(max(self.world.horizon - start, 1) for _, start in self.begins))
+        states, times = np.full(shape, -1), np.zeros(shape, dtype=np.int64)
+        counts, usual, errs = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
+        first, second = np.zeros(shape), np.zeros(shape)
+        wrong = np.zeros((*shape, self.offered.shape[1]))
+        at = 0
+        for begin, start in self.begins:
+            state = np.full(SIMULATED, begin)
+            for time in range(start, max(self.world.horizon, start + 1)):
+                live = self.world.live[state]
+                decision = min(time, len(self.optimal) - 1)
+                before = states[:, :at] == state[:, None]
+                seen = before.any(axis=1)
+                earlier = before.argmax(axis=1) if at else np.zeros(SIMULATED, dtype=np.int64)
+                says = self.prefers[decision, state]
+                # What the agent always does in a state is drawn when it first comes there.
+                good = _drawn(self.optimal[decision, state], rng)
+                bad = self._wrong(state, decision, bumps, rng)
+                errs[:, at] = np.where(seen, errs[agents, earlier], says & (rng.random(SIMULATED) < fixed))
+                usual[:, at] = np.where(seen, usual[agents, earlier], np.where(errs[:, at], bad, good))
+                moves = list[Numbers]()
+                for share in (first, second):
+                    slips = says & ~errs[:, at] & (rng.random(SIMULATED) < random)
+                    move = np.where(slips, self._wrong(state, decision, bumps, rng), usual[:, at])
+                    share[:, at] = self.optimal[decision, state, move]
+                    wrong[agents, at, move] += 0.5 * (1 - share[:, at])
+                    moves.append(move)
+                counts[:, at] = live & says & ~seen
+                states[:, at], times[:, at] = np.where(live, state, -1), time
+                state = np.where(live, self._next(state, moves[0], rng), state)
+                at += 1
+        return _Visits(states, times, counts, first, second, wrong)
+
+    def _wrong(self, state: Numbers, decision: int, bumps: float, rng: np.random.Generator) -> Numbers:
+        wrong = self.offered[state] & ~self.optimal[decision, state]
+        opens, shut = wrong & self.changing[state], wrong & ~self.changing[state]
+        bumping = np.where(
+            opens.any(axis=1) & shut.any(axis=1), rng.random(len(state)) < bumps, shut.any(axis=1) & ~opens.any(axis=1)
+        )
+        return _drawn(np.where(bumping[:, None], shut, opens), rng)
+
+    def _next(self, state: Numbers, move: Numbers, rng: np.random.Generator) -> Numbers:
+        table = self.world.process.transitions
+        if not self.world.process.chance:
+            return np.asarray(table[state, move])
+        row = state * self.offered.shape[1] + move
+        begins, ends = table.indptr[row], table.indptr[row + 1]
+        total = np.concatenate([[0.0], np.cumsum(table.data)])
+        reach = total[begins] + rng.random(len(row)) * (total[ends] - total[begins])
+        place = np.clip(np.searchsorted(total, reach, side="right") - 1, begins, ends - 1)
+        return np.asarray(table.indices[place], dtype=np.int64)
+
+
+def _spread(mask: Mask) -> Array:
+    return np.asarray(mask / np.maximum(mask.sum(axis=-1, keepdims=True), 1))
+
+
+def _drawn(mask: Mask, rng: np.random.Generator) -> Numbers:
+    """Return one of the marked actions of each row, all alike; action 0 of an empty row."""
+    return np.asarray((mask * rng.random(mask.shape)).argmax(axis=1))
+
+
+def _test(
+    worlds: Sequence[_WorldErrors], fixed: float, random: float, rivals: int, seed: int
+) -> tuple[float, str, bool]:
+    """Return the p value of the largest statistic, its label, and whether errors are fewer where its division holds."""
+    names = list(dict.fromkeys(name for world in worlds for name in world.divisions))
+    data = _Statistics([world.seen for world in worlds], worlds, names, rivals)
+    rng = stream(seed, "errors", len(worlds), rivals)
+    bumps = _bumps(worlds)
+    null = _Statistics([world.simulate(fixed, random, bumps, rng) for world in worlds], worlds, names, rivals)
+    usable = data.usable
+    observed, simulated = data.values[0, usable], null.values[:, usable]
+    centre, spread = simulated.mean(axis=0), np.maximum(simulated.std(axis=0), 1e-6)
+    largest = ((simulated - centre) / spread).max(axis=1)
+    deviations = (observed - centre) / spread
+    exceeded = int((largest >= deviations.max() - 1e-9).sum())
+    # What says where the agent errs is preferred to what follows from it, such as the best action there.
+    labels = np.array(data.labels, dtype=object)[usable]
+    telling = np.isin(labels.astype(str), [*DISTANCES, *_EXACTLY, *TURNS, *SIDES, SMALL_GRIDS, _WORLDS])
+    plain = np.where(telling, deviations, -np.inf)
+    at = int(plain.argmax() if (largest >= plain.max()).mean() < PATTERN else deviations.argmax())
+    number = int(np.flatnonzero(usable)[at])
+    fewer = number < data.above.shape[1] and bool(data.above[0, number] > 0)
+    return (1 + exceeded) / (1 + SIMULATED), str(labels[at]), fewer
+
+
+def _bumps(worlds: Sequence[_WorldErrors]) -> float:
+    """Return the share of wrong moves that do not change the state, where there are wrong moves of both kinds."""
+    shut, every = 0.0, 0.0
+    for world in worlds:
+        state, wrong = world.seen.state[0], world.seen.wrong[0]
+        possible = world.offered[state] & ~world.optimal[0][state]
+        still = possible & ~world.changing[state]
+        both = still.any(axis=1) & (possible & world.changing[state]).any(axis=1)
+        shut += float((wrong * still)[both].sum())
+        every += float(wrong[both].sum())
+    return shut / every if every else 0.5
+
+
+class _Statistics:
+    """The statistics of B agents, ``values`` of shape ``[B, M]``, each the larger the more the errors are foreseen."""
+
+    def __init__(
+        self, all_visits: Sequence[_Visits], worlds: Sequence[_WorldErrors], names: Sequence[str], rivals: int
+    ):
+        agents, count = len(all_visits[0].state), len(names) + len(TURNS)
+        self.labels = [*names, *TURNS, _WORLDS, *(["moves"] * rivals)]
+        number, total, square = (np.zeros((2, agents)) for _ in range(3))  # by stratum: one best action, or several
+        marked, product = np.zeros((2, agents, count)), np.zeros((2, agents, count))
+        of_worlds, hits, expected, variance = (
+            list[tuple[Array, Array]](),
+            *(np.zeros((rivals, agents)) for _ in range(3)),
+        )
+        for visits, world in zip(all_visits, worlds, strict=True):
+            state = np.maximum(visits.state, 0)
+            several = world.optimal[0].sum(axis=1)[state] > 1
+            follows = (visits.first + visits.second) / 2
+            table = np.stack([world.divisions.get(name, np.zeros(len(world.offered), bool)) for name in names], axis=1)
+            marks = np.concatenate(
+                [table[state], visits.time[:, :, None] < np.array([*TURNS.values()])], axis=2
+            ).astype(np.float64)
+            here, there = np.zeros((2, agents)), np.zeros((2, agents))
+            for stratum, chosen in enumerate((visits.counts & ~several, visits.counts & several)):
+                here[stratum], there[stratum] = chosen.sum(axis=1), (chosen * follows).sum(axis=1)
+                square[stratum] += (chosen * follows**2).sum(axis=1)
+                marked[stratum] += np.einsum("bl,blm->bm", chosen, marks)
+                product[stratum] += np.einsum("bl,blm->bm", chosen * follows, marks)
+            number += here
+            total += there
+            of_worlds.append((here, there))
+            wrong = visits.wrong * visits.counts[:, :, None]
+            size = wrong.sum(axis=2)
+            for rival in range(rivals):
+                if world.rivals[rival].any():
+                    taken = world.rivals[rival].reshape(world.offered.shape)[state]
+                    chance = world.expected[rival][state]
+                    hits[rival] += np.einsum("bla,bla->b", wrong, taken)
+                    expected[rival] += (size * chance).sum(axis=1)
+                    variance[rival] += (size**2 * chance * (1 - chance)).sum(axis=1)
+        few = np.maximum(number, 1)
+        self.sides = np.minimum(marked.sum(axis=0), number.sum(axis=0)[:, None] - marked.sum(axis=0))
+        self.variance = variance
+        spread = np.maximum((square - total**2 / few).sum(axis=0) / np.maximum(number.sum(axis=0), 1), _NONE)
+        self.above = (product - total[:, :, None] * marked / few[:, :, None]).sum(axis=0)
+        width = np.maximum((marked - marked**2 / few[:, :, None]).sum(axis=0), _NONE)
+        by_world = np.zeros(agents)
+        for here, there in of_worlds:
+            rest = (there - total / few * here).sum(axis=0)
+            by_world += rest**2 / np.maximum(here.sum(axis=0), 1)
+        self.values = np.concatenate(
+            [
+                np.abs(self.above) / np.sqrt(spread[:, None] * width),
+                (by_world / spread)[:, None],
+                ((hits - expected) / np.sqrt(np.maximum(variance, _NONE))).T * (variance.T > _NONE),
+            ],
+            axis=1,
+        )
+
+    @property
+    def usable(self) -> Mask:
+        """``[M]`` statistics with enough states on either side, for the first agent."""
+        return np.concatenate([self.sides[0] >= _FEWEST, [True], self.variance[:, 0] >= 0.5])

@@ -1,0 +1,323 @@
+"""The verdict on answers: the consistency score, and where it names nothing, errors that repeat and parts of behaviour.
+
+The score (`goals.hypotheses.score`) compares a hypothesis with what the agent itself would repeat. Two kinds of agents
+repeat more than their aim: those whose errors are fixed, and those that pursue the aim in a part of their turns. So for
+each hypothesis of the bank that is followed in new states beyond chance we test the errors for a pattern
+(`goals.hypotheses.errors`):
+
+1. No pattern: the errors are like chance, and the hypothesis may describe the whole. It is named if it beats every
+   rival in new states. The contrast must lie beyond the midpoint there; a margin beyond it, as the score demands, is
+   not needed, since a rival that the agent follows leaves a pattern in the errors. For the same reason, rivals against
+   which the errors have a pattern are excluded.
+2. The strongest pattern is that of a part which can be stated: the turns from some turn on or until some turn, a
+   distance or a side of the place, or the size of the grid. The hypothesis is named with this part if the rules of the
+   score, or the first rule, name it among the answers there, where rivals are added that imitate it in a part, and if
+   its strength elsewhere is significantly below half of that in the part.
+
+A hypothesis that explains a part which cannot be stated is not named. Agents that begin or end a behaviour at some turn
+are also looked for among those that the score names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from goalscope.goals.hypotheses.answers import Answers
+from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask
+from goalscope.goals.hypotheses.errors import (
+    DISTANCES,
+    SMALL,
+    SMALL_GRIDS,
+    TURNS,
+    ErrorPattern,
+    error_pattern,
+    first_visits,
+    place_of,
+    rates,
+)
+from goalscope.goals.hypotheses.evidence import AnswerSums, Predictions, evidence, predictions_in
+from goalscope.goals.hypotheses.regions import SIDES
+from goalscope.goals.hypotheses.score import (
+    LEVEL,
+    STRONG,
+    Ends,
+    Part,
+    ResampledSums,
+    ScoreVerdict,
+    judge,
+    resamples,
+    tails,
+    three,
+)
+from goalscope.goals.hypotheses.separability import FEWEST
+from goalscope.goals.hypotheses.views import Undefined, action_names
+from goalscope.goals.hypotheses.written import MOST_ACTIONS, made
+
+OFFSETS: Final = [(down, right) for down in range(-2, 3) for right in range(-2, 3) if 0 < abs(down) + abs(right) <= 2]
+"""Cells around a place, within two steps, that are rivals of the place in a part of the behaviour."""
+
+SURE: Final = 0.01
+"""Level at which a pattern in time qualifies a name that the score gives without a qualification."""
+
+
+def verdict_of(
+    all_answers: Sequence[Answers],
+    hypotheses: Mapping[str, Hypothesis],
+    asked_count: int,
+    *,
+    predictions: Mapping[str, Predictions] | None = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    by_region: bool = True,
+) -> tuple[ScoreVerdict, AnswerSums]:
+    """Return the verdict on an agent's answers, and the sums of the score.
+
+    Args:
+        all_answers: the agent's answers, world by world, each given twice.
+        hypotheses: name -> hypothesis, the bank first.
+        asked_count: number of hypotheses in the bank.
+        predictions: world id -> `predictions_in` that world, to share them between agents; None to solve here.
+        seed: root seed of the resamples and of the simulated agents.
+        level: error rate of each one-sided end.
+        by_region: judge regions, parts and new states; False if most states have no second answer.
+
+    Raises:
+        ValueError: there are no answers, or some steps have no second answer.
+    """
+    known = dict(predictions or {})
+    for answers in all_answers:
+        if answers.world.world.id not in known:
+            known[answers.world.world.id] = predictions_in(answers.world, hypotheses, asked_count)
+    sums = evidence(all_answers, hypotheses, asked_count, known)
+    if not by_region:
+        sums = replace(sums, region_size=np.zeros_like(sums.region_size))
+    verdict = judge(sums, seed=seed, level=level)
+    naming = _Naming(all_answers, hypotheses, asked_count, known, seed, level)
+    if by_region and len(sums.steps) >= FEWEST:
+        verdict = naming.refine(verdict)
+    elif verdict.kind == "partly":
+        verdict = replace(verdict, kind="undecided", names=())
+    if verdict.kind in ("named", "partly") and by_region:
+        verdict = replace(verdict, errors=naming.error_rates(verdict.names[0], verdict.part))
+    return verdict, sums
+
+
+class _Naming:
+    """An agent's answers in all worlds, with the tests of this module."""
+
+    def __init__(
+        self,
+        all_answers: Sequence[Answers],
+        hypotheses: Mapping[str, Hypothesis],
+        asked_count: int,
+        predictions: Mapping[str, Predictions],
+        seed: int,
+        level: float,
+        inside: Mapping[str, Mask] | None = None,
+    ) -> None:
+        self.answers, self.hypotheses, self.asked_count = all_answers, hypotheses, asked_count
+        self.predictions, self.seed, self.level = predictions, seed, level
+        self.names, self.inside = list(hypotheses), inside
+        self._patterns = dict[int, ErrorPattern]()
+
+    def refine(self, verdict: ScoreVerdict) -> ScoreVerdict:
+        """Return the verdict of the score, changed where errors or parts explain the answers better."""
+        if verdict.kind == "named":
+            number = self.names.index(verdict.names[0])
+            pattern = self.pattern(number)
+            qualified = pattern.p < SURE and pattern.where in TURNS
+            return (qualified and self._in_part(number, verdict)) or verdict
+        if verdict.kind not in ("partly", "none", "undecided") or verdict.explained_by:
+            return verdict
+        new_states = self._in_new_states()
+        strength = new_states.strength
+        whole = [number for number in self._followed(strength[1]) if self.pattern(number).unforeseen]
+        unbeaten = {number: self._unbeaten(new_states, number, whole) for number in whole}
+        alone = [number for number in whole if not unbeaten[number]]
+        if len(alone) == 1:
+            followed = three(strength[:, alone[0]])
+            return replace(verdict, kind="named", names=(self.names[alone[0]],), followed=followed, on_the_way=())
+        # A hypothesis whose strength is not shown, but whose errors are like chance, may still be the aim.
+        whole += [
+            number for number in self._followed(strength[0]) if self.pattern(number).unforeseen and number not in whole
+        ]
+        if whole:
+            among = {*whole, *(other for others in unbeaten.values() for other in others if other < self.asked_count)}
+            return replace(verdict, kind="undecided", names=tuple(self.names[number] for number in sorted(among)))
+        # Behaviour that begins late has little strength over all turns, so the estimate suffices here.
+        for number in sorted(self._followed(strength[0]), key=lambda number: -strength[0, number]):
+            if (partly := self._in_part(number, verdict)) is not None:
+                return partly
+        return verdict if verdict.kind != "partly" else replace(verdict, kind="undecided", names=())
+
+    def _followed(self, strength: Array) -> list[int]:
+        return [number for number in range(self.asked_count) if strength[number] > STRONG]
+
+    def pattern(self, number: int) -> ErrorPattern:
+        """Return the errors against a hypothesis, which are measured once."""
+        if number not in self._patterns:
+            self._patterns[number] = error_pattern(
+                self.answers, self.predictions, [*self.hypotheses.values()], number, inside=self.inside, seed=self.seed
+            )
+        return self._patterns[number]
+
+    def _in_new_states(self) -> ResampledSums:
+        visits = first_visits(self.answers)
+        return ResampledSums(
+            evidence(visits, self.hypotheses, self.asked_count, self.predictions), self.seed, self.level
+        )
+
+    def _unbeaten(self, new_states: ResampledSums, number: int, whole: Sequence[int]) -> list[int]:
+        """Return the rivals that a hypothesis does not beat in new states, and that a pattern does not exclude."""
+        explaining = np.zeros(new_states.count, dtype=bool)
+        explaining[number] = True
+        left = new_states.comparisons[0][number] & ~new_states.beaten_by(explaining, 0.0)[number]
+        left &= new_states.strength[2] > 0
+        return [
+            rival
+            for rival in np.flatnonzero(left).tolist()
+            if rival >= len(self.names) or rival in whole or self.pattern(rival).unforeseen
+        ]
+
+    def _in_part(self, number: int, verdict: ScoreVerdict) -> ScoreVerdict | None:
+        """Return a verdict that names a hypothesis with the part where it is followed; None if there is none."""
+        hypothesis, name = self.hypotheses[self.names[number]], self.names[number]
+        part = _part_of(self.pattern(number))
+        if part is None:
+            return None
+        masks = self._states_in(part, hypothesis)
+        inside = _restricted(self.answers, part, masks, inside=True)
+        elsewhere = _restricted(self.answers, part, masks, inside=False)
+        if min(len(_clusters(inside)), len(_clusters(elsewhere))) < FEWEST:
+            return None
+        rivals = self._with_rivals(hypothesis, part)
+        known = dict(self.predictions) if len(rivals) == len(self.hypotheses) else {}
+        if not known:
+            for answers in self.answers:
+                known[answers.world.world.id] = predictions_in(answers.world, rivals, self.asked_count)
+        there = judge(evidence(inside, rivals, self.asked_count, known), seed=self.seed, level=self.level)
+        if there.kind != "named":
+            there = _Naming(inside, rivals, self.asked_count, known, self.seed, self.level, masks)._alone(there)
+        if there.kind != "named" or there.names != (name,):
+            return None
+        rest = ResampledSums(
+            evidence(elsewhere, self.hypotheses, self.asked_count, self.predictions), self.seed, self.level
+        )
+        if rest.strength[2, number] >= there.score(name).strength[0] / 2:
+            return None
+        turns = [sum(len(answers.state) for answers in some) for some in (inside, elsewhere)]
+        part = replace(part, share=turns[0] / sum(turns), elsewhere=three(rest.strength[:, number]))
+        return replace(
+            verdict,
+            kind="partly",
+            names=(name,),
+            part=part,
+            followed=three(np.array(there.score(name).strength)),
+            on_the_way=(),
+        )
+
+    def _alone(self, verdict: ScoreVerdict) -> ScoreVerdict:
+        """Return the verdict of the first rule alone."""
+        new_states = self._in_new_states()
+        whole = [number for number in self._followed(new_states.strength[1]) if self.pattern(number).unforeseen]
+        alone = [number for number in whole if not self._unbeaten(new_states, number, whole)]
+        return replace(verdict, kind="named", names=(self.names[alone[0]],)) if len(alone) == 1 else verdict
+
+    def _with_rivals(self, hypothesis: Hypothesis, part: Part) -> dict[str, Hypothesis]:
+        """Return the hypotheses with rivals that imitate one in a part.
+
+        An agent that keeps one direction until it is blocked moves towards everything that lies in this direction. The
+        first turns on the way to a place are those on the way to the cells around it.
+        """
+        actions = dict.fromkeys(name.lower() for answers in self.answers for name in action_names(answers.world.world))
+        moving = [made("keep {name} until blocked", (name,)) for name in actions]
+        around = hypothesis.kind == "place" and part.kind == "until turn"
+        cells = [made("{place} {offset}", (hypothesis, offset)) for offset in (OFFSETS if around else ())]
+        rivals = [*cells, *(moving if len(moving) <= MOST_ACTIONS else ())]
+        return {**self.hypotheses, **{rival.text: rival for rival in rivals if rival.text not in self.hypotheses}}
+
+    def _states_in(self, part: Part, hypothesis: Hypothesis) -> dict[str, Mask]:
+        """Return world id -> ``[S]`` states in the part; for a part in time, all states."""
+        masks, aim = dict[str, Mask](), place_of(hypothesis)
+        for answers in self.answers:
+            world = answers.world
+            mask = np.ones(world.process.states, dtype=bool)
+            try:
+                if part.kind in ("small grids", "large grids"):
+                    mask[:] = (world.grid.height <= part.limit) == (part.kind == "small grids")
+                elif part.kind == "within steps" and aim is not None:
+                    mask = np.asarray(world.steps_to(aim.where(world)) <= part.limit)
+                elif part.kind in ("side", "other side") and aim is not None:
+                    on_side = SIDES[part.side](*world.further(aim.cell(world)).T)
+                    mask = np.asarray(on_side == (part.kind == "side"))
+            except Undefined:  # the hypothesis makes no prediction in this world
+                mask[:] = False
+            masks[world.world.id] = mask
+        return masks
+
+    def error_rates(self, name: str, part: Part | None) -> tuple[Ends, Ends] | None:
+        """Return the rates of fixed and of random errors with their ends, over resampled clusters of worlds."""
+        number = self.names.index(name)
+        answers = self.answers
+        if part is not None:
+            masks = self._states_in(part, self.hypotheses[name])
+            answers = _restricted(answers, part, masks, inside=True)
+        clusters = {cluster: index for index, cluster in enumerate(_clusters(answers))}
+        sums = np.zeros((3, len(clusters)))
+        for visits in first_visits(answers):
+            policies = self.predictions[visits.world.world.id].policies
+            if number not in policies:
+                continue
+            decision = np.minimum(visits.time, len(policies[number]) - 1)
+            chosen = policies[number][decision, visits.state] > 1e-12
+            says = (chosen != (visits.world.even[visits.state] > 0)).any(axis=1)
+            second = visits.first if visits.second is None else visits.second
+            shares = (visits.first * chosen).sum(axis=1)[says], (second * chosen).sum(axis=1)[says]
+            sums[:, clusters[visits.cluster]] += sum(shares).sum() / 2, (shares[0] * shares[1]).sum(), says.sum()
+        if not sums[2].any():
+            return None
+        drawn = np.concatenate([np.ones((1, len(clusters))), resamples(len(clusters), self.seed)])
+        down, up = tails(len(clusters), self.level)
+        fixed, random = (
+            (float(rate[0]), float(np.quantile(rate[1:], down)), float(np.quantile(rate[1:], up)))
+            for rate in rates(*(sums @ drawn.T))
+        )
+        return fixed, random
+
+
+def _clusters(all_answers: Sequence[Answers]) -> list[str]:
+    return list(dict.fromkeys(answers.cluster for answers in all_answers))
+
+
+def _part_of(pattern: ErrorPattern) -> Part | None:
+    """Return the part of the behaviour that the strongest pattern speaks of; None if it cannot be stated as one."""
+    where, fewer = pattern.where, pattern.fewer
+    if where in TURNS:
+        return Part(kind="until turn", limit=TURNS[where]) if fewer else Part(kind="from turn", limit=TURNS[where] + 1)
+    if where in SIDES:
+        return Part(kind="side" if fewer else "other side", side=where)
+    # An agent that fails near a place alone does not pursue it.
+    if where in DISTANCES and fewer:
+        return Part(kind="within steps", limit=DISTANCES[where])
+    return Part(kind="small grids" if fewer else "large grids", limit=SMALL) if where == SMALL_GRIDS else None
+
+
+def _restricted(
+    all_answers: Sequence[Answers], part: Part, masks: Mapping[str, Mask], *, inside: bool
+) -> list[Answers]:
+    """Return the answers in the part, or those elsewhere."""
+    found = list[Answers]()
+    for answers in all_answers:
+        kept = masks[answers.world.world.id][answers.state]
+        if part.kind == "from turn":
+            kept = kept & (answers.time >= part.limit - 1)
+        if part.kind == "until turn":
+            kept = kept & (answers.time < part.limit)
+        chosen = answers.only(np.flatnonzero(kept if inside else ~kept))
+        if part.kind == "until turn" and inside:
+            chosen = replace(chosen, world=replace(chosen.world, horizon=part.limit))
+        if len(chosen.state):
+            found.append(chosen)
+    return found
