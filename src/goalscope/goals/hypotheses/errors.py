@@ -38,8 +38,8 @@ from goalscope.goals.hypotheses.regions import SIDES
 from goalscope.goals.hypotheses.views import Undefined
 from goalscope.worlds.grid import DELTAS
 
-PATTERN: Final = 0.05
-"""Level of the test for a pattern in the errors."""
+PATTERN: Final = 0.1
+"""Level of the test for a pattern in the errors: a greater p value is needed for errors to count as independent."""
 
 SIMULATED: Final = 400
 """Number of simulated agents for each test."""

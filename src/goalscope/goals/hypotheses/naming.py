@@ -14,12 +14,13 @@ each hypothesis of the bank that is followed in new states beyond chance we test
    score, or the first rule, name it among the answers there, where rivals are added that imitate it in a part, and if
    its strength elsewhere is significantly below half of that in the part.
 
-A hypothesis that explains a part which cannot be stated is not named. Agents that begin or end a behaviour at some turn
-are also looked for among those that the score names.
+A hypothesis that explains a part which cannot be stated is not named. A part is also looked for where the score names a
+hypothesis for the whole behaviour, and the errors have a pattern beyond doubt.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 from typing import Final
 
 import numpy as np
@@ -53,13 +54,16 @@ from goalscope.goals.hypotheses.score import (
 )
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.views import Undefined, action_names
-from goalscope.goals.hypotheses.written import MOST_ACTIONS, made
+from goalscope.goals.hypotheses.written import made
 
 OFFSETS: Final = [(down, right) for down in range(-2, 3) for right in range(-2, 3) if 0 < abs(down) + abs(right) <= 2]
 """Cells around a place, within two steps, that are rivals of the place in a part of the behaviour."""
 
 SURE: Final = 0.01
-"""Level at which a pattern in time qualifies a name that the score gives without a qualification."""
+"""Level at which a pattern in the errors is certain: it excludes that a hypothesis describes the whole behaviour, and
+it limits a name that the score gives to a part."""
+
+_MOST_ACTIONS: Final = 5  # for which every order of two of them is a rival
 
 
 def verdict_of(
@@ -127,8 +131,7 @@ class _Naming:
         if verdict.kind == "named":
             number = self.names.index(verdict.names[0])
             pattern = self.pattern(number)
-            qualified = pattern.p < SURE and pattern.where in TURNS
-            return (qualified and self._in_part(number, verdict)) or verdict
+            return (self._in_part(number, verdict) if pattern.p < SURE else None) or verdict
         if verdict.kind not in ("partly", "none", "undecided") or verdict.explained_by:
             return verdict
         new_states = self._in_new_states()
@@ -139,18 +142,23 @@ class _Naming:
         if len(alone) == 1:
             followed = three(strength[:, alone[0]])
             return replace(verdict, kind="named", names=(self.names[alone[0]],), followed=followed, on_the_way=())
-        # A hypothesis whose strength is not shown, but whose errors are like chance, may still be the aim.
-        whole += [
-            number for number in self._followed(strength[0]) if self.pattern(number).unforeseen and number not in whole
-        ]
+        # A hypothesis whose strength or whose lack of a pattern is not shown may still be the aim.
+        possible = [number for number in self._followed(strength[0]) if self.pattern(number).p >= SURE]
+        if possible:
+            among = {
+                *possible,
+                *(other for others in unbeaten.values() for other in others if other < self.asked_count),
+            }
+            doubtful = replace(verdict, kind="undecided", names=tuple(self.names[number] for number in sorted(among)))
+        else:
+            doubtful = verdict if verdict.kind != "partly" else replace(verdict, kind="undecided", names=())
         if whole:
-            among = {*whole, *(other for others in unbeaten.values() for other in others if other < self.asked_count)}
-            return replace(verdict, kind="undecided", names=tuple(self.names[number] for number in sorted(among)))
+            return doubtful
         # Behaviour that begins late has little strength over all turns, so the estimate suffices here.
         for number in sorted(self._followed(strength[0]), key=lambda number: -strength[0, number]):
             if (partly := self._in_part(number, verdict)) is not None:
                 return partly
-        return verdict if verdict.kind != "partly" else replace(verdict, kind="undecided", names=())
+        return doubtful
 
     def _followed(self, strength: Array) -> list[int]:
         return [number for number in range(self.asked_count) if strength[number] > STRONG]
@@ -232,10 +240,11 @@ class _Naming:
         first turns on the way to a place are those on the way to the cells around it.
         """
         actions = dict.fromkeys(name.lower() for answers in self.answers for name in action_names(answers.world.world))
-        moving = [made("keep {name} until blocked", (name,)) for name in actions]
+        pairs = permutations(actions if len(actions) <= _MOST_ACTIONS else (), 2)
+        moving = [made("keep {name} until blocked, else {name}", pair) for pair in pairs]
         around = hypothesis.kind == "place" and part.kind == "until turn"
         cells = [made("{place} {offset}", (hypothesis, offset)) for offset in (OFFSETS if around else ())]
-        rivals = [*cells, *(moving if len(moving) <= MOST_ACTIONS else ())]
+        rivals = [*cells, *moving]
         return {**self.hypotheses, **{rival.text: rival for rival in rivals if rival.text not in self.hypotheses}}
 
     def _states_in(self, part: Part, hypothesis: Hypothesis) -> dict[str, Mask]:

@@ -1,0 +1,154 @@
+"""Errors that repeat are told from another aim, and a part of the behaviour is named with where it is."""
+
+from collections import Counter
+from functools import cache
+
+import numpy as np
+import pytest
+from planted_answers import (
+    Agent,
+    Planted,
+    beside_goal,
+    erring,
+    follow,
+    from_turn,
+    stopping,
+    until_blocked,
+    where,
+)
+
+from goalscope.goals.hypotheses import parse
+from goalscope.goals.hypotheses.errors import PATTERN, error_pattern, first_visits, rates
+from goalscope.goals.hypotheses.score import Part
+
+SPLITS = [(fixed / 10, random / 10) for fixed in range(5) for random in range(5 - fixed)]
+
+
+@cache
+def planted(seed: int, count: int) -> Planted:
+    return Planted(seed, count)
+
+
+def within(steps: int) -> Agent:
+    return where(lambda world: world.steps_to(parse("goal").where(world)) <= steps, "goal")
+
+
+def right_of_it() -> Agent:
+    return where(lambda world: world.further(world.grid.goal)[:, 1] > 0, "goal")
+
+
+def goal_in_half(world: object, rng: np.random.Generator) -> np.ndarray:
+    return follow("goal" if rng.random() < 0.5 else "near centre", world)[None]  # type: ignore[arg-type]
+
+
+NEVER_WHOLE: dict[str, Agent] = {
+    "beside it": beside_goal(0, 1),
+    "two below it": beside_goal(2, 0),
+    "one diagonally": beside_goal(1, 1),
+    "stops one step before": stopping(1),
+    "stops three steps before": stopping(3),
+    "right until blocked": until_blocked([3, 1, 0, 2]),
+    "up until blocked": until_blocked([0, 2, 3, 1]),
+    "half of the worlds": goal_in_half,
+    "at random": lambda world, rng: world.even[None],
+    "a fixed move for each state": lambda world, rng: np.eye(4)[rng.integers(0, 4, len(world.even))][None],
+}
+"""Agents that pursue none of the hypotheses, whatever their moves have in common with those towards the goal."""
+
+
+@pytest.mark.parametrize(("fixed", "random"), SPLITS)
+def test_both_rates_follow_from_two_answers(fixed: float, random: float) -> None:
+    rng = np.random.default_rng(0)
+    right = rng.random(200_000) >= fixed
+    first, second = (right * (rng.random(200_000) >= random) for _ in range(2))
+    found = rates((first.sum() + second.sum()) / 2, (first * second).sum(), np.array(200_000.0))
+    np.testing.assert_allclose(found, (fixed, random), atol=0.01)
+
+
+@pytest.mark.parametrize(("fixed", "random"), [(0.0, 0.3), (0.3, 0.0), (0.2, 0.1)])
+def test_fixed_and_random_errors_are_named_alike(fixed: float, random: float) -> None:
+    verdict = planted(1, 7).verdict(erring("goal", fixed, random))
+    assert (verdict.kind, verdict.names) == ("named", ("goal",))
+    assert verdict.errors is not None
+    found = [rate[0] for rate in verdict.errors]
+    np.testing.assert_allclose(found, (fixed, random), atol=0.1)
+    assert all(low <= value <= high for value, low, high in verdict.errors)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("fixed", "random"), SPLITS)
+def test_every_split_of_errors_is_named_alike_and_never_otherwise(fixed: float, random: float) -> None:
+    verdicts = [planted(seed, 7).verdict(erring("goal", fixed, random)) for seed in range(20)]
+    kinds = Counter((verdict.kind, verdict.names) for verdict in verdicts)
+    wrong = {key for key in kinds if key[0] in ("named", "partly", "set") and "goal" not in key[1]}
+    assert not wrong and not any(kind == "none" for kind, _ in kinds), kinds
+    assert kinds["named", ("goal",)] >= (18 if fixed + random <= 0.3 and fixed < 0.3 else 10), kinds
+    errors = np.array([[rate[0] for rate in verdict.errors] for verdict in verdicts if verdict.errors])
+    np.testing.assert_allclose(errors.mean(axis=0), (fixed, random), atol=0.1)
+
+
+@pytest.mark.parametrize("name", NEVER_WHOLE)
+def test_who_comes_near_it_is_not_named_after_it(name: str) -> None:
+    verdict = planted(0, 3).verdict(NEVER_WHOLE[name])
+    assert not (verdict.kind in ("named", "partly", "set") and "goal" in verdict.names), verdict.sentence()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", NEVER_WHOLE)
+def test_who_comes_near_it_is_not_named_after_it_in_other_worlds(name: str) -> None:
+    for count, seeds in ((3, range(1, 21)), (7, range(1, 9))):
+        verdicts = [planted(seed, count).verdict(NEVER_WHOLE[name]) for seed in seeds]
+        named = [v.sentence() for v in verdicts if v.kind in ("named", "partly", "set") and "goal" in v.names]
+        assert len(named) <= 1, named
+
+
+@pytest.mark.parametrize(
+    ("agent", "part"),
+    [
+        (from_turn("goal", 3), Part(kind="from turn", limit=3)),
+        (from_turn("goal", 5), Part(kind="from turn", limit=5)),
+        (from_turn("goal", 4, before="keep right"), Part(kind="from turn", limit=4)),
+        (within(5), Part(kind="within steps", limit=5)),
+        (right_of_it(), Part(kind="side", side="to the right")),
+    ],
+)
+def test_a_part_is_named_with_where_it_is(agent: Agent, part: Part) -> None:
+    verdict = planted(0, 7).verdict(agent)
+    assert (verdict.kind, verdict.names) == ("partly", ("goal",)) and verdict.part is not None
+    found = verdict.part
+    assert (found.kind, found.side) == (part.kind, part.side) and abs(found.limit - part.limit) <= 1
+    assert 0 < found.share < 1 and found.elsewhere[2] < verdict.score("goal").strength[0]
+
+
+def test_independent_errors_have_no_pattern_and_those_of_a_neighbour_have_one() -> None:
+    found = planted(0, 3)
+    hypotheses = [*found.hypotheses.values()]
+    chance = [
+        error_pattern(found.answers(erring("goal", 0.2, 0.1)), found.predictions, hypotheses, 0, seed=seed).p
+        for seed in range(3)
+    ]
+    assert min(chance) >= PATTERN  # the seed changes the simulated agents alone
+    neighbour = error_pattern(found.answers(beside_goal(0, 1)), found.predictions, hypotheses, 0)
+    assert neighbour.p < PATTERN and not neighbour.unforeseen
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("fixed", "random"), [(0.1, 0.0), (0.3, 0.0), (0.2, 0.2), (0.0, 0.3)])
+def test_the_test_for_a_pattern_holds_its_level(fixed: float, random: float) -> None:
+    rejected = 0
+    for seed in range(40):
+        found = planted(seed, 3)
+        pattern = error_pattern(
+            found.answers(erring("goal", fixed, random)), found.predictions, [*found.hypotheses.values()], 0
+        )
+        rejected += pattern.p < PATTERN
+    assert rejected <= 6  # 99 % of binomial counts at 5 % of 40
+
+
+def test_first_visits_hold_each_state_once_in_the_order_of_the_visits() -> None:
+    for answers, visits in zip(
+        found := planted(0, 3).answers(until_blocked([3, 1, 0, 2])), first_visits(found), strict=True
+    ):
+        seen = list(dict.fromkeys(answers.state.tolist()))
+        assert visits.state.tolist() == seen
+        assert visits.time.tolist() == [answers.state.tolist().index(state) for state in seen]
