@@ -117,7 +117,7 @@ def _figures(finding: Finding) -> list[str]:
         sentences.append(TEXTS(key, subject=noun, share=share.text))
     random = finding.figure("random errors", name)
     if finding.names and errors is not None and random is not None and (errors.value or random.value):
-        sentences.append(TEXTS("added/fixed errors", fixed=errors.text, random=random.text))
+        sentences.append(TEXTS("added/errors", fixed=errors.text, random=random.text))
     afterwards = finding.figure("afterwards", name)
     if afterwards is not None:
         sentences.append(TEXTS("added/afterwards", subject=noun, share=afterwards.text))

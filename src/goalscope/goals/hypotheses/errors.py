@@ -234,10 +234,12 @@ class _WorldErrors:
                     found |= {name: side(*offset.T) for name, side in SIDES.items()}
                     if optimal.shape[1] == len(DELTAS):
                         ahead: Mask = np.asarray(offset @ DELTAS.T > 0)
-                        found["no way straight ahead"] = ~(ahead & optimal).any(axis=1)
-                        found["a wall straight ahead"] = (ahead & ~self.changing).any(axis=1)
-                        found["a detour"] = (ahead & ~optimal).any(axis=1)
-                        found["an open way straight ahead is wrong"] = (ahead & ~optimal & self.changing).any(axis=1)
+                        found |= {
+                            "no way straight ahead": ~np.asarray((ahead & optimal).any(axis=1)),
+                            "a wall straight ahead": np.asarray((ahead & ~self.changing).any(axis=1)),
+                            "a detour": np.asarray((ahead & ~optimal).any(axis=1)),
+                            "a wrong open way": np.asarray((ahead & ~optimal & self.changing).any(axis=1)),
+                        }
             except Undefined:  # stochastic, or not a grid
                 pass
         ways = self.changing.sum(axis=1)
