@@ -133,3 +133,25 @@ class Planted:
     def verdict(self, agent: Agent) -> ScoreVerdict:
         """Return the verdict on an agent."""
         return verdict_of(self.answers(agent), self.hypotheses, self.count, predictions=self.predictions)[0]
+
+
+SPLITS = [(fixed / 10, random / 10) for fixed in range(5) for random in range(5 - fixed)]
+"""Shares of fixed and of random errors, together at most .4."""
+
+
+@dataclass(frozen=True)
+class Construction:
+    """An agent with what is true of it.
+
+    Attributes:
+        name: what it does.
+        agent: the agent.
+        whole: hypotheses of the bank that it pursues in all of its turns.
+        parts: pairs of a hypothesis and a kind of part, of which at least one is true of it; see
+            `goalscope.goals.hypotheses.score.Part`.
+    """
+
+    name: str
+    agent: Agent
+    whole: tuple[str, ...] = ()
+    parts: tuple[tuple[str, str], ...] = ()
