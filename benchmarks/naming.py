@@ -14,7 +14,8 @@ import time
 from collections import Counter
 
 import numpy as np
-from planted_answers import CONSTRUCTIONS, SPLITS, Construction, Planted, erring
+from planted_answers import SPLITS, Construction, Planted, erring
+from planted_constructions import CONSTRUCTIONS
 
 from goalscope.goals.hypotheses.score import ScoreVerdict
 from goalscope.stats.intervals import exact_binomial
@@ -36,7 +37,9 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", type=int, choices=[*SIZES], help="worlds of each of six kinds; both by default")
-    parser.add_argument("--seeds", type=int, nargs=2, metavar=("FIRST", "END"), help="seeds; those of the table by default")
+    parser.add_argument(
+        "--seeds", type=int, nargs=2, metavar=("FIRST", "END"), help="other seeds than those of the table"
+    )
     arguments = parser.parse_args()
     for count in [arguments.worlds] if arguments.worlds else [*SIZES]:
         seeds = range(*arguments.seeds) if arguments.seeds else SIZES[count]
@@ -51,7 +54,8 @@ def main() -> None:
                 verdict = planted.verdict(construction.agent)
                 others[construction.name][false_name(construction, verdict) or verdict.kind] += 1
         print(f"\n{6 * count} worlds, {len(seeds)} seeds")
-        print("\n| fixed | random | named goal | otherwise | fixed found | random found |\n| --- | --- | --- | --- | --- | --- |")
+        print("\n| fixed | random | named goal | otherwise | fixed found | random found |")
+        print("| --- | --- | --- | --- | --- | --- |")
         for (fixed, random), verdicts in splits.items():
             kinds = Counter("goal" if v.kind == "named" and v.names == ("goal",) else v.kind for v in verdicts)
             named, rest = kinds.pop("goal", 0), ", ".join(f"{kind} {number}" for kind, number in kinds.items())

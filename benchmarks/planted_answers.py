@@ -1,6 +1,7 @@
 """Agents whose aims are known, as tables of probabilities by world, and the two answers that they give at each step."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 

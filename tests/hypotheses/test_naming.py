@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 from planted_answers import (
+    SPLITS,
     Agent,
     Planted,
     beside_goal,
@@ -20,8 +21,6 @@ from planted_answers import (
 from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.errors import PATTERN, error_pattern, first_visits, rates
 from goalscope.goals.hypotheses.score import Part
-
-SPLITS = [(fixed / 10, random / 10) for fixed in range(5) for random in range(5 - fixed)]
 
 
 @cache
