@@ -66,7 +66,7 @@ def test_both_rates_follow_from_two_answers(fixed: float, random: float) -> None
 
 @pytest.mark.parametrize(("fixed", "random"), [(0.0, 0.3), (0.3, 0.0), (0.2, 0.1)])
 def test_fixed_and_random_errors_are_named_alike(fixed: float, random: float) -> None:
-    verdict = planted(1, 7).verdict(erring("goal", fixed, random))
+    verdict = planted(2, 7).verdict(erring("goal", fixed, random))
     assert (verdict.kind, verdict.names) == ("named", ("goal",))
     assert verdict.errors is not None
     found = [rate[0] for rate in verdict.errors]
