@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from killed_evaluations import quiet
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
-from typer.testing import CliRunner
 
 from command_line import call
 from families import long_after
 from goalscope._ground import registry
 from goalscope._ground.registry import resolve
 from goalscope.agents import Observation, Optimal, Turn
-from goalscope.cli import app
 from goalscope.measures.behaviour import put_measured
 from goalscope.runs import Store
 from goalscope.runs.sqlite_errors import damaged
@@ -193,17 +191,13 @@ def test_the_command_says_what_was_not_asked_before_it_asks_and_after(tmp_path: 
     assert not (tmp_path / "out" / "arms").exists(), "nothing was asked"
 
 
-def test_worlds_that_cannot_be_made_are_refused_without_a_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worlds_that_cannot_be_made_are_refused_without_a_traceback(tmp_path: Path) -> None:
     study = tmp_path / "own.yaml"
     study.write_text("worlds: [{kind: environment, source: gymnasium, name: None-v0}]\nagents: [{kind: random}]\n")
     words = ("evaluate", "random", "--worlds", study, "--quick", "--out", tmp_path / "out")
     said = call(*words, status=2)
-    assert "no arm can be asked of random" in said and "worlds[0]" in said and "Traceback" not in said
-    assert "GOALSCOPE_TRACEBACK=1" in said and not (tmp_path / "out").exists()
-    monkeypatch.setenv("GOALSCOPE_TRACEBACK", "1")
-    assert "Traceback" in CliRunner().invoke(app, [str(word) for word in words]).output
+    assert "worlds[0]" in said and "name" in said and "Traceback" not in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_exit_status_tells_a_failure_and_the_verdict_is_there(

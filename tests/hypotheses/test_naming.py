@@ -20,7 +20,7 @@ from planted_answers import (
 
 from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.errors import PATTERN, error_pattern, first_visits, rates
-from goalscope.goals.hypotheses.score import Part
+from goalscope.goals.hypotheses.score import BehaviourPart
 
 
 @cache
@@ -104,14 +104,14 @@ def test_who_comes_near_it_is_not_named_after_it_in_other_worlds(name: str) -> N
 @pytest.mark.parametrize(
     ("agent", "part"),
     [
-        (from_turn("goal", 3), Part(kind="from turn", limit=3)),
-        (from_turn("goal", 5), Part(kind="from turn", limit=5)),
-        (from_turn("goal", 4, before="keep right"), Part(kind="from turn", limit=4)),
-        (within(5), Part(kind="within steps", limit=5)),
-        (right_of_it(), Part(kind="side", side="to the right")),
+        (from_turn("goal", 3), BehaviourPart(kind="from turn", limit=3)),
+        (from_turn("goal", 5), BehaviourPart(kind="from turn", limit=5)),
+        (from_turn("goal", 4, before="keep right"), BehaviourPart(kind="from turn", limit=4)),
+        (within(5), BehaviourPart(kind="within steps", limit=5)),
+        (right_of_it(), BehaviourPart(kind="side", side="to the right")),
     ],
 )
-def test_a_part_is_named_with_where_it_is(agent: Agent, part: Part) -> None:
+def test_a_part_is_named_with_where_it_is(agent: Agent, part: BehaviourPart) -> None:
     verdict = planted(0, 7).verdict(agent)
     assert (verdict.kind, verdict.names) == ("partly", ("goal",)) and verdict.part is not None
     found = verdict.part

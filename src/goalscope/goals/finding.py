@@ -58,7 +58,7 @@ Method = Literal["consistency", "meg", "none"]
 
 
 class FoundPart(StrictRecord):
-    """The part of its behaviour in which an agent follows a hypothesis, see `goalscope.goals.hypotheses.score.Part`.
+    """The part of its behaviour in which an agent follows a hypothesis, see `BehaviourPart` of the score.
 
     Attributes:
         kind: key of the catalogue below "parts".

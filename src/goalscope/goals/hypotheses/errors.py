@@ -71,7 +71,7 @@ class ErrorPattern:
         fixed: share of the states in which the agent always errs.
         random: share of the answers in the other states that err.
         p: p value of the test that the errors are independent from state to state.
-        where: label of the statistic that deviates most from chance; "" if there are no errors.
+        label: label of the statistic that deviates most from chance; "" if there are no errors.
         fewer: whether the errors are fewer where the division of that label holds; False for other statistics.
     """
 
@@ -80,7 +80,7 @@ class ErrorPattern:
     fixed: float
     random: float
     p: float
-    where: str
+    label: str
     fewer: bool = False
 
     @property
@@ -140,20 +140,20 @@ def error_pattern(
     ]
     worlds = [world for world in worlds if len(world.seen.state)]
     if not worlds:
-        return ErrorPattern(states=0, followed=0.0, fixed=0.0, random=0.0, p=1.0, where="")
+        return ErrorPattern(states=0, followed=0.0, fixed=0.0, random=0.0, p=1.0, label="")
     seen = [world.seen for world in worlds]
     first, second = (np.concatenate([getattr(visits, name)[0] for visits in seen]) for name in ("first", "second"))
     fixed, random = rates((first + second).sum() / 2, (first * second).sum(), np.array(len(first)))
-    p, where, fewer = 1.0, "", False
+    p, label, fewer = 1.0, "", False
     if fixed + random > 1e-9:
-        p, where, fewer = _test(worlds, float(fixed), float(random), len(hypotheses), seed)
+        p, label, fewer = _test(worlds, float(fixed), float(random), len(hypotheses), seed)
     return ErrorPattern(
         states=len(first),
         followed=float((first + second).mean() / 2),
         fixed=float(fixed),
         random=float(random),
         p=p,
-        where=where,
+        label=label,
         fewer=fewer,
     )
 
@@ -223,18 +223,18 @@ class _WorldErrors:
 
     def _divisions(self, hypothesis: Hypothesis) -> dict[str, Mask]:
         """Return divisions of the states into two, ``[S]`` each."""
-        found, optimal, aim = dict[str, Mask](), self.optimal[0], place_of(hypothesis)
+        divisions, optimal, aim = dict[str, Mask](), self.optimal[0], place_of(hypothesis)
         if aim is not None:
             try:
                 steps = self.world.steps_to(aim.where(self.world))
-                found |= {label: steps <= count for label, count in DISTANCES.items()}
-                found |= {label: steps == count for label, count in _EXACTLY.items()}
+                divisions |= {label: steps <= count for label, count in DISTANCES.items()}
+                divisions |= {label: steps == count for label, count in _EXACTLY.items()}
                 if aim.kind == "place":
                     offset: Array = self.world.further(aim.cell(self.world))
-                    found |= {name: side(*offset.T) for name, side in SIDES.items()}
+                    divisions |= {name: side(*offset.T) for name, side in SIDES.items()}
                     if optimal.shape[1] == len(DELTAS):
                         ahead: Mask = np.asarray(offset @ DELTAS.T > 0)
-                        found |= {
+                        divisions |= {
                             "no way straight ahead": ~np.asarray((ahead & optimal).any(axis=1)),
                             "a wall straight ahead": np.asarray((ahead & ~self.changing).any(axis=1)),
                             "a detour": np.asarray((ahead & ~optimal).any(axis=1)),
@@ -243,13 +243,13 @@ class _WorldErrors:
             except Undefined:  # stochastic, or not a grid
                 pass
         ways = self.changing.sum(axis=1)
-        found |= {"at most two ways": ways <= 2, "at least four ways": ways >= 4}
+        divisions |= {"at most two ways": ways <= 2, "at least four ways": ways >= 4}
         for action in range(optimal.shape[1]) if optimal.shape[1] <= _MOST_ACTIONS else ():
-            found[f"action {action} is best"] = optimal[:, action]
-            found[f"action {action} is open and wrong"] = self.changing[:, action] & ~optimal[:, action]
+            divisions[f"action {action} is best"] = optimal[:, action]
+            divisions[f"action {action} is open and wrong"] = self.changing[:, action] & ~optimal[:, action]
         if "grid" in self.world.world.offers:
-            found[SMALL_GRIDS] = np.full(len(ways), self.world.grid.height <= SMALL)
-        return found
+            divisions[SMALL_GRIDS] = np.full(len(ways), self.world.grid.height <= SMALL)
+        return divisions
 
     def _rivals(self, predictions: Predictions, count: int, number: int) -> None:
         """Set the wrong actions of each rival, ``[K, S * A]``, and the chance that a wrong move is one, ``[K, S]``."""
@@ -365,15 +365,15 @@ def _test(
 
 def _bumps(worlds: Sequence[_WorldErrors]) -> float:
     """Return the share of wrong moves that do not change the state, where there are wrong moves of both kinds."""
-    shut, every = 0.0, 0.0
+    bumps, total = 0.0, 0.0
     for world in worlds:
         state, wrong = world.seen.state[0], world.seen.wrong[0]
         possible = world.offered[state] & ~world.optimal[0][state]
         still = possible & ~world.changing[state]
-        both = still.any(axis=1) & (possible & world.changing[state]).any(axis=1)
-        shut += float((wrong * still)[both].sum())
-        every += float(wrong[both].sum())
-    return shut / every if every else 0.5
+        mixed = still.any(axis=1) & (possible & world.changing[state]).any(axis=1)
+        bumps += float((wrong * still)[mixed].sum())
+        total += float(wrong[mixed].sum())
+    return bumps / total if total else 0.5
 
 
 class _Statistics:
@@ -398,24 +398,24 @@ class _Statistics:
             marks = np.concatenate(
                 [table[state], visits.time[:, :, None] < np.array([*TURNS.values()])], axis=2
             ).astype(np.float64)
-            here, there = np.zeros((2, agents)), np.zeros((2, agents))
+            size_here, sum_here = np.zeros((2, agents)), np.zeros((2, agents))
             for stratum, chosen in enumerate((visits.counts & ~several, visits.counts & several)):
-                here[stratum], there[stratum] = chosen.sum(axis=1), (chosen * follows).sum(axis=1)
+                size_here[stratum], sum_here[stratum] = chosen.sum(axis=1), (chosen * follows).sum(axis=1)
                 square[stratum] += (chosen * follows**2).sum(axis=1)
                 marked[stratum] += np.einsum("bl,blm->bm", chosen, marks)
                 product[stratum] += np.einsum("bl,blm->bm", chosen * follows, marks)
-            number += here
-            total += there
-            of_worlds.append((here, there))
+            number += size_here
+            total += sum_here
+            of_worlds.append((size_here, sum_here))
             wrong = visits.wrong * visits.counts[:, :, None]
-            size = wrong.sum(axis=2)
+            mass = wrong.sum(axis=2)
             for rival in range(rivals):
                 if world.rivals[rival].any():
-                    taken = world.rivals[rival].reshape(world.offered.shape)[state]
+                    moves = world.rivals[rival].reshape(world.offered.shape)[state]
                     chance = world.expected[rival][state]
-                    hits[rival] += np.einsum("bla,bla->b", wrong, taken)
-                    expected[rival] += (size * chance).sum(axis=1)
-                    variance[rival] += (size**2 * chance * (1 - chance)).sum(axis=1)
+                    hits[rival] += np.einsum("bla,bla->b", wrong, moves)
+                    expected[rival] += (mass * chance).sum(axis=1)
+                    variance[rival] += (mass**2 * chance * (1 - chance)).sum(axis=1)
         few = np.maximum(number, 1)
         self.sides = np.minimum(marked.sum(axis=0), number.sum(axis=0)[:, None] - marked.sum(axis=0))
         self.variance = variance
@@ -423,9 +423,9 @@ class _Statistics:
         self.above = (product - total[:, :, None] * marked / few[:, :, None]).sum(axis=0)
         width = np.maximum((marked - marked**2 / few[:, :, None]).sum(axis=0), _NONE)
         by_world = np.zeros(agents)
-        for here, there in of_worlds:
-            rest = (there - total / few * here).sum(axis=0)
-            by_world += rest**2 / np.maximum(here.sum(axis=0), 1)
+        for size_here, sum_here in of_worlds:
+            rest = (sum_here - total / few * size_here).sum(axis=0)
+            by_world += rest**2 / np.maximum(size_here.sum(axis=0), 1)
         self.values = np.concatenate(
             [
                 np.abs(self.above) / np.sqrt(spread[:, None] * width),

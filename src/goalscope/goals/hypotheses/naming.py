@@ -43,8 +43,8 @@ from goalscope.goals.hypotheses.regions import SIDES
 from goalscope.goals.hypotheses.score import (
     LEVEL,
     STRONG,
+    BehaviourPart,
     Ends,
-    Part,
     ResampledSums,
     ScoreVerdict,
     judge,
@@ -90,15 +90,15 @@ def verdict_of(
     Raises:
         ValueError: there are no answers, or some steps have no second answer.
     """
-    known = dict(predictions or {})
+    solved = dict(predictions or {})
     for answers in all_answers:
-        if answers.world.world.id not in known:
-            known[answers.world.world.id] = predictions_in(answers.world, hypotheses, asked_count)
-    sums = evidence(all_answers, hypotheses, asked_count, known)
+        if answers.world.world.id not in solved:
+            solved[answers.world.world.id] = predictions_in(answers.world, hypotheses, asked_count)
+    sums = evidence(all_answers, hypotheses, asked_count, solved)
     if not by_region:
         sums = replace(sums, region_size=np.zeros_like(sums.region_size))
     verdict = judge(sums, seed=seed, level=level)
-    naming = _Naming(all_answers, hypotheses, asked_count, known, seed, level)
+    naming = _Naming(all_answers, hypotheses, asked_count, solved, seed, level)
     if by_region and len(sums.steps) >= FEWEST:
         verdict = naming.refine(verdict)
     elif verdict.kind == "partly":
@@ -147,7 +147,7 @@ class _Naming:
         if possible:
             among = {
                 *possible,
-                *(other for others in unbeaten.values() for other in others if other < self.asked_count),
+                *(other for losers in unbeaten.values() for other in losers if other < self.asked_count),
             }
             doubtful = replace(verdict, kind="undecided", names=tuple(self.names[number] for number in sorted(among)))
         else:
@@ -201,19 +201,19 @@ class _Naming:
         if min(len(_clusters(inside)), len(_clusters(elsewhere))) < FEWEST:
             return None
         rivals = self._with_rivals(hypothesis, part)
-        known = dict(self.predictions) if len(rivals) == len(self.hypotheses) else {}
-        if not known:
+        solved = dict(self.predictions) if len(rivals) == len(self.hypotheses) else {}
+        if not solved:
             for answers in self.answers:
-                known[answers.world.world.id] = predictions_in(answers.world, rivals, self.asked_count)
-        there = judge(evidence(inside, rivals, self.asked_count, known), seed=self.seed, level=self.level)
-        if there.kind != "named":
-            there = _Naming(inside, rivals, self.asked_count, known, self.seed, self.level, masks)._alone(there)
-        if there.kind != "named" or there.names != (name,):
+                solved[answers.world.world.id] = predictions_in(answers.world, rivals, self.asked_count)
+        within = judge(evidence(inside, rivals, self.asked_count, solved), seed=self.seed, level=self.level)
+        if within.kind != "named":
+            within = _Naming(inside, rivals, self.asked_count, solved, self.seed, self.level, masks)._alone(within)
+        if within.kind != "named" or within.names != (name,):
             return None
         rest = ResampledSums(
             evidence(elsewhere, self.hypotheses, self.asked_count, self.predictions), self.seed, self.level
         )
-        if rest.strength[2, number] >= there.score(name).strength[0] / 2:
+        if rest.strength[2, number] >= within.score(name).strength[0] / 2:
             return None
         turns = [sum(len(answers.state) for answers in some) for some in (inside, elsewhere)]
         part = replace(part, share=turns[0] / sum(turns), elsewhere=three(rest.strength[:, number]))
@@ -222,7 +222,7 @@ class _Naming:
             kind="partly",
             names=(name,),
             part=part,
-            followed=three(np.array(there.score(name).strength)),
+            followed=three(np.array(within.score(name).strength)),
             on_the_way=(),
         )
 
@@ -233,7 +233,7 @@ class _Naming:
         alone = [number for number in whole if not self._unbeaten(new_states, number, whole)]
         return replace(verdict, kind="named", names=(self.names[alone[0]],)) if len(alone) == 1 else verdict
 
-    def _with_rivals(self, hypothesis: Hypothesis, part: Part) -> dict[str, Hypothesis]:
+    def _with_rivals(self, hypothesis: Hypothesis, part: BehaviourPart) -> dict[str, Hypothesis]:
         """Return the hypotheses with rivals that imitate one in a part.
 
         An agent that keeps one direction until it is blocked moves towards everything that lies in this direction. The
@@ -247,7 +247,7 @@ class _Naming:
         rivals = [*cells, *moving]
         return {**self.hypotheses, **{rival.text: rival for rival in rivals if rival.text not in self.hypotheses}}
 
-    def _states_in(self, part: Part, hypothesis: Hypothesis) -> dict[str, Mask]:
+    def _states_in(self, part: BehaviourPart, hypothesis: Hypothesis) -> dict[str, Mask]:
         """Return world id -> ``[S]`` states in the part; for a part in time, all states."""
         masks, aim = dict[str, Mask](), place_of(hypothesis)
         for answers in self.answers:
@@ -266,7 +266,7 @@ class _Naming:
             masks[world.world.id] = mask
         return masks
 
-    def error_rates(self, name: str, part: Part | None) -> tuple[Ends, Ends] | None:
+    def error_rates(self, name: str, part: BehaviourPart | None) -> tuple[Ends, Ends] | None:
         """Return the rates of fixed and of random errors with their ends, over resampled clusters of worlds."""
         number = self.names.index(name)
         answers = self.answers
@@ -300,24 +300,28 @@ def _clusters(all_answers: Sequence[Answers]) -> list[str]:
     return list(dict.fromkeys(answers.cluster for answers in all_answers))
 
 
-def _part_of(pattern: ErrorPattern) -> Part | None:
+def _part_of(pattern: ErrorPattern) -> BehaviourPart | None:
     """Return the part of the behaviour that the strongest pattern speaks of; None if it cannot be stated as one."""
-    where, fewer = pattern.where, pattern.fewer
-    if where in TURNS:
-        return Part(kind="until turn", limit=TURNS[where]) if fewer else Part(kind="from turn", limit=TURNS[where] + 1)
-    if where in SIDES:
-        return Part(kind="side" if fewer else "other side", side=where)
+    label, fewer = pattern.label, pattern.fewer
+    if label in TURNS:
+        return (
+            BehaviourPart(kind="until turn", limit=TURNS[label])
+            if fewer
+            else BehaviourPart(kind="from turn", limit=TURNS[label] + 1)
+        )
+    if label in SIDES:
+        return BehaviourPart(kind="side" if fewer else "other side", side=label)
     # An agent that fails near a place alone does not pursue it.
-    if where in DISTANCES and fewer:
-        return Part(kind="within steps", limit=DISTANCES[where])
-    return Part(kind="small grids" if fewer else "large grids", limit=SMALL) if where == SMALL_GRIDS else None
+    if label in DISTANCES and fewer:
+        return BehaviourPart(kind="within steps", limit=DISTANCES[label])
+    return BehaviourPart(kind="small grids" if fewer else "large grids", limit=SMALL) if label == SMALL_GRIDS else None
 
 
 def _restricted(
-    all_answers: Sequence[Answers], part: Part, masks: Mapping[str, Mask], *, inside: bool
+    all_answers: Sequence[Answers], part: BehaviourPart, masks: Mapping[str, Mask], *, inside: bool
 ) -> list[Answers]:
     """Return the answers in the part, or those elsewhere."""
-    found = list[Answers]()
+    parts = list[Answers]()
     for answers in all_answers:
         kept = masks[answers.world.world.id][answers.state]
         if part.kind == "from turn":
@@ -328,5 +332,5 @@ def _restricted(
         if part.kind == "until turn" and inside:
             chosen = replace(chosen, world=replace(chosen.world, horizon=part.limit))
         if len(chosen.state):
-            found.append(chosen)
-    return found
+            parts.append(chosen)
+    return parts

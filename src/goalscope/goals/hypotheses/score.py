@@ -56,7 +56,7 @@ Ends = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class BehaviourPart:
     """A part of an agent's behaviour, described by a limit on something.
 
     Attributes:
@@ -136,7 +136,7 @@ class ScoreVerdict:
     undefined: Mapping[str, int]
     explained_by: tuple[str, ...] = ()
     on_the_way: tuple[str, ...] = ()
-    part: Part | None = None
+    part: BehaviourPart | None = None
     errors: tuple[Ends, Ends] | None = None
     followed: Ends | None = None
 
