@@ -12,7 +12,7 @@ each hypothesis of the bank that is followed in new states beyond chance we test
 2. The strongest pattern is that of a part which can be stated: the turns from some turn on or until some turn, a
    distance or a side of the place, or the size of the grid. The hypothesis is named with this part if the rules of the
    score, or the first rule, name it among the answers there, where rivals are added that imitate it in a part, and if
-   its strength elsewhere is significantly below half of that in the part.
+   its strength elsewhere is significantly below half of that in the part (for turns: below that in the part).
 
 A hypothesis that explains a part which cannot be stated is not named. A part is also looked for where the score names a
 hypothesis for the whole behaviour, and the errors have a pattern beyond doubt.
@@ -213,7 +213,10 @@ class _Naming:
         rest = ResampledSums(
             evidence(elsewhere, self.hypotheses, self.asked_count, self.predictions), self.seed, self.level
         )
-        if rest.strength[2, number] >= within.score(name).strength[0] / 2:
+        # Before and after a turn, an agent may follow it by the way; elsewhere, less than half is asked.
+        strength = within.score(name).strength
+        limit = strength[1] if part.kind in ("from turn", "until turn") else strength[0] / 2
+        if rest.strength[2, number] >= limit:
             return None
         turns = [sum(len(answers.state) for answers in some) for some in (inside, elsewhere)]
         part = replace(part, share=turns[0] / sum(turns), elsewhere=three(rest.strength[:, number]))
