@@ -58,8 +58,10 @@ def measure_determinism(model: LocalModel, requests: Sequence[Request], sampling
     if not requests:
         raise ValueError("determinism needs at least one request to be measured, got none")
     scored = replace(sampling, top_logprobs=max(1, sampling.top_logprobs))
-    _, together = model.decode(requests, scored, margins=True)
-    _, again = model.decode(requests, scored, margins=True)
+    # With a number of slots, each call starts without stored beginnings of prompts.
+    slots = len(requests)
+    _, together = model.decode(requests, scored, slots=slots, margins=True)
+    _, again = model.decode(requests, scored, slots=slots, margins=True)
     pairs = zip(together, again, strict=True)
     repeatable = all(first.tokens == second.tokens and first.logprobs == second.logprobs for first, second in pairs)
     result = Determinism(requests=len(requests), repeatable=repeatable)

@@ -59,6 +59,7 @@ def test_a_worker_with_one_core_cuts_its_part_of_a_batch_no_further(monkeypatch:
 def test_the_number_of_cores_changes_no_output(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)), raising=False)
     monkeypatch.setattr("goalscope.agents.models.threads.ROWS", 3)
+    monkeypatch.setattr("goalscope.agents.models.threads._FEWEST", 2)
     seen = list[tuple[int, int]]()
     model = LocalModel.from_parts(gpt_oss(), tokenizer())
     asked = [request("#_A G" * count, episode=str(count)) for count in (9, 1, 4, 7, 2, 3, 8)]
@@ -91,14 +92,15 @@ def test_where_one_batch_fails_the_others_stop_and_its_error_is_raised(monkeypat
     def arrived(outputs: Sequence[tuple[int, Decoded]]) -> None:
         handed.extend(index for index, _ in outputs)
         name = threading.current_thread().name
-        if name not in seen:
+        if outputs and name not in seen:
             seen.add(name)
             if both.wait(60) == 0:
                 raise ConnectionError("one of the two")
 
     prompts = [[5 + index, 6, 7] for index in range(24)]
-    settings, rngs = Decoding(temperature=0.0, max_tokens=300), [np.random.default_rng(0) for _ in prompts]
+    settings = Decoding(temperature=0.0, max_tokens=300, stop=frozenset(range(1, 128, 9)))
+    rngs = [np.random.default_rng(0) for _ in prompts]
     with pytest.raises(ConnectionError, match="one of the two"):
-        threads.decode_on_cores(llama(), settings, prompts, rngs, arrived=arrived)
+        threads.Engine(llama(), threading.Lock()).decode(settings, prompts, rngs, arrived)
     assert len(seen) == 2 and len(handed) < len(prompts)
     assert not [thread for thread in threading.enumerate() if thread.name in seen], "nothing goes on behind the error"

@@ -1,8 +1,8 @@
 """Play the arms of one small model at the same time, so that it can answer prompts of all arms in one batch.
 
 If arms were played one after another, the last episodes of each would be asked one by one, and for a small model on a
-CPU that takes as long as a batch of ten. Here each arm runs in a thread of its own, and their prompts pass through the
-model together (`goalscope.agents.models.gathering`).
+CPU that takes as long as a batch of ten. Here each arm runs in a thread of its own, and the model decodes the requests
+of all threads together (`goalscope.agents.models.threads`).
 """
 
 import threading
@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from goalscope._ground.progress import Display
 from goalscope.agents.chat import ChatAgent
-from goalscope.agents.models.gathering import Gathering
 from goalscope.agents.models.local import LocalModel
 from goalscope.runs import run
 from goalscope.runs.dispatch import interrupt_others, interruptible
@@ -67,7 +66,6 @@ def play_together(
         return []
     names = ", ".join(arm.name for arm, _, _ in chosen)
     label = f"{names}: episodes" + (f" of {subject.name}" if len(evaluation.subjects) > 1 else "")
-    gathering = Gathering(len(chosen))
     with stage(label) as show, interruptible() as interrupts:
         display = _Shown(show, len(chosen))
         ended = SimpleQueue[None]()
@@ -77,8 +75,6 @@ def play_together(
             arm, study, agents = chosen[number]
             try:
                 with evaluation.failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-                    assert isinstance(agents[0].model, LocalModel)  # see `together`
-                    agents[0].model.take_part(gathering, number)
                     run(
                         study,
                         evaluation.store(arm, subject, study),
@@ -90,7 +86,6 @@ def play_together(
             except BaseException as error:  # noqa: BLE001 - raised in the main thread
                 problems[number] = error
             finally:
-                gathering.leave(number)
                 evaluation.close(arm, subject)
                 ended.put(None)
 

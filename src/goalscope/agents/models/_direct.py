@@ -40,10 +40,13 @@ def direct(model: Any) -> "DirectPass | None":
     # Adapters and quantised layers replace the modules below, so their types are checked.
     if any(type(module).__module__.split(".")[0] not in ("torch", "transformers") for module in model.modules()):
         return None
+    return None if has_hooks(model) else DirectPass(model)
+
+
+def has_hooks(model: Any) -> bool:
+    """Return whether a hook observes or changes a module."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
-    if any(getattr(module, name, None) for module in model.modules() for name in hooks):
-        return None
-    return DirectPass(model)
+    return any(getattr(module, name, None) for module in model.modules() for name in hooks)
 
 
 class DirectPass:

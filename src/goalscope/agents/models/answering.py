@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from goalscope._ground.progress import Arrived
 from goalscope.agents.models.base import Likelihoods, Reply, Request, Sampling, finish_of
-from goalscope.agents.models.decode import Decoded, Prompts
+from goalscope.agents.models.decode import Decoded
 from goalscope.agents.models.dialect import Dialect
 from goalscope.agents.models.likelihood import likelihoods, placed, unanswered
+from goalscope.agents.models.reading import Prompts
 
 
 class Answering(Dialect):

@@ -2,13 +2,13 @@
 
 A row that is shorter than the longest row has dead columns on its left, which the attention mask hides. All rows end at
 the same column, so the distance between two tokens of a row equals the distance between their columns, and sliding
-windows are correct for every row. Dead columns are zeros; no padding token ever passes through the model.
+windows are correct for every row. No padding token ever passes through the model.
 
-The tensors are stored in a transformers ``DynamicCache``. It is rebuilt when rows are added; when rows are removed, the
-last rows move into their places.
+The tensors are stored in a transformers ``DynamicCache``. Rows that decode together lie in larger tensors: new rows and
+columns are written behind those that are there, and when rows leave, the last rows move into their places.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -55,69 +55,95 @@ def check_layers(config: Any) -> None:
         )
 
 
-def assemble(config: Any, layers: Sequence[tuple[Any, Any]], length: int) -> Any:
-    """Return a transformers cache with the (keys, values) of each layer, ``[B, heads, columns, width]``.
+def columns_of(cached: Any, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
+    """Return keys and values of the last columns of a cache, ``[B, count, numbers]``, and the shape of each tensor."""
+    import torch
 
-    The cache represents ``length`` columns; only sliding layers may have fewer, after dropping the oldest.
+    tensors = [tensor for layer in cached.layers for tensor in (layer.keys, layer.values)]
+    shapes = [(tensor.shape[1], tensor.shape[3], tensor.device) for tensor in tensors]
+    parts = [tensor[:, :, -count:].transpose(1, 2).flatten(2).to(tensors[0].device) for tensor in tensors]
+    return torch.cat(parts, dim=-1), shapes
+
+
+def gathered(shapes: Sequence[tuple[Any, ...]], rows: Sequence[Sequence[Any]], length: int) -> CacheRows:
+    """Return the cache of rows whose columns are given in pieces ``[columns, numbers]``, all ending at one column."""
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer
+
+    example = next(piece for pieces in rows for piece in pieces)
+    columns = example.new_zeros(len(rows), length, example.shape[-1])
+    dead = []
+    for row, pieces in enumerate(rows):
+        begin = length - sum(map(len, pieces))
+        dead.append(begin)
+        for piece in pieces:
+            columns[row, begin : begin + len(piece)] = piece
+            begin += len(piece)
+    widths = [heads * width for heads, width, _ in shapes]
+    tensors = [
+        part.unflatten(-1, (heads, width)).transpose(1, 2).to(device)
+        for part, (heads, width, device) in zip(columns.split(widths, dim=-1), shapes, strict=True)
+    ]
+    cached: Any = DynamicCache()
+    for keys, values in zip(tensors[::2], tensors[1::2], strict=True):
+        layer: Any = DynamicLayer()
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values = keys, values
+        cached.layers.append(layer)
+    return CacheRows(cache=cached, length=length, dead=dead)
+
+
+def selected(rows: CacheRows, order: Sequence[int]) -> CacheRows:
+    """Return rows of a cache that was read and does not decode yet; each may be taken several times."""
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer
+
+    cached: Any = DynamicCache()
+    for source in rows.cache.layers:
+        layer: Any = DynamicLayer()
+        layer.lazy_initialization(source.keys, source.values)
+        layer.keys, layer.values = source.keys[list(order)], source.values[list(order)]
+        cached.layers.append(layer)
+    return CacheRows(cache=cached, length=rows.length, dead=[rows.dead[row] for row in order])
+
+
+def enter(config: Any, rows: CacheRows | None, read: CacheRows, order: Sequence[int]) -> CacheRows:
+    """Add rows of a cache that was read to the rows that decode together, and return these.
+
+    Args:
+        config: the model's configuration.
+        rows: the rows that decode, which are extended in place; None if there are none.
+        read: the cache of prompts that were read.
+        order: which of its rows enter; one may enter several times.
     """
     from transformers import DynamicCache
 
-    cache: Any = DynamicCache(config=config)
-    for layer, (keys, values) in zip(cache.layers, layers, strict=True):
-        layer.lazy_initialization(keys, values)
-        columns = keys.shape[-2] if not layer.is_sliding else min(keys.shape[-2], layer.sliding_window - 1)
-        layer.keys, layer.values = keys[:, :, -columns:], values[:, :, -columns:]
+    if rows is None:
+        rows = CacheRows(cache=DynamicCache(config=config), length=read.length, dead=[])
+        for layer, source in zip(rows.cache.layers, read.cache.layers, strict=True):
+            _decode_in_place(layer, source)
+    length, count = max(rows.length, read.length), len(rows.dead)
+    for layer, source in zip(rows.cache.layers, read.cache.layers, strict=True):
+        columns = min(length, layer.sliding_window - 1) if layer.is_sliding else length
+        _make_room(layer, count + len(order), columns, columns)
+        end = layer.begin + columns
+        for room, tensor in zip(layer.room, (source.keys, source.values), strict=True):
+            entering = tensor if [*order] == [*range(len(tensor))] else tensor[list(order)]
+            width = min(columns, tensor.shape[2])
+            room[count : count + len(order), :, end - width : end] = entering[:, :, tensor.shape[2] - width :]
+        _show(layer, count + len(order), columns)
         if layer.is_sliding:
             layer.cumulative_length = length
-        _append_in_place(layer)
-    return cache
-
-
-def _append_in_place(layer: Any) -> None:
-    """Let a layer write new columns into memory allocated in advance, instead of copying all columns for each token.
-
-    ``layer.room`` contains the larger tensors whose beginnings are the keys and values; it is empty if there are none.
-    The layer gets a class of its own for this. A function attached to the layer would refer back to it, and this cycle
-    would keep gigabytes of tensors of each batch until the next garbage collection.
-    """
-    kind: Any = type(layer)
-    layer.room, layer.__class__ = [], _with_room(kind)
-
-
-@cache
-def _with_room(kind: Any) -> Any:
-    """Return a subclass of a kind of layer whose ``update`` writes into memory allocated in advance."""
-
-    def update(layer: Any, keys: Any, values: Any, *others: Any, **options: Any) -> tuple[Any, Any]:
-        room, n_columns = layer.room, layer.keys.shape[-2]
-        total = n_columns + keys.shape[-2]
-        if layer.is_sliding and total >= layer.sliding_window:
-            room.clear()  # from here on, the layer drops columns on the left
-            updated: tuple[Any, Any] = kind.update(layer, keys, values, *others, **options)
-            return updated
-        if not room or room[0].shape[-2] < total:
-            room[:] = [_widened(layer.keys, total + _SPARE), _widened(layer.values, total + _SPARE)]
-        for tensor, new in zip(room, (keys, values), strict=True):
-            tensor[:, :, n_columns:total] = new
-        layer.keys, layer.values = room[0][:, :, :total], room[1][:, :, :total]
-        if layer.is_sliding:
-            layer.cumulative_length += keys.shape[-2]
-        return layer.keys, layer.values
-
-    # Without this, transformers would register the subclass for its layer type and use it in every cache.
-    return type(kind.__name__, (kind,), {"update": update, "_layer_type": None})
-
-
-def _widened(tensor: Any, columns: int) -> Any:
-    wide = tensor.new_empty((*tensor.shape[:2], columns, tensor.shape[-1]))
-    wide[:, :, : tensor.shape[-2]] = tensor
-    return wide
+    rows.dead = [n_dead + length - rows.length for n_dead in rows.dead]
+    rows.dead += [read.dead[row] + length - read.length for row in order]
+    rows.length = length
+    return rows
 
 
 def rearrange(rows: CacheRows, order: Sequence[int]) -> None:
-    """Move row ``order[i]`` to row i; only rows that move are copied, unless rows are duplicated.
+    """Move row ``order[i]`` to row i, for rows that decode together; only rows that move are copied.
 
-    Columns that are dead in all rows are removed.
+    Columns that are dead in all rows are left out from then on.
     """
     import torch
 
@@ -125,80 +151,73 @@ def rearrange(rows: CacheRows, order: Sequence[int]) -> None:
     length = rows.length - min(dead)
     moves = [(target, row) for target, row in enumerate(order) if target != row]
     for layer in rows.cache.layers:
-        room = getattr(layer, "room", [])
-        tensors = room or [layer.keys, layer.values]
+        if moves:
+            targets, source = (torch.tensor(indices, device=layer.keys.device) for indices in zip(*moves, strict=True))
+            for tensor in layer.room:
+                tensor[targets] = tensor[source]
         # A sliding layer may store fewer columns than there are; in either case the newest columns come last.
         columns = min(layer.keys.shape[-2], length)
-        first = layer.keys.shape[-2] - columns
-        if len(order) > len(rows.dead):
-            tensors = [tensor[list(order)] for tensor in tensors]
-        elif moves:
-            targets, source = (torch.tensor(indices, device=layer.keys.device) for indices in zip(*moves, strict=True))
-            for tensor in tensors:
-                tensor[targets] = tensor[source]
-        tensors = [tensor[: len(order), :, first:] for tensor in tensors]
-        layer.keys, layer.values = (tensor[:, :, :columns] for tensor in tensors)
-        if room:
-            layer.room = tensors
+        layer.begin += layer.keys.shape[-2] - columns
+        _show(layer, len(order), columns)
         if layer.is_sliding:
             layer.cumulative_length = length
     rows.dead, rows.length = [n_dead - min(dead) for n_dead in dead], length
 
 
-def join(config: Any, parts: Iterable[CacheRows], count: int, length: int) -> CacheRows | None:
-    """Return one cache with the rows of all parts in order, or None if there are no rows.
+def _decode_in_place(layer: Any, like: Any) -> None:
+    """Let a layer write new columns into memory allocated in advance, instead of copying all columns for each token.
 
-    Each part is emptied layer by layer before the next part is requested, so that little memory is used twice.
-
-    Args:
-        config: the model's configuration.
-        parts: caches whose rows are joined; they may have fewer than ``count`` rows if some have ended.
-        count: maximum number of rows of all parts.
-        length: number of columns of the longest part.
+    ``layer.room`` contains larger tensors, and ``layer.begin`` is the first of their columns that is used. The layer
+    gets a class of its own for this. A function attached to the layer would refer back to it, and this cycle would keep
+    gigabytes of tensors of each batch until the next garbage collection.
     """
-    from transformers import DynamicCache
-
-    layer_kinds: list[Any] = DynamicCache(config=config).layers
-    columns = [min(length, kind.sliding_window - 1) if kind.is_sliding else length for kind in layer_kinds]
-    rooms: list[list[Any]] = [[] for _ in layer_kinds]
-    dead: list[int] = []
-    for part in parts:
-        if len(part.dead) == count:
-            return part
-        begin, end = len(dead), len(dead) + len(part.dead)
-        for layer, room, width in zip(part.cache.layers, rooms, columns, strict=True):
-            tensors = (layer.keys, layer.values)
-            if not room:
-                shapes = ((count, tensor.shape[1], width + _SPARE, tensor.shape[3]) for tensor in tensors)
-                room += [tensor.new_zeros(shape) for tensor, shape in zip(tensors, shapes, strict=True)]
-            for whole, tensor in zip(room, tensors, strict=True):
-                whole[begin:end, :, width - tensor.shape[2] : width] = tensor
-            layer.keys, layer.values, layer.room = None, None, []
-        dead += [n_dead + length - part.length for n_dead in part.dead]
-    if not dead:
-        return None
-    rooms = [[tensor[: len(dead)] for tensor in room] for room in rooms]
-    layers = [(keys[:, :, :width], values[:, :, :width]) for (keys, values), width in zip(rooms, columns, strict=True)]
-    cache = assemble(config, layers, length)
-    for layer, room in zip(cache.layers, rooms, strict=True):
-        layer.room = room
-    return CacheRows(cache=cache, length=length, dead=dead)
+    layer.lazy_initialization(like.keys, like.values)
+    layer.room = [tensor[:0, :, :0] for tensor in (like.keys, like.values)]
+    layer.begin, layer.__class__ = 0, _in_place(type(layer))
+    _show(layer, 0, 0)
 
 
-def shifted(config: Any, prefix: Any, shifts: Sequence[int]) -> CacheRows:
-    """Return a shared prefix as the cache of several rows, each shifted to the right by its own number of columns.
+def _show(layer: Any, count: int, columns: int) -> None:
+    """Make the layer consist of its first rows and of some columns from ``layer.begin`` on."""
+    layer.keys, layer.values = (tensor[:count, :, layer.begin : layer.begin + columns] for tensor in layer.room)
 
-    The first ``shift`` columns of a row are dead, and the last ``shift`` tokens of the prefix are dropped; they are
-    computed again with the row's own tokens. Rows of different lengths thus end at the same column. The prefix must
-    have one row and all of its columns in every layer.
+
+def _make_room(layer: Any, count: int, columns: int, total: int) -> None:
+    """Make room for rows and columns: the present columns become the last of ``columns``, of which there are ``total``
+    later.
     """
-    length = int(prefix.layers[0].keys.shape[-2])
+    present_rows, present = layer.keys.shape[0], layer.keys.shape[2]
+    begin = layer.begin + present - columns
+    if begin >= 0 and count <= len(layer.room[0]) and begin + total <= layer.room[0].shape[2]:
+        layer.begin = begin
+        return
+    n_rows = len(layer.room[0]) if count <= len(layer.room[0]) else max(count, present_rows * 3 // 2)
+    for number, old in enumerate((layer.keys, layer.values)):
+        # Zeros, since a column that was never written may hold anything, and masks hide finite numbers only.
+        room = old.new_zeros((n_rows, old.shape[1], total + _SPARE, old.shape[3]))
+        room[:present_rows, :, columns - present : columns] = old
+        layer.room[number] = room
+    layer.begin = 0
 
-    def moved(tensor: Any) -> Any:
-        widened = tensor.new_zeros((len(shifts), *tensor.shape[1:]))
-        for row, shift in enumerate(shifts):
-            widened[row, :, shift:] = tensor[0, :, : length - shift]
-        return widened
 
-    layers = [(moved(layer.keys), moved(layer.values)) for layer in prefix.layers]
-    return CacheRows(cache=assemble(config, layers, length), length=length, dead=list(shifts))
+@cache
+def _in_place(kind: Any) -> Any:
+    """Return a subclass of a kind of layer whose ``update`` writes into memory allocated in advance."""
+
+    def update(layer: Any, keys: Any, values: Any, *others: Any, **options: Any) -> tuple[Any, Any]:
+        count, present = layer.keys.shape[0], layer.keys.shape[-2]
+        total = present + keys.shape[-2]
+        _make_room(layer, count, present, total)
+        for tensor, new in zip(layer.room, (keys, values), strict=True):
+            tensor[:count, :, layer.begin + present : layer.begin + total] = new
+        _show(layer, count, total)
+        full = layer.keys, layer.values
+        if layer.is_sliding:
+            layer.cumulative_length += keys.shape[-2]
+            columns = min(total, layer.sliding_window - 1)
+            layer.begin += total - columns
+            _show(layer, count, columns)
+        return full
+
+    # Without this, transformers would register the subclass for its layer type and use it in every cache.
+    return type(kind.__name__, (kind,), {"update": update, "_layer_type": None})

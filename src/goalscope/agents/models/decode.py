@@ -1,33 +1,32 @@
-"""The lockstep engine: decode all current requests in one batch with a shared cache.
+"""The lockstep engine: decode many requests in one batch with a shared cache, which they join and leave at any step.
 
-Finished requests leave the batch and waiting requests enter it. The longest common prefix of the prompts is computed
-once and its cache is copied; the same holds for longer beginnings that the prompts of one pass share. The output of a
-request depends only on the request, up to rounding in matrix products of different shapes, which
-`benchmarks/determinism.py` measures.
+Finished requests leave the batch and waiting requests enter it between two steps. Beginnings of prompts are computed
+once (`goalscope.agents.models.reading`). The output of a request depends only on the request, up to rounding in matrix
+products of different shapes, which `benchmarks/determinism.py` measures.
 """
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import threading
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from goalscope._ground.progress import TALLY, Arrived
-from goalscope.agents.models._direct import direct
 from goalscope.agents.models.base import Finish
-from goalscope.agents.models.cache import CacheRows, check_layers, join, rearrange, shifted
+from goalscope.agents.models.cache import CacheRows, enter, rearrange, selected
 from goalscope.agents.models.draws import draw, log_probabilities
+from goalscope.agents.models.prefixes import Prefixes, memory_limit
+from goalscope.agents.models.reading import Around, Prompt, Prompts, Reader
 
-Prompts = Sequence[Sequence[int]]
 Streams = Sequence[np.random.Generator]
-Around = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
-"""Context around a forward pass of prompts, given each row's prompt index and the position of its first token."""
 
-_TOKENS_PER_PASS = 128  # an additional pass takes about as long as this many prompt tokens
-_MOST_LOGITS = 1 << 26  # maximum logits that are normalised at once
-_TOKENS_PER_STEP = 96  # prompt tokens read per decoding step, which takes about as long as 15 prompt tokens
+_MOST_LOGITS: Final = 1 << 26  # maximum logits that are normalised at once
+_TOKENS_PER_STEP: Final = 96  # prompt tokens read per decoding step, which takes about as long as 15 prompt tokens
+_PATIENCE: Final = 4  # maximum steps for which requests wait for others, so that they are read in one pass
+_BEAT: Final = 0.2  # seconds between two checks whether a caller wants to stop
+_AT_ONCE: Final = 256  # maximum prompts whose passes are planned together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +40,14 @@ class Decoding:
         top_logprobs: see `Sampling`.
         stop: ids that end an output.
         slots: maximum number of requests decoded at the same time.
-        share_prefix: whether to compute the common prefix only once.
+        share_prefix: whether to compute common beginnings of prompts only once.
         prefill_tokens: maximum number of prompt tokens per forward pass; a single prompt may exceed it.
         margins: whether to store the margin of each draw.
         gradual: whether requests enter one pass at a time, with decoding steps in between, so that the first outputs
             are complete long before the last prompt is read.
         around: context around each pass of prompts, e.g. to change activations; equal prompts are then not merged.
         most_shared: maximum number of tokens of the common prefix that are computed once, None for all.
+        most_columns: maximum number of tokens for which rows that decode together may need memory, None for any number.
     """
 
     temperature: float = 0.7
@@ -62,6 +62,7 @@ class Decoding:
     gradual: bool = False
     around: Around | None = None
     most_shared: int | None = None
+    most_columns: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,54 +82,20 @@ class Decoded:
     margins: list[float] = field(default_factory=list)
 
 
-def common_prefix(prompts: Prompts) -> int:
-    """Return the length of the longest common prefix that leaves at least one token of each prompt."""
-    # All other prompts lie between these two in lexicographic order.
-    low, high = min(prompts, key=tuple), max(prompts, key=tuple)
-    limit = min(len(prompt) for prompt in prompts) - 1
-    return next((index for index in range(limit) if low[index] != high[index]), limit)
-
-
-def _parting(rows: Sequence[tuple[int, ...]]) -> int:
-    """Return the length of row beginnings (see `_Batch._read`) that are worth computing once, 1 for none."""
-    table = np.array(sorted(rows))
-    first_difference = (table[1:] != table[:-1]).argmax(axis=1)  # between each row and the next
-    saved = {
-        int(end): (int(end) - 1) * int((first_difference >= end).sum())
-        for end in set(first_difference.tolist())
-        if end > 1
-    }
-    best = max(saved, key=saved.__getitem__, default=1)
-    return best if saved.get(best, 0) > _TOKENS_PER_PASS else 1
-
-
 def decode(
     model: Any, settings: Decoding, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded] = lambda outputs: None
 ) -> list[Decoded]:
     """Return the output of each prompt, in order; ``arrived`` is called after each pass with newly complete outputs."""
-    import torch
-
-    if not prompts:
-        return []
-    batch = _Batch(model, settings, prompts, rngs, arrived)
-    with torch.inference_mode():
-        return batch.run()
+    job = Job(model, settings, prompts, rngs, arrived)
+    lane = Lane(model, settings, new_prefixes(model) if settings.share_prefix else None)
+    if lane.submit(job.requests):
+        lane.run()
+    return job.result()
 
 
-def score(
-    model: Any,
-    settings: Decoding,
-    prompts: Prompts,
-    answers: Sequence[Prompts],
-    arrived: Arrived[list[list[float]]] = lambda scores: None,
-) -> list[list[list[float]]]:
-    """Return the log-probability of each token of some answers to each prompt, as `score_on_cores` does."""
-    import torch
-
-    if not prompts:
-        return []
-    with torch.inference_mode():
-        return _Batch(model, settings, prompts, ()).score(answers, arrived)
+def new_prefixes(model: Any) -> Prefixes:
+    """Return an empty tree of beginnings with the memory that suits the model's device."""
+    return Prefixes(memory_limit(next(model.parameters()).device))
 
 
 def check_prompts(model: Any, prompts: Prompts) -> int | None:
@@ -146,271 +113,345 @@ def check_prompts(model: Any, prompts: Prompts) -> int | None:
     return limit
 
 
-class _Batch:
-    """The requests of one call of `decode`: waiting requests, and live requests in the rows of a cache."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class Request:
+    """A prompt, the maximum number of tokens of its output, and the output."""
+
+    job: "Job"
+    index: int
+    prompt: Prompt
+    rng: np.random.Generator | None
+    most: int
+    output: Decoded = field(default_factory=Decoded)
+
+
+class Job:
+    """The requests of one call, which one or several lanes carry out.
+
+    Args:
+        model: a transformers model.
+        settings: see `Decoding`.
+        prompts: ``[N]`` token ids.
+        rngs: ``[N]`` random streams.
+        arrived: called with outputs when they are complete; what it raises ends the job.
+
+    Raises:
+        ValueError: a prompt is empty or too long.
+    """
 
     def __init__(
-        self,
-        model: Any,
-        settings: Decoding,
-        prompts: Prompts,
-        rngs: Streams,
-        arrived: Arrived[Decoded] = lambda outputs: None,
+        self, model: Any, settings: Decoding, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded]
     ) -> None:
-        check_layers(model.config)
-        accepted = inspect.signature(model.forward).parameters
-        self._direct = direct(model) if settings.around is None else None
-        if "position_ids" not in accepted:
-            raise ValueError(
-                "lockstep decoding passes position_ids to the model, which this model's forward pass does not accept: "
-                "serve it (vLLM, SGLang, Ollama) and use it as an HTTP model"
-            )
-        self._model, self._config, self._settings = model, model.config, settings
-        # Only the last position passes through the head, since logits of all prompt positions would take gigabytes.
-        self._head = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
-        self._device = next(model.parameters()).device
         limit = check_prompts(model, prompts)
-        # Maximum output tokens of each prompt.
-        self._room = [min(settings.max_tokens, (limit or np.inf) - len(prompt)) for prompt in prompts]
-        self._prompts, self._rngs, self._arrived = prompts, rngs, arrived
-        self._outputs = [Decoded() for _ in prompts]
-        self._waiting = list(range(len(prompts)))
-        self._live: list[int] = []
-        self._rows: CacheRows | None = None
-        self._shared = common_prefix(prompts) if settings.share_prefix and len(prompts) > 1 else 0
-        if settings.most_shared is not None:
-            self._shared = min(self._shared, settings.most_shared)
-        self._prefix: Any = None
-        self._steps_due = 0  # decoding steps to make before further requests enter
-
-    def run(self) -> list[Decoded]:
-        self._arrived([])
-        self._share()
-        while self._waiting or self._live:
-            free = self._settings.slots - len(self._live)
-            # Requests enter in groups, since each entry copies the cache of all live rows.
-            few = free < min(len(self._waiting), -(-self._settings.slots // 4))
-            if self._waiting and (not self._live or not (few or self._steps_due)):
-                self._enter(free)
-            if self._live:
-                self._step()
-        return self._outputs
-
-    def score(self, answers: Sequence[Prompts], arrived: Arrived[list[list[float]]]) -> list[list[list[float]]]:
-        """Return the log-probability of each token of the answers to each prompt; nothing is drawn."""
-        arrived([])
-        self._share()
-        max_prompts = max(1, self._settings.slots // max(map(len, answers), default=1))
-        scores: dict[int, list[list[float]]] = {}
-        for group in self._groups(self._waiting):
-            for begin in range(0, len(group), max_prompts):
-                part = group[begin : begin + max_prompts]
-                scored = list(zip(part, self._scored(part, [answers[index] for index in part]), strict=True))
-                scores.update(scored)
-                arrived(scored)
-        return [scores[index] for index in range(len(answers))]
-
-    def _scored(self, group: Sequence[int], answers: Sequence[Prompts]) -> list[list[list[float]]]:
-        """Return the log-probabilities of the answers to prompts that pass through the model together.
-
-        The prompts pass once. Their caches are then copied for each answer, and all answers pass in one batch. Shorter
-        answers are padded on the right, where no later token attends to the padding.
-        """
-        import torch
-
-        rows, logits = self._prefill(group)
-        first = torch.log_softmax(logits.double(), dim=-1)
-        owners = [row for row, prompt_answers in enumerate(answers) for _ in prompt_answers]
-        answer_ids = [list(answer) for prompt_answers in answers for answer in prompt_answers]
-        # Values leave the device in one transfer, and not one by one.
-        begun = first[owners, [answer[0] for answer in answer_ids]].tolist()
-        scores = [[value] for value in begun]
-        length = max(map(len, answer_ids)) - 1
-        if length:
-            rearrange(rows, owners)
-            tokens = [(answer[:-1] + answer[-1:] * length)[:length] for answer in answer_ids]
-            starts = [len(self._prompts[group[row]]) for row in owners]
-            positions = [list(range(start, start + length)) for start in starts]
-            TALLY.add(computed_prompt=length * len(owners))
-            later_logits, _ = self._forward(tokens, rows, positions, all_columns=True)
-            following = [(answer[1:] + answer[-1:] * length)[:length] for answer in answer_ids]
-            wanted = torch.tensor(following, device=later_logits.device).unsqueeze(-1)
-            # A few rows at a time: in double precision the logits of a large vocabulary take gigabytes.
-            at_once = max(1, _MOST_LOGITS // (length * later_logits.shape[-1]))
-            for begin in range(0, len(owners), at_once):
-                part = slice(begin, begin + at_once)
-                log_probabilities = torch.log_softmax(later_logits[part].double(), dim=-1)
-                values = log_probabilities.gather(-1, wanted[part]).squeeze(-1).tolist()
-                for row, row_values in enumerate(values, start=begin):
-                    scores[row] += row_values[: len(answer_ids[row]) - 1]
-        ordered = iter(scores)
-        return [[next(ordered) for _ in prompt_answers] for prompt_answers in answers]
-
-    def _share(self) -> None:
-        """Compute the common prefix of all prompts once."""
-        from transformers import DynamicCache
-
-        if self._shared:
-            # Without a configuration, no layer of the cache drops old columns; the mask still contains the sliding
-            # windows.
-            tokens = [list(self._prompts[0][: self._shared])]
-            _, self._prefix = self._forward(tokens, None, [list(range(self._shared))], DynamicCache())
-            TALLY.add(computed_prompt=self._shared)
-
-    def _forward(
-        self,
-        tokens: list[list[int]],
-        rows: CacheRows | None,
-        positions: list[list[int]],
-        cache: Any = None,
-        *,
-        all_columns: bool = False,
-    ) -> tuple[Any, Any]:
-        """Return logits after some tokens (``[B, V]`` of the last column, or ``[B, T, V]`` of all) and the cache."""
-        import torch
-        from transformers import DynamicCache
-
-        ids = torch.tensor(tokens, device=self._device)
-        if rows is not None:
-            cache = rows.cache
-        elif cache is None:
-            cache = DynamicCache(config=self._config)
-        if self._direct is not None:
-            before, dead = (
-                (0, None) if rows is None else (rows.length, torch.tensor(rows.dead) if any(rows.dead) else None)
+        self.settings, self._arrived = settings, arrived
+        self.requests = [
+            Request(
+                job=self,
+                index=index,
+                prompt=tuple(prompt),
+                rng=rng,
+                most=min(settings.max_tokens, limit - len(prompt)) if limit else settings.max_tokens,
             )
-            logits = self._direct(ids, dead, torch.tensor(positions), cache, before, all_columns=all_columns)
-            return logits, cache
-        output = self._model(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids) if rows is None else rows.mask(ids.shape[1], self._device),
-            position_ids=torch.tensor(positions, device=self._device),
-            past_key_values=cache,
-            use_cache=True,
-            return_dict=True,
-            **({} if all_columns else self._head),
-        )
-        return output.logits if all_columns else output.logits[:, -1], output.past_key_values
+            for index, (prompt, rng) in enumerate(zip(prompts, rngs, strict=True))
+        ]
+        self.problem: BaseException | None = None
+        self.done = threading.Event()
+        self._left, self._lock = len(self.requests), threading.Lock()
+        if not self._left:
+            self.done.set()
+        self.take([])
+
+    def take(self, requests: Sequence[Request]) -> None:
+        """Hand out the outputs of requests that have ended; without requests, see whether to stop."""
+        if self.problem is None:
+            try:
+                self._arrived([(request.index, request.output) for request in requests])
+            except BaseException as error:  # noqa: BLE001 - raised in the thread of the caller
+                self.problem = error
+        self.leave(len(requests))
+
+    def leave(self, count: int) -> None:
+        """Count requests that have ended, or are given up."""
+        with self._lock:
+            self._left -= count
+            if not self._left:
+                self.done.set()
+
+    def result(self) -> list[Decoded]:
+        """Return all outputs of a job that is done, or raise what ended it."""
+        if self.problem is not None:
+            raise self.problem
+        return [request.output for request in self.requests]
+
+
+class Lane:
+    """A batch that decodes: requests enter it and leave it between two steps, and any thread may add some.
+
+    Args:
+        model: a transformers model.
+        settings: the settings of the batch (``slots``, ``prefill_tokens``, ``gradual``, ``around``, ``most_shared``);
+            each request has its own settings for drawing.
+        prefixes: see `goalscope.agents.models.reading.Reader`.
+    """
+
+    def __init__(self, model: Any, settings: Decoding, prefixes: Prefixes | None) -> None:
+        self._reader = _reader(model, settings, prefixes, settings.slots)
+        self._config, self._settings = model.config, settings
+        self._lock, self._waiting, self._live = threading.Lock(), list[Request](), list[Request]()
+        self._rows: CacheRows | None = None
+        self._running = False
+        self._steps_due = 0  # decoding steps to make before further requests enter
+        self._patience = _PATIENCE
+        self._last_beat = time.monotonic()
+        self.load = 0
+        """Number of requests that wait or are decoded."""
+
+    def submit(self, requests: Sequence[Request]) -> bool:
+        """Add requests; return whether somebody must call `run`."""
+        with self._lock:
+            # Longer prompts first, so that the columns of the batch rarely have to be extended.
+            self._waiting += sorted(requests, key=lambda request: -len(request.prompt))
+            self.load += len(requests)
+            must_run, self._running = bool(requests) and not self._running, True
+            return must_run
+
+    def run(self) -> None:
+        """Decode until no request is left. An error ends all requests, each with this error."""
+        import torch
+
+        try:
+            with torch.inference_mode():
+                self._reader.begin()
+                while self._goes_on():
+                    self._drop()
+                    if entering := self._entering():
+                        self._enter(entering)
+                    if self._live:
+                        self._step()
+        except BaseException as error:
+            with self._lock:
+                lost, self._waiting, self._live = [*self._waiting, *self._live], [], []
+                self._rows, self._running, self.load = None, False, 0
+            for request in lost:
+                request.job.problem = request.job.problem or error
+                request.job.leave(1)
+            if not isinstance(error, Exception):
+                raise
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            self._running = bool(self._waiting or self._live)
+            return self._running
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self.load += change
+
+    def _drop(self) -> None:
+        """Give up the requests of jobs that have failed or were stopped."""
+        if time.monotonic() - self._last_beat > _BEAT:
+            self._last_beat = time.monotonic()
+            for job in {request.job for request in [*self._live, *self._waiting]}:
+                job.take([])
+        with self._lock:
+            given_up = [request for request in self._waiting if request.job.problem is not None]
+            self._waiting = [request for request in self._waiting if request.job.problem is None]
+        ended = [request.job.problem is not None for request in self._live]
+        given_up += [request for request, is_over in zip(self._live, ended, strict=True) if is_over]
+        self._leave(ended)
+        self._count(-len(given_up))
+        for request in given_up:
+            request.job.leave(1)
+
+    def _entering(self) -> list[Request]:
+        """Return the waiting requests that enter before the next step."""
+        free = self._settings.slots - len(self._live)
+        if self._settings.around is None:
+            free = min(free, _AT_ONCE)
+        with self._lock:
+            count = min(free, len(self._waiting))
+            if self._settings.most_columns is not None and count > 0:
+                longest = max(len(request.prompt) + request.most for request in [*self._live, *self._waiting[:count]])
+                fitting = self._settings.most_columns // longest - len(self._live)
+                count = min(count, fitting if self._live else max(1, fitting))
+            if count <= 0 or (self._live and self._steps_due):
+                return []
+            self._patience -= 1
+            if self._live and count <= len(self._live) // 8 and self._patience > 0:
+                return []
+            self._patience = _PATIENCE
+            entering, self._waiting = self._waiting[:count], self._waiting[count:]
+        return entering
+
+    def _enter(self, entering: Sequence[Request]) -> None:
+        """Read the prompts of requests and draw their first tokens."""
+        left, prompts = dict.fromkeys(range(len(entering))), [request.prompt for request in entering]
+        for places, row_of, rows, logits in self._reader.read(prompts, [request.index for request in entering]):
+            for place in places:
+                del left[place]
+            group = [entering[place] for place in places]
+            ended = self._draw(logits if row_of == [*range(len(logits))] else logits[row_of], group)
+            if staying := [place for place, is_over in enumerate(ended) if not is_over]:
+                self._rows = enter(self._config, self._rows, rows, [row_of[place] for place in staying])
+                self._live += [group[place] for place in staying]
+            if self._settings.gradual:
+                self._steps_due = self._reader.computed // _TOKENS_PER_STEP
+                break
+        with self._lock:
+            self._waiting = [entering[place] for place in left] + self._waiting
 
     def _step(self) -> None:
         """Add one token to every live row."""
         assert self._rows is not None
-        tokens = [[self._outputs[index].tokens[-1]] for index in self._live]
+        tokens = [request.output.tokens[-1:] for request in self._live]
         # The newest token is not in the cache yet, so its position equals the number of tokens before it.
-        positions = [[len(self._prompts[index]) + len(self._outputs[index].tokens) - 1] for index in self._live]
-        logits, cache = self._forward(tokens, self._rows, positions)
+        positions = [[len(request.prompt) + len(request.output.tokens) - 1] for request in self._live]
+        logits, cache = self._reader.forward(tokens, self._rows, positions)
         self._rows.cache, self._rows.length = cache, self._rows.length + 1
         self._steps_due = max(0, self._steps_due - 1)
-        finished = self._draw(logits, self._live)
-        count = len(finished) - sum(finished)
+        self._leave(self._draw(logits, self._live))
+
+    def _leave(self, ended: Sequence[bool]) -> None:
+        """Remove rows; the last rows move into their places."""
+        count = len(ended) - sum(ended)
         if not count:
             self._live, self._rows = [], None
-        elif any(finished):
-            # The last rows move into the places of finished rows.
-            fillers = iter(row for row in range(count, len(finished)) if not finished[row])
-            order = [next(fillers) if finished[row] else row for row in range(count)]
+        elif any(ended):
+            assert self._rows is not None
+            fillers = iter(row for row in range(count, len(ended)) if not ended[row])
+            order = [next(fillers) if ended[row] else row for row in range(count)]
             rearrange(self._rows, order)
             self._live = [self._live[row] for row in order]
 
-    def _draw(self, logits: Any, indices: Sequence[int]) -> list[bool]:
-        """Draw the next token of some outputs, report outputs that are now complete, and return which are complete."""
-        settings = self._settings
-        uniforms = np.array([self._rngs[index].random() for index in indices]) if settings.temperature > 0 else None
-        draws = draw(logits, temperature=settings.temperature, top_p=settings.top_p, uniforms=uniforms)
-        tokens = draws.tokens.tolist()
-        scores = log_probabilities(logits, draws.tokens, settings.top_logprobs) if settings.top_logprobs else None
-        margins = draws.margins.tolist() if settings.margins else None
-        finished = []
-        for row, index in enumerate(indices):
-            output = self._outputs[index]
-            output.tokens.append(tokens[row])
-            if scores is not None:
-                output.logprobs.append(scores[row])
-            if margins is not None:
-                output.margins.append(margins[row])
-            stopped = tokens[row] in settings.stop
-            output.finish = "stop" if stopped else "length"
-            finished.append(stopped or len(output.tokens) >= self._room[index])
-        TALLY.add(computed_output=len(finished))
-        self._arrived([(index, self._outputs[index]) for index, done in zip(indices, finished, strict=True) if done])
-        return finished
+    def _draw(self, logits: Any, requests: Sequence[Request]) -> list[bool]:
+        """Draw the next token of some outputs, hand out those that are now complete, and return which are complete."""
+        by_settings: dict[Decoding, list[int]] = {}
+        for row, request in enumerate(requests):
+            by_settings.setdefault(request.job.settings, []).append(row)
+        for settings, rows in by_settings.items():
+            drawing = [requests[row] for row in rows]
+            _draw(logits if len(by_settings) == 1 else logits[rows], drawing, settings)
+        TALLY.add(computed_output=len(requests))
+        ended, complete = [], dict[Job, list[Request]]()
+        for request in requests:
+            output = request.output
+            output.finish = "stop" if output.tokens[-1] in request.job.settings.stop else "length"
+            ended.append(output.finish == "stop" or len(output.tokens) >= request.most)
+            if ended[-1]:
+                complete.setdefault(request.job, []).append(request)
+        self._count(-sum(ended))
+        for job, its_requests in complete.items():
+            job.take(its_requests)
+        return ended
 
-    def _enter(self, free: int) -> None:
-        """Fill free slots with waiting requests: compute their prompts and draw their first tokens."""
-        groups = self._groups(self._waiting[:free])[: 1 if self._settings.gradual else None]
-        entering = {index for group in groups for index in group}
-        self._waiting = [index for index in self._waiting if index not in entering]
-        length = max(0 if self._rows is None else self._rows.length, *(len(self._prompts[index]) for index in entering))
-        self._rows = join(self._config, self._parts(groups), len(self._live) + len(entering), length)
 
-    def _parts(self, groups: Sequence[Sequence[int]]) -> Iterator[CacheRows]:
-        """Yield the caches of live rows and of entering groups, whose first tokens are drawn here."""
-        if self._rows is not None:
-            yield self._rows
-            self._rows = None
-        for group in groups:
-            part, logits = self._prefill(group)
-            if self._settings.gradual:
-                self._steps_due = (part.length - self._shared) * len(group) // _TOKENS_PER_STEP
-            finished = self._draw(logits, group)
-            keep = [row for row, done in enumerate(finished) if not done]
-            self._live += [group[row] for row in keep]
-            if keep:
-                if len(keep) < len(group):
-                    rearrange(part, keep)
-                yield part
+def _draw(logits: Any, requests: Sequence[Request], settings: Decoding) -> None:
+    """Add the next token to some outputs."""
+    uniforms = None
+    if settings.temperature > 0:
+        uniforms = np.array([request.rng.random() for request in requests if request.rng is not None])
+    draws = draw(logits, temperature=settings.temperature, top_p=settings.top_p, uniforms=uniforms)
+    scores = log_probabilities(logits, draws.tokens, settings.top_logprobs) if settings.top_logprobs else None
+    margins = draws.margins.tolist() if settings.margins else None
+    for row, (request, token) in enumerate(zip(requests, draws.tokens.tolist(), strict=True)):
+        request.output.tokens.append(token)
+        if scores is not None:
+            request.output.logprobs.append(scores[row])
+        if margins is not None:
+            request.output.margins.append(margins[row])
 
-    def _groups(self, entering: Sequence[int]) -> list[list[int]]:
-        """Divide requests into groups that can pass through the model together without padding tokens.
 
-        With a shared prefix of S tokens, the lengths in a group may differ by up to S, since shorter rows compute some
-        tokens of the prefix again. Without a prefix, the lengths must be equal.
-        """
-        groups: list[list[int]] = []
-        by_length = sorted(entering, key=lambda index: (-len(self._prompts[index]), list(self._prompts[index])))
-        for index in by_length:
-            longest = len(self._prompts[groups[-1][0]]) if groups else 0
-            computed = (longest - self._shared) * (len(groups[-1]) + 1) if groups else 0
-            near = groups and longest - len(self._prompts[index]) <= self._shared
-            if near and computed <= self._settings.prefill_tokens:
-                groups[-1].append(index)
-            else:
-                groups.append([index])
-        return groups
+def score(
+    model: Any,
+    settings: Decoding,
+    prompts: Prompts,
+    answers: Sequence[Prompts],
+    arrived: Arrived[list[list[float]]] = lambda scores: None,
+    prefixes: Prefixes | None = None,
+) -> list[list[list[float]]]:
+    """Return the log-probability of each token of some answers to each prompt, as `score_on_cores` does.
 
-    def _prefill(self, group: Sequence[int]) -> tuple[CacheRows, Any]:
-        """Return the cache of some prompts and the logits after their last tokens; equal prompts are computed once."""
-        group_prompts = [tuple(self._prompts[index]) for index in group]
-        around = self._settings.around
-        prompts = list(dict.fromkeys(group_prompts)) if around is None else group_prompts
-        longest = max(len(prompt) for prompt in prompts)
-        begins = [len(prompt) - longest + self._shared for prompt in prompts]  # earlier tokens come from the prefix
-        read = [(longest - len(prompt), *prompt[begin:]) for prompt, begin in zip(prompts, begins, strict=True)]
-        with nullcontext() if around is None else around(group, begins):
-            logits, rows = self._read(read)
-        if len(prompts) < len(group_prompts):
-            row_of = {prompt: row for row, prompt in enumerate(prompts)}
-            order = [row_of[prompt] for prompt in group_prompts]
-            rearrange(rows, order)
-            logits = logits[order]
-        return rows, logits
+    Nothing is drawn. Equal prompts with equal answers are computed once.
+    """
+    import torch
 
-    def _read(self, read: Sequence[tuple[int, ...]]) -> tuple[Any, CacheRows]:
-        """Compute rows of equal length after the common prefix; return the last logits and the cache.
+    if not prompts:
+        return []
+    most_rows = max(1, settings.slots // max(map(len, answers), default=1))
+    if prefixes is None and settings.share_prefix:
+        prefixes = new_prefixes(model)
+    reader = _reader(model, settings, prefixes, most_rows)
+    questions = [(tuple(prompt), tuple(map(tuple, its))) for prompt, its in zip(prompts, answers, strict=True)]
+    # Edits may give equal prompts different scores.
+    owners: dict[Any, list[int]] = {}
+    for index, question in enumerate(questions):
+        owners.setdefault(question if settings.around is None else index, []).append(index)
+    firsts = sorted((indices[0] for indices in owners.values()), key=lambda index: -len(prompts[index]))
+    if settings.around is not None:
+        firsts = list(range(len(prompts)))
+    groups = {indices[0]: indices for indices in owners.values()}
+    scores: dict[int, list[list[float]]] = {}
+    arrived([])
+    at_once = _AT_ONCE if settings.around is None else len(firsts)
+    with torch.inference_mode():
+        for begin in range(0, len(firsts), at_once):
+            part = firsts[begin : begin + at_once]
+            for places, row_of, rows, logits in reader.read([questions[index][0] for index in part], part):
+                for start in range(0, len(places), most_rows):
+                    indices = [part[place] for place in places[start : start + most_rows]]
+                    its_rows = row_of[start : start + most_rows]
+                    part_scores = _scored(reader, [questions[index] for index in indices], its_rows, rows, logits)
+                    new = [
+                        (other, its) for index, its in zip(indices, part_scores, strict=True) for other in groups[index]
+                    ]
+                    scores.update(new)
+                    arrived(new)
+    return [scores[index] for index in range(len(answers))]
 
-        Each row is a tuple: its number of dead columns, then its tokens. Beginnings that several rows share are
-        computed once.
-        """
-        dead = [row[0] for row in read]
-        together = self._settings.share_prefix and self._settings.around is None
-        parting = _parting(read) if together else 1
-        rows = shifted(self._config, self._prefix, dead) if self._prefix is not None and parting == 1 else None
-        if parting > 1:
-            number_of = {row: number for number, row in enumerate(dict.fromkeys(row[:parting] for row in read))}
-            _, rows = self._read(list(number_of))
-            rearrange(rows, [number_of[row[:parting]] for row in read])
-        first, end = (self._shared + length - 1 for length in (parting, len(read[0])))
-        positions = [list(range(first - count, end - count)) for count in dead]
-        logits, cache = self._forward([list(row[parting:]) for row in read], rows, positions)
-        TALLY.add(computed_prompt=(end - first) * len(read))
-        return logits, CacheRows(cache=cache, length=end, dead=dead)
+
+def _scored(
+    reader: Reader, questions: Sequence[tuple[Prompt, Any]], row_of: Sequence[int], rows: CacheRows, logits: Any
+) -> list[list[list[float]]]:
+    """Return the log-probabilities of the answers to prompts that were read.
+
+    The caches of the prompts are copied for each answer, and all answers pass in one batch. Shorter answers are padded
+    on the right, where no later token attends to the padding.
+    """
+    import torch
+
+    first = torch.log_softmax(logits.double(), dim=-1)
+    owners = [place for place, (_, answers) in enumerate(questions) for _ in answers]
+    answer_ids = [list(answer) for _, answers in questions for answer in answers]
+    sources = [row_of[place] for place in owners]
+    # Values leave the device in one transfer, and not one by one.
+    scores = [[value] for value in first[sources, [answer[0] for answer in answer_ids]].tolist()]
+    length = max(map(len, answer_ids)) - 1
+    if length:
+        tokens = [(answer[:-1] + answer[-1:] * length)[:length] for answer in answer_ids]
+        starts = [len(questions[place][0]) for place in owners]
+        positions = [list(range(start, start + length)) for start in starts]
+        TALLY.add(computed_prompt=length * len(owners))
+        later_logits, _ = reader.forward(tokens, selected(rows, sources), positions, all_columns=True)
+        following = [(answer[1:] + answer[-1:] * length)[:length] for answer in answer_ids]
+        next_ids = torch.tensor(following, device=later_logits.device).unsqueeze(-1)
+        # A few rows at a time: in double precision the logits of a large vocabulary take gigabytes.
+        at_once = max(1, _MOST_LOGITS // (length * later_logits.shape[-1]))
+        for begin in range(0, len(owners), at_once):
+            part = slice(begin, begin + at_once)
+            log_probs = torch.log_softmax(later_logits[part].double(), dim=-1)
+            values = log_probs.gather(-1, next_ids[part]).squeeze(-1).tolist()
+            for row, row_values in enumerate(values, start=begin):
+                scores[row] += row_values[: len(answer_ids[row]) - 1]
+    ordered = iter(scores)
+    return [[next(ordered) for _ in answers] for _, answers in questions]
+
+
+def _reader(model: Any, settings: Decoding, prefixes: Prefixes | None, most_rows: int) -> Reader:
+    return Reader(
+        model,
+        prefixes,
+        most_tokens=settings.prefill_tokens,
+        most_rows=most_rows,
+        around=settings.around,
+        most_shared=settings.most_shared,
+    )

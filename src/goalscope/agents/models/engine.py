@@ -12,10 +12,11 @@ from goalscope._ground.folder import NamedFile
 from goalscope._ground.progress import TALLY, Arrived
 from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import MOST_NUMBER, Request, Sampling, model_backend
-from goalscope.agents.models.decode import Decoded, Prompts
+from goalscope.agents.models.decode import Decoded
 from goalscope.agents.models.engine_link import ENGINES, Answer, Engine, LogProbabilities, Output
 from goalscope.agents.models.folders import check_folder, folder_identity, read_json
 from goalscope.agents.models.local import DTYPES, LocalModel
+from goalscope.agents.models.reading import Prompts
 
 
 @model_backend("vllm")

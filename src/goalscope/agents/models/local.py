@@ -1,10 +1,10 @@
 """Local models: any Hugging Face causal language model, given by path or name and decoded in lockstep."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -14,10 +14,9 @@ from goalscope._ground.progress import TALLY, Arrived
 from goalscope.agents.models._direct import SMALL
 from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import MOST_NUMBER, Request, Sampling, model_backend
-from goalscope.agents.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts
+from goalscope.agents.models.decode import Decoded, Decoding
 from goalscope.agents.models.dialect import Loaded
 from goalscope.agents.models.folders import check_folder, folder_identity, parts_identity, read_training, weight_octets
-from goalscope.agents.models.gathering import Gathering
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
 from goalscope.agents.models.loading import (
     check_device,
@@ -26,9 +25,13 @@ from goalscope.agents.models.loading import (
     load_weights,
     needed,
 )
-from goalscope.agents.models.threads import decode_on_cores, score_on_cores
+from goalscope.agents.models.prefixes import Prefixes
+from goalscope.agents.models.reading import Prompts
+from goalscope.agents.models.threads import Engine, score_on_cores
 
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, and either of them under WSL
+
+_STARTING: Final = threading.Lock()  # held while an engine is looked up or made
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
@@ -116,7 +119,7 @@ class LocalModel(Answering):
         self._device, self._dtype, self._device_map = device, dtype, device_map
         self._untrained, self._random_weights, self._slots = untrained, random_weights, slots
         self._identity: Mapping[str, Any] | None = None
-        self._gathering: tuple[Gathering, int] | None = None
+        self._scored_prefixes = dict[int, Prefixes]()
 
     @classmethod
     def from_parts(
@@ -142,7 +145,7 @@ class LocalModel(Answering):
         self._source = self._name = name
         self._device, self._dtype, self._device_map = "auto", "auto", None
         self._revision, self._untrained, self._slots = None, None, slots
-        self._random_weights, self._gathering = RANDOM_WEIGHTS[0], None
+        self._random_weights, self._scored_prefixes = RANDOM_WEIGHTS[0], {}
         self._identity = parts_identity(model, tokenizer)
         self._loaded = self._prepare(model.eval(), tokenizer, getattr(model.generation_config, "eos_token_id", None))
         return self
@@ -231,27 +234,16 @@ class LocalModel(Answering):
             max_tokens=sampling.max_tokens,
             top_logprobs=sampling.top_logprobs,
             stop=loaded.stop,
-            share_prefix=share_prefix,
             margins=margins,
         )
         rngs = [request.rng() for request in requests]
-        decode = _Decode(loaded, slots or self._slots)
-        if self._gathering is None or not prompts:
-            return prompts, decode(settings, prompts, rngs, arrived)
-        check_prompts(loaded.model, prompts)  # before runs are combined, so that errors name a prompt of this run
-        outputs = dict[int, Decoded]()
-
-        def take(new: Sequence[tuple[int, Decoded]]) -> None:
-            outputs.update(new)
-            arrived(new)
-
-        gathering, number = self._gathering
-        gathering.ask(number, decode, settings, prompts, rngs, take)
-        return prompts, [outputs[index] for index in range(len(prompts))]
-
-    def take_part(self, gathering: Gathering, number: int) -> None:
-        """From now on, decode together with the other runs of a gathering, until this run leaves it."""
-        self._gathering = gathering, number
+        if slots or not share_prefix:
+            engine = Engine(loaded.model, loaded.lock, slots or self._slots, share_prefix)
+        else:
+            with _STARTING:
+                engine = loaded.engines.get(self._slots) or Engine(loaded.model, loaded.lock, self._slots)
+                loaded.engines[self._slots] = engine
+        return prompts, engine.decode(settings, prompts, rngs, arrived)
 
     def _decoded(
         self, requests: Sequence[Request], texts: Sequence[str], sampling: Sampling, arrived: Arrived[Decoded]
@@ -263,7 +255,9 @@ class LocalModel(Answering):
     ) -> None:
         loaded = self._load()
         with loaded.lock:
-            score_on_cores(loaded.model, contexts, answers, slots=self._slots, arrived=arrived)
+            score_on_cores(
+                loaded.model, contexts, answers, slots=self._slots, arrived=arrived, prefixes=self._scored_prefixes
+            )
 
     def _key(self, *more: Any) -> str:
         return super()._key(self._device, self._dtype, self._device_map, self._untrained, self._random_weights)
@@ -311,24 +305,6 @@ class LocalModel(Answering):
         if self._random_weights == "initial":
             redraw(model, seed=seed)
         return model
-
-
-@dataclass(frozen=True, slots=True)
-class _Decode:
-    """A function that decodes with given weights; functions with the same weights and slots are equal."""
-
-    loaded: Loaded
-    slots: int | None
-
-    def __call__(self, settings: Decoding, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded]) -> list[Decoded]:
-        with self.loaded.lock:
-            return decode_on_cores(self.loaded.model, settings, prompts, rngs, slots=self.slots, arrived=arrived)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Decode) and self.loaded is other.loaded and self.slots == other.slots
-
-    def __hash__(self) -> int:
-        return hash((id(self.loaded), self.slots))
 
 
 def _may_have_gpu() -> bool:

@@ -1,10 +1,13 @@
-"""Use of the processor's cores: one thread for a small model, and several batches of it in parallel."""
+"""Use of the processor's cores: one thread for a small model, and several batches of it in parallel.
+
+The requests of all callers of a model are decoded together, in one lane, or several of a small model.
+"""
 
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final, TypeVar
@@ -12,10 +15,22 @@ from typing import Any, Final, TypeVar
 from goalscope._ground.progress import Arrived, StoppedError
 from goalscope.agents.models._direct import SMALL
 from goalscope.agents.models._fast import all_experts
-from goalscope.agents.models.decode import Decoded, Decoding, Prompts, Streams, check_prompts, decode, score
+from goalscope.agents.models.decode import (
+    Decoded,
+    Decoding,
+    Job,
+    Lane,
+    Request,
+    Streams,
+    check_prompts,
+    new_prefixes,
+    score,
+)
+from goalscope.agents.models.prefixes import Prefixes
+from goalscope.agents.models.reading import Prompts
 
 ROWS: Final = 256
-"""Maximum average number of requests per batch for a small model on a CPU."""
+"""Maximum number of requests per batch for a small model on a CPU, or for a model on a GPU with enough memory."""
 
 _PASS: Final = 3e11
 """Approximate number of floating-point operations in one pass of prompts through a larger model on a CPU.
@@ -23,6 +38,9 @@ _PASS: Final = 3e11
 Such a pass takes a few seconds. The amount of work is fixed, since a measured time would change the shapes of batches
 and thus the last bits of results.
 """
+
+SLOTS: Final = 64
+"""Maximum number of requests that a larger model decodes at once if memory does not determine it."""
 
 _GRADUAL: Final = 8_000_000  # models with more parameters take long to read all prompts of a batch on a CPU
 
@@ -58,9 +76,14 @@ def fitting_threads(model: Any) -> Iterator[bool]:
     second thread's core, the model waits at every operation (we measured 20 times fewer answers per second). Larger
     models keep PyTorch's number of threads.
     """
-    small = model.device.type == "cpu" and sum(value.numel() for value in model.parameters()) < SMALL
+    small = is_small(model)
     with one_thread() if small else nullcontext():
         yield small
+
+
+def is_small(model: Any) -> bool:
+    """Return whether a model runs on a CPU and is small enough for one thread."""
+    return model.device.type == "cpu" and sum(value.numel() for value in model.parameters()) < SMALL
 
 
 def own_cores() -> int:
@@ -101,8 +124,7 @@ def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Ite
     If a model's forward pass changes the model itself, one thread computes everything.
     """
     cores = own_cores()
-    rope = getattr(model.config.get_text_config(decoder=True), "rope_parameters", None) or {}
-    if min(cores, len(items)) < 2 or any(kind in repr(rope) for kind in _CHANGING):
+    if min(cores, len(items)) < 2 or _changes_itself(model):
         return [work(item) for item in items]
     pool = ThreadPoolExecutor(min(cores, len(items)))
     try:
@@ -125,28 +147,90 @@ def work_on_cores(model: Any, work: Callable[[Item], Result], items: Sequence[It
         return side_by_side(model, work, items) if small else [work(item) for item in items]
 
 
-def decode_on_cores(
-    model: Any,
-    settings: Decoding,
-    prompts: Prompts,
-    rngs: Streams,
-    *,
-    slots: int | None = None,
-    arrived: Arrived[Decoded] = lambda outputs: None,
-) -> list[Decoded]:
-    """Return the output of each prompt, in order, with as many threads as suit the model.
+class Engine:
+    """The lanes of a model, in which the requests of all callers decode together; each caller may ask at any time.
 
-    A small model on a CPU decodes batches of prompts of similar lengths, one batch per core. ``arrived`` is called from
-    the threads that decode.
+    Args:
+        model: a transformers model.
+        lock: held while a lane is at work.
+        slots: maximum number of requests per lane; None for what suits the model.
+        share_prefix: see `Decoding`.
     """
-    paced = _in_passes(model, settings)
 
-    def work(indices: Sequence[int], max_rows: int | None, arrived: Arrived[Decoded]) -> list[Decoded]:
-        part_prompts = [prompts[index] for index in indices]
-        part_settings = replace(paced, slots=max_rows or len(prompts) or 1)
-        return decode(model, part_settings, part_prompts, [rngs[index] for index in indices], arrived)
+    def __init__(self, model: Any, lock: threading.Lock, slots: int | None = None, share_prefix: bool = True) -> None:
+        self._model, self._lock = model, lock
+        self._settings = replace(_fitting(model, slots), share_prefix=share_prefix)
+        self._prefixes = new_prefixes(model) if share_prefix else None
+        self._lanes: list[Lane | None] = [None] * (own_cores() if is_small(model) and not _changes_itself(model) else 1)
+        self._at_work, self._session = 0, ExitStack()
+        self._choosing, self._changing = threading.Lock(), threading.Lock()
 
-    return _on_cores(model, prompts, work, slots, settings.slots, arrived)
+    def decode(
+        self,
+        settings: Decoding,
+        prompts: Prompts,
+        rngs: Streams,
+        arrived: Arrived[Decoded] = lambda outputs: None,
+    ) -> list[Decoded]:
+        """Return the output of each prompt, in order; ``arrived`` is called from the threads that decode."""
+        job = Job(self._model, settings, prompts, rngs, arrived)
+        threads = list[threading.Thread]()
+        try:
+            lengths = [len(request.prompt) for request in job.requests]
+            for part in batches(lengths, ROWS) if len(self._lanes) > 1 else [range(len(lengths))]:
+                threads += self._begin([job.requests[index] for index in part])
+            job.done.wait()
+        except BaseException as error:
+            job.problem = job.problem or error  # the lanes give up its requests after their present pass
+            raise
+        with self._choosing:
+            idle = not any(lane.load for lane in self._lanes if lane is not None)
+        for thread in threads if idle else ():
+            thread.join()
+        return job.result()
+
+    def _begin(self, requests: Sequence[Request]) -> Iterator[threading.Thread]:
+        """Give requests to a lane, and start a thread for it if it is not at work."""
+        with self._choosing:
+            number = self._choose(len(requests))
+            lane = self._lanes[number]
+            if lane is None:
+                lane = self._lanes[number] = Lane(self._model, self._settings, self._prefixes)
+            must_run = lane.submit(requests)
+        if must_run:
+            thread = threading.Thread(target=self._work, args=(lane,), daemon=True)
+            thread.start()
+            yield thread
+
+    def _choose(self, count: int) -> int:
+        """Return the number of the lane for some requests: an idle one if both would have enough to do."""
+        loads = [0 if lane is None else lane.load for lane in self._lanes]
+        busy = [number for number, load in enumerate(loads) if load]
+        least = min(busy or [0], key=loads.__getitem__)
+        if len(busy) in (0, len(loads)) or (count < _FEWEST and loads[least] + count < 2 * _FEWEST):
+            return least
+        return loads.index(0)
+
+    def _work(self, lane: Lane) -> None:
+        with self._changing_model():
+            lane.run()
+
+    @contextmanager
+    def _changing_model(self) -> Iterator[None]:
+        """Hold the lock and the settings of the model while at least one lane is at work."""
+        with self._changing:
+            if not self._at_work:
+                self._session.enter_context(self._lock)
+                self._session.enter_context(fitting_threads(self._model))
+                self._session.enter_context(all_experts(self._model))
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._at_work -= 1
+                if not self._at_work:
+                    self._session.close()
 
 
 def score_on_cores(
@@ -156,8 +240,11 @@ def score_on_cores(
     *,
     slots: int | None = None,
     arrived: Arrived[list[list[float]]] = lambda scores: None,
+    prefixes: dict[int, Prefixes] | None = None,
 ) -> list[list[list[float]]]:
     """Return the log-probability of each token of some answers to each prompt, in order.
+
+    A small model on a CPU computes batches of prompts of similar lengths, one batch per core.
 
     Args:
         model: a transformers model.
@@ -165,68 +252,74 @@ def score_on_cores(
         answers: ``[N, A]`` ids of each answer, at least one.
         slots: maximum number of rows to compute at once.
         arrived: called with the scores of prompts as soon as they are computed.
+        prefixes: the trees of beginnings by number of the batch, to be used and filled. Each batch has its own, since
+            what is stored changes the last bits of likelihoods, which must not depend on which batch is faster.
 
     Returns:
         ``[N, A]`` lists with one number per token, in nats, before temperature is applied.
     """
-
-    def work(
-        indices: Sequence[int], max_rows: int | None, arrived: Arrived[list[list[float]]]
-    ) -> list[list[list[float]]]:
-        part_answers = [answers[index] for index in indices]
-        rows = max_rows or sum(map(len, part_answers)) or 1
-        part_prompts = [prompts[index] for index in indices]
-        return score(model, replace(paced, slots=rows), part_prompts, part_answers, arrived)
-
     if not prompts:
         return []
     longest_answers = [max(map(len, prompt_answers), default=1) - 1 for prompt_answers in answers]
     check_prompts(model, [[*prompt, *[0] * added] for prompt, added in zip(prompts, longest_answers, strict=True)])
-    paced = _in_passes(model, Decoding())
-    return _on_cores(model, prompts, work, slots, paced.slots, arrived)
+    small, trees, failed = is_small(model), {} if prefixes is None else prefixes, threading.Event()
+    parts = batches([len(prompt) for prompt in prompts], slots or ROWS) if small else [list(range(len(prompts)))]
+    for number in range(len(parts)):
+        if number not in trees:
+            trees[number] = new_prefixes(model)
+    outputs: dict[int, list[list[float]]] = {}
 
+    def work(number: int) -> None:
+        part = parts[number]
+        part_answers = [answers[index] for index in part]
+        settings = _fitting(model, slots)
+        if small:
+            settings = replace(settings, slots=sum(map(len, part_answers)) or 1)
 
-def _in_passes(model: Any, settings: Decoding) -> Decoding:
-    """Return settings with which a larger model on a CPU returns its first outputs after seconds instead of minutes."""
-    parameters = sum(value.numel() for value in model.parameters())
-    if model.device.type != "cpu" or parameters < _GRADUAL:
-        return settings
-    return replace(settings, prefill_tokens=min(settings.prefill_tokens, int(_PASS / 2 / parameters)), gradual=True)
+        def of_part(scores: Sequence[tuple[int, list[list[float]]]]) -> None:
+            arrived([(part[index], its_scores) for index, its_scores in scores])
+            if failed.is_set():
+                raise StoppedError
 
+        try:
+            scores = score(model, settings, [prompts[index] for index in part], part_answers, of_part, trees[number])
+        except BaseException:
+            failed.set()  # the other parts stop after their next pass
+            raise
+        outputs.update(zip(part, scores, strict=True))
 
-def _on_cores(
-    model: Any,
-    prompts: Prompts,
-    work: Callable[[Sequence[int], int | None, Arrived[Result]], list[Result]],
-    slots: int | None,
-    default_slots: int,
-    arrived: Arrived[Result],
-) -> list[Result]:
-    """Apply ``work`` to prompt indices and a maximum of live rows, with as many threads as suit the model.
-
-    The maximum is None if all rows can be live, which holds for the batches of a small model.
-    """
-    with fitting_threads(model) as small, all_experts(model):
-        if not small:
-            return work(range(len(prompts)), slots or default_slots, arrived)
-        check_prompts(model, prompts)  # before batching, so that errors name a prompt's index among all
-        parts = batches([len(prompt) for prompt in prompts], slots or ROWS)
-        outputs: dict[int, Result] = {}
-        failed = threading.Event()
-
-        def in_part(part: Sequence[int]) -> list[Result]:
-            def of_part(results: Sequence[tuple[int, Result]]) -> None:
-                arrived([(part[index], result) for index, result in results])
-                if failed.is_set():
-                    raise StoppedError
-
-            try:
-                return work(part, None, of_part)
-            except BaseException:
-                failed.set()  # the other parts stop after their next pass
-                raise
-
-        part_results = side_by_side(model, in_part, parts)
-        for part, results in zip(parts, part_results, strict=True):
-            outputs.update(zip(part, results, strict=True))
+    work_on_cores(model, work, range(len(parts)))
     return [outputs[index] for index in range(len(prompts))]
+
+
+def _fitting(model: Any, slots: int | None) -> Decoding:
+    """Return the settings of batches that suit a model and its device.
+
+    A larger model on a CPU then returns its first outputs after seconds instead of minutes. On a GPU, half of the free
+    memory determines how many rows decode at once.
+    """
+    if is_small(model):
+        return Decoding(slots=slots or ROWS)
+    parameters = sum(value.numel() for value in model.parameters())
+    if model.device.type == "cpu" and parameters >= _GRADUAL:
+        return Decoding(slots=slots or SLOTS, prefill_tokens=min(4096, int(_PASS / 2 / parameters)), gradual=True)
+    if model.device.type == "cuda":
+        import torch
+
+        columns = torch.cuda.mem_get_info(model.device)[0] // 2 // _column_octets(model)
+        return Decoding(slots=slots or ROWS, most_columns=columns)
+    return Decoding(slots=slots or SLOTS)
+
+
+def _column_octets(model: Any) -> int:
+    """Return the bytes of the cache of one token."""
+    config = model.config.get_text_config(decoder=True)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * width * next(model.parameters()).element_size())
+
+
+def _changes_itself(model: Any) -> bool:
+    """Return whether a forward pass changes the model, so that one thread must compute everything."""
+    rope = getattr(model.config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    return any(kind in repr(rope) for kind in _CHANGING)

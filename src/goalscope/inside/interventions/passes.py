@@ -14,9 +14,10 @@ import numpy.typing as npt
 from goalscope._ground.rng import stream
 from goalscope.agents.choice import answers_of
 from goalscope.agents.models.base import Reply, Sampling
-from goalscope.agents.models.decode import Decoded, common_prefix
+from goalscope.agents.models.decode import Decoded
 from goalscope.agents.models.likelihood import Alternatives, placed
 from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.reading import common_prefix
 from goalscope.inside.activations.sites import Site as FoundSite
 from goalscope.inside.activations.sites import SiteFinder
 from goalscope.inside.interventions.edits import EMBEDDING, Component, Edit
