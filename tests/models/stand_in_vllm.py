@@ -1,14 +1,17 @@
 """A stand-in for the package vllm, for tests: the few calls that the backend makes.
 
-A test copies this file to ``vllm/__init__.py`` of a folder on the import path of the engine's process. It decodes one
-request after the other, a token a step. ``STAND_IN`` in the environment makes it misbehave; "answers" has transformers
-compute the model, else the next token is the length of what stands before it, which takes no time.
+A test copies this file to ``vllm/__init__.py`` of a folder on the import path of the engine's process. In a step, up to
+256 requests get a token each. ``STAND_IN`` in the environment makes it misbehave; "answers" has transformers compute
+the model, and with "lengths" outputs have log-normal lengths (mean 150, sigma .8, at most 1,000 tokens). Else the next
+token is the length of what stands before it, which takes no time. ``STAND_IN_LOG`` names a file for the number of rows
+of each step, and ``STAND_IN_PACE`` the least seconds of a step.
 """
 
 import math
 import os
 import random
 import sys
+import time
 import types
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -16,7 +19,8 @@ from typing import Any
 
 __version__ = "0.0-stand-in"
 
-FAULT = os.environ.get("STAND_IN", "")
+FAULT, LOG = os.environ.get("STAND_IN", ""), os.environ.get("STAND_IN_LOG", "")
+PACE, ROWS = float(os.environ.get("STAND_IN_PACE", "0")), 256
 _PLATFORMS = types.ModuleType("vllm.platforms")
 _PLATFORMS.current_platform = SimpleNamespace(is_cpu=lambda: True)  # type: ignore[attr-defined]
 sys.modules["vllm.platforms"] = _PLATFORMS
@@ -44,13 +48,23 @@ class LLM:
             add_request=self._add,
             has_unfinished_requests=lambda: bool(self._requests),
             step=self._step,
+            abort_request=lambda names: [self._requests.pop(name) for name in names],
         )
 
     def _add(self, name: str, prompt: dict[str, list[int]], sampling: SamplingParams) -> None:
         self._requests[name] = (prompt["prompt_token_ids"], sampling, [])
 
     def _step(self) -> list[SimpleNamespace]:
-        name, (prompt, sampling, written) = next(iter(self._requests.items()))
+        names = list(self._requests)[:ROWS]
+        if LOG:
+            with open(LOG, "a") as log:  # noqa: PTH123
+                log.write(f"{len(names)}\n")
+        time.sleep(PACE)
+        return [output for name in names for output in self._continued(name, *self._requests[name])]
+
+    def _continued(
+        self, name: str, prompt: list[int], sampling: SamplingParams, written: list[int]
+    ) -> list[SimpleNamespace]:
         if FAULT == "dies" and len(written) == 2:
             sys.stderr.write("out of everything\n")
             sys.stderr.flush()
@@ -60,12 +74,16 @@ class LLM:
             rows = self._logits(prompt)
             scores = [None, *({t: SimpleNamespace(logprob=float(rows[i][t]))} for i, t in enumerate(prompt[1:]))]
             return [SimpleNamespace(finished=True, request_id=name, prompt_logprobs=scores, outputs=[])]
-        row = self._logits([*prompt, *written])[-1]
-        noise = random.Random(sampling.seed + len(written))
-        gumbel = [-math.log(-math.log(noise.random())) for _ in row]
-        keys = [float(score) + sampling.temperature * each for score, each in zip(row, gumbel, strict=True)]
-        written.append(token := max(range(len(keys)), key=keys.__getitem__))
-        ended = token in sampling.stop_token_ids
+        if FAULT == "lengths":
+            written.append(len(written) % 50 + 5)
+            ended = len(written) >= min(1000, random.Random(sampling.seed).lognormvariate(math.log(150) - 0.32, 0.8))
+        else:
+            row = self._logits([*prompt, *written])[-1]
+            noise = random.Random(sampling.seed + len(written))
+            gumbel = [-math.log(-math.log(noise.random())) for _ in row]
+            keys = [float(score) + sampling.temperature * each for score, each in zip(row, gumbel, strict=True)]
+            written.append(token := max(range(len(keys)), key=keys.__getitem__))
+            ended = token in sampling.stop_token_ids
         if not ended and len(written) < sampling.max_tokens:
             return []
         del self._requests[name]

@@ -3,6 +3,8 @@
 import os
 import shutil
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,30 @@ def test_work_that_is_ended_keeps_what_arrived_and_nothing_of_it_enters_the_next
         engine.complete(requests(), GREEDY, take)
     assert len(kept) == 1
     assert len(engine.complete(requests(2), GREEDY)) == 2
+
+
+def test_requests_enter_between_two_steps_of_what_is_under_way(
+    folder: Path, tmp_path: Path, stand_in: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "rows"
+    stand_in.setenv("STAND_IN_LOG", str(log))
+    stand_in.setenv("STAND_IN_PACE", "0.02")
+    engine, ended = EngineModel(str(folder), reasoning="none"), list[str]()
+    first, second = requests(2)
+
+    def ask(name: str, request: Request, tokens: int) -> None:
+        engine.complete([request], Sampling(temperature=0.8, max_tokens=tokens, reasoning_effort=None))
+        ended.append(name)
+
+    earlier = threading.Thread(target=ask, args=("earlier", first, 300))
+    earlier.start()
+    while not log.exists():
+        time.sleep(0.01)
+    ask("later", second, 3)
+    earlier.join()
+    assert ended == ["later", "earlier"]
+    rows = [int(line) for line in log.read_text().split()]
+    assert rows[0] == 1 and rows.count(2) == 3 and len(rows) <= 300
 
 
 def test_what_it_cannot_do_is_refused(tmp_path: Path, folder: Path, stand_in: pytest.MonkeyPatch) -> None:

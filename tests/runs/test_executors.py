@@ -244,7 +244,7 @@ def test_only_the_end_of_a_worker_is_told_as_one() -> None:
     assert isinstance(lost, OSError) and "run the same command again" in str(lost)
 
 
-def test_ray_gives_each_actor_one_call_at_a_time_and_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_replaces_a_lost_actor_and_sends_only_its_calls_again(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[tuple[int, int, Future[int]]] = []
     asked: dict[str, Any] = {}
 
@@ -258,21 +258,30 @@ def test_ray_gives_each_actor_one_call_at_a_time_and_its_gpus(monkeypatch: pytes
             begun.append((self.number, argument, Future()))
             return SimpleNamespace(future=lambda made=begun[-1][2]: made)
 
-    numbers = iter(range(9))
+    numbers = iter(range(99))
     made = SimpleNamespace(remote=lambda decision: Handle(next(numbers)))
     made.options = lambda **options: asked.update(options) or made
-    ray = SimpleNamespace(init=lambda **options: None, shutdown=lambda: None, remote=lambda kind: made)
+    errors = SimpleNamespace(RayActorError=type("RayActorError", (Exception,), {}))
+    ray = SimpleNamespace(
+        init=lambda **options: None, shutdown=lambda: None, remote=lambda kind: made, exceptions=errors
+    )
     monkeypatch.setitem(sys.modules, "ray", ray)
     with open_executor("ray", 2, 0.5) as pool:
-        assert pool is not None and asked == {"num_gpus": 0.5}
+        assert pool is not None and asked == {"num_gpus": 0.5, "max_concurrency": 128}
         answers = [pool.submit(abs, number) for number in range(4)]
-        assert [(actor, number) for actor, number, _ in begun] == [(0, 0), (1, 1)]
-        assert answers[2].cancel()
+        assert [(actor, number) for actor, number, _ in begun] == [(0, 0), (1, 1), (0, 2), (1, 3)]
         begun[1][2].set_result(10)
-        assert [(actor, number) for actor, number, _ in begun[2:]] == [(1, 3)]
-        begun[2][2].set_result(30)
-        begun[0][2].set_exception(OSError("gone"))
-        assert [answers[1].result(), answers[3].result()] == [10, 30]
+        begun[0][2].set_exception(errors.RayActorError("gone"))
+        begun[2][2].set_exception(errors.RayActorError("gone"))
+        assert [(actor, number) for actor, number, _ in begun[4:]] == [(2, 0), (1, 2)]
+        begun[4][2].set_exception(OSError("its own"))
+        for at, value in ((3, 30), (5, 20)):
+            begun[at][2].set_result(value)
+        assert [answer.result() for answer in answers[1:]] == [10, 20, 30]
         assert isinstance(answers[0].exception(), BrokenExecutor)
+        last = pool.submit(abs, 9)
+        while not last.done():
+            begun[-1][2].set_exception(errors.RayActorError("gone"))
+        assert len(begun) == 6 + 1 + 6 and isinstance(last.exception(), BrokenExecutor)
     with pytest.raises(ValueError, match="--executor ray"), open_executor("processes", 2, 1.0):
         pass

@@ -167,6 +167,14 @@ class ChatAgent:
         return self.largest_batch == 1 or takes_arrived(self._asked)
 
     @property
+    def joins(self) -> bool:
+        """Whether calls share the work of those under way, since timing changes no stored number but durations.
+
+        Timing would change the last bits of likelihoods and of log-probabilities.
+        """
+        return self.choice is None and not self.sampling.top_logprobs and bool(getattr(self.model, "joins", False))
+
+    @property
     def _asked(self) -> Callable[..., Sequence[Any]]:
         """The method of the model that produces answers."""
         return self.model.likelihoods if self.choice is not None else self.model.complete  # type: ignore[attr-defined]

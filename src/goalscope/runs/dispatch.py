@@ -1,6 +1,7 @@
 """Calls of an agent, with several portions of a batch at a time. Answers that cost something are committed at once."""
 
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +61,9 @@ class Caller:
     An agent can have these optional attributes. ``largest_batch`` is the maximum number of observations per call; it is
     1 for an agent whose answers arrive one by one (behind a server), so that each answer is committed on arrival.
     ``concurrency``, if it is a number, replaces ``workers``. If ``hands_out`` is true, ``act`` has a parameter
-    ``arrived`` and reports answers during a call (`goalscope._ground.progress.Arrived`); each is committed at once.
+    ``arrived`` and reports answers during a call (`goalscope._ground.progress.Arrived`); each is committed at once. If
+    ``joins`` is true, calls of ``act`` may begin at any time and share the work of those under way, as those of a local
+    model do; answers must not depend on it.
 
     Args:
         agent: the agent.
@@ -82,6 +85,9 @@ class Caller:
         self._elsewhere = elsewhere
         self._hands_out = elsewhere is None and bool(getattr(agent, "hands_out", False)) and takes_arrived(agent.act)
         self._in_threads = elsewhere is None and (self._workers > 1 or self._hands_out)
+        # Whether what follows from an answer is asked at once, however long other answers take.
+        self._joins = bool(getattr(agent, "joins", False))
+        self._continuous = self._joins or getattr(agent, "largest_batch", 0) == 1
         self._interrupts = interrupts or Interrupts()
         self._asked = list[Future[list[Turn]]]()  # calls in threads of this process that are not done
         self.checked = False  # whether the agent's server was checked
@@ -123,10 +129,10 @@ class Caller:
     ) -> None:
         """Ask about observations, and about those that follow from the answers. Each answer is committed first.
 
-        If answers arrive one by one, the observation that follows from an answer is asked at once, however long other
-        answers take. An agent that receives many observations per call gets its next call only when all answers have
-        arrived. The shapes of its batches, and with them the last bits of a local model's outputs, therefore do not
-        depend on timing.
+        If answers arrive one by one or calls join those under way, the observation that follows from an answer is asked
+        at once, however long other answers take. Any other agent gets its next call only when all answers have arrived.
+        The shapes of its batches, and with them the last bits of a local model's likelihoods, therefore do not depend
+        on timing.
 
         Args:
             observations: the first observations to ask about.
@@ -136,7 +142,7 @@ class Caller:
             committed: called with the number of newly committed answers; with 0 when questions were sent.
         """
         waiting, under_way = deque[_Question](), set[_Question]()
-        one_by_one, counted = getattr(self.agent, "largest_batch", 0) == 1, budget_of(self.agent) is not None
+        counted = budget_of(self.agent) is not None
 
         def enter(new: Sequence[Observation]) -> None:
             while new and not self._interrupts.count:
@@ -187,9 +193,9 @@ class Caller:
             if not self.checked:
                 check_before_calls(store, self.agent, waiting[0].observation)
                 self.checked = True
-            questions = [] if one_by_one else list(waiting)
+            questions = [] if self._continuous else list(waiting)
             try:
-                self._ask(waiting, commit, send, withdraw, go_on if one_by_one else None)
+                self._ask(waiting, commit, send, withdraw, go_on if self._continuous else None)
             finally:
                 self._interrupts.awaiting = None
                 TALLY.add(under_way=-len(under_way))
@@ -210,8 +216,7 @@ class Caller:
         sent. Pending portions are awaited and passed on before the error is raised, because they are paid for; a model
         in this process stops after its current pass. A second interrupt does not wait.
         """
-        size = max(1, -(-len(waiting) // self._workers))
-        size = max(1, min(size, getattr(self.agent, "largest_batch", size)))
+        size, most_running = self._portions(len(waiting))
         running: dict[Future[list[Turn]], _Portion] = {}
         ready = deque[list[tuple[_Question, Turn]]]()
         woken, stop = SimpleQueue[None](), threading.Event()
@@ -231,7 +236,7 @@ class Caller:
                             failure = error
                 if self._interrupts.count and failure is None and (running or waiting):
                     raise KeyboardInterrupt
-                while waiting and failure is None and len(running) < self._workers:
+                while waiting and failure is None and len(running) < most_running:
                     portion = [waiting.popleft() for _ in range(min(size, len(waiting)))]
                     before(portion)
                     observations = [question.observation for question in portion]
@@ -281,6 +286,16 @@ class Caller:
                     TALLY.tell(self._ending(under_way))
         if failure is not None:
             raise failure
+
+    def _portions(self, count: int) -> tuple[int, int]:
+        """Return the maximum size of a portion, and of the number of portions at a time, for some questions."""
+        per_worker = 1 if self._elsewhere is None else getattr(self._elsewhere[0], "calls_per_worker", 1)
+        if self._joins and per_worker > 1:
+            return 1, self._workers * per_worker
+        if self._joins and self._hands_out:
+            return sys.maxsize, sys.maxsize  # each portion joins those that the model already decodes
+        size = max(1, -(-count // self._workers))
+        return max(1, min(size, getattr(self.agent, "largest_batch", size))), self._workers
 
     def _submit(self, portion: "_Portion", questions: Sequence[Observation]) -> Future[list[Turn]]:
         """Submit a portion for answering, in a thread of its own or to the executor."""

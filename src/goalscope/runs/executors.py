@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -79,7 +78,8 @@ def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> lis
     Errors name the package that raised them.
     """
     try:
-        agent = _built(recipe)
+        with _BUILDING:
+            agent = _built(recipe)
         if not observations:
             model = getattr(agent, "model", None)
             if isinstance(model, LocalModel):
@@ -95,6 +95,9 @@ def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> lis
         )  # an exception class of another package may not be available in the other process
         vars(plain_error).update(vars(error))
         raise plain_error from None
+
+
+_BUILDING: Final = threading.Lock()  # several calls may begin at the same time
 
 
 @lru_cache(maxsize=1)  # agents run one after another, so the weights of the previous one can be freed
@@ -208,7 +211,14 @@ def _end_with(parent: Any) -> None:
 
 
 class _RayActors(Executor):
-    """Ray actors: each handles one call at a time and keeps its agent."""
+    """Ray actors, each of which keeps its agent. One that is lost is replaced, and its calls are sent again.
+
+    Attributes:
+        calls_per_worker: maximum number of simultaneous calls of an actor.
+    """
+
+    calls_per_worker: Final = 128
+    _MOST_LOST: Final = 3  # actors per worker that may be lost without any answer in between
 
     def __init__(self, workers: int, gpus: float = 0.0) -> None:
         try:
@@ -219,37 +229,43 @@ class _RayActors(Executor):
         # On this machine, start as many actors as requested regardless of its cores; a cluster has its own number.
         local_options = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, **local_options)
-        allowed = own.current()
-        actor_class = ray.remote(_Actor).options(num_gpus=gpus) if gpus else ray.remote(_Actor)
-        self._idle = deque(actor_class.remote(allowed) for _ in range(workers))
-        self._waiting: deque[tuple[Future[Any], Callable[[Any], Any]]] = deque()
+        options = {"max_concurrency": self.calls_per_worker, **({"num_gpus": gpus} if gpus else {})}
+        self._start = partial(ray.remote(_Actor).options(**options).remote, own.current())
+        self._calls = {self._start(): 0 for _ in range(workers)}  # actor -> number of its calls
+        self._lost = 0  # actors lost since the last answer
         self._lock = threading.RLock()  # answers arrive in threads of Ray
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have an actor call a function as soon as one is idle."""
+        """Have the actor with the fewest calls call a function."""
         answered: Future[Any] = Future()
-        with self._lock:
-            self._waiting.append((answered, lambda actor: actor.call.remote(fn, *args, **kwargs)))
-        self._send()
+        self._send(answered, lambda actor: actor.call.remote(fn, *args, **kwargs))
         return answered
 
-    def _send(self) -> None:
+    def _send(self, answered: Future[Any], call: Callable[[Any], Any]) -> None:
         with self._lock:
-            while self._idle and self._waiting:
-                answered, call = self._waiting.popleft()
-                if answered.set_running_or_notify_cancel():
-                    actor = self._idle.popleft()
-                    call(actor).future().add_done_callback(partial(self._hand_on, actor, answered))
+            actor = min(self._calls, key=self._calls.__getitem__)
+            self._calls[actor] += 1
+            reference = call(actor)
+        reference.future().add_done_callback(partial(self._hand_on, actor, answered, call))
 
-    def _hand_on(self, actor: Any, answered: Future[Any], future: Future[Any]) -> None:
-        with self._lock:
-            self._idle.append(actor)
+    def _hand_on(self, actor: Any, answered: Future[Any], call: Callable[[Any], Any], future: Future[Any]) -> None:
         problem = future.exception()
-        if problem is None:
+        with self._lock:
+            if isinstance(problem, self._ray.exceptions.RayActorError):
+                if actor in self._calls:  # the first of its calls that is reported
+                    del self._calls[actor]
+                    self._lost += 1
+                    self._calls[self._start()] = 0
+                send_again = self._lost <= self._MOST_LOST * len(self._calls)
+            else:
+                self._lost, send_again = 0, False
+                self._calls[actor] -= 1
+        if send_again:
+            self._send(answered, call)
+        elif problem is None:
             answered.set_result(future.result())
-        else:  # an error of the function, or the loss of the actor
+        else:  # an error of the function, or the loss of too many actors
             answered.set_exception(getattr(problem, "cause", None) or BrokenExecutor(str(problem)))
-        self._send()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the actors."""

@@ -6,6 +6,7 @@ A subclass decodes prompts and scores given answers. Texts, reasoning, usage and
 import threading
 import time
 from collections.abc import Sequence
+from typing import ClassVar
 
 from goalscope._ground.progress import Arrived
 from goalscope.agents.models.base import Likelihoods, Reply, Request, Sampling, finish_of
@@ -16,7 +17,13 @@ from goalscope.agents.models.reading import Prompts
 
 
 class Answering(Dialect):
-    """A model whose subclass implements `_decoded` (generate ids) and `_scored` (log-probabilities of given ids)."""
+    """A model whose subclass implements `_decoded` (generate ids) and `_scored` (log-probabilities of given ids).
+
+    Attributes:
+        joins: whether requests enter the batch of earlier calls that are still under way.
+    """
+
+    joins: ClassVar[bool] = True
 
     def prepare(self) -> None:
         """Read the weights now if they are not loaded yet, so that the time this takes is not charged to an answer."""

@@ -131,16 +131,16 @@ class EngineModel(Answering):
             for ids, request in zip(prompts, requests, strict=True)
         ]
 
-        def take(outputs: Sequence[Output]) -> None:
-            TALLY.add(computed_output=sum(len(output.tokens) for output in outputs))
+        def take(outputs: Sequence[tuple[int, Output]]) -> None:
+            TALLY.add(computed_output=sum(len(output.tokens) for _, output in outputs))
             arrived(
                 [
-                    (output.index, Decoded(tokens=output.tokens, finish=output.finish, logprobs=output.logprobs))
-                    for output in outputs
+                    (index, Decoded(tokens=output.tokens, finish=output.finish, logprobs=output.logprobs))
+                    for index, output in outputs
                 ]
             )
 
-        self._ask({"do": "complete", "sampling": settings, "calls": calls}, prompts, Output, take)
+        self._ask({"do": "complete", "sampling": settings}, calls, Output, take)
 
     def _scored(
         self, contexts: Sequence[Sequence[int]], answers: Sequence[Prompts], arrived: Arrived[list[list[float]]]
@@ -149,10 +149,10 @@ class EngineModel(Answering):
         texts = [[*contexts[index], *answers[index][row]] for index, row in places]
         likelihoods: dict[int, dict[int, list[float]]] = {}
 
-        def take(all_scores: Sequence[LogProbabilities]) -> None:
+        def take(all_scores: Sequence[tuple[int, LogProbabilities]]) -> None:
             new = []
-            for scores in all_scores:
-                index, row = places[scores.index]
+            for number, scores in all_scores:
+                index, row = places[number]
                 rows = likelihoods.setdefault(index, {})
                 rows[row] = scores.scores
                 if len(rows) == len(answers[index]):
@@ -160,26 +160,30 @@ class EngineModel(Answering):
             arrived(new)
 
         calls = [{"ids": ids, "given": len(contexts[index])} for ids, (index, _) in zip(texts, places, strict=True)]
-        self._ask({"do": "score", "calls": calls}, texts, LogProbabilities, take)
+        self._ask({"do": "score"}, calls, LogProbabilities, take)
 
     def _ask(
-        self, order: Mapping[str, Any], prompts: Prompts, form: type[Answer], take: Callable[[list[Answer]], None]
+        self,
+        order: Mapping[str, Any],
+        calls: Sequence[Mapping[str, Any]],
+        form: type[Answer],
+        take: Callable[[list[tuple[int, Answer]]], None],
     ) -> None:
         """Let the engine carry out an order; the engine is started if it is not running."""
-        if not prompts:
+        if not calls:
             return
         loaded = self._load()
         with loaded.lock:
             engine = self._running()
-            for index, ids in enumerate(prompts):
-                if not 0 < len(ids) < engine.ready.length:
-                    raise ValueError(
-                        f"a prompt must have at least one token and leave room for an output in the engine's "
-                        f"{engine.ready.length} positions, but prompt {index} has {len(ids)} tokens: use smaller "
-                        "worlds, a shorter history or another model, or raise length"
-                    )
-            TALLY.add(computed_prompt=sum(map(len, prompts)))
-            engine.ask(order, len(prompts), form, take)
+        for index, call in enumerate(calls):
+            if not 0 < len(call["ids"]) < engine.ready.length:
+                raise ValueError(
+                    f"a prompt must have at least one token and leave room for an output in the engine's "
+                    f"{engine.ready.length} positions, but prompt {index} has {len(call['ids'])} tokens: use smaller "
+                    "worlds, a shorter history or another model, or raise length"
+                )
+        TALLY.add(computed_prompt=sum(len(call["ids"]) for call in calls))
+        engine.ask(order, calls, form, take)
 
     def _running(self) -> Engine:
         """Return an engine with the weights, started if necessary; agents with the same weights share it."""

@@ -1,4 +1,4 @@
-"""The process of vLLM's engine: start it, send it one order after another, and end it.
+"""The process of vLLM's engine: start it, send it orders at any time, and end it.
 
 Everything that the process writes is treated as data: each answer is checked, and a process that writes anything else
 is ended.
@@ -13,9 +13,10 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -32,6 +33,7 @@ _PROGRAM: Final = Path(__file__).with_name("engine_process.py")
 _BEAT: Final = 0.5  # seconds between two checks whether to stop
 _MOST_LINE: Final = 1 << 28  # maximum characters of an answer
 _MOST_TOLD: Final = 4000  # bytes that are read from the end of an ended engine's messages
+_OPENED: Final = -1  # number of the answer to the first order
 _MOST_SAID: Final = 600  # maximum characters of these messages in an error
 
 
@@ -43,14 +45,14 @@ class Ready(BaseModel):
     length: int
 
 
-class Indexed(BaseModel):
-    """An answer to one call of an order."""
+class Numbered(BaseModel):
+    """An answer to the call with a certain number."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    index: int
+    number: int
 
 
-class Output(Indexed):
+class Output(Numbered):
     """One output; ``logprobs`` is as in `goalscope.agents.models.decode.Decoded`."""
 
     tokens: list[int]
@@ -58,13 +60,13 @@ class Output(Indexed):
     logprobs: list[dict[str, Any]]
 
 
-class LogProbabilities(Indexed):
+class LogProbabilities(Numbered):
     """The log-probability of each scored token of a text, in nats."""
 
     scores: list[float]
 
 
-Answer = TypeVar("Answer", bound=Indexed)
+Answer = TypeVar("Answer", bound=Numbered)
 Checked = TypeVar("Checked")
 
 
@@ -88,7 +90,7 @@ def interpreter() -> str:
 
 
 class Engine:
-    """A process with a loaded model, which carries out one order at a time.
+    """A process with a loaded model, which carries out the orders of several threads at the same time.
 
     An order is a message to the process, such as a list of prompts to complete; each prompt in it is a call.
 
@@ -111,12 +113,13 @@ class Engine:
             start_new_session=True,  # so that an interrupt reaches only goalscope
         )
         assert self._process.stdout is not None
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._lines, self._numbers = _Lines(), count()
+        self._sending, self._ending, self._problem = threading.Lock(), threading.Lock(), ""
         threading.Thread(target=_read, args=(self._process.stdout, self._lines), daemon=True).start()
         self._end = weakref.finalize(self, _kill, self._process, self._log)
-        ready: list[Ready] = []
-        self._exchange(order, 1, Ready.model_validate, ready.append, lambda: None)
-        [self.ready] = ready
+        opened = self._lines.expect([_OPENED])
+        self._send(order)
+        self.ready = self._next(opened, lambda: None, Ready.model_validate)
 
     @property
     def ended(self) -> bool:
@@ -124,74 +127,72 @@ class Engine:
         return not self._end.alive
 
     def ask(
-        self, order: Mapping[str, Any], count: int, form: type[Answer], take: Callable[[list[Answer]], None]
+        self,
+        order: Mapping[str, Any],
+        calls: Sequence[Mapping[str, Any]],
+        form: type[Answer],
+        take: Callable[[list[tuple[int, Answer]]], None],
     ) -> None:
-        """Let the engine carry out an order.
+        """Let the engine carry out an order, beside those of other threads.
 
         Args:
-            order: the order.
-            count: number of calls in the order.
+            order: the order without its calls.
+            calls: the calls.
             form: class of the answers.
-            take: called once with each answer, and every half second with an empty list; an error that it raises ends
-                the order and the engine.
+            take: called once with the index of each call and its answer, and every half second with an empty list; an
+                error that it raises ends the order.
 
         Raises:
             RuntimeError: the engine ended, failed, or answered something else.
         """
-        seen: set[int] = set()
-
-        def checked(told: Any) -> Answer:
-            answer = form.model_validate(told)
-            if answer.index in seen or not 0 <= answer.index < count:
-                raise ValueError(f"it answers call {answer.index}, which was not made or is answered already")
-            seen.add(answer.index)
-            return answer
-
-        self._exchange(order, count, checked, lambda answer: take([answer]), lambda: take([]))
-
-    def _exchange(
-        self,
-        order: Mapping[str, Any],
-        count: int,
-        checked: Callable[[Any], Checked],
-        take: Callable[[Checked], None],
-        beat: Callable[[], None],
-    ) -> None:
-        done = False
+        left = {number: index for index, number in zip(range(len(calls)), self._numbers, strict=False)}
+        answers = self._lines.expect(left)
         try:
-            assert self._process.stdin is not None
-            with suppress(BrokenPipeError):  # the error below quotes the last messages of an ended process
-                self._process.stdin.write(json.dumps(order) + "\n")
-                self._process.stdin.flush()
-            answers = 0
-            while True:
-                try:
-                    line = self._lines.get(timeout=_BEAT)
-                except queue.Empty:
-                    beat()
-                    continue
-                answer = self._understood(line, checked)
-                if answer is None:
-                    break
-                take(answer)
-                answers += 1
-            if answers != count:
-                raise RuntimeError(f"vLLM answered {answers} of {count} calls")
-            done = True
+            self._send(
+                {**order, "calls": [{**call, "number": number} for number, call in zip(left, calls, strict=True)]}
+            )
+            while left:
+                answer = self._next(answers, lambda: take([]), form.model_validate)
+                take([(left.pop(answer.number), answer)])
         finally:
-            if not done:
-                self._end()  # the process may still be working on calls; the next order starts a new process
+            self._lines.forget(left)
+            if left and not self.ended:
+                self._send({"do": "stop", "numbers": [*left]})
 
-    def _understood(self, line: str, checked: Callable[[Any], Checked]) -> Checked | None:
-        """Return the answer in a line, or None at the end of an order."""
+    def _send(self, order: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        # What an ended process says last is quoted when its end is noticed.
+        with self._sending, suppress(BrokenPipeError, ValueError):
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+
+    def _next(
+        self, answers: "queue.SimpleQueue[str]", beat: Callable[[], None], checked: Callable[[Any], Checked]
+    ) -> Checked:
+        """Return the next answer; a process that ended, failed or writes anything else is ended."""
+        while True:
+            try:
+                line = answers.get(timeout=_BEAT)
+                break
+            except queue.Empty:
+                beat()
+        with self._ending:
+            if self._problem:
+                raise RuntimeError(self._problem)
+            try:
+                return self._understood(line, checked)
+            except RuntimeError as error:
+                self._problem = str(error)
+                self._end()  # the next order starts a new process
+                raise
+
+    def _understood(self, line: str, checked: Callable[[Any], Checked]) -> Checked:
         if not line:
             raise RuntimeError(f"vLLM ended before it answered; its last messages: {self._said()}")
         try:
             answer = json.loads(line)
             if not isinstance(answer, dict):
                 raise ValueError("not a JSON object")
-            if answer == {"end": True}:
-                return None
             if "error" not in answer:
                 return checked(answer)
         except ValueError as error:  # raised for malformed JSON and for wrong fields
@@ -230,8 +231,48 @@ def _line(answer: object) -> str:
     return printable(" ".join(str(answer).split())[:_MOST_SAID])
 
 
-def _read(stream: IO[str], lines: "queue.SimpleQueue[str]") -> None:
-    """Put the lines of a process into a queue, followed by an empty text at the end."""
+class _Lines:
+    """What a process writes, for the threads that await it: each gets the answers to its calls, and any other line."""
+
+    def __init__(self) -> None:
+        self._lock, self._waiting = threading.Lock(), dict[int, queue.SimpleQueue[str]]()
+        self._given_up = set[int]()  # numbers of calls whose answers nobody awaits any more
+        self._last: str | None = None  # what ended the process
+
+    def expect(self, numbers: Iterable[int]) -> "queue.SimpleQueue[str]":
+        """Return a queue with the lines that answer calls with certain numbers."""
+        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        with self._lock:
+            self._waiting |= dict.fromkeys(numbers, lines)
+            if self._last is not None:
+                lines.put(self._last)
+        return lines
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Drop the answers to some calls."""
+        with self._lock:
+            for number in numbers:
+                if self._waiting.pop(number, None) is not None:
+                    self._given_up.add(number)
+
+    def put(self, line: str) -> None:
+        """Hand a line to whom it concerns."""
+        try:
+            answer = json.loads(line)
+            number = None if "error" in answer else answer.get("number", _OPENED)
+        except (ValueError, AttributeError, TypeError):
+            number = None
+        with self._lock:
+            if isinstance(number, int) and number in self._waiting:
+                self._waiting.pop(number).put(line)
+            elif number not in self._given_up:  # the end, an error, or no answer at all
+                self._last = line if self._last is None else self._last
+                for lines in {id(lines): lines for lines in self._waiting.values()}.values():
+                    lines.put(line)
+
+
+def _read(stream: IO[str], lines: _Lines) -> None:
+    """Hand on the lines of a process, followed by an empty text at the end."""
     with stream:
         while line := stream.readline(_MOST_LINE):
             lines.put(line)

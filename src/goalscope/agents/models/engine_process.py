@@ -1,14 +1,17 @@
 """The process that runs vLLM for the backend ``vllm``, in its own Python environment, and receives orders line by line.
 
 It runs in the environment of vLLM, which need not have goalscope installed, so this file imports nothing from
-goalscope. Each line of standard input is a JSON object with the key ``do``. Answers go to the original standard output,
-which is set aside because vLLM prints to standard output, too.
+goalscope. Each line of standard input is a JSON object with the key ``do``, and is carried out between two steps of the
+engine, whatever else is under way. Each call of an order has a ``number``, with which it is answered when it is
+complete. Answers go to the original standard output, which is set aside because vLLM prints to standard output, too.
 """
 
 import json
 import os
+import queue
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from typing import Any
 
 Say = Callable[[dict[str, Any]], None]
@@ -34,85 +37,109 @@ def opened(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         **{name: value for name, value in settings.items() if value is not None},
     )
     config = engine.llm_engine.model_config
-    return engine, {"version": vllm.__version__, "length": int(config.max_model_len)}
+    return engine.llm_engine, {"version": vllm.__version__, "length": int(config.max_model_len)}
 
 
-def completed(engine: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Complete prompts given as token ids; yield each output as soon as it is complete."""
-    from vllm import SamplingParams
+class Calls:
+    """The calls that an engine works on.
 
-    shared, running = order["sampling"], engine.llm_engine
-    for number, call in enumerate(order["calls"]):
-        sampling = SamplingParams(
-            temperature=shared["temperature"],
-            top_p=shared["top_p"],
-            max_tokens=shared["max_tokens"],
-            logprobs=shared["top_logprobs"] or None,
-            stop_token_ids=shared["stop"],
-            ignore_eos=True,  # goalscope names the stop tokens itself
-            detokenize=False,
-            seed=call["seed"],
-        )
-        running.add_request(str(number), {"prompt_token_ids": call["ids"]}, sampling)
-    while running.has_unfinished_requests():
-        for one in running.step():
-            if not one.finished:
-                continue
-            output = one.outputs[0]
-            logprobs = [
-                {
-                    "token": token,
-                    "logprob": entry[token].logprob,
-                    "top": sorted(
-                        ([other, each.logprob] for other, each in entry.items() if each.rank <= shared["top_logprobs"]),
-                        key=lambda pair: (-pair[1], pair[0]),
-                    ),
-                }
-                for token, entry in zip(output.token_ids, output.logprobs or (), strict=False)
-            ]
-            yield {
-                "index": int(one.request_id),
-                "tokens": list(output.token_ids),
-                "finish": "stop" if output.finish_reason == "stop" else "length",
-                "logprobs": logprobs,
-            }
+    Args:
+        engine: vLLM's engine.
+        say: writes an answer.
+    """
 
+    def __init__(self, engine: Any, say: Say) -> None:
+        self._engine, self._say = engine, say
+        self._calls: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # number -> order, call
 
-def scored(engine: Any, order: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the log-probability of each token of given texts after their first ``given`` tokens."""
-    from vllm import SamplingParams
+    def __len__(self) -> int:
+        return len(self._calls)
 
-    running = engine.llm_engine
-    sampling = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
-    for number, call in enumerate(order["calls"]):
-        running.add_request(str(number), {"prompt_token_ids": call["ids"]}, sampling)
-    while running.has_unfinished_requests():
-        for output in running.step():
-            if output.finished:
-                number = int(output.request_id)
-                ids, scored = order["calls"][number]["ids"], order["calls"][number]["given"]
-                entries = output.prompt_logprobs
-                yield {
-                    "index": number,
-                    "scores": [entries[place][ids[place]].logprob for place in range(scored, len(ids))],
-                }
+    def add(self, order: dict[str, Any]) -> None:
+        """Begin to complete or score prompts given as token ids, or give up calls."""
+        from vllm import SamplingParams
 
-
-def serve(say: Say) -> None:
-    """Answer each line of the input until the input ends."""
-    engine: Any = None
-    for line in sys.stdin:
-        order = json.loads(line)
-        try:
-            if order["do"] == "open":
-                engine, is_what = opened(order)
-                say(is_what)
+        if order["do"] == "stop":
+            given_up = [number for number in order["numbers"] if self._calls.pop(number, None) is not None]
+            self._engine.abort_request([str(number) for number in given_up])
+            return
+        for call in order["calls"]:
+            if order["do"] == "score":
+                sampling = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
             else:
-                for answer in (completed if order["do"] == "complete" else scored)(engine, order):
-                    say(answer)
-        except Exception as error:  # noqa: BLE001 - reported to the caller, which ends this process
-            say({"error": f"{type(error).__name__}: {error}"[:2000]})
-        say({"end": True})
+                settings = order["sampling"]
+                sampling = SamplingParams(
+                    temperature=settings["temperature"],
+                    top_p=settings["top_p"],
+                    max_tokens=settings["max_tokens"],
+                    logprobs=settings["top_logprobs"] or None,
+                    stop_token_ids=settings["stop"],
+                    ignore_eos=True,  # goalscope names the stop tokens itself
+                    detokenize=False,
+                    seed=call["seed"],
+                )
+            self._calls[call["number"]] = order, call
+            self._engine.add_request(str(call["number"]), {"prompt_token_ids": call["ids"]}, sampling)
+
+    def step(self) -> None:
+        """Let the engine make a step, and write the answers of calls that are complete."""
+        for output in self._engine.step():
+            call = self._calls.pop(int(output.request_id), None) if output.finished else None
+            if call is not None:
+                answered = scored if call[0]["do"] == "score" else completed
+                self._say({"number": int(output.request_id), **answered(output, *call)})
+
+
+def completed(result: Any, order: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+    """Return a complete output."""
+    output, top = result.outputs[0], order["sampling"]["top_logprobs"]
+    logprobs = [
+        {
+            "token": token,
+            "logprob": entry[token].logprob,
+            "top": sorted(
+                ([other, each.logprob] for other, each in entry.items() if each.rank <= top),
+                key=lambda pair: (-pair[1], pair[0]),
+            ),
+        }
+        for token, entry in zip(output.token_ids, output.logprobs or (), strict=False)
+    ]
+    finish = "stop" if output.finish_reason == "stop" else "length"
+    return {"tokens": list(output.token_ids), "finish": finish, "logprobs": logprobs}
+
+
+def scored(result: Any, order: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+    """Return the log-probability of each token of a text after its first ``given`` tokens."""
+    ids, entries = call["ids"], result.prompt_logprobs
+    return {"scores": [entries[place][ids[place]].logprob for place in range(call["given"], len(ids))]}
+
+
+def serve(say: Say, lines: "queue.SimpleQueue[str]") -> None:
+    """Carry out orders as they arrive, until there is an empty line."""
+    calls: Calls | None = None
+    while True:
+        try:
+            line = lines.get(block=not calls)
+        except queue.Empty:
+            assert calls is not None
+            calls.step()
+            continue
+        if not line:
+            return
+        order = json.loads(line)
+        if order["do"] == "open":
+            engine, description = opened(order)
+            calls = Calls(engine, say)
+            say(description)
+        elif calls is not None:
+            calls.add(order)
+
+
+def read(lines: "queue.SimpleQueue[str]") -> None:
+    """Put the lines of standard input into a queue, and an empty line at their end."""
+    for line in sys.stdin:
+        lines.put(line)
+    lines.put("")
 
 
 def main() -> None:
@@ -124,7 +151,12 @@ def main() -> None:
         answers.write(json.dumps(answer, allow_nan=False) + "\n")
         answers.flush()
 
-    serve(say)
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=read, args=(lines,), daemon=True).start()
+    try:
+        serve(say, lines)
+    except Exception as error:  # noqa: BLE001 - reported to goalscope, which ends this process
+        say({"error": f"{type(error).__name__}: {error}"[:2000]})
 
 
 if __name__ == "__main__":
