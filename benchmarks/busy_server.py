@@ -1,12 +1,16 @@
-"""How busy a run keeps a server whose answers take very different times, measured at the server.
+"""How busy a run keeps a server or an engine whose answers take very different times, measured there.
 
-Usage: python benchmarks/busy_server.py [--slots 64 256] [--mean 3] [--episodes 8 3] [--steps 5] [--seed 0]
+Usage: python benchmarks/busy_server.py [--slots 64 256] [--mean 3] [--episodes 8 3] [--steps 5] [--engine 512]
 
 A loopback server in a process of its own answers each request after a Pareto-distributed time (shape 1.5, at most 20
 times the mean; drawn by episode, step and seed). It does nothing else meanwhile, so one machine serves 256 requests at
 once. The busy share is the sum of service times over slots times seconds. Its steady part begins with the first request
 and ends when fewer episodes are unfinished than there are slots: after that no order of work can fill them. "In rounds"
 is arithmetic on the same times: 256 episodes at once, each turn asked when the slowest of the turn before is there.
+
+With ``--engine``, so many episodes are also played by the backend ``vllm``, with the stand-in of the tests in place of
+vLLM: 256 rows, .02 s a step, answers of log-normal length (mean 150 tokens, sigma .8, at most 1,000). Its steady part
+ends with the last step at which all rows were busy.
 """
 
 import argparse
@@ -14,6 +18,9 @@ import asyncio
 import heapq
 import json
 import multiprocessing
+import os
+import shutil
+import sys
 import tempfile
 import time
 import urllib.request
@@ -23,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from goalscope._ground.rng import uniform
+from goalscope.agents.models.engine_link import INTERPRETER
 from goalscope.runs import Store, Study, content_hash, run
 
 SHAPE, LONGEST, BATCH = 1.5, 20.0, 256
@@ -131,6 +139,23 @@ def measured(slots: int, episodes: int, steps: int, mean: float, seed: int) -> t
     return answers, *busy(log, slots), in_rounds(log, slots, seed, mean), digest
 
 
+def engine_rows(episodes: int, steps: int) -> list[int]:
+    """Return the number of rows at each step of an engine that plays so many episodes."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "path" / "vllm"
+        package.mkdir(parents=True)
+        stand_in = Path(__file__).parents[1] / "tests" / "models" / "stand_in_vllm.py"
+        shutil.copy(stand_in, package / "__init__.py")
+        log = Path(folder) / "rows"
+        os.environ |= {"PYTHONPATH": str(package.parent), INTERPRETER: sys.executable}
+        os.environ |= {"STAND_IN": "lengths", "STAND_IN_PACE": "0.02", "STAND_IN_LOG": str(log)}
+        agent = {"kind": "chat", "model": "theseus", "backend": "vllm", "max_tokens": 1000}
+        worlds = {"kind": "grid", "sizes": [9], "densities": [0.4], "count": 16, "minimum_distance": steps + 1}
+        document = {"worlds": [worlds], "agents": [agent], "trajectories": -(-episodes // 16)}
+        run(Study.parse(document | {"horizon": {"steps": steps}}), Path(folder) / "run", batch=BATCH)
+        return [int(line) for line in log.read_text().split()]
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -139,7 +164,17 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, nargs="+", default=[8, 3], help="episodes a slot, for each of these")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--engine", type=int, default=0, help="episodes for the stand-in of vLLM's engine; 0 for none")
     given = parser.parse_args()
+    if given.engine:
+        rows = engine_rows(given.engine, given.steps)
+        steady = rows[: max(step for step, count in enumerate(rows) if count == BATCH) + 1]
+        shares = [sum(part) / (BATCH * len(part)) for part in (steady, rows)]
+        print(
+            f"engine of {BATCH} rows, {given.engine} episodes: busy {shares[0]:.1%} in the steady part ({len(steady)} "
+            f"steps), {shares[1]:.1%} with the tail ({len(rows)} steps)",
+            flush=True,
+        )
     for slots, each in zip(given.slots, given.episodes, strict=True):
         mean = given.mean * slots / 64  # as many answers a second
         answers, steady, whole, rounds, digest = measured(slots, each * slots, given.steps, mean, given.seed)

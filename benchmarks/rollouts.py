@@ -10,6 +10,10 @@ Seconds are processor seconds (of all threads together), so that other jobs on t
 A second table runs a sample of the paper's behavioural grid as a study (5 sizes x 6 densities, journalled and stored)
 and projects from it how long the whole of it would take: 10 grids a cell and 10 trajectories a grid. ``--grids 0``
 leaves it out.
+
+A third compares whole rollouts of mixed sizes: a study whose episodes go on as answers come, and `generate` on the
+very prompts of that study, all of them sorted by length, in batches. Beside it stand the prompt tokens that were
+computed and those of a tree of all prompts. ``--trajectories 0`` leaves it out.
 """
 
 import argparse
@@ -24,6 +28,7 @@ from typing import Any
 import torch
 from determinism import measure_determinism
 
+from goalscope._ground.progress import TALLY
 from goalscope._ground.rng import stream
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
@@ -70,14 +75,19 @@ def lockstep(given: argparse.Namespace) -> tuple[int, int, float]:
 def generated(given: argparse.Namespace, count: int, rows: int) -> tuple[int, int, float]:
     """Answer `count` states with `generate`, `rows` at a time; return steps, tokens written, seconds."""
     agent, model = subject(given)
+    return answered(model, [model.encode(agent.prompt(seen)) for seen in states(given.size, count)], rows)
+
+
+def answered(model: LocalModel, prompts: list[list[int]], rows: int) -> tuple[int, int, float]:
+    """Answer prompts with `generate`, `rows` at a time, sorted by length; return steps, tokens written, seconds."""
+    count = len(prompts)
     settings: dict[str, Any] = {"do_sample": True, "temperature": 0.7, "top_p": 0.95, "top_k": 0}
     stop = sorted(Dialect("theseus").stop)
     settings |= {"eos_token_id": stop, "pad_token_id": stop[0]}
     model.model.generate(torch.tensor([[1, 2]]), max_new_tokens=2, attention_mask=torch.ones(1, 2), **settings)
     written = 0
-    observations = states(given.size, count)
     began = time.process_time()
-    encoded = sorted((model.encode(agent.prompt(seen)) for seen in observations), key=len)
+    encoded = sorted(prompts, key=len)
     for first in range(0, count, rows):
         prompts = encoded[first : first + rows]
         longest = max(map(len, prompts))
@@ -104,16 +114,7 @@ def batched(given: argparse.Namespace) -> tuple[int, int, float]:
 def behavioural(given: argparse.Namespace) -> tuple[int, int, float]:
     """Run a sample of the behavioural grid as a study; return steps, tokens written, seconds."""
     subject(given)
-    study = Study.parse(
-        {
-            "seed": 1,
-            "worlds": [{"kind": "grid", "sizes": list(SIZES), "densities": list(DENSITIES), "count": given.grids}],
-            "agents": [
-                {"kind": "chat", "model": "theseus", "device": "cpu", "slots": given.slots, "max_tokens": LIMIT}
-            ],
-            "trajectories": TRAJECTORIES,
-        }
-    )
+    study = grid_study(given, given.grids, TRAJECTORIES)
     with tempfile.TemporaryDirectory() as folder:
         began = time.process_time()
         steps = run(study, folder).steps
@@ -121,6 +122,38 @@ def behavioural(given: argparse.Namespace) -> tuple[int, int, float]:
         with Store(folder) as store:
             tokens = sum(len(step.output_tokens or ()) for episode in store.episodes() for step in episode.steps)
     return steps, tokens, seconds
+
+
+def grid_study(given: argparse.Namespace, grids: int, trajectories: int) -> Study:
+    """Return a sample of the behavioural grid."""
+    worlds = {"kind": "grid", "sizes": list(SIZES), "densities": list(DENSITIES), "count": grids}
+    agent = {"kind": "chat", "model": "theseus", "device": "cpu", "slots": given.slots, "max_tokens": LIMIT}
+    return Study.parse({"seed": 1, "worlds": [worlds], "agents": [agent], "trajectories": trajectories})
+
+
+def rollouts(given: argparse.Namespace) -> tuple[int, float, float, int, int, int]:
+    """Run a study, and answer its prompts with `generate`.
+
+    Returns:
+        Steps, seconds of the run, seconds of `generate`; prompt tokens, those computed, and those of a tree.
+    """
+    _, model = subject(given)
+    with tempfile.TemporaryDirectory() as folder:
+        before, began = TALLY.read(), time.process_time()
+        run(grid_study(given, 1, given.trajectories), folder)
+        seconds, after = time.process_time() - began, TALLY.read()
+        with Store(folder) as store:
+            prompts = [list(step.prompt_tokens or ()) for episode in store.episodes() for step in episode.steps]
+    tree: dict[int, Any] = {}
+    nodes = 0
+    for prompt in prompts:
+        branch = tree
+        for token in prompt:
+            nodes += token not in branch
+            branch = branch.setdefault(token, {})
+    computed = after["computed_prompt"] - before["computed_prompt"]
+    theirs = answered(model, prompts, given.slots)[2]
+    return len(prompts), seconds, theirs, sum(map(len, prompts)), computed, nodes
 
 
 WORK: dict[str, Callable[[argparse.Namespace], tuple[int, int, float]]] = {
@@ -153,6 +186,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--size", type=int, default=11)
+    parser.add_argument("--trajectories", type=int, default=4, help="a grid, of the rollouts")
     parser.add_argument("--rounds", type=int, default=3, help="times that the three are measured, in turns")
     parser.add_argument("--grids", type=int, default=1, help="grids a cell of the sample of the behavioural grid")
     given = parser.parse_args()
@@ -174,6 +208,17 @@ def main() -> None:
                 f"lockstep / {words}: {statistics.median(ratios):.2f} times the steps/s, median of {given.rounds} "
                 f"rounds [{ratios[0]:.2f}, {ratios[-1]:.2f}]"
             )
+        ratios = []
+        for _ in range(given.rounds if given.trajectories else 0):
+            steps, ours, theirs, tokens, computed, nodes = pool.apply(rollouts, (given,))
+            ratios.append(theirs / ours)
+            text = (
+                f"rollouts {steps} steps in {ours:.1f} s, `generate` {theirs:.1f} s: {ratios[-1]:.2f} times; of "
+                f"{tokens} prompt tokens {computed} were computed, {computed / nodes:.2f} times the {nodes} of a tree"
+            )
+            print(text, flush=True)
+        if ratios:
+            print(f"median {statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]", flush=True)
         if given.grids:
             sample = pool.map(measured, [("study", given)], chunksize=1)[0]
             show("study", sample)

@@ -203,13 +203,10 @@ class Engine:
             yield thread
 
     def _choose(self, count: int) -> int:
-        """Return the number of the lane for some requests: an idle one if both would have enough to do."""
+        """Return the number of the lane for some requests: the busiest if there are few, else the least busy."""
         loads = [0 if lane is None else lane.load for lane in self._lanes]
-        busy = [number for number, load in enumerate(loads) if load]
-        least = min(busy or [0], key=loads.__getitem__)
-        if len(busy) in (0, len(loads)) or (count < _FEWEST and loads[least] + count < 2 * _FEWEST):
-            return least
-        return loads.index(0)
+        choose = max if sum(loads) + count < 2 * _FEWEST else min
+        return choose(range(len(loads)), key=loads.__getitem__)
 
     def _work(self, lane: Lane) -> None:
         with self._changing_model():
