@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-_SPARE = 64  # number of columns allocated in advance
+_SPARE = 128  # number of columns allocated in advance
 _PLAIN = {"DynamicLayer", "DynamicSlidingWindowLayer"}
 
 
@@ -131,6 +131,8 @@ def enter(config: Any, rows: CacheRows | None, read: CacheRows, order: Sequence[
             entering = tensor if [*order] == [*range(len(tensor))] else tensor[list(order)]
             width = min(columns, tensor.shape[2])
             room[count : count + len(order), :, end - width : end] = entering[:, :, tensor.shape[2] - width :]
+            # Memory that was never written may hold anything, and masks hide finite numbers only.
+            room[count : count + len(order), :, : end - width] = 0
         _show(layer, count + len(order), columns)
         if layer.is_sliding:
             layer.cumulative_length = length
@@ -150,11 +152,12 @@ def rearrange(rows: CacheRows, order: Sequence[int]) -> None:
     dead = [rows.dead[row] for row in order]
     length = rows.length - min(dead)
     moves = [(target, row) for target, row in enumerate(order) if target != row]
+    places = torch.tensor(list(zip(*moves, strict=True)))
     for layer in rows.cache.layers:
         if moves:
-            targets, source = (torch.tensor(indices, device=layer.keys.device) for indices in zip(*moves, strict=True))
-            for tensor in layer.room:
-                tensor[targets] = tensor[source]
+            targets, sources = places.to(layer.keys.device)
+            for tensor in (layer.keys, layer.values):
+                tensor[targets] = tensor[sources]
         # A sliding layer may store fewer columns than there are; in either case the newest columns come last.
         columns = min(layer.keys.shape[-2], length)
         layer.begin += layer.keys.shape[-2] - columns
@@ -193,9 +196,9 @@ def _make_room(layer: Any, count: int, columns: int, total: int) -> None:
         return
     n_rows = len(layer.room[0]) if count <= len(layer.room[0]) else max(count, present_rows * 3 // 2)
     for number, old in enumerate((layer.keys, layer.values)):
-        # Zeros, since a column that was never written may hold anything, and masks hide finite numbers only.
-        room = old.new_zeros((n_rows, old.shape[1], total + _SPARE, old.shape[3]))
+        room = old.new_empty((n_rows, old.shape[1], total + _SPARE, old.shape[3]))
         room[:present_rows, :, columns - present : columns] = old
+        room[:present_rows, :, : columns - present] = 0
         layer.room[number] = room
     layer.begin = 0
 

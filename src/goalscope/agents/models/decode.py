@@ -24,7 +24,7 @@ Streams = Sequence[np.random.Generator]
 
 _MOST_LOGITS: Final = 1 << 26  # maximum logits that are normalised at once
 _TOKENS_PER_STEP: Final = 96  # prompt tokens read per decoding step, which takes about as long as 15 prompt tokens
-_PATIENCE: Final = 4  # maximum steps for which requests wait for others, so that they are read in one pass
+_PATIENCE: Final = 8  # maximum steps for which requests wait for others, so that they are read in one pass
 _BEAT: Final = 0.2  # seconds between two checks whether a caller wants to stop
 _AT_ONCE: Final = 256  # maximum prompts whose passes are planned together
 
@@ -174,7 +174,7 @@ class Job:
         """Count requests that have ended, or are given up."""
         with self._lock:
             self._left -= count
-            if not self._left:
+            if self._left <= 0:
                 self.done.set()
 
     def result(self) -> list[Decoded]:
@@ -203,15 +203,15 @@ class Lane:
         self._steps_due = 0  # decoding steps to make before further requests enter
         self._patience = _PATIENCE
         self._last_beat = time.monotonic()
-        self.load = 0
-        """Number of requests that wait or are decoded."""
+        self.load = self.tokens = 0
+        """Number of requests that wait or are decoded, and number of the tokens of their prompts."""
 
     def submit(self, requests: Sequence[Request]) -> bool:
         """Add requests; return whether somebody must call `run`."""
         with self._lock:
             # Longer prompts first, so that the columns of the batch rarely have to be extended.
             self._waiting += sorted(requests, key=lambda request: -len(request.prompt))
-            self.load += len(requests)
+            self._count(requests, 1)
             must_run, self._running = bool(requests) and not self._running, True
             return must_run
 
@@ -229,23 +229,27 @@ class Lane:
                     if self._live:
                         self._step()
         except BaseException as error:
-            with self._lock:
-                lost, self._waiting, self._live = [*self._waiting, *self._live], [], []
-                self._rows, self._running, self.load = None, False, 0
-            for request in lost:
-                request.job.problem = request.job.problem or error
-                request.job.leave(1)
+            self.fail(error)
             if not isinstance(error, Exception):
                 raise
+
+    def fail(self, error: BaseException) -> None:
+        """End all requests with an error."""
+        with self._lock:
+            lost, self._waiting, self._live = [*self._waiting, *self._live], [], []
+            self._rows, self._running, self.load, self.tokens = None, False, 0, 0
+        for request in lost:
+            request.job.problem = request.job.problem or error
+            request.job.leave(1)
 
     def _goes_on(self) -> bool:
         with self._lock:
             self._running = bool(self._waiting or self._live)
             return self._running
 
-    def _count(self, change: int) -> None:
-        with self._lock:
-            self.load += change
+    def _count(self, requests: Sequence[Request], change: int) -> None:
+        self.load += change * len(requests)
+        self.tokens += change * sum(len(request.prompt) for request in requests)
 
     def _drop(self) -> None:
         """Give up the requests of jobs that have failed or were stopped."""
@@ -259,7 +263,8 @@ class Lane:
         ended = [request.job.problem is not None for request in self._live]
         given_up += [request for request, is_over in zip(self._live, ended, strict=True) if is_over]
         self._leave(ended)
-        self._count(-len(given_up))
+        with self._lock:
+            self._count(given_up, -1)
         for request in given_up:
             request.job.leave(1)
 
@@ -277,7 +282,7 @@ class Lane:
             if count <= 0 or (self._live and self._steps_due):
                 return []
             self._patience -= 1
-            if self._live and count <= len(self._live) // 8 and self._patience > 0:
+            if self._live and count < len(self._live) // 4 and self._patience > 0:
                 return []
             self._patience = _PATIENCE
             entering, self._waiting = self._waiting[:count], self._waiting[count:]
@@ -286,19 +291,21 @@ class Lane:
     def _enter(self, entering: Sequence[Request]) -> None:
         """Read the prompts of requests and draw their first tokens."""
         left, prompts = dict.fromkeys(range(len(entering))), [request.prompt for request in entering]
-        for places, row_of, rows, logits in self._reader.read(prompts, [request.index for request in entering]):
-            for place in places:
-                del left[place]
-            group = [entering[place] for place in places]
-            ended = self._draw(logits if row_of == [*range(len(logits))] else logits[row_of], group)
-            if staying := [place for place, is_over in enumerate(ended) if not is_over]:
-                self._rows = enter(self._config, self._rows, rows, [row_of[place] for place in staying])
-                self._live += [group[place] for place in staying]
-            if self._settings.gradual:
-                self._steps_due = self._reader.computed // _TOKENS_PER_STEP
-                break
-        with self._lock:
-            self._waiting = [entering[place] for place in left] + self._waiting
+        try:
+            for places, row_of, rows, logits in self._reader.read(prompts, [request.index for request in entering]):
+                group = [entering[place] for place in places]
+                ended = self._draw(logits if row_of == [*range(len(logits))] else logits[row_of], group)
+                if staying := [place for place, is_over in enumerate(ended) if not is_over]:
+                    self._rows = enter(self._config, self._rows, rows, [row_of[place] for place in staying])
+                    self._live += [group[place] for place in staying]
+                for place in places:
+                    del left[place]
+                if self._settings.gradual:
+                    self._steps_due = self._reader.computed // _TOKENS_PER_STEP
+                    break
+        finally:
+            with self._lock:
+                self._waiting = [entering[place] for place in left] + self._waiting
 
     def _step(self) -> None:
         """Add one token to every live row."""
@@ -339,7 +346,8 @@ class Lane:
             ended.append(output.finish == "stop" or len(output.tokens) >= request.most)
             if ended[-1]:
                 complete.setdefault(request.job, []).append(request)
-        self._count(-sum(ended))
+        with self._lock:
+            self._count([request for its_requests in complete.values() for request in its_requests], -1)
         for job, its_requests in complete.items():
             job.take(its_requests)
         return ended

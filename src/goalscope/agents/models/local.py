@@ -237,7 +237,8 @@ class LocalModel(Answering):
             margins=margins,
         )
         rngs = [request.rng() for request in requests]
-        if slots or not share_prefix:
+        # Without earlier calls, so that the last bits of log-probabilities can be repeated.
+        if slots or not share_prefix or sampling.top_logprobs:
             engine = Engine(loaded.model, loaded.lock, slots or self._slots, share_prefix)
         else:
             with _STARTING:

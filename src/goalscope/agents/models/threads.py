@@ -161,7 +161,8 @@ class Engine:
         self._model, self._lock = model, lock
         self._settings = replace(_fitting(model, slots), share_prefix=share_prefix)
         self._prefixes = new_prefixes(model) if share_prefix else None
-        self._lanes: list[Lane | None] = [None] * (own_cores() if is_small(model) and not _changes_itself(model) else 1)
+        count = own_cores() if is_small(model) and not _changes_itself(model) else 1
+        self._lanes = [Lane(model, self._settings, self._prefixes) for _ in range(count)]
         self._at_work, self._session = 0, ExitStack()
         self._choosing, self._changing = threading.Lock(), threading.Lock()
 
@@ -176,41 +177,57 @@ class Engine:
         job = Job(self._model, settings, prompts, rngs, arrived)
         threads = list[threading.Thread]()
         try:
-            lengths = [len(request.prompt) for request in job.requests]
-            for part in batches(lengths, ROWS) if len(self._lanes) > 1 else [range(len(lengths))]:
-                threads += self._begin([job.requests[index] for index in part])
+            with self._choosing:
+                for number, requests in self._assign(job.requests).items():
+                    lane = self._lanes[number]
+                    if lane.submit(requests):
+                        threads.append(threading.Thread(target=self._work, args=(lane,), daemon=True))
+            for thread in threads:
+                thread.start()
             job.done.wait()
         except BaseException as error:
             job.problem = job.problem or error  # the lanes give up its requests after their present pass
             raise
         with self._choosing:
-            idle = not any(lane.load for lane in self._lanes if lane is not None)
+            idle = not any(lane.load for lane in self._lanes)
         for thread in threads if idle else ():
             thread.join()
         return job.result()
 
-    def _begin(self, requests: Sequence[Request]) -> Iterator[threading.Thread]:
-        """Give requests to a lane, and start a thread for it if it is not at work."""
-        with self._choosing:
-            number = self._choose(len(requests))
-            lane = self._lanes[number]
-            if lane is None:
-                lane = self._lanes[number] = Lane(self._model, self._settings, self._prefixes)
-            must_run = lane.submit(requests)
-        if must_run:
-            thread = threading.Thread(target=self._work, args=(lane,), daemon=True)
-            thread.start()
-            yield thread
+    def _assign(self, requests: Sequence[Request]) -> dict[int, list[Request]]:
+        """Return lane numbers with the requests that each shall decode.
 
-    def _choose(self, count: int) -> int:
-        """Return the number of the lane for some requests: the busiest if there are few, else the least busy."""
-        loads = [0 if lane is None else lane.load for lane in self._lanes]
-        choose = max if sum(loads) + count < 2 * _FEWEST else min
-        return choose(range(len(loads)), key=loads.__getitem__)
+        Few requests of all callers together are cheapest in one lane. Else each request has a lane with little to do,
+        and of those the one whose prompts are most alike in length, since each row takes the time of the longest.
+        """
+        if len(self._lanes) == 1:
+            return {0: list(requests)}
+        lengths, assigned = [len(request.prompt) for request in requests], dict[int, list[Request]]()
+        loads, tokens = ([getattr(lane, name) for lane in self._lanes] for name in ("load", "tokens"))
+        few = sum(loads) + len(requests) < 2 * _FEWEST
+        for part in (
+            batches(lengths, ROWS) if len(requests) >= 2 * _FEWEST else [[index] for index in range(len(lengths))]
+        ):
+            if few:
+                number = max(range(len(loads)), key=loads.__getitem__)
+            else:
+                mean = sum(lengths[index] for index in part) / len(part)
+                able = [number for number, load in enumerate(loads) if load <= min(loads) + _FEWEST]
+                distances = {
+                    number: abs(tokens[number] / loads[number] - mean) if loads[number] else 0.0 for number in able
+                }
+                number = min(able, key=lambda number: (distances[number], loads[number]))
+            assigned.setdefault(number, []).extend(requests[index] for index in part)
+            loads[number] += len(part)
+            tokens[number] += sum(lengths[index] for index in part)
+        return assigned
 
     def _work(self, lane: Lane) -> None:
-        with self._changing_model():
-            lane.run()
+        try:
+            with self._changing_model():
+                lane.run()
+        except BaseException as error:  # noqa: BLE001 - raised in the threads of the callers
+            lane.fail(error)
 
     @contextmanager
     def _changing_model(self) -> Iterator[None]:
