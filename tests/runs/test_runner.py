@@ -1,4 +1,5 @@
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -346,3 +347,32 @@ def test_versions_of_what_decides_numbers_are_stored_and_enter_no_hash(
             note_libraries(store, "capture")
         assert store.info()["libraries of capture"] == [{"numpy": metadata.version("numpy")}]
         assert content_hash(store) == expected
+
+
+@dataclass(frozen=True)
+class Joining(Dice):
+    """Answers at once, except for the first question, which waits until another episode has come to its third step."""
+
+    joins: bool = True
+    largest_batch: int = 256
+    hands_out: bool = True
+    third: threading.Event = field(default_factory=threading.Event, compare=False)
+    calls: list[int] = field(default_factory=list, compare=False)
+
+    def act(self, observations: Sequence[Observation], arrived: Any = lambda turns: None) -> list[Turn]:
+        self.calls.append(len(observations))
+        turns = [self._turn(observation) for observation in observations]
+        waits = len(self.calls) == 1
+        arrived(list(enumerate(turns))[waits:])
+        if any(observation.step >= 2 for observation in observations):
+            self.third.set()
+        assert not waits or self.third.wait(60), "an episode waits for the answers of others"
+        return turns
+
+
+def test_an_episode_asks_on_while_others_wait_for_their_answers(tmp_path: Path) -> None:
+    agent = Joining()
+    run(small_study(), tmp_path / "joining", agents=[agent])
+    run(small_study(), tmp_path / "plain", agents=[Dice()])
+    assert agent.third.is_set() and len(agent.calls) > 2
+    assert stored_hash(tmp_path / "joining") == stored_hash(tmp_path / "plain")

@@ -26,6 +26,7 @@ Around = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
 """Context around a forward pass of prompts, given each row's prompt index and the position of its first token."""
 
 _TOKENS_PER_PASS: Final = 128  # an additional pass takes about as long as this many prompt tokens
+_MOST_LEVELS: Final = 4  # of beginnings, each a part of the next
 _MOST_OCTETS: Final = {"cpu": 1 << 28, "cuda": 1 << 32}  # maximum bytes of the cache of a pass
 
 
@@ -148,10 +149,15 @@ class Reader:
             return
         if self._around is not None:
             shared = min(common_prefix(prompts), len(prompts[0]) if self._most_shared is None else self._most_shared)
-            beginnings = [prompts[0][:shared]] if shared else []
-        else:
-            beginnings = self._beginnings(prompts)
+            self._store([prompts[0][:shared]] if shared else [])
+            return
+        for _ in range(_MOST_LEVELS):
+            if not (beginnings := self._beginnings(prompts)):
+                return
             self._share(beginnings)
+            self._store(beginnings)
+
+    def _store(self, beginnings: Sequence[Prompt]) -> None:
         lookups = [self._find(beginning) for beginning in beginnings]
         for group in self._groups(beginnings, lookups):
             self._pass(*_of(group, beginnings, lookups))
