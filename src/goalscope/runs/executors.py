@@ -227,7 +227,9 @@ class _RayActors(Executor):
             raise lacking("--executor ray needs ray", "ray", error) from error
         self._ray = ray
         # On this machine, start as many actors as requested regardless of its cores; a cluster has its own number.
-        local_options = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
+        local_options: dict[str, Any] = (
+            {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
+        )
         ray.init(log_to_driver=False, **local_options)
         options = {"max_concurrency": self.calls_per_worker, **({"num_gpus": gpus} if gpus else {})}
         self._start = partial(ray.remote(_Actor).options(**options).remote, own.current())

@@ -8,10 +8,10 @@ The tensors are stored in a transformers ``DynamicCache``. Rows that decode toge
 columns are written behind those that are there, and when rows leave, the last rows move into their places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 _SPARE = 128  # number of columns allocated in advance
 _PLAIN = {"DynamicLayer", "DynamicSlidingWindowLayer"}
@@ -67,9 +67,6 @@ def columns_of(cached: Any, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
 
 def gathered(shapes: Sequence[tuple[Any, ...]], rows: Sequence[Sequence[Any]], length: int) -> CacheRows:
     """Return the cache of rows whose columns are given in pieces ``[columns, numbers]``, all ending at one column."""
-    from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer
-
     example = next(piece for pieces in rows for piece in pieces)
     columns = example.new_zeros(len(rows), length, example.shape[-1])
     dead = []
@@ -84,27 +81,27 @@ def gathered(shapes: Sequence[tuple[Any, ...]], rows: Sequence[Sequence[Any]], l
         part.unflatten(-1, (heads, width)).transpose(1, 2).to(device)
         for part, (heads, width, device) in zip(columns.split(widths, dim=-1), shapes, strict=True)
     ]
-    cached: Any = DynamicCache()
-    for keys, values in zip(tensors[::2], tensors[1::2], strict=True):
-        layer: Any = DynamicLayer()
-        layer.lazy_initialization(keys, values)
-        layer.keys, layer.values = keys, values
-        cached.layers.append(layer)
-    return CacheRows(cache=cached, length=length, dead=dead)
+    return CacheRows(cache=_assembled(zip(tensors[::2], tensors[1::2], strict=True)), length=length, dead=dead)
 
 
 def selected(rows: CacheRows, order: Sequence[int]) -> CacheRows:
     """Return rows of a cache that was read and does not decode yet; each may be taken several times."""
+    layers = ((layer.keys[list(order)], layer.values[list(order)]) for layer in rows.cache.layers)
+    return CacheRows(cache=_assembled(layers), length=rows.length, dead=[rows.dead[row] for row in order])
+
+
+def _assembled(layers: Iterable[tuple[Any, Any]]) -> Any:
+    """Return a cache of layers, given by their keys and values, that drop no columns."""
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
-    cached: Any = DynamicCache()
-    for source in rows.cache.layers:
-        layer: Any = DynamicLayer()
-        layer.lazy_initialization(source.keys, source.values)
-        layer.keys, layer.values = source.keys[list(order)], source.values[list(order)]
+    cached, kind = DynamicCache(), cast("Any", DynamicLayer)
+    for keys, values in layers:
+        layer = kind()
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values = keys, values
         cached.layers.append(layer)
-    return CacheRows(cache=cached, length=rows.length, dead=[rows.dead[row] for row in order])
+    return cached
 
 
 def enter(config: Any, rows: CacheRows | None, read: CacheRows, order: Sequence[int]) -> CacheRows:
@@ -176,7 +173,7 @@ def _decode_in_place(layer: Any, like: Any) -> None:
     """
     layer.lazy_initialization(like.keys, like.values)
     layer.room = [tensor[:0, :, :0] for tensor in (like.keys, like.values)]
-    layer.begin, layer.__class__ = 0, _in_place(type(layer))
+    layer.begin, layer.__class__ = 0, _in_place(cast("Any", type(layer)))
     _show(layer, 0, 0)
 
 

@@ -83,7 +83,7 @@ def fitting_threads(model: Any) -> Iterator[bool]:
 
 def is_small(model: Any) -> bool:
     """Return whether a model runs on a CPU and is small enough for one thread."""
-    return model.device.type == "cpu" and sum(value.numel() for value in model.parameters()) < SMALL
+    return bool(model.device.type == "cpu" and sum(value.numel() for value in model.parameters()) < SMALL)
 
 
 def own_cores() -> int:

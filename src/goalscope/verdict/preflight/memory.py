@@ -8,13 +8,13 @@ from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models._fast import MOST_MASK, MOST_SCORES, NAME
 from goalscope.agents.models.local import LocalModel
-from goalscope.agents.models.threads import ROWS, own_cores
+from goalscope.agents.models.prefixes import memory_limit
+from goalscope.agents.models.threads import ROWS, SLOTS, own_cores
 from goalscope.inside.activations.capture_schedule import CaptureSettings
 
 _SINGLE: Final = 4  # bytes of a number in single precision
 _BLOCK: Final = 14  # bytes of a score while it is normalised
 _SCORE: Final = 12  # bytes of the score of a token: single precision, and double while it is normalised
-_ROWS: Final = 64  # requests that are decoded at once
 _PARTS: Final = 8  # tokens of an answer whose likelihood is read
 
 
@@ -53,8 +53,9 @@ def more_memory(agent: Agent, prompt_tokens: float) -> float:
     written = agent.sampling.max_tokens if agent.choice is None or agent.choice.after == "reasoning" else _PARTS
     columns = 1 if agent.choice is None else _PARTS
     # A small model on a processor decodes more rows. They are rearranged into a copy of the cache.
-    rows = ROWS * own_cores() if agent.model.fits_a_core else _ROWS
-    return float(rows * (2 * cache * (prompt_tokens + written) + columns * _SCORE * config.vocab_size))
+    rows = ROWS * own_cores() if agent.model.fits_a_core else SLOTS
+    stored = memory_limit(network.device)
+    return float(stored + rows * (2 * cache * (prompt_tokens + written) + columns * _SCORE * config.vocab_size))
 
 
 def inside_memory(agent: Agent, prompt_tokens: float) -> float:
