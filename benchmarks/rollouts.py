@@ -18,6 +18,7 @@ computed and those of a tree of all prompts. ``--trajectories 0`` leaves it out.
 
 import argparse
 import multiprocessing
+import os
 import resource
 import statistics
 import tempfile
@@ -114,7 +115,7 @@ def batched(given: argparse.Namespace) -> tuple[int, int, float]:
 def behavioural(given: argparse.Namespace) -> tuple[int, int, float]:
     """Run a sample of the behavioural grid as a study; return steps, tokens written, seconds."""
     subject(given)
-    study = grid_study(given, given.grids, TRAJECTORIES)
+    study = grid_study({"slots": given.slots}, given.grids, TRAJECTORIES)
     with tempfile.TemporaryDirectory() as folder:
         began = time.process_time()
         steps = run(study, folder).steps
@@ -124,10 +125,10 @@ def behavioural(given: argparse.Namespace) -> tuple[int, int, float]:
     return steps, tokens, seconds
 
 
-def grid_study(given: argparse.Namespace, grids: int, trajectories: int) -> Study:
+def grid_study(options: dict[str, int], grids: int, trajectories: int) -> Study:
     """Return a sample of the behavioural grid."""
     worlds = {"kind": "grid", "sizes": list(SIZES), "densities": list(DENSITIES), "count": grids}
-    agent = {"kind": "chat", "model": "theseus", "device": "cpu", "slots": given.slots, "max_tokens": LIMIT}
+    agent = {"kind": "chat", "model": "theseus", "device": "cpu", "max_tokens": LIMIT, **options}
     return Study.parse({"seed": 1, "worlds": [worlds], "agents": [agent], "trajectories": trajectories})
 
 
@@ -137,10 +138,11 @@ def rollouts(given: argparse.Namespace) -> tuple[int, float, float, int, int, in
     Returns:
         Steps, seconds of the run, seconds of `generate`; prompt tokens, those computed, and those of a tree.
     """
+    os.environ["GOALSCOPE_CORES"] = str(given.threads)  # a core, as `generate` has
     _, model = subject(given)
     with tempfile.TemporaryDirectory() as folder:
         before, began = TALLY.read(), time.process_time()
-        run(grid_study(given, 1, given.trajectories), folder)
+        run(grid_study({}, 1, given.trajectories), folder)
         seconds, after = time.process_time() - began, TALLY.read()
         with Store(folder) as store:
             prompts = [list(step.prompt_tokens or ()) for episode in store.episodes() for step in episode.steps]

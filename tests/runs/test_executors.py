@@ -95,6 +95,52 @@ def test_two_workers_of_a_cluster_make_the_run_that_one_process_makes(tmp_path: 
     assert hash_of(tmp_path) == expected
 
 
+KILLER = """
+import os, signal, sqlite3, sys, threading, time
+from pathlib import Path
+from test_executors import study, run
+
+directory, killed = Path(sys.argv[1]), []
+
+def kill():
+    answers = 0
+    while len(killed) < 3:
+        time.sleep(0.05)
+        try:
+            database = sqlite3.connect(f"file:{directory / 'run.db'}?mode=ro", uri=True)
+            count = database.execute("SELECT count(*) FROM calls WHERE state = 'done'").fetchone()[0]
+        except sqlite3.Error:
+            continue
+        for process in Path("/proc").glob("[0-9]*") if count > answers else ():
+            try:
+                is_ours = str(directory).encode() in (process / "environ").read_bytes()
+                if is_ours and b"ray::_Actor" in (process / "cmdline").read_bytes() and process not in killed:
+                    os.kill(int(process.name), signal.SIGKILL)
+                    killed.append(process)
+                    answers = count
+                    break
+            except OSError:
+                continue
+
+if __name__ == "__main__":
+    threading.Thread(target=kill, daemon=True).start()
+    run(study(), directory, executor="ray", workers=2)
+    print(len(killed))
+"""
+
+
+@pytest.mark.full
+def test_killed_actors_of_a_cluster_change_nothing(tmp_path: Path, expected: str) -> None:
+    if find_spec("ray") is None or not Path("/proc/self/environ").exists():
+        pytest.skip("ray is not installed: pip install '.[ray]'")
+    (tmp_path / "main.py").write_text(KILLER)
+    paths = os.pathsep.join([str(SCRIPT.parent), str(SCRIPT.parents[1]), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": paths, "RAY_AUTH_MODE": "disabled", "MARK": str(tmp_path / "run")}
+    command = [sys.executable, tmp_path / "main.py", tmp_path / "run"]
+    said = subprocess.run(command, check=True, env=environment, timeout=600, stdout=subprocess.PIPE, text=True).stdout
+    assert said.split()[-1] == "3" and hash_of(tmp_path / "run") == expected
+
+
 @pytest.mark.parametrize("name", ["fog", "explore-exploit", "harness", "demand"])
 def test_what_agents_of_shipped_studies_see_and_say_passes_between_processes(name: str) -> None:
     loaded = load_study(name, Overrides(trajectories=1))
