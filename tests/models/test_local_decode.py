@@ -273,6 +273,21 @@ def test_rows_that_leave_let_the_others_stay_in_place(name: str) -> None:
         assert layer.keys.data_ptr() - start in (0, 3 * layer.keys.shape[-1] * layer.keys.element_size()), held
 
 
+def test_memory_limits_the_rows_that_decode_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows, texts = llama(), list[int](), prompts(9)
+    expected, forward = decode(model, texts), model.forward
+
+    @wraps(forward)
+    def spied(**arguments: Any) -> Any:
+        rows.append(arguments["input_ids"].shape[0] if arguments["input_ids"].shape[1] == 1 else 0)
+        return forward(**arguments)
+
+    monkeypatch.setattr(model, "forward", spied)
+    assert_same(decode(model, texts, most_columns=2 * (max(map(len, texts)) + 14)), expected)
+    assert max(rows) == 2
+    assert_same(decode(model, texts, most_columns=1), expected)
+
+
 def test_stop_tokens_end_an_output_and_belong_to_it() -> None:
     given = prompts(6)
     free = decode(MODELS["llama"], given, stop=frozenset())

@@ -55,6 +55,22 @@ def check_layers(config: Any) -> None:
         )
 
 
+def token_octets(config: Any, octets: int) -> int | None:
+    """Return the size of one token's keys and values in all layers, in bytes; None without a configuration.
+
+    Args:
+        config: the configuration of the text model.
+        octets: bytes per number.
+    """
+    layers, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", None)
+    width = getattr(config, "hidden_size", None)
+    if not layers or not heads or not width:
+        return None
+    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_width = getattr(config, "head_dim", None) or width // heads
+    return int(2 * layers * key_value_heads * head_width * octets)
+
+
 def columns_of(cached: Any, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
     """Return keys and values of the last columns of a cache, ``[B, count, numbers]``, and the shape of each tensor."""
     import torch

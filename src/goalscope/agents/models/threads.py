@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from goalscope._ground.progress import Arrived, StoppedError
 from goalscope.agents.models._direct import SMALL
 from goalscope.agents.models._fast import all_experts
+from goalscope.agents.models.cache import token_octets
 from goalscope.agents.models.decode import (
     Decoded,
     Decoding,
@@ -320,17 +321,11 @@ def _fitting(model: Any, slots: int | None) -> Decoding:
     if model.device.type == "cuda":
         import torch
 
-        columns = torch.cuda.mem_get_info(model.device)[0] // 2 // _column_octets(model)
-        return Decoding(slots=slots or ROWS, most_columns=columns)
+        config, octets = model.config.get_text_config(decoder=True), next(model.parameters()).element_size()
+        column = token_octets(config, octets)
+        free = torch.cuda.mem_get_info(model.device)[0] // 2
+        return Decoding(slots=slots or ROWS, most_columns=free // column) if column else Decoding(slots=slots or SLOTS)
     return Decoding(slots=slots or SLOTS)
-
-
-def _column_octets(model: Any) -> int:
-    """Return the bytes of the cache of one token."""
-    config = model.config.get_text_config(decoder=True)
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * width * next(model.parameters()).element_size())
 
 
 def _changes_itself(model: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models._fast import MOST_MASK, MOST_SCORES, NAME
+from goalscope.agents.models.cache import token_octets
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.prefixes import memory_limit
 from goalscope.agents.models.threads import ROWS, SLOTS, own_cores
@@ -16,22 +17,6 @@ _SINGLE: Final = 4  # bytes of a number in single precision
 _BLOCK: Final = 14  # bytes of a score while it is normalised
 _SCORE: Final = 12  # bytes of the score of a token: single precision, and double while it is normalised
 _PARTS: Final = 8  # tokens of an answer whose likelihood is read
-
-
-def token_octets(config: Any, octets: int) -> int | None:
-    """Return the size of one token's keys and values in all layers, in bytes; None without a configuration.
-
-    Args:
-        config: the configuration of the text model.
-        octets: bytes per number.
-    """
-    layers, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", None)
-    width = getattr(config, "hidden_size", None)
-    if not layers or not heads or not width:
-        return None
-    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
-    head_width = getattr(config, "head_dim", None) or width // heads
-    return int(2 * layers * key_value_heads * head_width * octets)
 
 
 def more_memory(agent: Agent, prompt_tokens: float) -> float:
