@@ -101,6 +101,6 @@ def test_where_one_batch_fails_the_others_stop_and_its_error_is_raised(monkeypat
     settings = Decoding(temperature=0.0, max_tokens=300, stop=frozenset(range(1, 128, 9)))
     rngs = [np.random.default_rng(0) for _ in prompts]
     with pytest.raises(ConnectionError, match="one of the two"):
-        threads.Engine(llama(), threading.Lock()).decode(settings, prompts, rngs, arrived)
+        threads.Lanes(llama(), threading.Lock()).decode(settings, prompts, rngs, arrived)
     assert len(seen) == 2 and len(handed) < len(prompts)
     assert not [thread for thread in threading.enumerate() if thread.name in seen], "nothing goes on behind the error"

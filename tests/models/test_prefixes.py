@@ -18,7 +18,7 @@ from goalscope._ground.progress import TALLY
 from goalscope._ground.rng import stream
 from goalscope.agents.models.decode import Decoding, decode
 from goalscope.agents.models.prefixes import Prefixes
-from goalscope.agents.models.threads import Engine
+from goalscope.agents.models.threads import Lanes
 
 GREEDY = Decoding(temperature=0.0, max_tokens=12, stop=frozenset(range(1, 128, 9)))
 
@@ -84,10 +84,10 @@ def episodes(rng: np.random.Generator) -> list[list[list[int]]]:
 
 @pytest.mark.parametrize("model", [gpt_oss(), llama()])
 def test_prompt_tokens_are_computed_once_over_rounds_and_callers(model: Any) -> None:
-    rounds, engine = episodes(np.random.default_rng(0)), Engine(model, threading.Lock())
+    rounds, lanes = episodes(np.random.default_rng(0)), Lanes(model, threading.Lock())
     rngs = [stream(0, "x")] * 32
     before = TALLY.read()["computed_prompt"]
-    answers = [[output.tokens for output in engine.decode(GREEDY, prompts, rngs)] for prompts in rounds]
+    answers = [[output.tokens for output in lanes.decode(GREEDY, prompts, rngs)] for prompts in rounds]
     computed = TALLY.read()["computed_prompt"] - before
     tree = {tuple(prompt[:end]) for prompts in rounds for prompt in prompts for end in range(1, len(prompt) + 1)}
     assert computed <= 1.3 * len(tree), "two lanes may begin with the same text"
@@ -98,10 +98,10 @@ def test_prompt_tokens_are_computed_once_over_rounds_and_callers(model: Any) -> 
 
 def test_other_weights_or_a_hook_use_nothing_that_was_stored() -> None:
     model, prompt, rngs = llama(), [*range(2, 40)], [stream(0, "x")]
-    engine = Engine(model, threading.Lock())
+    lanes = Lanes(model, threading.Lock())
 
     def answer() -> list[int]:
-        (output,) = engine.decode(GREEDY, [prompt], rngs)
+        (output,) = lanes.decode(GREEDY, [prompt], rngs)
         assert output.tokens == decode(model, GREEDY, [prompt], rngs)[0].tokens
         return output.tokens
 
@@ -122,12 +122,12 @@ def test_requests_enter_while_others_decode_and_an_error_ends_them_all(
     model, prompts = llama(), ([*range(2, 30)], [*range(3, 20)])
     settings, rngs = Decoding(temperature=0.0, max_tokens=60), [stream(0, "x")]
     alone = [decode(model, settings, [prompt], rngs)[0].tokens for prompt in prompts]
-    engine, forward, rows = Engine(model, threading.Lock()), model.forward, list[int]()
+    lanes, forward, rows = Lanes(model, threading.Lock()), model.forward, list[int]()
 
     @wraps(forward)
     def spied(**arguments: Any) -> Any:
         rows.append(len(arguments["input_ids"]))
-        while len(rows) == 20 and engine._lanes[0].load < 2:  # until the other call begins
+        while len(rows) == 20 and lanes._lanes[0].load < 2:  # until the other call begins
             time.sleep(0.001)
         if len(rows) == 20 and fails:
             raise ArithmeticError("no memory")
@@ -135,7 +135,7 @@ def test_requests_enter_while_others_decode_and_an_error_ends_them_all(
 
     def ask(prompt: list[int]) -> Any:
         try:
-            return engine.decode(settings, [prompt], rngs)[0].tokens
+            return lanes.decode(settings, [prompt], rngs)[0].tokens
         except ArithmeticError as error:
             return str(error)
 

@@ -170,7 +170,10 @@ def _attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks
         end = min(first + _BLOCK, count)
         # The query heads of a group become rows of one head.
         rows = query[:, :, first:end].reshape(batch, groups, -1, width)
-        hidden = None if mask is None else mask[:, :, first:end, : before + end].repeat(1, 1, heads // groups, 1)
+        hidden = None if mask is None else mask[:, :, first:end, : before + end]
+        if hidden is not None:  # the rows of one query token can share the memory of its mask
+            copied = end - first > 1
+            hidden = hidden.repeat(1, 1, heads // groups, 1) if copied else hidden.expand(-1, -1, heads // groups, -1)
         columns = (key[:, :, : before + end], value[:, :, : before + end])
         mixed, mass = attention(rows, *columns, 0.0, False, attn_mask=hidden, scale=scaling)
         shares = torch.sigmoid(mass - sinks.repeat_interleave(end - first).view(groups, -1))

@@ -18,7 +18,7 @@ from goalscope.agents.models.base import Finish
 from goalscope.agents.models.cache import CacheRows, enter, rearrange, selected
 from goalscope.agents.models.draws import draw, log_probabilities
 from goalscope.agents.models.prefixes import Prefixes, memory_limit
-from goalscope.agents.models.reading import Around, Prompt, Prompts, Reader
+from goalscope.agents.models.reading import Around, Prompt, PromptReader, Prompts
 
 Streams = Sequence[np.random.Generator]
 
@@ -114,7 +114,7 @@ def check_prompts(model: Any, prompts: Prompts) -> int | None:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Request:
+class LaneRequest:
     """A prompt, the maximum number of tokens of its output, and the output."""
 
     job: "Job"
@@ -145,7 +145,7 @@ class Job:
         limit = check_prompts(model, prompts)
         self.settings, self._arrived = settings, arrived
         self.requests = [
-            Request(
+            LaneRequest(
                 job=self,
                 index=index,
                 prompt=tuple(prompt),
@@ -161,7 +161,7 @@ class Job:
             self.done.set()
         self.take([])
 
-    def take(self, requests: Sequence[Request]) -> None:
+    def take(self, requests: Sequence[LaneRequest]) -> None:
         """Hand out the outputs of requests that have ended; without requests, see whether to stop."""
         if self.problem is None:
             try:
@@ -191,13 +191,13 @@ class Lane:
         model: a transformers model.
         settings: the settings of the batch (``slots``, ``prefill_tokens``, ``gradual``, ``around``, ``most_shared``);
             each request has its own settings for drawing.
-        prefixes: see `goalscope.agents.models.reading.Reader`.
+        prefixes: see `goalscope.agents.models.reading.PromptReader`.
     """
 
     def __init__(self, model: Any, settings: Decoding, prefixes: Prefixes | None) -> None:
         self._reader = _reader(model, settings, prefixes, settings.slots)
         self._config, self._settings = model.config, settings
-        self._lock, self._waiting, self._live = threading.Lock(), list[Request](), list[Request]()
+        self._lock, self._waiting, self._live = threading.Lock(), list[LaneRequest](), list[LaneRequest]()
         self._rows: CacheRows | None = None
         self._running = False
         self._steps_due = 0  # decoding steps to make before further requests enter
@@ -206,7 +206,7 @@ class Lane:
         self.load = self.tokens = 0
         """Number of requests that wait or are decoded, and number of the tokens of their prompts."""
 
-    def submit(self, requests: Sequence[Request]) -> bool:
+    def submit(self, requests: Sequence[LaneRequest]) -> bool:
         """Add requests; return whether somebody must call `run`."""
         with self._lock:
             # Longer prompts first, so that the columns of the batch rarely have to be extended.
@@ -247,7 +247,7 @@ class Lane:
             self._running = bool(self._waiting or self._live)
             return self._running
 
-    def _count(self, requests: Sequence[Request], change: int) -> None:
+    def _count(self, requests: Sequence[LaneRequest], change: int) -> None:
         self.load += change * len(requests)
         self.tokens += change * sum(len(request.prompt) for request in requests)
 
@@ -268,7 +268,7 @@ class Lane:
         for request in given_up:
             request.job.leave(1)
 
-    def _entering(self) -> list[Request]:
+    def _entering(self) -> list[LaneRequest]:
         """Return the waiting requests that enter before the next step."""
         free = self._settings.slots - len(self._live)
         if self._settings.around is None:
@@ -288,7 +288,7 @@ class Lane:
             entering, self._waiting = self._waiting[:count], self._waiting[count:]
         return entering
 
-    def _enter(self, entering: Sequence[Request]) -> None:
+    def _enter(self, entering: Sequence[LaneRequest]) -> None:
         """Read the prompts of requests and draw their first tokens."""
         left, prompts = dict.fromkeys(range(len(entering))), [request.prompt for request in entering]
         try:
@@ -330,7 +330,7 @@ class Lane:
             rearrange(self._rows, order)
             self._live = [self._live[row] for row in order]
 
-    def _draw(self, logits: Any, requests: Sequence[Request]) -> list[bool]:
+    def _draw(self, logits: Any, requests: Sequence[LaneRequest]) -> list[bool]:
         """Draw the next token of some outputs, hand out those that are now complete, and return which are complete."""
         by_settings: dict[Decoding, list[int]] = {}
         for row, request in enumerate(requests):
@@ -339,7 +339,7 @@ class Lane:
             drawing = [requests[row] for row in rows]
             _draw(logits if len(by_settings) == 1 else logits[rows], drawing, settings)
         TALLY.add(computed_output=len(requests))
-        ended, complete = [], dict[Job, list[Request]]()
+        ended, complete = [], dict[Job, list[LaneRequest]]()
         for request in requests:
             output = request.output
             output.finish = "stop" if output.tokens[-1] in request.job.settings.stop else "length"
@@ -353,7 +353,7 @@ class Lane:
         return ended
 
 
-def _draw(logits: Any, requests: Sequence[Request], settings: Decoding) -> None:
+def _draw(logits: Any, requests: Sequence[LaneRequest], settings: Decoding) -> None:
     """Add the next token to some outputs."""
     uniforms = None
     if settings.temperature > 0:
@@ -418,7 +418,7 @@ def score(
 
 
 def _scored(
-    reader: Reader, questions: Sequence[tuple[Prompt, Any]], row_of: Sequence[int], rows: CacheRows, logits: Any
+    reader: PromptReader, questions: Sequence[tuple[Prompt, Any]], row_of: Sequence[int], rows: CacheRows, logits: Any
 ) -> list[list[list[float]]]:
     """Return the log-probabilities of the answers to prompts that were read.
 
@@ -454,8 +454,8 @@ def _scored(
     return [[next(ordered) for _ in answers] for _, answers in questions]
 
 
-def _reader(model: Any, settings: Decoding, prefixes: Prefixes | None, most_rows: int) -> Reader:
-    return Reader(
+def _reader(model: Any, settings: Decoding, prefixes: Prefixes | None, most_rows: int) -> PromptReader:
+    return PromptReader(
         model,
         prefixes,
         most_tokens=settings.prefill_tokens,

@@ -92,7 +92,7 @@ class Loaded:
         base: whether there is no chat template, so that an answer ends with its line.
         trusted: whether the chat template comes with the package.
         lock: held while the model computes, since several threads may use it.
-        engines: number of slots -> what decodes with the model, see `goalscope.agents.models.threads.Engine`.
+        lanes: number of slots -> what decodes with the model, see `goalscope.agents.models.threads.Lanes`.
     """
 
     model: Any
@@ -107,7 +107,7 @@ class Loaded:
     trusted: bool = False
     # Several threads may call the model; it computes for one of them at a time.
     lock: threading.Lock = field(default_factory=threading.Lock)
-    engines: dict[Any, Any] = field(default_factory=dict)
+    lanes: dict[Any, Any] = field(default_factory=dict)
 
 
 _SHARED: WeakValueDictionary[str, Loaded] = WeakValueDictionary()  # agents of the same weights share one copy

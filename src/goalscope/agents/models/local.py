@@ -27,11 +27,11 @@ from goalscope.agents.models.loading import (
 )
 from goalscope.agents.models.prefixes import Prefixes
 from goalscope.agents.models.reading import Prompts
-from goalscope.agents.models.threads import Engine, score_on_cores
+from goalscope.agents.models.threads import Lanes, score_on_cores
 
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, and either of them under WSL
 
-_STARTING: Final = threading.Lock()  # held while an engine is looked up or made
+_STARTING: Final = threading.Lock()  # held while the lanes of a model are looked up or made
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
@@ -239,12 +239,12 @@ class LocalModel(Answering):
         rngs = [request.rng() for request in requests]
         # Without earlier calls, so that the last bits of log-probabilities can be repeated.
         if slots or not share_prefix or sampling.top_logprobs:
-            engine = Engine(loaded.model, loaded.lock, slots or self._slots, share_prefix)
+            lanes = Lanes(loaded.model, loaded.lock, slots or self._slots, share_prefix)
         else:
             with _STARTING:
-                engine = loaded.engines.get(self._slots) or Engine(loaded.model, loaded.lock, self._slots)
-                loaded.engines[self._slots] = engine
-        return prompts, engine.decode(settings, prompts, rngs, arrived)
+                lanes = loaded.lanes.get(self._slots) or Lanes(loaded.model, loaded.lock, self._slots)
+                loaded.lanes[self._slots] = lanes
+        return prompts, lanes.decode(settings, prompts, rngs, arrived)
 
     def _decoded(
         self, requests: Sequence[Request], texts: Sequence[str], sampling: Sampling, arrived: Arrived[Decoded]

@@ -38,7 +38,7 @@ def common_prefix(prompts: Prompts) -> int:
     return next((index for index in range(limit) if low[index] != high[index]), limit)
 
 
-class Reader:
+class PromptReader:
     """The passes of a model that read prompts, and its other forward passes.
 
     Args:

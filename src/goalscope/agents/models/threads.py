@@ -21,7 +21,7 @@ from goalscope.agents.models.decode import (
     Decoding,
     Job,
     Lane,
-    Request,
+    LaneRequest,
     Streams,
     check_prompts,
     new_prefixes,
@@ -148,7 +148,7 @@ def work_on_cores(model: Any, work: Callable[[Item], Result], items: Sequence[It
         return side_by_side(model, work, items) if small else [work(item) for item in items]
 
 
-class Engine:
+class Lanes:
     """The lanes of a model, in which the requests of all callers decode together; each caller may ask at any time.
 
     Args:
@@ -161,7 +161,8 @@ class Engine:
     def __init__(self, model: Any, lock: threading.Lock, slots: int | None = None, share_prefix: bool = True) -> None:
         self._model, self._lock = model, lock
         self._settings = replace(_fitting(model, slots), share_prefix=share_prefix)
-        self._prefixes = new_prefixes(model) if share_prefix else None
+        # What such a model computes for a beginning may depend on the length of the prompt.
+        self._prefixes = new_prefixes(model) if share_prefix and not _changes_itself(model) else None
         count = own_cores() if is_small(model) and not _changes_itself(model) else 1
         self._lanes = [Lane(model, self._settings, self._prefixes) for _ in range(count)]
         self._at_work, self._session = 0, ExitStack()
@@ -195,7 +196,7 @@ class Engine:
             thread.join()
         return job.result()
 
-    def _assign(self, requests: Sequence[Request]) -> dict[int, list[Request]]:
+    def _assign(self, requests: Sequence[LaneRequest]) -> dict[int, list[LaneRequest]]:
         """Return lane numbers with the requests that each shall decode.
 
         Few requests of all callers together are cheapest in one lane. Else each request has a lane with little to do,
@@ -203,7 +204,7 @@ class Engine:
         """
         if len(self._lanes) == 1:
             return {0: list(requests)}
-        lengths, assigned = [len(request.prompt) for request in requests], dict[int, list[Request]]()
+        lengths, assigned = [len(request.prompt) for request in requests], dict[int, list[LaneRequest]]()
         loads, tokens = ([getattr(lane, name) for lane in self._lanes] for name in ("load", "tokens"))
         few = sum(loads) + len(requests) < 2 * _FEWEST
         for part in (
@@ -279,14 +280,14 @@ def score_on_cores(
     check_prompts(model, [[*prompt, *[0] * added] for prompt, added in zip(prompts, longest_answers, strict=True)])
     small, trees, failed = is_small(model), {} if prefixes is None else prefixes, threading.Event()
     parts = batches([len(prompt) for prompt in prompts], slots or ROWS) if small else [list(range(len(prompts)))]
-    for number in range(len(parts)):
+    for number in range(0 if _changes_itself(model) else len(parts)):
         if number not in trees:
             trees[number] = new_prefixes(model)
     outputs: dict[int, list[list[float]]] = {}
 
     def work(number: int) -> None:
         part = parts[number]
-        part_answers = [answers[index] for index in part]
+        part_prompts, part_answers = [prompts[index] for index in part], [answers[index] for index in part]
         settings = _fitting(model, slots)
         if small:
             settings = replace(settings, slots=sum(map(len, part_answers)) or 1)
@@ -297,7 +298,7 @@ def score_on_cores(
                 raise StoppedError
 
         try:
-            scores = score(model, settings, [prompts[index] for index in part], part_answers, of_part, trees[number])
+            scores = score(model, settings, part_prompts, part_answers, of_part, trees.get(number))
         except BaseException:
             failed.set()  # the other parts stop after their next pass
             raise
