@@ -36,7 +36,7 @@ PLACES = st.recursive(
 EVENTS = st.one_of(PLACES, st.sampled_from(["key held", "door open", "event at the cliff"]))
 SIMPLE = st.one_of(
     EVENTS,
-    st.sampled_from(["random", "open moves", "follow the wall", "keep right"]),
+    st.sampled_from(["random", "open moves", "follow the wall", "keep right", "keep right until blocked, else down"]),
     st.builds("{} ({})".format, st.sampled_from(["flee", "straight to"]), PLACES),
     st.builds("{!r} * ({}) + {!r} * ({})".format, st.floats(-9, 9), EVENTS, st.floats(-9, 9), EVENTS),
 )

@@ -157,6 +157,14 @@ def follow_the_wall(world: FiniteWorld) -> Array:
     return spread(world, np.where(along.any(axis=1, keepdims=True), along, changing))
 
 
+@hypothesis("keep {name} until blocked, else {name}", kind="table")
+def keep_until_blocked(world: FiniteWorld, name: str, other: str) -> Array:
+    """Take one fixed action where it changes the state, else another one; elsewhere, any that changes the state."""
+    kept, second, changing = keep(world, name) > 0, keep(world, other) > 0, _changing(world)
+    first_goes, second_goes = ((some & changing).any(axis=1, keepdims=True) for some in (kept, second))
+    return spread(world, np.where(first_goes, kept, np.where(second_goes, second, changing)))
+
+
 @hypothesis("keep {name}", kind="table")
 def keep(world: FiniteWorld, name: str) -> Array:
     """Take one fixed action wherever it is offered."""
@@ -164,14 +172,6 @@ def keep(world: FiniteWorld, name: str) -> Array:
     if name.lower() not in names:
         raise Undefined(f"this world has no action {name!r}; its actions: {', '.join(names)}")
     return spread(world, np.arange(len(names))[None] == np.full((world.process.states, 1), names.index(name.lower())))
-
-
-@hypothesis("keep {name} until blocked, else {name}", kind="table")
-def keep_until_blocked(world: FiniteWorld, name: str, other: str) -> Array:
-    """Take one fixed action where it changes the state, else another one; elsewhere, any that changes the state."""
-    kept, second, changing = keep(world, name) > 0, keep(world, other) > 0, _changing(world)
-    first_goes, second_goes = ((some & changing).any(axis=1, keepdims=True) for some in (kept, second))
-    return spread(world, np.where(first_goes, kept, np.where(second_goes, second, changing)))
 
 
 @hypothesis("flee {place}", kind="table")
