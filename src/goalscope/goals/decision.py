@@ -354,6 +354,9 @@ class _Rules:
         decisive = self._decisive(figures[f"consistency {near.name}"], near.name, HALF, "consistency")
         if verdict.kind == "none":
             return self.finding("no", "other", decisive)
+        if verdict.followed is not None:  # the errors come back, so the number of worlds for random errors is no guide
+            followed = self._decisive(self._ends(verdict.followed, verdict, (-1.0, 1.0)), names[0], STRONG, "strength")
+            return self.finding("undecided", "not beaten" if len(names) > 1 else "errors", followed, names=names)
         why = self._needed(near, all_answers)
         if len(names) > 1:
             return self.finding("undecided", "not beaten", decisive, names=names, why=why)

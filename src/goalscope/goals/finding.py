@@ -24,6 +24,7 @@ Reason = Literal[
     "weakly or partly",
     "not told apart",
     "not beaten",
+    "errors",
     "habit",
     "random",
     "another rule",
@@ -42,6 +43,8 @@ Reason = Literal[
   distinguish an agent that often moves at random from one that pursues the goal only in some states.
 - not told apart: several hypotheses explain the moves, and they call for the same moves in these worlds.
 - not beaten: several hypotheses may explain the moves, although the worlds separate them.
+- errors: one hypothesis may explain the moves, but rival rules that we added, or a pattern in the errors, are not
+  excluded.
 - habit: a habit explains the moves.
 - another rule: a built-in rule outside the bank explains the moves.
 - random: the moves hardly depend on anything.

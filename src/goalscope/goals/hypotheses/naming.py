@@ -149,7 +149,14 @@ class _Naming:
                 *possible,
                 *(other for losers in unbeaten.values() for other in losers if other < self.asked_count),
             }
-            doubtful = replace(verdict, kind="undecided", names=tuple(self.names[number] for number in sorted(among)))
+            first = max(possible, key=lambda number: strength[0, number])
+            order = [first, *sorted(among - {first})]
+            doubtful = replace(
+                verdict,
+                kind="undecided",
+                names=tuple(self.names[number] for number in order),
+                followed=three(strength[:, first]),
+            )
         else:
             doubtful = verdict if verdict.kind != "partly" else replace(verdict, kind="undecided", names=())
         if whole:

@@ -123,7 +123,7 @@ class ScoreVerdict:
         errors: rates of fixed and of random errors against the first of ``names``, each with its ends; None if nothing
             is named (see `goals.hypotheses.errors`).
         followed: share of the moves in new states that follow the first of ``names``, beyond chance, if that and the
-            errors decided; None if the consistency did.
+            errors decided, or left the answer open; None if the consistency did.
     """
 
     kind: Kind
