@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from goalscope.goals.finding import Answer, Finding, Reason
+from goalscope.goals.finding import Answer, Finding, FoundPart, Reason
 from goalscope.goals.words import TEXTS, say, say_all
 from goalscope.verdict.consistency import contradictions
 from goalscope.verdict.sentences import headline
@@ -13,7 +13,9 @@ from planted_findings import claim, estimate, finding, ledger
 
 PLANTED: dict[tuple[str, str], Finding] = {
     ("yes", "named"): finding("yes", "named", "goal", ends=(0.9, 0.8, 0.97)),
-    ("yes", "partly"): finding("yes", "partly", "goal", ends=(0.5, 0.4, 0.6), quantity="strength"),
+    ("yes", "partly"): finding("yes", "partly", "goal", ends=(0.5, 0.4, 0.6), quantity="strength").model_copy(
+        update={"part": FoundPart(kind="from turn", limit=5, share=0.6)}
+    ),
     ("yes", "weakly or partly"): finding("yes", "weakly or partly", "goal", ends=(2.5, 1.5, 3.5), quantity="meg"),
     ("yes", "not told apart"): finding("yes", "not told apart", "goal", "corner top-right", ends=(0.9, 0.8, 0.97)),
     ("no", "habit"): finding("no", "habit", subject="move frequencies", ends=(0.9, 0.85, 0.95), threshold=0.8),
@@ -21,6 +23,7 @@ PLANTED: dict[tuple[str, str], Finding] = {
     ("no", "random"): finding("no", "random", subject="", ends=(0.01, -0.02, 0.04), quantity="predictable"),
     ("no", "other"): finding("no", "other", ends=(0.2, 0.1, 0.3)),
     ("undecided", "not beaten"): finding("undecided", "not beaten", "goal", "corner top-right", ends=(0.6, 0.4, 0.8)),
+    ("undecided", "errors"): finding("undecided", "errors", "goal", ends=(0.5, 0.1, 0.7), quantity="strength"),
     ("undecided", "weak"): finding("undecided", "weak", ends=(0.4, 0.2, 0.7)),
     ("undecided", "few worlds"): finding("undecided", "few worlds", ends=(0.4, 0.2, 0.7), quantity="share", worlds=1),
     **{
