@@ -2,6 +2,7 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from importlib import metadata
 from pathlib import Path
@@ -58,7 +59,9 @@ def test_progress_without_a_terminal_is_plain_lines_with_the_time_left(
         show(60, 100, 90.0)  # the caller knows that the rest is slower
         show(60, 100, None)
         show(100, 100)
-    assert capsys.readouterr().err.splitlines() == [
+    lines = capsys.readouterr().err.splitlines()
+    assert ["because" in line for line in lines] == [False, False, True, False, False]
+    assert [line.split(";")[0] for line in lines] == [
         "work: 25 of 100 (25 %), time left 30 s",
         "work: 50 of 100 (50 %), time left 20 s",
         "work: 60 of 100 (60 %), time left 1 min 30 s",
@@ -224,3 +227,43 @@ def test_a_real_process_that_is_stopped_says_how_to_go_on(tmp_path: Path) -> Non
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "Stopped:" in errors and "resume" in errors
+
+
+def _written(monkeypatch: pytest.MonkeyPatch, *times: float) -> tuple[list[list[str]], Pace]:
+    clock, written = iter(times), list[list[str]]()
+    monkeypatch.setattr("goalscope._ground.progress.time.monotonic", lambda: next(clock))
+    return written, Pace(lambda done, total, words: written.append(words.split("; ")))
+
+
+def test_tokens_under_way_shorten_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, pace = _written(monkeypatch, 0.0, 10.0, 15.0)
+    TALLY.add(begun=1, computed_prompt=100)
+    pace(1, 4, 30.0)  # 400 tokens in all at this pace
+    TALLY.add(computed_prompt=60, computed_output=40)  # half of them after 15 s
+    pace.beat()
+    assert [words[0] for words in written] == ["time left 30 s", "time left 15 s"]
+
+
+def test_a_time_left_that_grows_by_half_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, pace = _written(monkeypatch, 0.0, 10.0, 20.0, 60.0, 61.0)
+    pace(0, 10)
+    pace(2, 10)
+    pace(3, 10)
+    pace(4, 10)
+    assert ["because" in "".join(words) for words in written] == [False, False, True, False]
+    assert "40 s each" in written[2][-1]
+
+
+def test_silent_work_is_said_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("goalscope._ground.progress.SILENT_SECONDS", 0.0)
+    lines, heard = list[str](), threading.Event()
+
+    def hear(line: str) -> None:
+        lines.append(line)
+        heard.set()
+
+    with TALLY.heard_by(hear):
+        with TALLY.watched(), TALLY.watched():  # the inner one starts no second thread
+            assert heard.wait(20)
+        heard.clear()
+        assert not heard.wait(1.5) and lines

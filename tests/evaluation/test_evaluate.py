@@ -292,13 +292,30 @@ def test_the_default_budget_has_room_for_the_first_arm_and_a_named_one_may_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = [resolve("arm", name) for name in ("grids", "keys")]
-    monkeypatch.setattr(sizing, "unit_costs", lambda *_, **__: {"grids": 1000.0, "keys": 1000.0})
+    monkeypatch.setattr(sizing, "unit_costs", lambda *_, **__: {"grids": 200.0, "keys": 200.0})
     limit = Budget.parse(sizing.DEFAULT)
     with aloud():
-        assert choose_sizes(listed, [], 1, limit, {}, named=False) == {"grids": listed[0].quick}
+        assert choose_sizes(listed, [], 1, limit, {}, named=False)[0] == {"grids": listed[0].quick}
     assert "--budget gives them room" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ValueError, match="grids"):
         choose_sizes(listed, [], 1, Budget.parse("14m"), {}, named=True)
+
+
+def test_a_plan_of_hours_is_proposed_in_parts_instead_of_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = [resolve("arm", name) for name in ("grids", "keys", "depends")]
+    monkeypatch.setattr(
+        sizing, "unit_costs", lambda arms, *_, **__: {arm.name: 3600.0 / len(arms) ** 6 for arm in arms}
+    )
+    small = {"--sizes 7": listed[2:]}
+    with pytest.raises(ValueError, match="--budget 120m") as refusal:
+        choose_sizes(listed[:1], [], 1, Budget.parse(sizing.DEFAULT), {}, named=False, smaller=small)
+    assert stated("plan/proposal of nothing", str(refusal.value))
+    sizes, proposals = choose_sizes(listed, [], 1, Budget.parse("4m"), {}, named=True)
+    assert set(sizes) == {"grids", "keys", "depends"}
+    assert [line.split(":")[0].split(" ")[1] for line in proposals] == ["10m", "30m", "120m"]
+    assert "--arms grids,depends" in proposals[0] and "--arms" not in proposals[1]
+    assert all(stated("plan/all questions", line) for line in proposals)
+    assert choose_sizes(listed, [], 1, Budget.parse("20h"), {}, named=True)[1] == ()
 
 
 def test_the_command_line_says_the_verdict_and_the_ledger_again(

@@ -21,6 +21,7 @@ from goalscope.verdict import Evaluation, evaluating, judging, subject_of
 from goalscope.verdict.plan import Plan
 from goalscope.verdict.preflight import FirstTurns, first_turns
 from goalscope.verdict.preflight.first_turns import without_action
+from goalscope.verdict.preflight.seen_settings import with_seen_settings
 from goalscope.worlds.planning import optimal_actions
 from planted_findings import stated
 
@@ -103,11 +104,11 @@ def test_a_budget_of_tokens_is_not_spent_on_measuring(tmp_path: Path, asked: lis
 
 @pytest.mark.usefixtures("few")
 def test_a_model_that_answers_in_prose_alone_ends_in_a_page_that_says_so(tmp_path: Path) -> None:
-    words = ("evaluate", model(tmp_path / "talker"), "--quick", "--out", tmp_path / "out")
+    words = ("evaluate", model(tmp_path / "talker"), "--answer", "generated", "--quick", "--out", tmp_path / "out")
     said = " ".join(call(*words).split())
     shown = headline(tmp_path / "out")
     assert stated("verdict/nothing", shown) and stated("plan/no move in any", shown)
-    assert "--answer likelihood" in shown and shown[:60] in said
+    assert not stated("plan/by likelihood", said) and "--answer likelihood" in shown and shown[:60] in said
     [ledger] = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
     assert not ledger.claims and ledger.look == 1
     with Store(tmp_path / "out" / "arms" / "grids") as store:
@@ -116,6 +117,42 @@ def test_a_model_that_answers_in_prose_alone_ends_in_a_page_that_says_so(tmp_pat
     call(*words)
     with Store(tmp_path / "out" / "arms" / "grids") as store:
         assert store.query("SELECT count(*) FROM calls")[0][0] == before
+
+
+@pytest.mark.usefixtures("few")
+def test_a_model_that_answers_in_prose_alone_chooses_among_answers(
+    tmp_path: Path, asked: list[Observation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act = ChatAgent.act
+
+    def prose(self: ChatAgent, observations: Sequence[Observation]) -> Sequence[Turn]:
+        turns = act(self, observations)
+        failing = Turn(action=None, failure="no JSON", text="I go", usage=turns[0].usage)
+        return turns if self.choice is not None else [failing] * len(turns)
+
+    monkeypatch.setattr(ChatAgent, "act", prose)
+    words = ("evaluate", model(tmp_path / "talker"), "--arms", "grids", "--quick", "--out", tmp_path / "out")
+    said = " ".join(call(*words).split())
+    assert stated("plan/by likelihood", said)
+    plan, count = Plan.read(tmp_path / "out" / judging.PLAN), len(asked)
+    [entry] = plan.models
+    assert entry["answer"] == "likelihood" and entry["name"] == "talker"
+    [ledger] = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
+    assert "answer: likelihood" in ledger.described
+    again = " ".join(call(*words).split())  # the same command goes on, and asks nothing twice
+    assert not stated("plan/by likelihood", again)
+    assert len(asked) == count and Plan.read(tmp_path / "out" / judging.PLAN) == plan
+    assert "another evaluation" in call(*words, "--answer", "generated", status=2)
+
+
+def test_answers_are_cut_off_where_the_longest_valid_ones_end(tmp_path: Path) -> None:
+    subject, limits = subject_of(str(model(tmp_path / "small"))), first_turns.Limits()
+    first = first_turns.FirstTurns(asked=12, failures={"truncated": 2}, longest=256, longest_valid=80)
+    changed, reason = with_seen_settings(subject, first, limits) or (subject, "")
+    assert changed.parameters["max_tokens"] == 160 and changed.name == "small" and stated("plan/fewer tokens", reason)
+    for other in ({"longest": 150}, {"longest_valid": 130}, {"asked": 5}):
+        assert with_seen_settings(subject, first.model_copy(update=other), limits) is None
+    assert with_seen_settings(subject.changed(["max_tokens=256"]), first, limits) is None
 
 
 @pytest.mark.full

@@ -20,6 +20,10 @@ LOG: Final = logging.getLogger("goalscope")
 
 QUIET_SECONDS: Final = 5.0
 """Minimum seconds between two lines about the progress of a task."""
+SILENT_SECONDS: Final = 8.0
+"""Seconds without any message after which `watched` says that the work goes on."""
+LONGER: Final = 1.5
+"""Growth of the time left, as a factor, from which a progress line gives the reason."""
 _BEAT_SECONDS: Final = 0.25  # seconds between two updates about models
 
 Progress = Callable[[int, int], None]
@@ -74,6 +78,7 @@ class Tally:
         self._lock, self._counts = threading.Lock(), Counter[str]()
         self._listeners: list[Callable[[str], None]] = []
         self._silent: dict[str, float] = {}  # address of a server -> monotonic time of its last output
+        self._outputs, self._watched = 0, False
 
     def add(self, **counts: int) -> None:
         """Add to some counts."""
@@ -101,7 +106,39 @@ class Tally:
 
     def tell(self, line: str) -> None:
         """Send a progress message to the latest listener, or to `LOG` if there is none."""
+        self.note_output()
         (self._listeners or [LOG.info])[-1](line)
+
+    def note_output(self) -> None:
+        """Note that something is shown, for `watched`."""
+        self._outputs += 1
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Inside this context, say that the work goes on whenever nothing was shown for `SILENT_SECONDS`."""
+        if self._watched:
+            yield
+            return
+        began, ended = time.monotonic(), threading.Event()
+        self._watched = True
+
+        def watch() -> None:
+            outputs, since = self._outputs, began
+            while not ended.wait(1.0):
+                now = time.monotonic()
+                if self._outputs != outputs:
+                    outputs, since = self._outputs, now
+                elif now - since >= SILENT_SECONDS:
+                    self.tell("; ".join([f"still working, for {duration(now - began)} so far", *memory_words()]))
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._watched = False
+            ended.set()
+            thread.join()
 
     @property
     def heard(self) -> bool:
@@ -143,7 +180,8 @@ class Pace:
         self._write, self._quiet, self._lock = write, quiet, threading.Lock()
         self._start = self._last_shown = time.monotonic()
         self._first_done: int | None = None
-        self._told: tuple[float, int, int | None, float | None] = self._start, 0, None, None
+        self._told: tuple[float, int, int | None, float | None, int] = self._start, 0, None, None, 0
+        self._shown: tuple[float, int, float] | None = None  # when, amount done and time left of the last line
         self._models = ModelsAtWork(self._start)
 
     def __call__(self, done: int, total: int, left: float | None = None) -> None:
@@ -153,7 +191,7 @@ class Pace:
             self._first_done = done
         if left is None and done > self._first_done:
             left = (now - self._start) * (total - done) / (done - self._first_done)
-        self._told = now, done, total, left
+        self._told = now, done, total, left, self._models.tokens
         self._show(now)
 
     def beat(self) -> None:
@@ -166,13 +204,35 @@ class Pace:
             if now - self._last_shown < self._quiet:
                 return
             self._last_shown = now
-            told_at, done, total, left = self._told
-            if left is not None and now > told_at > self._start:  # nothing was done since, so the pace is lower
-                left *= (now - self._start) / (told_at - self._start)
-            words = f"time left {'unknown' if left is None else duration(left)}"
+            TALLY.note_output()
+            told_at, done, total, left, tokens = self._told
+            if left is not None and now > told_at > self._start:
+                left = self._since(now, told_at, left, tokens)
+            words = [f"time left {'unknown' if left is None else duration(left)}", *self._models.words(now)]
+            words += self._why_longer(now, done, left)
             if total is not None and done >= total:
-                words = f"in {duration(now - self._start)}"
-            self._write(done, total, "; ".join([words, *self._models.words(now)]))
+                words[0] = f"in {duration(now - self._start)}"
+            self._write(done, total, "; ".join(words))
+            self._shown = None if left is None else (now, done, left)
+
+    def _since(self, now: float, told_at: float, left: float, tokens: int) -> float:
+        """Return the time left, some time after the last report: by the tokens computed since, if models compute here.
+
+        Otherwise nothing is known to have been done since, so the pace is lower.
+        """
+        before, elapsed = told_at - self._start, now - self._start
+        if not tokens or self._models.tokens <= tokens:
+            return left * elapsed / before
+        return max(0.0, elapsed * ((1 + left / before) * tokens / self._models.tokens - 1))
+
+    def _why_longer(self, now: float, done: int, left: float | None) -> list[str]:
+        """Return why the time left is longer than in the last line by half or more; [] if it is not."""
+        if self._shown is None or left is None or left < max(LONGER * self._shown[2], self._shown[2] + QUIET_SECONDS):
+            return []
+        seconds, finished = now - self._shown[0], done - self._shown[1]
+        if finished <= 0:
+            return [f"longer than before because nothing has finished for {duration(now - self._told[0])}"]
+        return [f"longer than before because the last {finished} took {seconds / finished:.3g} s each"]
 
 
 class ModelsAtWork:
@@ -181,6 +241,12 @@ class ModelsAtWork:
     def __init__(self, now: float) -> None:
         self._first = TALLY.read()
         self._samples = [(now, self._first)]
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens that models here have computed: prompt tokens read, and tokens of answers under way."""
+        counts = TALLY.read()
+        return sum(counts[name] - self._first[name] for name in ("computed_prompt", "computed_output"))
 
     @property
     def begun(self) -> bool:
@@ -257,7 +323,7 @@ def aloud() -> Iterator[None]:
 
         sys.stderr.write(f"{printable(line)}\n")
 
-    with TALLY.heard_by(write):
+    with TALLY.heard_by(write), TALLY.watched():
         yield
 
 

@@ -36,6 +36,8 @@ def announce(announcement: Announcement, *, as_json: bool = False) -> None:
         show_table(announcement.table)
     if announcement.expected:
         say(announcement.expected)
+    for line in announcement.proposals:
+        say(line)
     for line in announcement.plan.beforehand if announcement.plan is not None else ():
         say(line)
 

@@ -44,6 +44,7 @@ def console(*, error: bool = False) -> "Console":
     """Return a console that writes to the current standard output (or error), without markup."""
     from rich.console import Console
 
+    TALLY.note_output()
     width = {} if (sys.stderr if error else sys.stdout).isatty() else {"width": 200}
     return Console(stderr=error, markup=False, highlight=False, emoji=False, soft_wrap=True, **width)  # type: ignore[arg-type]
 

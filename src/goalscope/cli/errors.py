@@ -41,7 +41,7 @@ def guarded(arguments: Collection[object]) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("always", PartWarning)
             warnings.showwarning = _notices(left_out)
-            with TALLY.heard_by(lambda line: say(line, error=True)):
+            with TALLY.heard_by(lambda line: say(line, error=True)), TALLY.watched():
                 yield
     except KeyboardInterrupt as stop:
         text = str(stop) or "stopped; everything stored so far is kept. Run the same command again to resume"

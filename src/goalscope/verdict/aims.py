@@ -28,6 +28,7 @@ FOLLOWS: Final = "follows a hypothesis"
 arm(
     Arm(
         name=HYPOTHESES,
+        core=True,
         title="Hypotheses",
         needs=frozenset({"grids"}),
         why=NO_GRIDS,

@@ -77,6 +77,7 @@ class Arm:
         chosen: function that applies the user's changes to its study, see `goalscope.verdict.choices`; None for no
             change.
         sections: sections of the report that show its run on the page; empty for those of any run.
+        core: whether a small budget drops the other arms first.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Arm:
     trajectories: Callable[[int], int] | None = None
     chosen: Callable[[Study], Study] | None = None
     sections: tuple[str, ...] = ()
+    core: bool = False
 
     @property
     def at(self) -> str:
@@ -155,6 +157,7 @@ arm(
         study={"trajectories": 1, "horizon": {"factor": 1.5}},
         quick=6,
         full=26,
+        core=True,
     )
 )
 arm(

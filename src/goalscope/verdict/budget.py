@@ -1,10 +1,10 @@
 """Budgets: how a limit of time, money or tokens is divided among the arms of an evaluation.
 
 Each arm first gets `Arm.quick` worlds per cell; if the budget does not allow that, the last arms are dropped until it
-does. The rest of the budget is divided so that all arms come equally close to `Arm.full`, the size at which their
-claims are expected to be decided, and then beyond it up to `MOST` times this size. An arm left without worlds is
-dropped. Arms that look inside count random networks or pairs of grids instead of worlds, and never exceed their full
-size.
+does, those of the core (`Arm.core`) after all others. The rest of the budget is divided so that all arms come equally
+close to `Arm.full`, the size at which their claims are expected to be decided, and then beyond it up to `MOST` times
+this size. An arm left without worlds is dropped. Arms that look inside count random networks or pairs of grids instead
+of worlds, and never exceed their full size.
 """
 
 import math
@@ -87,7 +87,7 @@ def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict
         limit: the limit.
 
     Returns:
-        Arm -> worlds per cell, without the arms that are dropped; empty if not even the first arm fits.
+        Arm -> worlds per cell, without the arms that are dropped; empty if no arm fits.
     """
     kept_arms = list(arms)
     while kept_arms:
@@ -99,7 +99,8 @@ def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict
             grown = {arm.name: int(arm.quick + fraction * (arm.full - arm.quick)) for arm in kept_arms}
             sizes = {arm.name: min(grown[arm.name], _largest_size(arm)) for arm in kept_arms}
             return {name: size for name, size in sizes.items() if size}
-        kept_arms.pop()
+        others = [arm for arm in kept_arms if not arm.core]
+        kept_arms.remove((others or kept_arms)[-1])
     return {}
 
 

@@ -33,6 +33,7 @@ arm(
         quick=4,
         full=40,
         sections=("dependence",),
+        core=True,
     )
 )
 

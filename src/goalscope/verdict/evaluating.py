@@ -163,6 +163,7 @@ class _Ready:
         askable: the models that can be asked.
         open_to, fitting: the chosen arms that some model allows, and those among them that will be asked of a model.
         sizes: arm -> worlds per cell; None to keep the sizes of the last look.
+        proposals: what larger budgets would ask, see `choose_sizes`.
         firsts: name of a model -> its measured batch.
         workers: maximum number of simultaneous calls.
         words: the arguments, for the record.
@@ -173,6 +174,7 @@ class _Ready:
     open_to: list[Arm]
     fitting: list[Arm]
     sizes: dict[str, int] | None
+    proposals: tuple[str, ...]
     firsts: dict[str, FirstTurns]
     workers: int
     words: dict[str, Any]
@@ -191,7 +193,7 @@ class _Ready:
         sentences = announced(self.askable, self.open_to, plan.sizes, plan.seed, failures, self.firsts, self.workers)
         stored = evaluation.stored_episodes() if sentences.expected else 0
         already = TEXTS("plan/stored", episodes=counted(stored, "episode")) if stored else ""
-        return replace(sentences, expected=f"{sentences.expected}{already}", plan=plan)
+        return replace(sentences, expected=f"{sentences.expected}{already}", proposals=self.proposals, plan=plan)
 
 
 def _begin(
@@ -246,18 +248,20 @@ def _begin(
     given_words |= {"env": env} if env else {}
     words = {"command": "evaluate", "passed": {"models": named, **given_words}}
     try:
-        firsts = measure(evaluation, open_to, askable, limit, workers=workers, arguments=words)
+        firsts, askable = measure(evaluation, open_to, askable, limit, workers=workers, arguments=words)
+        evaluation = evaluation.settled(askable)
         if given is not None and "twins" in given:  # these would be played for nothing
             tested = [subject for subject in askable if planted_goal(given, subject.name) is None]
             _check_askable(failures, open_to, tested)
         fitting = [arm for arm in open_to if asked_of(arm, askable, failures)]
         sizes: dict[str, int] | None = None if askable else {}
+        proposals: tuple[str, ...] = ()
         if isinstance(models, Plan) and models.looks:
             sizes = models.sizes
         elif fitting and firsts:
             sizes = {arm.name: arm.quick for arm in fitting if arm.quick}
             if limit is not None:
-                sizes = choose_sizes(
+                sizes, proposals = choose_sizes(
                     fitting,
                     askable,
                     seed,
@@ -266,7 +270,7 @@ def _begin(
                     failures.unasked,
                     named=bool(budget),
                     workers=workers,
-                    smaller=_smaller(chosen, fitting[0]) if given is None else {},
+                    smaller=_smaller(chosen, fitting) if given is None else {},
                 )
     except BaseException:
         evaluation.close()
@@ -277,6 +281,7 @@ def _begin(
         open_to=open_to,
         fitting=fitting,
         sizes=sizes,
+        proposals=proposals,
         firsts=firsts,
         workers=workers,
         words=words,
@@ -294,10 +299,17 @@ def _check_askable(failures: Failures, open_to: Sequence[Arm], subjects: Sequenc
     raise ValueError(f"no arm can be asked of {listed(names)}: {why}; {TRACEBACK}=1 shows the traceback")
 
 
-def _smaller(chosen: Choices, arm: Arm) -> dict[str, Arm]:
-    """Return the options that ask for the smallest possible evaluation, unless the user already gave them."""
-    less = chosen.model_copy(update={"arms": (arm.name,), "sizes": (min((7, *chosen.sizes)),)})
-    return {} if less == chosen else {f"--arms {arm.name} --sizes {less.sizes[0]}": less.changed(arm)}
+def _smaller(chosen: Choices, arms: Sequence[Arm]) -> dict[str, list[Arm]]:
+    """Return options that ask for a smaller evaluation, and the arms that they leave: the core in small grids, and the
+    first arm alone; without those that the user already gave.
+    """
+    smaller = dict[str, list[Arm]]()
+    for kept_arms in ([arm for arm in arms if arm.core], list(arms[:1])):
+        names, side = tuple(sorted(arm.name for arm in kept_arms)), min((7, *chosen.sizes))
+        less = chosen.model_copy(update={"arms": names, "sizes": (side,)})
+        if kept_arms and less != chosen:
+            smaller[f"--arms {','.join(names)} --sizes {side}"] = [less.changed(arm) for arm in kept_arms]
+    return smaller
 
 
 def _settings(settings: KeyValues) -> list[str]:

@@ -4,6 +4,7 @@ A model that gives no usable answer is asked nothing else.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from goalscope._ground.progress import TALLY
@@ -23,6 +24,7 @@ from goalscope.verdict.preflight.first_turns import (
     stored_first_turns,
     why_unusable,
 )
+from goalscope.verdict.preflight.seen_settings import SCORABLE_SECONDS, scorable, with_seen_settings
 from goalscope.verdict.subject import Subject
 from goalscope.verdict.texts import TEXTS
 
@@ -37,10 +39,14 @@ def measure(
     *,
     workers: int = 1,
     arguments: Mapping[str, Any] | None = None,
-) -> dict[str, FirstTurns]:
-    """Ask each model for its measured batch, at most a tenth of the budget in total; return the batches with answers.
+) -> tuple[dict[str, FirstTurns], list[Subject]]:
+    """Ask each model for its measured batch, at most a tenth of the budget in total.
 
-    Models without a usable answer are recorded in the failures of the evaluation.
+    A model whose first answers suggest other settings is asked again with these, see `preflight.seen_settings`. Models
+    without a usable answer are recorded in the failures of the evaluation.
+
+    Returns:
+        Name of a model -> its batch, for models with usable answers; and the models with their settings.
 
     Args:
         evaluation: the evaluation that stores the answers; its plan is written before the first answer that costs
@@ -56,12 +62,20 @@ def measure(
     if limit is not None and limit.of == "seconds":
         limits = Limits(seconds=min(SECONDS, share))
     firsts, all_arms, failures = dict[str, FirstTurns](), [arm.name for arm in arms], evaluation.failures
-    for subject in subjects:
+    settled = list[Subject]()
+    for requested in subjects:
+        subject = requested
         for arm in arms:
             if arm.looks is not None or not arm.open_to(subject) or (arm.name, subject.name) in failures.unasked:
                 continue
             with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-                first = _measure(evaluation, arm, subject, limits, workers, arguments)
+                patience = min(limits.unusable, SCORABLE_SECONDS) if scorable(subject) else limits.unusable
+                limits_of_subject = replace(limits, unusable=patience)
+                first = _measure(evaluation, arm, subject, limits_of_subject, workers, arguments)
+                if (change := with_seen_settings(subject, first, limits_of_subject)) is not None:
+                    subject, reason = change
+                    TALLY.tell(reason)
+                    first = _measure(evaluation, arm, subject, limits, workers, arguments)
                 if why := why_unusable(first):
                     failures.silent[subject.name] = why
                     failures.leave_out(all_arms, [subject.name], why)
@@ -76,7 +90,8 @@ def measure(
         for arm in arms:
             if arm.looks is not None and (arm.at, subject.name) in failures.unasked:
                 failures.leave_out([arm.name], [subject.name], not_played(arm))
-    return firsts
+        settled.append(subject)
+    return firsts, settled
 
 
 def _measure(

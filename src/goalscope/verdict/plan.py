@@ -22,6 +22,7 @@ from goalscope.verdict.arms import SEED, Arm, arms, given_arms
 from goalscope.verdict.beforehand import told_beforehand
 from goalscope.verdict.choices import Choices, differences
 from goalscope.verdict.failures import Failures
+from goalscope.verdict.preflight.seen_settings import SEEN
 from goalscope.verdict.rules import level
 from goalscope.verdict.subject import Subject, described, planned_entry, subject_of_entry
 
@@ -191,6 +192,18 @@ class EvaluationRun:
         """The runs of recorded logs to be judged."""
         return list(dict.fromkeys(subject.logs for subject in self.subjects if subject.logs is not None))
 
+    def settled(self, subjects: Sequence[Subject]) -> "EvaluationRun":
+        """Return the evaluation with the settings that some models have after their first answers."""
+        by_name = {subject.name: subject for subject in subjects}
+        named = tuple(by_name.get(subject.name, subject) for subject in self.subjects)
+        if named == self.subjects:
+            return self
+        models = tuple(
+            model if subject.logs is not None else planned_entry(subject)
+            for model, subject in zip(self.plan.models, named, strict=True)
+        )
+        return replace(self, subjects=named, plan=self.plan.model_copy(update={"models": models}))
+
     def sized(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
         """Return the evaluation with sizes, after writing its plan; see `Plan.sized`."""
         if sizes is not None and not sizes and any(subject.logs is None for subject in self.subjects):
@@ -292,6 +305,21 @@ def _continued(stored: Plan, requested: Plan, out: Path) -> Plan:
         return requested
 
 
+def _as_stored(subject: Subject, plan: Plan) -> Subject:
+    """Return a model with the settings that it got after its first answers in a stored plan, unless the user gave
+    others.
+    """
+    entry = planned_entry(subject)
+    if subject.logs is not None or described(entry) in map(described, plan.models):
+        return subject
+    for model in plan.models:
+        differing = {key for key in {*entry, *model} - {"name"} if entry.get(key) != model.get(key)}
+        if differing <= set(SEEN) - subject.stated and differing <= set(model):
+            changed = subject.changed([f"{key}={model[key]}" for key in sorted(differing)])
+            return replace(changed, name=subject.name)
+    return subject
+
+
 def planned(
     directory: str | Path,
     subjects: Sequence[Subject],
@@ -317,10 +345,12 @@ def planned(
     out = Path(directory)
     check_directory(out)  # before anything is asked
     own_worlds = None if worlds is None else dict(worlds)
+    stored_plan = Plan.read(out / PLAN) if Folder(out).has_file(PLAN) else None
+    subjects = subjects if stored_plan is None else [_as_stored(subject, stored_plan) for subject in subjects]
     models = tuple(planned_entry(subject) for subject in subjects)
     plan = Plan(models=models, seed=seed, worlds=own_worlds, choices=choices or Choices())
-    if Folder(out).has_file(PLAN):
-        plan = _continued(Plan.read(out / PLAN), plan, out)
+    if stored_plan is not None:
+        plan = _continued(stored_plan, plan, out)
     elif any(name != f".{PLAN}.partial" for name in Folder(out).names()):
         # a process may have died writing the plan
         raise ValueError(

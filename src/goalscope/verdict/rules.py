@@ -72,6 +72,11 @@ class Rule:
     measure: str = ""
 
 
+def claims_of(arm: str) -> list[str]:
+    """Return the names of the claims that an arm provides the evidence for."""
+    return [name for name in registry.names("claim") if registry.resolve("claim", name).arm == arm]
+
+
 _NO_FORMAT: Final = "more than half of its turns contain no valid move"
 PLANTED: Final = TEXTS("checked/planted")
 """Description of the agents on which most claims were checked."""

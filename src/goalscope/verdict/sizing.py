@@ -1,13 +1,13 @@
 """Before an evaluation starts: which models are asked which arms, at what size within the budget, at what cost."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from goalscope._ground.progress import TALLY, duration
-from goalscope._ground.words import listed
+from goalscope._ground.words import counted, listed
 from goalscope.report.blocks import Table
 from goalscope.runs.study import Study
 from goalscope.verdict.arms import Arm
@@ -16,6 +16,7 @@ from goalscope.verdict.failures import Failures, does_not_fit, not_played
 from goalscope.verdict.plan import Plan
 from goalscope.verdict.preflight.first_turns import FirstTurns
 from goalscope.verdict.preflight.forecast import Forecast, Range, amounts, nothing, span
+from goalscope.verdict.rules import claims_of
 from goalscope.verdict.subject import Subject
 from goalscope.verdict.texts import TEXTS
 
@@ -31,6 +32,15 @@ episode.
 CURVES: Final = 1e-5
 """Seconds that MEG takes per decision, state and action of an environment, for three hypotheses."""
 
+PROPOSED: Final = ("10m", "30m", "120m")
+"""Budgets for which an evaluation is proposed if the full plan exceeds the given one."""
+
+SOON: Final = 600.0
+"""Seconds: proposals include smaller grids if the least sizes of the core take longer."""
+
+LONGEST: Final = 1800.0
+"""Seconds: without `--budget`, an evaluation whose first arm takes longer is proposed instead of started."""
+
 NO_ROOM: Final = TEXTS("plan/no room")
 """Why an arm that exceeds the budget is not asked."""
 
@@ -42,12 +52,14 @@ class Announcement:
     Attributes:
         table: one row per arm: worlds, turns, time, part of the full size; None if nothing is asked.
         expected: total time, tokens, USD and memory in one sentence; "" if nothing is known.
+        proposals: sentences on what larger budgets would ask and usually decide; empty if the budget suffices for all.
         failed: one sentence per unexpected error.
         plan: the plan, which `evaluate` accepts in place of models.
     """
 
     table: Table | None = None
     expected: str = ""
+    proposals: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     plan: Plan | None = None
 
@@ -58,7 +70,7 @@ class Announcement:
             size = [TEXTS("plan/worlds", count=worlds), TEXTS("plan/turns", count=turns)] if worlds != "–" else []
             captions.append(f"{title}: {', '.join([*size, *(text for text in (seconds, settles) if text != '–')])}")
         sentences = () if self.plan is None else self.plan.beforehand
-        return [*captions, *([self.expected] if self.expected else []), *sentences]
+        return [*captions, *([self.expected] if self.expected else []), *self.proposals, *sentences]
 
 
 def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> None:
@@ -91,40 +103,105 @@ def choose_sizes(
     *,
     named: bool,
     workers: int = 1,
-    smaller: Mapping[str, Arm] | None = None,
-) -> dict[str, int]:
-    """Choose for each arm how many worlds per cell the budget allows; the first arm always fits the default budget.
+    smaller: Mapping[str, Sequence[Arm]] | None = None,
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Choose for each arm how many worlds per cell the budget allows; the first arm always fits the default budget,
+    unless it takes longer than `LONGEST`.
 
     Args:
         open_to, subjects, seed, limit, firsts, unasked, workers: see `unit_costs`.
         named: whether the user gave the budget.
-        smaller: option text -> the single arm that it leaves; suggested if the budget is too small.
+        smaller: option text -> the arms that it leaves; suggested if the budget is too small.
+
+    Returns:
+        Arm -> worlds per cell; and sentences on what larger budgets would ask, if the full plan exceeds the budget.
+
+    Raises:
+        ValueError: the budget is too small for the first arm.
     """
-    cost = unit_costs(open_to, subjects, seed, limit, firsts, unasked, workers=workers)
+
+    def costs_of(arms: Sequence[Arm]) -> dict[str, float]:
+        return unit_costs(arms, subjects, seed, limit, firsts, unasked, workers=workers)
+
+    cost = costs_of(open_to)
     if not any(cost.values()):
         raise ValueError(
             f"a budget must limit something, but {listed([subject.name for subject in subjects])} takes no {limit.of}, "
             f"got {limit.text}: give a limit of time, as in --budget 20m"
         )
     sizes = divide(open_to, cost, limit.amount)
+    core, variants = [arm for arm in open_to if arm.core], [("", open_to, cost)]
+    if 0 < len(core) < len(open_to):
+        variants.append((f"--arms {','.join(arm.name for arm in core)}", core, cost))
+    if limit.of == "seconds" and sum(arm.quick * cost[arm.name] for arm in core) > SOON:
+        variants += [(words, arms, costs_of(arms)) for words, arms in (smaller or {}).items()]
+    proposals = tuple(_proposals(variants, limit, sizes)) if limit.of == "seconds" else ()
     if not sizes:
         minimum = cost[open_to[0].name] * open_to[0].quick
-        if not named:
+        if not named and minimum <= LONGEST:
             TALLY.tell(
                 f"{open_to[0].title} alone takes about {duration(minimum)} at its least size, more than the default of "
                 f"{DEFAULT}: it is asked, the others are not; --budget gives them room"
             )
-            return {open_to[0].name: open_to[0].quick}
+            return {open_to[0].name: open_to[0].quick}, proposals
         advice = [f"--budget {limit.enough(minimum)}", "--quick"]
-        for words, arm in (smaller or {}).items():
-            least = unit_costs([arm], subjects, seed, limit, firsts, unasked, workers=workers)[arm.name] * arm.quick
+        for words, arms in (smaller or {}).items():
+            least = sum(unit * arm.quick for arm, unit in zip(arms, costs_of(arms).values(), strict=True))
             if least < minimum:
                 advice.insert(0, f"{words}, which takes about {limit.in_words(least)}")
         raise ValueError(
             f"a budget must allow at least the first arm, {open_to[0].title.lower()}, which takes about "
             f"{limit.in_words(minimum)}, got {limit.text}: give {', or '.join(advice)}"
+            + "".join(f"\n{line}" for line in proposals)
         )
-    return sizes
+    return sizes, proposals
+
+
+def _proposals(
+    variants: Sequence[tuple[str, Sequence[Arm], Mapping[str, float]]], limit: Budget, chosen: Mapping[str, int]
+) -> Iterator[str]:
+    """Yield for each of `PROPOSED` the best evaluation within it and what that usually decides.
+
+    The best variant decides most questions; among equals it is the first with which all arms of the core fit.
+
+    Args:
+        variants: options, the arms that they leave, and what one world per cell of each costs in seconds.
+        limit: the budget, which the proposals exceed.
+        chosen: the sizes within the budget.
+    """
+    if all(chosen.get(arm.name, 0) >= arm.full for arm in variants[0][1]):
+        return
+    for text in PROPOSED:
+        amount = Budget.parse(text).amount
+        if amount <= limit.amount and chosen:
+            continue
+        fitting = [(words, arms, sizes) for words, arms, cost in variants if (sizes := divide(arms, cost, amount))]
+        if not fitting:
+            yield TEXTS("plan/proposal of nothing", budget=text)
+            continue
+        words, arms, sizes = max(fitting, key=lambda option: (len(_decided(*option[1:])), _has_core(*option[1:])))
+        asked, decided = [arm for arm in arms if sizes.get(arm.name)], _decided(arms, sizes)
+        possible = sum(len(claims_of(arm.name)) for arm in asked) - len(decided)
+        shares = [f"{arm.title} {min(100, 100 * sizes[arm.name] // arm.full)} %" for arm in asked]
+        listed_names = ", ".join(f"“{name}”" for name in decided) or TEXTS("plan/no question")
+        yield TEXTS(
+            "plan/proposal",
+            options=f"--budget {text}{' ' * bool(words)}{words}",
+            shares=", ".join(shares),
+            decided=listed_names
+            if possible
+            else TEXTS("plan/all questions", questions=counted(len(decided), "question")),
+            possible=TEXTS("plan/possible", questions=counted(possible, "question")) if possible else "",
+        )
+
+
+def _decided(arms: Sequence[Arm], sizes: Mapping[str, int]) -> list[str]:
+    """Return the questions of the arms that have their full size."""
+    return [name for arm in arms if sizes.get(arm.name, 0) >= arm.full for name in claims_of(arm.name)]
+
+
+def _has_core(arms: Sequence[Arm], sizes: Mapping[str, int]) -> bool:
+    return all(arm.name in sizes for arm in arms if arm.core)
 
 
 def announced(

@@ -59,6 +59,7 @@ class Subject:
         access: what it can be asked: "grids", "tasks", "environments", "text" (it reads any prompt), "wordings" (any
             wording of a prompt), "weights", "reasoning", "logs".
         told: parameters that set the wording of its prompt, for an agent that is not a language model.
+        stated: parameters that the user gave; goalscope does not replace them after it has seen first answers.
         logs: the run directory of recorded episodes.
     """
 
@@ -67,6 +68,7 @@ class Subject:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     access: frozenset[str]
     told: frozenset[str] = frozenset()
+    stated: frozenset[str] = field(default=frozenset(), compare=False)
     logs: Path | None = None
 
     def entry(self, **changes: Any) -> dict[str, Any]:
@@ -104,7 +106,8 @@ class Subject:
         parameters = copy.deepcopy(dict(self.parameters))
         for setting in settings:
             set_key(parameters, setting, f"the agent {self.name}")
-        return _language_model(self, parameters, f"the model {self.name}")
+        stated = self.stated | {setting.partition("=")[0] for setting in settings}
+        return _language_model(replace(self, stated=stated), parameters, f"the model {self.name}")
 
 
 def subjects_of(text: str) -> list[Subject]:
@@ -235,7 +238,8 @@ def _of_entry(entry: Any, source: str) -> Subject:
     else:
         base = _weights(model, parameters.get("chat_template"))
     access = base.access if kind == CHAT else frozenset({"tasks"})
-    return _language_model(replace(base, kind=kind, access=access), {**base.parameters, **parameters}, source)
+    base = replace(base, kind=kind, access=access, stated=frozenset(parameters))
+    return _language_model(base, {**base.parameters, **parameters}, source)
 
 
 def _language_model(base: Subject, parameters: Mapping[str, Any], source: str) -> Subject:

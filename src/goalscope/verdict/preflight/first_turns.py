@@ -57,7 +57,7 @@ MOST: Final = 64
 """Maximum number of turns of a portion; a whole batch has at most twice as many minus one."""
 
 UNUSABLE_SECONDS: Final = 100.0
-"""Maximum time of a batch as long as no answer contains an action and there are fewer than `FEWEST` answers."""
+"""Maximum time of a batch as long as no answer contains an action, by default."""
 
 
 class Portion(BaseModel):
@@ -93,6 +93,7 @@ class FirstTurns(BaseModel):
         usage: total usage of all turns, by name.
         portions: the portions, in order.
         memory: maximum memory of this process so far, in bytes; 0 if unknown.
+        longest, longest_valid: maximum number of output tokens of an answer, and of an answer with an action.
         silent: the error of a server that gave no answer in time; "" if there are answers.
     """
 
@@ -110,6 +111,8 @@ class FirstTurns(BaseModel):
     usage: dict[str, float] = Field(default_factory=dict)
     portions: tuple[Portion, ...] = ()
     memory: int = Field(default=0, ge=0)
+    longest: int = Field(default=0, ge=0)
+    longest_valid: int = Field(default=0, ge=0)
     silent: str = ""
 
     @property
@@ -134,10 +137,12 @@ class Limits:
 
     Attributes:
         seconds: maximum time after the first answer.
+        unusable: maximum time as long as no answer contains an action and there are fewer than `FEWEST` answers.
         usage: "tokens" or "usd" -> maximum.
     """
 
     seconds: float = SECONDS
+    unusable: float = UNUSABLE_SECONDS
     usage: Mapping[str, float] | None = None
 
 
@@ -176,7 +181,7 @@ def why_unusable(first: FirstTurns) -> str:
 
 def announced(name: str, most: int, limits: Limits, patient: bool = False) -> str:
     """Announce a measured batch; ``patient``: whether to wait for a server as long as its settings say."""
-    fields = {"seconds": f"{limits.seconds:.0f}", "patience": f"{UNUSABLE_SECONDS:.0f}"}
+    fields = {"seconds": f"{limits.seconds:.0f}", "patience": f"{limits.unusable:.0f}"}
     if patient:
         return TEXTS("plan/first moves", name=name, most=most, **fields)
     return TEXTS("plan/first moves of a server", name=name, most=most, silence=f"{PATIENCE:.0f}", **fields)
@@ -369,7 +374,7 @@ class _Batch:
         turns_so_far, last = self._told, self._told.portions[-1]
         seconds_per_turn = last.seconds / last.turns
         unusable = turns_so_far.invalid == 1
-        seconds = UNUSABLE_SECONDS if unusable and turns_so_far.asked < FEWEST else limits.seconds
+        seconds = limits.unusable if unusable and turns_so_far.asked < FEWEST else limits.seconds
         target = min(2 * size, MOST)
         if unusable and turns_so_far.asked < FEWEST:
             target = min(target, FEWEST - turns_so_far.asked)
@@ -392,10 +397,14 @@ class _Batch:
         turns_so_far, failures, usage = self._told, Counter(self._told.failures), Counter(self._told.usage)
         scored = optimal = 0
         causes, marks = Counter(turns_so_far.causes), turns_so_far.marks
-        example = turns_so_far.example
+        example, longest, longest_valid = turns_so_far.example, turns_so_far.longest, turns_so_far.longest_valid
         for turn, episode, (_, world), observation in zip(turns, live, portion, observations, strict=True):
             check_action(turn, observation.view.actions)
             usage.update(turn.usage)
+            written = int(turn.usage.get("output_tokens", 0))
+            longest = max(longest, written)
+            if turn.failure is None:
+                longest_valid = max(longest_valid, written)
             if turn.failure is not None:
                 failures[turn.failure] += 1
                 if (cause := cause_of(turn, observation.view.actions)) is not None:
@@ -423,6 +432,8 @@ class _Batch:
             usage=dict(usage),
             portions=(*turns_so_far.portions, Portion(turns=len(turns), tokens=counted, seconds=seconds)),
             memory=taken(agent),
+            longest=longest,
+            longest_valid=longest_valid,
         )
 
 
