@@ -20,7 +20,7 @@ LOG: Final = logging.getLogger("goalscope")
 
 QUIET_SECONDS: Final = 5.0
 """Minimum seconds between two lines about the progress of a task."""
-SILENT_SECONDS: Final = 8.0
+SILENT_SECONDS: Final = 7.0
 """Seconds without any message after which `watched` says that the work goes on."""
 LONGER: Final = 1.5
 """Growth of the time left, as a factor, from which a progress line gives the reason."""

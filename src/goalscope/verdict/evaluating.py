@@ -300,11 +300,11 @@ def _check_askable(failures: Failures, open_to: Sequence[Arm], subjects: Sequenc
 
 
 def _smaller(chosen: Choices, arms: Sequence[Arm]) -> dict[str, list[Arm]]:
-    """Return options that ask for a smaller evaluation, and the arms that they leave: the core in small grids, and the
-    first arm alone; without those that the user already gave.
+    """Return options that ask for a smaller evaluation, and the arms that they leave: in small grids the core, the
+    first arm, and each arm of the core alone; without those that the user already gave.
     """
-    smaller = dict[str, list[Arm]]()
-    for kept_arms in ([arm for arm in arms if arm.core], list(arms[:1])):
+    smaller, core = dict[str, list[Arm]](), [arm for arm in arms if arm.core]
+    for kept_arms in (core, list(arms[:1]), *([arm] for arm in core)):
         names, side = tuple(sorted(arm.name for arm in kept_arms)), min((7, *chosen.sizes))
         less = chosen.model_copy(update={"arms": names, "sizes": (side,)})
         if kept_arms and less != chosen:

@@ -145,10 +145,13 @@ def choose_sizes(
             )
             return {open_to[0].name: open_to[0].quick}, proposals
         advice = [f"--budget {limit.enough(minimum)}", "--quick"]
-        for words, arms in (smaller or {}).items():
-            least = sum(unit * arm.quick for arm, unit in zip(arms, costs_of(arms).values(), strict=True))
-            if least < minimum:
-                advice.insert(0, f"{words}, which takes about {limit.in_words(least)}")
+        least = {
+            words: sum(unit * arm.quick for arm, unit in zip(arms, costs_of(arms).values(), strict=True))
+            for words, arms in (smaller or {}).items()
+        }
+        cheapest = min(least, key=least.__getitem__, default="")
+        if cheapest and least[cheapest] < minimum:
+            advice.insert(0, f"{cheapest}, which takes about {limit.in_words(least[cheapest])}")
         raise ValueError(
             f"a budget must allow at least the first arm, {open_to[0].title.lower()}, which takes about "
             f"{limit.in_words(minimum)}, got {limit.text}: give {', or '.join(advice)}"
