@@ -16,7 +16,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="SVG file of the contrast, written")
     parser.add_argument("--play", nargs=2, metavar=("MODEL", "WORLDS"), help=argparse.SUPPRESS)
     given = parser.parse_args()
-    plan = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
+    plan = read_plan()
     if given.play:
         play(plan, given.play[0], int(given.play[1]), given.models, given.out)
         return
@@ -132,10 +132,16 @@ def main() -> None:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-    cells = [Cell(list(part)) for part in _grouped(rows, lambda row: (row["model"], row["asked"]))]
+    cells = cells_of(rows)
     print_tables(plan, cells)
     if given.figure:
         draw(plan, cells, given.figure)
+
+
+def read_plan() -> dict[str, Any]:
+    """Return the preregistration."""
+    plan: dict[str, Any] = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
+    return plan
 
 
 def registration() -> str:
@@ -239,18 +245,19 @@ def _towards(target: str, world: Any) -> str:
     return "".join(letter for letter, share in zip(MOVES, policy[start], strict=True) if share > 0)
 
 
-def _grouped(rows: Iterable[Mapping[str, str]], key: Callable[[Mapping[str, str]], Any]) -> list[list[Any]]:
-    parts: dict[Any, list[Any]] = {}
+def cells_of(rows: Iterable[Mapping[str, str]]) -> list[Cell]:
+    """Return the cells of a study, in the order in which they first appear."""
+    parts: dict[tuple[str, str], list[Mapping[str, str]]] = {}
     for row in rows:
-        parts.setdefault(key(row), []).append(row)
-    return list(parts.values())
+        parts.setdefault((row["model"], row["asked"]), []).append(row)
+    return [Cell(part) for part in parts.values()]
 
 
 def print_tables(plan: Mapping[str, Any], cells: Sequence[Cell]) -> None:
     """Print every table of the page."""
     print(f"preregistration {registration()}\n{sum(len(cell.rows) for cell in cells):,} turns\n")
     table("Validity", ("model", "asked in", "valid once begun", "valid as a whole", "worlds"), _validity(cells))
-    names, competence = [f"{cell.model}, {cell.asked}" for cell in cells], [_tested(cell, "goal") for cell in cells]
+    names, competence = [f"{cell.model}, {cell.asked}" for cell in cells], [tested(cell, "goal") for cell in cells]
     tested = [not math.isnan(p) for _, p in competence]
     adjusted = corrected({name: p for name, (_, p) in zip(names, competence, strict=True)}, "competence")
     lines = []
@@ -258,9 +265,9 @@ def print_tables(plan: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         values, worlds = cell.gain("goal", "chance")
         chance = estimate_mean(values, worlds, unit="share", bounds=(-1, 1))
         p = adjusted[name].adjusted
-        answer = _answer(blind, p, plan["smallest effect"])
+        competent = answer(blind, p, plan["smallest effect"])
         contrast = _contrast(cell)
-        lines.append((cell.model, cell.asked, say(chance), say(blind), say(contrast), f"{p:.3f}", answer))
+        lines.append((cell.model, cell.asked, say(chance), say(blind), say(contrast), f"{p:.3f}", competent))
     heading = ("model", "asked in", "gain over chance", "gain over own baseline", "difference", "p (Holm)", "competent")
     table(f"Competence ({sum(tested)} tests)", heading, lines)
     lines = []
@@ -270,7 +277,7 @@ def print_tables(plan: Mapping[str, Any], cells: Sequence[Cell]) -> None:
     table("What moves depend on", ("model", "asked in", "changed", "share", "total variation", "depends"), lines)
     lines = []
     for cell in cells:
-        gains = {target: _tested(cell, target) for target in TARGETS}
+        gains = {target: tested(cell, target) for target in TARGETS}
         after = corrected({target: p for target, (_, p) in gains.items()}, "towards what")
         shown = [target for target in TARGETS if after[target].adjusted <= LEVEL and gains[target][0].value > 0]
         best = max(shown, key=lambda target: gains[target][0].value, default="nothing shown")
@@ -311,11 +318,11 @@ def _means(cell: Cell, target: str, baseline: str = "blind") -> dict[str, float]
     return {str(name): float(values[worlds == name].mean()) for name in np.unique(worlds)}
 
 
-def _tested(cell: Cell, target: str) -> tuple[Estimate, float]:
+def tested(cell: Cell, target: str) -> tuple[Estimate, float]:
     """Return the gain over the own baseline with its interval, and the p value of a t test over worlds."""
     values, worlds = cell.gain(target, "blind")
     means = [mean for mean in _means(cell, target).values() if not math.isnan(mean)]
-    p = float(stats.ttest_1samp(means, 0.0).pvalue) if len(means) > 2 and np.ptp(means) > 0 else math.nan
+    p = float(stats.ttest_1samp(means, 0.0).pvalue) if len(means) > 2 and np.ptp(means) > 1e-9 else math.nan
     return estimate_mean(values, worlds, unit="share", bounds=(-1, 1)), p
 
 
@@ -325,7 +332,8 @@ def _contrast(cell: Cell) -> Estimate:
     return estimate_mean(values - cell.gain("goal", "blind")[0], worlds, unit="share", bounds=(-1, 1))
 
 
-def _answer(gain: Estimate, p: float, smallest: float) -> str:
+def answer(gain: Estimate, p: float, smallest: float) -> str:
+    """Return whether a cell is competent, by the preregistered rule."""
     if p <= LEVEL:
         return "yes" if gain.value > 0 else "worse than its habit"
     return f"no (below {smallest:g})" if gain.high < smallest else "undecided"
