@@ -5,8 +5,9 @@ DIR holds the GGUF files that open_models.yaml, the preregistration, names by th
 in blocks of worlds, so the command can be stopped at any time (or by ``--minutes``) and repeated to go on. ``--worlds``
 gives the number of worlds of each size; a larger number adds worlds to those already played.
 
-``--turns FILE`` writes every turn to a CSV file, and ``--from FILE`` analyses such a file without any model. The tables
-state the digest of the preregistration, and a run that began under another preregistration is refused.
+``--turns FILE`` writes every turn to a CSV file, and ``--from FILE`` analyses such a file without any model. Without
+arguments, the published turns (open_models.csv) are analysed. The tables state the digest of the preregistration, and a
+run that began under another preregistration is refused.
 """
 
 import argparse
@@ -38,6 +39,7 @@ from goalscope.stats import Estimate, corrected, estimate_mean
 HERE = Path(__file__).parent
 PLAN = HERE / "open_models.yaml"
 TEMPLATE = HERE / "open_models_reasoning.txt"
+TURNS = HERE / "open_models.csv"
 MOVES = "UDLR"
 LEVEL = 0.05
 TARGETS = ("goal", "corner top-left", "corner top-right", "corner bottom-left", "corner bottom-right")
@@ -126,7 +128,8 @@ def main() -> None:
         check_models(plan, given.models)
         check_registration(given.out)
         play_all(plan, given)
-    rows = list(csv.DictReader(given.source.open(encoding="utf-8"))) if given.source else list(turns(plan, given.out))
+    source = given.source or (None if given.out else TURNS)
+    rows = list(turns(plan, given.out)) if source is None else list(csv.DictReader(source.open(encoding="utf-8")))
     if given.turns:
         with given.turns.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
