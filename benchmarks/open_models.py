@@ -138,7 +138,7 @@ def main() -> None:
     cells = cells_of(rows)
     print_tables(plan, cells)
     if given.figure:
-        draw(plan, cells, given.figure)
+        draw(cells, given.figure)
 
 
 def read_plan() -> dict[str, Any]:
@@ -261,7 +261,7 @@ def print_tables(plan: Mapping[str, Any], cells: Sequence[Cell]) -> None:
     print(f"preregistration {registration()}\n{sum(len(cell.rows) for cell in cells):,} turns\n")
     table("Validity", ("model", "asked in", "valid once begun", "valid as a whole", "worlds"), _validity(cells))
     names, competence = [f"{cell.model}, {cell.asked}" for cell in cells], [tested(cell, "goal") for cell in cells]
-    tested = [not math.isnan(p) for _, p in competence]
+    tests = sum(not math.isnan(p) for _, p in competence)
     adjusted = corrected({name: p for name, (_, p) in zip(names, competence, strict=True)}, "competence")
     lines = []
     for name, cell, (blind, _) in zip(names, cells, competence, strict=True):
@@ -272,7 +272,7 @@ def print_tables(plan: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         contrast = _contrast(cell)
         lines.append((cell.model, cell.asked, say(chance), say(blind), say(contrast), f"{p:.3f}", competent))
     heading = ("model", "asked in", "gain over chance", "gain over own baseline", "difference", "p (Holm)", "competent")
-    table(f"Competence ({sum(tested)} tests)", heading, lines)
+    table(f"Competence ({tests} tests)", heading, lines)
     lines = []
     for cell in cells:
         for found in dependences({cell.model: cell.asked_states()}) if cell.reads else ():
@@ -376,14 +376,15 @@ def _power(cell: Cell, tests: int) -> tuple[str, ...]:
     return str(len(means)), f"{spread:.3f}", f"{effect:.3f}"
 
 
-def draw(plan: Mapping[str, Any], cells: Sequence[Cell], file: Path) -> None:
-    """Draw the gain over chance beside the gain over the own baseline."""
+def draw(cells: Sequence[Cell], file: Path) -> None:
+    """Draw the gain over chance beside the gain over the own baseline, for likelihood answers."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "goalscope", "font.size": 8})
     from matplotlib import pyplot
 
+    cells = [cell for cell in cells if cell.reads]
     figure, axes = pyplot.subplots(figsize=(6.4, 0.28 * len(cells) + 1.1), layout="constrained")
     for baseline, colour, shift in (("chance", "#b5651d", -0.14), ("blind", "#1f5fa8", 0.14)):
         gains = [estimate_mean(*cell.gain("goal", baseline), unit="share", bounds=(-1, 1)) for cell in cells]
@@ -395,7 +396,7 @@ def draw(plan: Mapping[str, Any], cells: Sequence[Cell], file: Path) -> None:
     axes.set_yticks(range(len(cells)), [f"{cell.model}, {cell.asked}" for cell in cells])
     axes.invert_yaxis()
     axes.set_xlabel("gain in the probability of a move on a shortest path (95 % interval over worlds)")
-    axes.legend(frameon=False, loc="best")
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
     figure.savefig(file, metadata={"Date": None, "Creator": None})
 
 
