@@ -165,7 +165,7 @@ def _proposals(
 ) -> Iterator[str]:
     """Yield for each of `PROPOSED` the best evaluation within it and what that usually decides.
 
-    The best variant decides most questions; among equals it is the first with which all arms of the core fit.
+    The best variant asks most arms of the core, and among equals it decides most questions.
 
     Args:
         variants: options, the arms that they leave, and what one world per cell of each costs in seconds.
@@ -182,7 +182,7 @@ def _proposals(
         if not fitting:
             yield TEXTS("plan/proposal of nothing", budget=text)
             continue
-        words, arms, sizes = max(fitting, key=lambda option: (len(_decided(*option[1:])), _has_core(*option[1:])))
+        words, arms, sizes = max(fitting, key=lambda option: (_core_asked(*option[1:]), len(_decided(*option[1:]))))
         asked, decided = [arm for arm in arms if sizes.get(arm.name)], _decided(arms, sizes)
         possible = sum(len(claims_of(arm.name)) for arm in asked) - len(decided)
         shares = [f"{arm.title} {min(100, 100 * sizes[arm.name] // arm.full)} %" for arm in asked]
@@ -203,8 +203,8 @@ def _decided(arms: Sequence[Arm], sizes: Mapping[str, int]) -> list[str]:
     return [name for arm in arms if sizes.get(arm.name, 0) >= arm.full for name in claims_of(arm.name)]
 
 
-def _has_core(arms: Sequence[Arm], sizes: Mapping[str, int]) -> bool:
-    return all(arm.name in sizes for arm in arms if arm.core)
+def _core_asked(arms: Sequence[Arm], sizes: Mapping[str, int]) -> int:
+    return sum(arm.core and arm.name in sizes for arm in arms)
 
 
 def announced(

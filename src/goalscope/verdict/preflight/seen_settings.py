@@ -1,9 +1,9 @@
 """Settings of a language model that follow from its first answers: constrained choice, and a limit of output tokens.
 
-Generated answers that mostly contain no valid move would measure format alone, so the model chooses among complete
-answers instead (`goalscope.agents.choice`), unless it marks its reasoning: then cut-off reasoning is the usual cause.
-If some answers are far longer than every valid one, they are cut off after twice the longest valid one. A setting that
-the user gave is never replaced.
+Generated answers of which half or more contain no valid move would measure format alone, so the model chooses among
+complete answers instead (`goalscope.agents.choice`), unless it marks its reasoning: then cut-off reasoning is the usual
+cause. If some answers are far longer than every valid one, they are cut off after twice the longest valid one. A
+setting that the user gave is never replaced.
 """
 
 from dataclasses import replace
@@ -21,6 +21,7 @@ SCORABLE_SECONDS: Final = 30.0
 """Maximum time of a batch without a valid move for a model whose answers can be scored instead."""
 
 _FEWEST_TOKENS: Final = 128
+_MOSTLY: Final = 0.5  # share of answers without a valid move
 
 
 def scorable(subject: Subject) -> bool:
@@ -51,7 +52,7 @@ def with_seen_settings(subject: Subject, first: FirstTurns, limits: Limits) -> t
     if first.silent or not first.asked:
         return None
     enough = first.asked >= FEWEST or first.seconds >= limits.seconds / 2
-    if first.invalid > 0.5 and enough and scorable(subject):
+    if first.invalid >= _MOSTLY and enough and scorable(subject):
         kinds = ", ".join(f"{count} {fault_words(kind)}" for kind, count in first.failures.items())
         invalid = sum(first.failures.values())
         reason = TEXTS("plan/by likelihood", name=subject.name, invalid=invalid, asked=first.asked, kinds=kinds)
