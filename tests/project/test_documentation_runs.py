@@ -499,9 +499,10 @@ _INSPECT = "needs an extra; tests/inspect_logs/test_with_inspect.py runs it"
 _VERIFIERS = "needs an extra; tests/verifiers_worlds/test_verifiers_worlds.py runs it"
 _REAL = "needs a real model; tests/models/test_real_models.py has both"
 _TEMPLATES = "needs a model with several chat templates; tests/models/test_tokenizer_contract.py has such models"
+_FOUR = "needs four real models; tests/scripts/test_open_models.py runs the script with planted answers"
 NOT_RUN = {
-    "python benchmarks/open_models.py --models DIR --out runs/open-models --worlds 24": _REAL,
-    "goalscope verify runs/open-models/MODEL-direct": _REAL,
+    "python benchmarks/open_models.py --models DIR --out runs/open-models --worlds 24": _FOUR,
+    "goalscope verify runs/open-models/MODEL-direct": _FOUR,
     "goalscope evaluate openai:NAME@URL --out runs/mine": "needs a server of one's own",
     "goalscope evaluate ./my-model --out runs/mine": "needs a folder of weights of one's own",
     "goalscope evaluate theseus --quick --out demo-run": "is `make demo`; the same with another folder is run",
