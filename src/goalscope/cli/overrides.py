@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from goalscope._ground import registry
 from goalscope._ground.arguments import Reads, Settings
-from goalscope._ground.checks import did_you_mean, near_miss
+from goalscope._ground.checks import did_you_mean, near_miss, note_namesake
 from goalscope._ground.folder import anything_at
 from goalscope._ground.own import consent
 from goalscope._ground.yaml_text import key_path, read_yaml_text, set_key
@@ -162,18 +162,17 @@ def worlds_of(text: str, options: WorldOptions) -> Study:
     """Return a study with the worlds that a text describes, after applying the options."""
     changes = options.read()
     entries: Any = None
-    if text.endswith(".npz"):
-        entries = {"kind": "environment", "source": "table", "parameters": [{"file": text}]}
-    elif text in study_files.names() or anything_at(text) or text.endswith((".yaml", ".yml")):
-        return load_study(text, changes)
-    elif text.lstrip().startswith(("{", "[")):
-        entries = read_yaml_text(text, "--worlds")
-    if entries is None:
-        if text not in registry.names("world"):
-            return load_study(text, changes)  # its error lists the available studies
+    if text in registry.names("world"):  # a file of that name must not run code that nobody named
+        note_namesake(text, "kind of worlds")
         fields = registry.resolve("world", text).settings.model_fields
         usual: dict[str, Any] = {"sizes": [7, 9], "densities": [0.2, 0.6], "count": 40}
         entries = {"kind": text, **{key: value for key, value in usual.items() if key in fields}}
+    elif text.endswith(".npz"):
+        entries = {"kind": "environment", "source": "table", "parameters": [{"file": text}]}
+    elif text.lstrip().startswith(("{", "[")) and not anything_at(text):
+        entries = read_yaml_text(text, "--worlds")
+    else:
+        return load_study(text, changes)  # its error lists the available studies
     listed = entries if isinstance(entries, list) else [entries]
     return changes.apply(Study.parse({"name": "worlds", "worlds": listed, "agents": [{"kind": "random"}]}))
 

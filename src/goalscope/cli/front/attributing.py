@@ -10,9 +10,11 @@ import numpy as np
 
 from goalscope._ground import registry
 from goalscope._ground.arguments import Positive, Reads, Separated, Writes
+from goalscope._ground.checks import note_namesake
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope._ground.words import counted
+from goalscope.agents.models.folders import PACKAGED
 from goalscope.cli.front.running import run
 from goalscope.cli.overrides import UNCHANGED, WorldOptions, worlds_of
 from goalscope.goals.attribution import (
@@ -222,6 +224,10 @@ def attribute(
 
 def _is_no_run(path: Path) -> bool:
     """Return whether a path is an agent (a kind, a folder of weights, or a file) rather than a run directory."""
+    text = str(path)
+    if text in PACKAGED or text in registry.names("agent"):
+        note_namesake(text, "agent")
+        return True
     return NamedFile(path).is_there() or unmade(path / DATABASE)
 
 
