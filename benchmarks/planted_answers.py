@@ -149,7 +149,7 @@ class Construction:
         agent: the agent.
         whole: hypotheses of the bank that it pursues in all of its turns.
         parts: pairs of a hypothesis and a kind of part, of which at least one is true of it; see
-            `goalscope.goals.hypotheses.score.BehaviourPart`.
+            `goalscope.goals.finding.BehaviourPart`.
     """
 
     name: str

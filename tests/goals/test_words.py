@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from goalscope.goals.finding import Answer, Finding, FoundPart, Reason
+from goalscope.goals.finding import Answer, BehaviourPart, Finding, Reason
 from goalscope.goals.words import TEXTS, say, say_all
 from goalscope.verdict.consistency import contradictions
 from goalscope.verdict.sentences import headline
@@ -14,7 +14,7 @@ from planted_findings import claim, estimate, finding, ledger
 PLANTED: dict[tuple[str, str], Finding] = {
     ("yes", "named"): finding("yes", "named", "goal", ends=(0.9, 0.8, 0.97)),
     ("yes", "partly"): finding("yes", "partly", "goal", ends=(0.5, 0.4, 0.6), quantity="strength").model_copy(
-        update={"part": FoundPart(kind="from turn", limit=5, share=0.6)}
+        update={"part": BehaviourPart(kind="from turn", limit=5, share=0.6)}
     ),
     ("yes", "weakly or partly"): finding("yes", "weakly or partly", "goal", ends=(2.5, 1.5, 3.5), quantity="meg"),
     ("yes", "not told apart"): finding("yes", "not told apart", "goal", "corner top-right", ends=(0.9, 0.8, 0.97)),

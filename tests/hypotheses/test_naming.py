@@ -18,9 +18,9 @@ from planted_answers import (
     where,
 )
 
+from goalscope.goals.finding import BehaviourPart
 from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.errors import PATTERN, error_pattern, first_visits, rates
-from goalscope.goals.hypotheses.score import BehaviourPart
 
 
 @cache
@@ -116,7 +116,8 @@ def test_a_part_is_named_with_where_it_is(agent: Agent, part: BehaviourPart) -> 
     assert (verdict.kind, verdict.names) == ("partly", ("goal",)) and verdict.part is not None
     found = verdict.part
     assert (found.kind, found.side) == (part.kind, part.side) and abs(found.limit - part.limit) <= 1
-    assert 0 < found.share < 1 and found.elsewhere[2] < verdict.score("goal").strength[0]
+    assert verdict.elsewhere is not None and 0 < found.share < 1
+    assert verdict.elsewhere[2] < verdict.score("goal").strength[0]
 
 
 def test_independent_errors_have_no_pattern_and_those_of_a_neighbour_have_one() -> None:

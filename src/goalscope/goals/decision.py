@@ -26,7 +26,7 @@ import numpy as np
 
 from goalscope._ground.untrusted import printable
 from goalscope.goals.directedness import directedness
-from goalscope.goals.finding import EXPLAINS, MOST_INVALID, Answer, Finding, FoundPart, Reason, where_text
+from goalscope.goals.finding import EXPLAINS, MOST_INVALID, Answer, Finding, Reason, where_text
 from goalscope.goals.hypotheses.answers import Answers, answers_of
 from goalscope.goals.hypotheses.definition import Hypothesis
 from goalscope.goals.hypotheses.evidence import AnswerSums
@@ -332,11 +332,9 @@ class _Rules:
         if verdict.errors is not None:
             for kind, rate in zip(("fixed", "random"), verdict.errors, strict=True):
                 figures[f"{kind} errors {names[0]}"] = self._ends(rate, verdict, (0.0, 1.0))
-        if verdict.part is not None:
-            figures[f"elsewhere {names[0]}"] = self._ends(verdict.part.elsewhere, verdict, (-1.0, 1.0))
-            self.fields["part"] = FoundPart(
-                kind=verdict.part.kind, limit=verdict.part.limit, side=verdict.part.side, share=verdict.part.share
-            )
+        if verdict.part is not None and verdict.elsewhere is not None:
+            figures[f"elsewhere {names[0]}"] = self._ends(verdict.elsewhere, verdict, (-1.0, 1.0))
+            self.fields["part"] = verdict.part
         self.fields |= {"method": "consistency", "evidence": figures, "apart_in": apart_in}
         if follows:
             return self._followed(verdict, names)
@@ -584,7 +582,7 @@ class _Rules:
 def turns_after(sums: AnswerSums, name: str, confidence: float) -> Estimate | None:
     """Return the share of turns after the event of a hypothesis, if many are and the agent repeats its moves there.
 
-    The hypothesis makes no prediction in these turns, so the agent may then pursue something that was not compared.
+    In these turns the hypothesis makes no prediction, and the agent may pursue a goal that was not compared.
     """
     at = sums.names.index(name)
     kept, total = sums.kept[:, at], sums.kept_agreement[:, at]

@@ -60,17 +60,22 @@ Method = Literal["consistency", "meg", "none"]
 """The rule that decided, see `goalscope.goals.decision`."""
 
 
-class FoundPart(StrictRecord):
-    """The part of its behaviour in which an agent follows a hypothesis, see `BehaviourPart` of the score.
+PartKind = Literal["from turn", "until turn", "within steps", "side", "other side", "small grids", "large grids"]
+"""The turns from or until one (inclusive); at most so many steps from the place; the side on which the place lies, or
+any other side; small or large grids. The keys of the catalogue below "parts"."""
+
+
+class BehaviourPart(StrictRecord):
+    """The part of its behaviour in which an agent follows a hypothesis.
 
     Attributes:
-        kind: key of the catalogue below "parts".
-        limit: the number of a turn, of steps or of rows; 0 where the kind has none.
-        side: the side on which the place lies; "" where the kind has none.
+        kind: what limits the part.
+        limit: the number of the turn (from 1), of steps, or of rows of a small grid; 0 for a side.
+        side: the side, for the kinds "side" and "other side".
         share: share of the agent's turns that lie in the part.
     """
 
-    kind: str
+    kind: PartKind
     limit: int = Field(default=0, ge=0)
     side: str = ""
     share: float = Field(default=0.0, ge=0, le=1)
@@ -120,7 +125,7 @@ class Finding(StrictRecord):
     threshold: float | None = None
     threshold_rule: str = ""
     steps: tuple[str, ...] = Field(default=(), strict=False)
-    part: FoundPart | None = None
+    part: BehaviourPart | None = None
     evidence: dict[str, EstimateRecord] = Field(default_factory=dict)
     nouns: dict[str, str] = Field(default_factory=dict)
     rules: tuple[str, ...] = Field(default=(), strict=False)

@@ -133,7 +133,7 @@ def reason_of(claim: Claim) -> str:
 
 
 def coverage(ledgers: Sequence[ClaimLedger]) -> str:
-    """Return the sentences on how often intervals contain the true value: that of most claims, then the others."""
+    """Return sentences that state the coverage of the intervals: first that of most claims, then those that differ."""
     usual = 1 - ledgers[0].level
     further = dict[float, dict[str, None]]()
     for ledger in ledgers:

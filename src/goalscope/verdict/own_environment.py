@@ -173,7 +173,7 @@ def _content(believed: Believed) -> bytes:
 
 
 def _looks_like(first: Believed, second: Believed) -> bool:
-    """Return whether two environments with the same content also show the same in every state."""
+    """Return whether two environments with the same table also show the agent the same in every state, as text and as array."""
     states = zip(first.table.states, second.table.states, strict=True)
     views = ((first.environment.observe(state), second.environment.observe(twin)) for state, twin in states)
     return all(

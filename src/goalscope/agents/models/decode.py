@@ -47,7 +47,8 @@ class Decoding:
             are complete long before the last prompt is read.
         around: context around each pass of prompts, e.g. to change activations; equal prompts are then not merged.
         most_shared: maximum number of tokens of the common prefix that are computed once, None for all.
-        most_columns: maximum number of tokens for which rows that decode together may need memory, None for any number.
+        most_columns: maximum number of tokens, over all rows that are decoded together, to hold in memory; None for no
+            limit.
     """
 
     temperature: float = 0.7
@@ -133,7 +134,7 @@ class Job:
         settings: see `Decoding`.
         prompts: ``[N]`` token ids.
         rngs: ``[N]`` random streams.
-        arrived: called with outputs when they are complete; what it raises ends the job.
+        arrived: function that receives each output once it is complete; an exception that it raises ends the job.
 
     Raises:
         ValueError: a prompt is empty or too long.

@@ -107,7 +107,7 @@ class Prefixes:
         return first
 
     def _shrink(self) -> None:
-        """Remove nodes that were not used for longest, from the ends, until a quarter of the memory is free."""
+        """Remove the leaves that have gone unused for longest, until a quarter of the memory is free."""
         while self._bytes > self.limit * 3 // 4:
             leaves, branches = list[_Node](), [self._root]
             while branches:

@@ -144,7 +144,7 @@ class PromptReader:
         return output.logits if all_columns else output.logits[:, -1], output.past_key_values
 
     def _share(self, prompts: Sequence[Prompt]) -> None:
-        """Compute beginnings that several of the prompts share, so that they are stored when the prompts are read."""
+        """Compute and store the beginnings that several prompts share, before the prompts themselves are read."""
         if self._prefixes is None or len(prompts) < 2:
             return
         if self._around is not None:

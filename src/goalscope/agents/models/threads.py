@@ -233,7 +233,7 @@ class Lanes:
 
     @contextmanager
     def _changing_model(self) -> Iterator[None]:
-        """Hold the lock and the settings of the model while at least one lane is at work."""
+        """Hold the model's lock, and keep its settings, while at least one lane is decoding."""
         with self._changing:
             if not self._at_work:
                 self._session.enter_context(self._lock)

@@ -25,6 +25,7 @@ from typing import Final
 
 import numpy as np
 
+from goalscope.goals.finding import BehaviourPart
 from goalscope.goals.hypotheses.answers import Answers
 from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask
 from goalscope.goals.hypotheses.errors import (
@@ -43,7 +44,6 @@ from goalscope.goals.hypotheses.regions import SIDES
 from goalscope.goals.hypotheses.score import (
     LEVEL,
     STRONG,
-    BehaviourPart,
     Ends,
     ResampledSums,
     ScoreVerdict,
@@ -226,12 +226,13 @@ class _Naming:
         if rest.strength[2, number] >= limit:
             return None
         turns = [sum(len(answers.state) for answers in some) for some in (inside, elsewhere)]
-        part = replace(part, share=turns[0] / sum(turns), elsewhere=three(rest.strength[:, number]))
+        part = part.model_copy(update={"share": turns[0] / sum(turns)})
         return replace(
             verdict,
             kind="partly",
             names=(name,),
             part=part,
+            elsewhere=three(rest.strength[:, number]),
             followed=three(np.array(within.score(name).strength)),
             on_the_way=(),
         )

@@ -25,6 +25,7 @@ from typing import Final, Literal
 import numpy as np
 
 from goalscope._ground.rng import stream
+from goalscope.goals.finding import BehaviourPart
 from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
 from goalscope.goals.hypotheses.evidence import FREQUENCIES, AnswerSums
 from goalscope.goals.hypotheses.regions import REGIONS
@@ -53,26 +54,6 @@ HABITS: Final[Mapping[str, float]] = {FREQUENCIES: 0.8, "open moves": 0.7}
 
 Ends = tuple[float, float, float]
 """An estimate with its lower and its upper end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BehaviourPart:
-    """A part of an agent's behaviour, described by a limit on something.
-
-    Attributes:
-        kind: the turns "from turn" or "until turn" (inclusive); "within steps" of the place; the "side" on which the
-            place lies, or any "other side"; "small grids" or "large grids".
-        limit: the number of the turn (from 1), of steps, or of rows of a small grid; 0 for a side.
-        side: the side, for the kinds "side" and "other side".
-        share: share of the agent's turns that lie in the part.
-        elsewhere: strength of the hypothesis in the other turns.
-    """
-
-    kind: Literal["from turn", "until turn", "within steps", "side", "other side", "small grids", "large grids"]
-    limit: int = 0
-    side: str = ""
-    share: float = 0.0
-    elsewhere: Ends = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +101,7 @@ class ScoreVerdict:
             bank.
         on_the_way: hypotheses of the bank that are an intermediate step on every path to the first of ``names``.
         part: for kind "partly", the part of its behaviour in which the agent follows the first of ``names``.
+        elsewhere: strength of that hypothesis in the other turns; None without a part.
         errors: rates of fixed and of random errors against the first of ``names``, each with its ends; None if nothing
             is named (see `goals.hypotheses.errors`).
         followed: share of the moves in new states that follow the first of ``names``, beyond chance, if that and the
@@ -137,6 +119,7 @@ class ScoreVerdict:
     explained_by: tuple[str, ...] = ()
     on_the_way: tuple[str, ...] = ()
     part: BehaviourPart | None = None
+    elsewhere: Ends | None = None
     errors: tuple[Ends, Ends] | None = None
     followed: Ends | None = None
 
