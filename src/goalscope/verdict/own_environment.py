@@ -173,7 +173,7 @@ def _content(believed: Believed) -> bytes:
 
 
 def _looks_like(first: Believed, second: Believed) -> bool:
-    """Return whether two environments with the same table also show the agent the same in every state, as text and as array."""
+    """Return whether two environments with the same table show the agent the same texts and arrays in every state."""
     states = zip(first.table.states, second.table.states, strict=True)
     views = ((first.environment.observe(state), second.environment.observe(twin)) for state, twin in states)
     return all(
