@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from goalscope._ground.ids import canonical_json
+from goalscope._ground.sealed import SealedRecord, seal, unseal
 from goalscope._ground.untrusted import (
     MOST_DEPTH,
     UntrustedError,
@@ -130,3 +131,18 @@ def test_what_is_shown_of_a_value_is_short_and_obeyed_by_no_terminal() -> None:
     assert shorten("\x1b[2J") == "'\\x1b[2J'"
     assert shorten(list(range(1000))) == "a list of 1000 entries"
     assert len(shorten("x" * 10**6)) < 300 and len(shorten(["x" * 10**6])) < 400
+
+
+class _Listed(SealedRecord):
+    what: ClassVar[str] = "list"
+    advice: ClassVar[str] = "write it again"
+    longest: ClassVar[int] = 3
+    version: Literal[1] = 1
+    names: tuple[str, ...]
+
+
+def test_a_list_with_too_many_entries_is_refused_before_each_is_checked() -> None:
+    assert unseal(_Listed, seal(_Listed(names=("a", "b", "c")))).names == ("a", "b", "c")
+    with pytest.raises(ValueError, match="names.*at most 3.*4") as caught:
+        unseal(_Listed, '{"version": 1, "names": [1, 2, 3, 4]}', edited=True)
+    assert not isinstance(caught.value, ValidationError)

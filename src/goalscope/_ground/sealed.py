@@ -75,11 +75,14 @@ class SealedRecord(StrictRecord):
         what: what the file is, in a word or two.
         advice: how to repair a file that was changed.
         most: maximum bytes of the file.
+        longest: maximum number of entries of each list and object in the file. While the values are checked, each wrong
+            entry takes some kilobytes.
     """
 
     what: ClassVar[str]
     advice: ClassVar[str]
     most: ClassVar[int] = MOST_FILE_BYTES
+    longest: ClassVar[int] = 100_000
 
 
 Sealed = TypeVar("Sealed", bound=SealedRecord)
@@ -145,8 +148,20 @@ def unseal(kind: type[Sealed], text: str, *, edited: bool = False) -> Sealed:
         )
     unsealed = edited and "digest" not in fields
     fields.pop("digest", None)
+    _check_lengths(fields, kind.longest)
     # As JSON, not as Python values: there, lists represent tuples, and texts represent integer keys.
     record = kind.model_validate_json(json.dumps(fields))
     if not unsealed and text.replace("\r\n", "\n").strip("\n") != seal(record):
         raise ValueError("it was changed since it was written")
     return record
+
+
+def _check_lengths(fields: dict[str, Any], longest: int) -> None:
+    """Raise ValueError if a list or object in decoded JSON has too many entries, naming its key."""
+    waiting: list[tuple[str, Any]] = [("", fields)]
+    while waiting:
+        key, value = waiting.pop()
+        if len(value) > longest:
+            raise ValueError(f"{shorten(key)} must have at most {longest} entries, got {len(value)}")
+        inner = value.items() if isinstance(value, dict) else ((key, item) for item in value)
+        waiting += [(name, item) for name, item in inner if isinstance(item, dict | list)]

@@ -131,6 +131,7 @@ class JudgedOrganism(SealedRecord):
     what: ClassVar[str] = "result of organisms judge"
     advice: ClassVar[str] = "remove it, and judge again"
     most: ClassVar[int] = 50_000_000
+    longest: ClassVar[int] = 1_000_000
     version: Literal[2] = 2
     methods: tuple[str, ...] = Field(max_length=1000)
     card: Annotated[str, content_id_of("card")]
