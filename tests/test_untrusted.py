@@ -143,6 +143,6 @@ class _Listed(SealedRecord):
 
 def test_a_list_with_too_many_entries_is_refused_before_each_is_checked() -> None:
     assert unseal(_Listed, seal(_Listed(names=("a", "b", "c")))).names == ("a", "b", "c")
-    with pytest.raises(ValueError, match="names.*at most 3.*4") as caught:
+    with pytest.raises(ValueError, match=r"names.*at most 3.*4") as caught:
         unseal(_Listed, '{"version": 1, "names": [1, 2, 3, 4]}', edited=True)
     assert not isinstance(caught.value, ValidationError)
