@@ -9,7 +9,7 @@ JUDGING = re.compile(
     "Claim|Evidence|Verdict|Finding|Score|Judge|Difference|Dependence|Attribut|Predicted|Stratum|Tested|Answer(?!ing)|Result"
 )
 """What the name of a class that judges contains."""
-MOST = 20
+MOST = 19
 
 
 def names_in(text: str) -> list[str]:

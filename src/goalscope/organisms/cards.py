@@ -14,7 +14,7 @@ propagation.
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -22,7 +22,16 @@ from pydantic import Field, model_validator
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
-from goalscope._ground.sealed import Ends, SealedRecord, Sha256, ShareEnds, content_id_of, read_sealed, write_sealed
+from goalscope._ground.sealed import (
+    Ends,
+    SealedRecord,
+    Sha256,
+    ShareEnds,
+    StrictRecord,
+    content_id_of,
+    read_sealed,
+    write_sealed,
+)
 from goalscope._ground.untrusted import shorten
 from goalscope.goals.attribution.by_arrival import arrivals
 from goalscope.goals.hypotheses import FiniteWorld, Undefined
@@ -42,6 +51,29 @@ ASKED: Final = 30
 PLACES: Final = ("goal", CORNER, "key")
 CARD: Final = "card.json"
 _LARGEST: Final = 4_000_000  # bytes of a file of an organism
+
+
+Row = TypeVar("Row", bound=StrictRecord)
+
+
+class OrganismRows(SealedRecord, Generic[Row]):
+    """What a command measured about one organism, as stored in a file; the class of its rows is the parameter.
+
+    Attributes:
+        version: version of the file format; other versions are refused.
+        about: what the rows belong to: content id of the card, or SHA-256 of the examined weights.
+        methods: names of the judged methods; empty if none was judged.
+        rows: one row per claim or figure.
+    """
+
+    what: ClassVar[str] = "result about an organism"
+    advice: ClassVar[str] = "remove it, and run the command again"
+    most: ClassVar[int] = 50_000_000
+    longest: ClassVar[int] = 1_000_000
+    version: Literal[3] = 3
+    about: Annotated[str, content_id_of("card")] | Sha256
+    methods: tuple[Annotated[str, Field(max_length=1000)], ...] = Field(default=(), max_length=1000)
+    rows: tuple[Row, ...] = Field(max_length=1_000_000)
 
 
 class Card(SealedRecord):

@@ -18,7 +18,7 @@ The worlds belong to a phase that was not used for training.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from pydantic import Field
@@ -26,7 +26,7 @@ from pydantic import Field
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.rng import stream
-from goalscope._ground.sealed import Ends, SealedRecord, Sha256, StrictRecord, read_sealed, write_sealed
+from goalscope._ground.sealed import Ends, StrictRecord, read_sealed, write_sealed
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.local import LocalModel
@@ -40,7 +40,7 @@ from goalscope.inside.interventions.forward import Batch, score_answers
 from goalscope.inside.interventions.pairs import best, local_model
 from goalscope.inside.interventions.reading import layers_of, read_activations
 from goalscope.organisms.adapters import view_of
-from goalscope.organisms.cards import Card, read_card
+from goalscope.organisms.cards import Card, OrganismRows, read_card
 from goalscope.organisms.families import FAMILIES, MODELS, drawn
 from goalscope.organisms.language import TASK, answer_ids, prompts
 from goalscope.organisms.learners import Spec
@@ -92,23 +92,6 @@ class InsideFigure(StrictRecord):
     why: str = ""
 
 
-class InsideFigures(SealedRecord):
-    """All figures about the inside of one organism, as stored in a file.
-
-    Attributes:
-        version: version of the file format; other versions are refused.
-        weights: SHA-256 of the examined weights.
-        findings: the figures.
-    """
-
-    what: ClassVar[str] = "result of organisms inside"
-    advice: ClassVar[str] = "remove it, and look inside again"
-    most: ClassVar[int] = 50_000_000
-    version: Literal[2] = 2
-    weights: Sha256
-    findings: tuple[InsideFigure, ...] = Field(max_length=100_000)
-
-
 def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> list[InsideFigure]:
     """Examine the inside of each organism that is a language model; a second call resumes.
 
@@ -132,15 +115,15 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
         for done, (folder, card) in enumerate(chosen.items()):
             file = results.file(f"{folder.name}.json")
             if results.has_file(file.name):
-                stored = read_sealed(InsideFigures, file)
-                if stored.weights != card.weights:
+                stored = read_sealed(OrganismRows[InsideFigure], file)
+                if stored.about != card.weights:
                     raise ValueError(
                         f"{file} belongs to other weights than those in {folder}: choose another directory for results"
                     )
             else:
-                stored = InsideFigures(weights=card.weights, findings=tuple(examine(folder, card)))
+                stored = OrganismRows[InsideFigure](about=card.weights, rows=tuple(examine(folder, card)))
                 write_sealed(file, stored)
-            figures += stored.findings
+            figures += stored.rows
             report(done + 1, len(chosen))
     return figures
 

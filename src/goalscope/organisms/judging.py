@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
@@ -31,7 +31,7 @@ from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.rng import stream
-from goalscope._ground.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
+from goalscope._ground.sealed import Share, StrictRecord, content_id_of, read_sealed, write_sealed
 from goalscope.goals.attribution import Asking, Attribution, Trial, claim_of, freeze_claim, joint, judged, scored
 from goalscope.goals.attribution.claim import PredictionScore, Stratum
 from goalscope.goals.attribution.joint import TOGETHER, parts_of
@@ -41,7 +41,7 @@ from goalscope.goals.hypotheses.definition import Array, Numbers
 from goalscope.goals.hypotheses.separability import separability
 from goalscope.goals.hypotheses.states import States, walked
 from goalscope.organisms import adapters
-from goalscope.organisms.cards import Card, read_card, read_weights
+from goalscope.organisms.cards import Card, OrganismRows, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, Phase, worlds_of
 from goalscope.organisms.inside import opened
 from goalscope.organisms.learners import Spec, Weights, policy_in, solved
@@ -118,26 +118,6 @@ class Judgement(StrictRecord):
         return self.outcome in ("false", "unfounded")
 
 
-class JudgedOrganism(SealedRecord):
-    """All claims about one organism with their outcomes, as stored in a file.
-
-    Attributes:
-        version: version of the file format; other versions are refused.
-        methods: names of the judged methods.
-        card: content id of the card that the claims were compared with.
-        rows: one row per claim.
-    """
-
-    what: ClassVar[str] = "result of organisms judge"
-    advice: ClassVar[str] = "remove it, and judge again"
-    most: ClassVar[int] = 50_000_000
-    longest: ClassVar[int] = 1_000_000
-    version: Literal[2] = 2
-    methods: tuple[str, ...] = Field(max_length=1000)
-    card: Annotated[str, content_id_of("card")]
-    rows: tuple[Judgement, ...] = Field(max_length=1_000_000)
-
-
 def judge(
     directory: Sequence[Path], methods: Sequence[str], out: Path, *, workers: int = 1, stage: Display = lines
 ) -> list[Judgement]:
@@ -168,8 +148,8 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
     results = Folder(out)
     path = results.file(f"judged-{content_id('methods', list(methods))[-8:]}.json")
     if results.has_file(path.name):
-        stored = read_sealed(JudgedOrganism, path)
-        if (stored.methods, stored.card) == (tuple(methods), card_id):
+        stored = read_sealed(OrganismRows[Judgement], path)
+        if (stored.methods, stored.about) == (tuple(methods), card_id):
             return list(stored.rows)
     frozen, acts, inside = [], partial(play, card.spec, weights, folder=folder), opened(card.spec, folder)
     opens = {"worlds": content_id("separating", [world.world.id for world in ordinary(card.spec, 1.0, "separating")])}
@@ -208,7 +188,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
                 why=stratum.refused.get(method, ""),
             )
         )
-    write_sealed(path, JudgedOrganism(methods=tuple(methods), card=card_id, rows=tuple(rows)))
+    write_sealed(path, OrganismRows[Judgement](methods=tuple(methods), about=card_id, rows=tuple(rows)))
     return rows
 
 
