@@ -21,6 +21,7 @@ from goalscope.inside.interventions import (
     Pair,
     counterfactuals,
     find_pairs,
+    forward,
     generate,
     score_answers,
 )
@@ -239,6 +240,55 @@ def test_edits_of_matched_norm_and_added_vectors(agent: ChatAgent, pair: Pair) -
     own, source, matched, added = kept[0][:, int(at[0])].double().numpy()
     assert np.linalg.norm(matched - own) == pytest.approx(np.linalg.norm(source - own), rel=1e-4)
     assert added == pytest.approx(own + 2 / np.sqrt(width), abs=1e-5)
+
+
+def test_a_batch_beyond_memory_passes_in_parts_with_the_same_outputs(
+    agent: ChatAgent, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, (first, second) = _model(agent), pair.sides
+    copies = [Edit(row=row, layer=row - 3, positions=pair.changed, source=1) for row in range(2, 9)]
+    chained = Edit(row=9, layer=3, positions=pair.changed, source=4)  # reads from a row that is changed itself
+    prompts = [first.prompt, second.prompt, *[first.prompt] * 8]
+    batch = Batch(prompts=prompts, edits=[*copies, chained], clean=[0, 1, *[0] * 8])
+    answers = [[[[token] for token in range(20)]] * len(prompts)]
+    scored, written = score_answers(model, [batch], answers)[0], generate(model, [batch], max_tokens=8)[0]
+
+    sizes, applying = list[int](), Editor.applying
+
+    def spy(self: Editor, edits: Sequence[Edit], rows: Sequence[int], begins: Sequence[int]) -> Any:
+        sizes.append(len(rows))
+        return applying(self, edits, rows, begins)
+
+    monkeypatch.setattr(Editor, "applying", spy)
+    for rows in (4, 1):  # a row passes with all rows that it needs, even if they exceed the limit
+        monkeypatch.setattr(forward, "most_tokens", lambda network, rows=rows: rows * (len(first.prompt) + 8))
+        sizes.clear()
+        parts = generate(model, [batch], max_tokens=8)[0]
+        assert [output.tokens for output in parts.outputs] == [output.tokens for output in written.outputs]
+        assert parts.rerouted == pytest.approx(written.rerouted, abs=1e-6)
+        assert len(sizes) > 2 and max(sizes) == 4
+    monkeypatch.setattr(forward, "most_tokens", lambda network: 100 * len(first.prompt))
+    of_answers = score_answers(model, [batch], answers)[0]
+    assert np.array(of_answers.outputs) == pytest.approx(np.array(scored.outputs), abs=1e-4)
+
+
+def test_keys_and_values_of_a_pass_take_half_of_the_memory_without_the_weights(
+    agent: ChatAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Oracle: the size of the cache of one token, as the library makes it."""
+    import torch
+
+    network, page = _model(agent).model, 4096
+    cache = network(input_ids=torch.tensor([[1]]), use_cache=True).past_key_values
+    octets = sum(tensor.nbytes for layer in cache.layers for tensor in (layer.keys, layer.values))
+    weights = sum(parameter.nbytes for parameter in network.parameters())
+    monkeypatch.setattr(forward, "own_cores", lambda: 2)
+    limits = []
+    for memory in (weights // 2, weights + (1 << 20), weights + (1 << 30)):
+        pages = {"SC_PAGE_SIZE": page, "SC_PHYS_PAGES": memory // page}
+        monkeypatch.setattr(forward.os, "sysconf", pages.__getitem__)
+        limits.append(forward.most_tokens(network))
+    assert limits == [0, pytest.approx((1 << 20) / (4 * octets), abs=1), pytest.approx((1 << 30) / (4 * octets), abs=1)]
 
 
 def test_wrong_use_is_refused_with_the_reason(agent: ChatAgent, pair: Pair) -> None:

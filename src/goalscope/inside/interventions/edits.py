@@ -8,7 +8,7 @@ therefore bit-identical.
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -98,6 +98,21 @@ class Edit:
     def place(self) -> Place:
         """Layer and component."""
         return self.layer, self.component
+
+    @property
+    def reads(self) -> set[int]:
+        """The prompts whose activations the edit reads."""
+        return {row for row in (self.source, self.clean, *(row for row, _ in self.bank)) if row is not None}
+
+    def renumbered(self, number: Mapping[int, int]) -> "Edit":
+        """Return the edit in a call that has only some of the prompts, given their numbers there."""
+        return replace(
+            self,
+            row=number[self.row],
+            source=None if self.source is None else number[self.source],
+            clean=None if self.clean is None else number[self.clean],
+            bank=tuple((number[row], positions) for row, positions in self.bank),
+        )
 
     @property
     def first(self) -> int:
