@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 
 from goalscope._ground.rng import stream
-from goalscope.inside.probing.fitting import fit
+from goalscope.inside.probing.fitting import FitSettings, Problem, cell_loss, fit
 from goalscope.inside.probing.heads import HeadSizes, coordinates, find_head, initial_weights, scores
 from goalscope.inside.probing.inputs import Features, Source
 from goalscope.inside.probing.labels import CLASSES
 from goalscope.inside.probing.probe import ProbeKey
-from goalscope.inside.probing.problem import FitSettings, Problem, cell_loss
 
 
 def compare(count: int, width: int, hidden: int, frame: int, piece: int) -> None:

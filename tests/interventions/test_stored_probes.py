@@ -10,11 +10,10 @@ import pytest
 from goalscope.agents import ChatAgent
 from goalscope.agents.models import LocalModel, Sampling
 from goalscope.inside.interventions import Original, Pair, find_pairs
-from goalscope.inside.interventions.directions import kept_probes
 from goalscope.inside.interventions.reading import fresh_views, states_of
-from goalscope.inside.interventions.steering import Steering, steer
+from goalscope.inside.interventions.steering import Steering, kept_probes, steer
 from goalscope.inside.probing import Features, FitSettings, Probe, ProbeKey, Problem, fit
-from goalscope.inside.probing.probe_store import ProbeStore
+from goalscope.inside.probing.probe import ProbeStore
 from goalscope.runs import Store
 from goalscope.worlds import Grid, GridView
 

@@ -24,7 +24,7 @@ from flipped import FULL, attack
 from goalscope.inside.activations import Shard, capture, load_activations, write_shard
 from goalscope.inside.probing import Features, Probe
 from goalscope.inside.probing.logit_lens import OWN
-from goalscope.inside.probing.probe_store import ProbeStore
+from goalscope.inside.probing.probe import ProbeStore
 from goalscope.runs import Store
 from tampered import tampered
 

@@ -20,8 +20,8 @@ from goalscope.cli.front.measuring import measure_run
 from goalscope.inside.activations import artifacts, captures
 from goalscope.inside.activations.shards import place
 from goalscope.inside.probing import InsideSummary, Probe, score_cells, stored_probes, study_inside
-from goalscope.inside.probing.analyses import AnalysisReader, probe_dataset
-from goalscope.inside.probing.probe_store import DECODER, PROBE
+from goalscope.inside.probing.pipeline import AnalysisReader, probe_dataset
+from goalscope.inside.probing.probe import DECODER, PROBE
 from goalscope.report.sections.probing import probing_facts
 from goalscope.runs import Store, content_hash
 from goalscope.runs.probing_config import READS, Inside

@@ -25,10 +25,9 @@ from goalscope.inside.probing import (
     label_grid,
     label_plans,
 )
-from goalscope.inside.probing.fitting import order, stacks, validation_rows
+from goalscope.inside.probing.fitting import order, plan_loss, stacks, validation_rows
 from goalscope.inside.probing.heads import initial_weights, scores
 from goalscope.inside.probing.labels import TOKENS, plan_length
-from goalscope.inside.probing.problem import plan_loss
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
 from goalscope.worlds import Action, Grid, initial_state, shown, step
 

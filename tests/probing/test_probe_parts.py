@@ -21,9 +21,9 @@ from goalscope.inside.probing import (
     fit,
     fitting,
 )
-from goalscope.inside.probing.fitting import Callbacks, normalisation, order, stacks
+from goalscope.inside.probing.fitting import CellTarget, class_weights, normalisation, order, stacks
 from goalscope.inside.probing.heads import coordinates, initial_weights, normalised
-from goalscope.inside.probing.problem import CellTarget, class_weights
+from goalscope.inside.probing.probe import Callbacks
 
 SETTINGS = FitSettings(epochs=3, batch=6, hidden=5, rate=0.02, decay=0.3, validation=0.0, seed=4)
 

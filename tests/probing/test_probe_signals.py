@@ -18,7 +18,7 @@ from goalscope.inside.probing import (
     split_by_grid,
     summarise,
 )
-from goalscope.inside.probing.problem import CellTarget, cell_loss, class_weights
+from goalscope.inside.probing.fitting import CellTarget, cell_loss, class_weights
 from goalscope.inside.probing.suite import without
 
 SETTINGS = FitSettings(epochs=30, rate=1e-2, hidden=16)

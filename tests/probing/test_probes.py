@@ -15,8 +15,9 @@ from planted import activations, key, module_of, noise, rooms, wall_map
 from goalscope._ground.rng import stream
 from goalscope.inside.activations import Shard, write_shard
 from goalscope.inside.probing import CLASSES, Features, FitSettings, Probe, Problem, fit
-from goalscope.inside.probing.fitting import Callbacks, normalisation, order, stacks
+from goalscope.inside.probing.fitting import normalisation, order, stacks
 from goalscope.inside.probing.heads import coordinates, initial_weights, normalised, scores, weight_shapes
+from goalscope.inside.probing.probe import Callbacks
 
 QUICK = FitSettings(epochs=2, hidden=8, batch=16)
 

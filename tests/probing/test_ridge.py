@@ -24,8 +24,7 @@ from goalscope.inside.probing import (
     Problem,
     fit,
 )
-from goalscope.inside.probing.fitting import validation_rows
-from goalscope.inside.probing.problem import grid_weights
+from goalscope.inside.probing.fitting import grid_weights, validation_rows
 from goalscope.inside.probing.ridge import PENALTIES, RidgePath, calibrate
 
 SETTINGS = FitSettings(validation=0.25, penalties=(1e-3, 1e-1, 10.0))

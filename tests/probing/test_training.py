@@ -12,7 +12,8 @@ from planted_plans import QUICK, nothing, random_plans, worlds
 
 from families import long_after
 from goalscope.inside.probing import Features, FitSettings, Probe, ProbeKey, Problem, fit, fitting
-from goalscope.inside.probing.fitting import Advance, Callbacks, Work, train_stacks
+from goalscope.inside.probing.fitting import Advance, Work, train_stacks
+from goalscope.inside.probing.probe import Callbacks
 
 LARGE = 50_000_000
 

@@ -11,8 +11,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from goalscope.report import short
-from goalscope.report.axes import Scale, look_of, text_width
-from goalscope.report.charts import Forest, ForestBar, HeatMap, Lines, Point, Points, Series, shade
+from goalscope.report.charts import (
+    Forest,
+    ForestBar,
+    HeatMap,
+    Lines,
+    Point,
+    Points,
+    Scale,
+    Series,
+    look_of,
+    shade,
+    text_width,
+)
 from goalscope.report.figures import COLOURS, embed, themed
 from goalscope.report.page import render_page
 from goalscope.report.pictures import picture

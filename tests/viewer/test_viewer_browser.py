@@ -15,7 +15,7 @@ from goalscope.agents import Observation, Turn
 from goalscope.inside.activations.load import captures, load_activations
 from goalscope.inside.probing.maps import decode_maps
 from goalscope.inside.probing.pipeline import study_inside
-from goalscope.inside.probing.probe_store import stored_probes
+from goalscope.inside.probing.probe import stored_probes
 from goalscope.inside.probing.scores import AREA
 from goalscope.measures.exploration.score import score_recorded
 from goalscope.report.reading import Run

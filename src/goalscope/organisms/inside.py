@@ -35,8 +35,7 @@ from goalscope.goals.counterfactual.changes import elsewhere
 from goalscope.goals.hypotheses import FiniteWorld
 from goalscope.goals.hypotheses.definition import Array, Numbers
 from goalscope.inside.attribution.by_decoding import likeliest
-from goalscope.inside.interventions.edits import EMBEDDING, Edit
-from goalscope.inside.interventions.forward import Batch, score_answers
+from goalscope.inside.interventions.forward import EMBEDDING, Batch, Edit, score_answers
 from goalscope.inside.interventions.pairs import best, local_model
 from goalscope.inside.interventions.reading import layers_of, read_activations
 from goalscope.organisms.adapters import view_of

@@ -1,8 +1,16 @@
 """Interventions that test whether an agent uses the content of its activations: counterfactual pairs and patches."""
 
-from goalscope.inside.interventions.edits import COMPONENTS, EMBEDDING, Edit, Editor
 from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, PairSettings, intervention
-from goalscope.inside.interventions.forward import Batch, BatchOutputs, generate, score_answers
+from goalscope.inside.interventions.forward import (
+    COMPONENTS,
+    EMBEDDING,
+    Batch,
+    BatchOutputs,
+    Edit,
+    Editor,
+    generate,
+    score_answers,
+)
 from goalscope.inside.interventions.pairs import MOVED, Original, Pair, Pairs, Side, counterfactuals, find_pairs
 from goalscope.inside.interventions.reading import FOLLOWS, Passage, acted, added, effect, pair_rows
 

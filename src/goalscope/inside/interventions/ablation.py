@@ -23,8 +23,8 @@ from pydantic import Field
 
 from goalscope._ground.rng import stream
 from goalscope.agents.chat import ChatAgent
-from goalscope.inside.interventions.edits import Edit
 from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, OnPairs, intervention
+from goalscope.inside.interventions.forward import Edit
 from goalscope.inside.interventions.pairs import Pair, local_model
 from goalscope.inside.interventions.reading import (
     STAYS,

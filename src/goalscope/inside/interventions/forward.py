@@ -1,4 +1,8 @@
-"""Generation and scoring with changed activations. Rows that read from each other pass through the model together.
+"""Edits of activations inside a forward pass, and generation and scoring with changed activations.
+
+An edit copies activations from another row of the same pass or writes given vectors. Rows that read from each other
+pass through the model together, because activations of two passes with different shapes differ by rounding. A patch
+from a row to itself is therefore bit-identical.
 
 Edits apply only in the pass of the prompt. Later tokens read the changed keys and values from the cache; without a
 cache, the prompt would be computed again, unchanged, and the edits would have no effect.
@@ -8,17 +12,382 @@ read from.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import freeze
 from goalscope._ground.rng import stream
 from goalscope.agents.models.cache import token_octets
 from goalscope.agents.models.decode import Decoded, Decoding, check_prompts, decode, score
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.threads import is_small, own_cores, work_on_cores
-from goalscope.inside.interventions.edits import Edit, Editor
+from goalscope.inside.activations.hooks import DecoderBlocks
+
+EMBEDDING: Final = -1
+"""Number of the layer whose output is what the first block reads."""
+
+Component = Literal["residual", "attention", "mlp"]
+"""The part of a layer that is changed: the residual stream after it, or the output of its attention or of its MLP."""
+COMPONENTS: Final[tuple[Component, ...]] = get_args(Component)
+
+How = Literal["replace", "add", "noise"]
+Place = tuple[int, Component]
+
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "attention": ("self_attn", "attn", "attention", "self_attention"),
+    "mlp": ("mlp", "block_sparse_moe", "feed_forward"),
+}
+_ROUTERS: Final = ("router", "gate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Edit:
+    """Edit of one row of a pass at one layer.
+
+    Let x be the source vector. ``replace`` writes x and ``add`` adds x. ``noise`` writes ``c + |x - c| u``, where c is
+    the vector of the row `clean` at the same position and u a given unit vector, i.e. a patch of the same size in
+    another direction.
+
+    Attributes:
+        row: index of the prompt to change among the prompts of the call.
+        layer: number of the block, 0-based; `EMBEDDING` for the input of the first block.
+        positions: ``[P]`` int64 different token positions in that prompt.
+        component: see `Component`; the embedding has only the residual.
+        source: index of the prompt to read, or None if vectors are given.
+        source_positions: ``[P]`` int64 positions in that prompt; the same positions by default.
+        vectors: ``[P, D]`` tensor to write or add. For `noise`, the unit vectors u or, with a bank of N positions,
+            weights ``[P, N]`` of the bank's centred activations; normally distributed weights give u the covariance of
+            the bank.
+        how: kind of edit, see above.
+        clean: for `noise`, index of the prompt with the vectors c, read at `positions`.
+        bank: for `noise`, prompts and positions whose activations define the covariance of u.
+
+    Raises:
+        ValueError: inconsistent fields, which the message names.
+    """
+
+    row: int
+    layer: int
+    positions: npt.NDArray[np.int64]
+    component: Component = "residual"
+    source: int | None = None
+    source_positions: npt.NDArray[np.int64] | None = None
+    vectors: Any = None
+    how: How = "replace"
+    clean: int | None = None
+    bank: tuple[tuple[int, npt.NDArray[np.int64]], ...] = ()
+
+    def __post_init__(self) -> None:
+        positions = _position_array(self.positions, "positions")
+        object.__setattr__(self, "positions", positions)
+        if len(set(positions.tolist())) < len(positions):
+            raise ValueError(f"the positions of an edit must be different, got {positions.tolist()}")
+        if self.component not in COMPONENTS:
+            raise ValueError(f"component must be one of {', '.join(COMPONENTS)}, got {self.component!r}")
+        if self.layer == EMBEDDING and self.component != "residual":
+            raise ValueError(f"the embedding (layer {EMBEDDING}) has no {self.component}: set component to residual")
+        if self.how not in get_args(How):
+            raise ValueError(f"how must be one of {', '.join(get_args(How))}, got {self.how!r}")
+        present = {name for name in ("source", "vectors", "clean") if getattr(self, name) is not None}
+        if present not in ([{"source", "vectors", "clean"}] if self.how == "noise" else [{"source"}, {"vectors"}]):
+            raise ValueError(
+                "an edit needs either source or vectors, and noise needs source, vectors and clean; got "
+                f"how={self.how!r} with {', '.join(sorted(present)) or 'none of them'}"
+            )
+        source_positions = self.positions if self.source_positions is None else self.source_positions
+        object.__setattr__(self, "source_positions", _position_array(source_positions, "source_positions"))
+        for name, count in (("source_positions", len(source_positions)), ("vectors", _length(self.vectors))):
+            if count not in (None, len(positions)):
+                raise ValueError(f"an edit of {len(positions)} positions needs as many {name}, got {count}")
+
+    @property
+    def place(self) -> Place:
+        """Layer and component."""
+        return self.layer, self.component
+
+    @property
+    def reads(self) -> set[int]:
+        """The prompts whose activations the edit reads."""
+        return {row for row in (self.source, self.clean, *(row for row, _ in self.bank)) if row is not None}
+
+    def renumbered(self, number: Mapping[int, int]) -> "Edit":
+        """Return the edit in a call that has only some of the prompts, given their numbers there."""
+        return replace(
+            self,
+            row=number[self.row],
+            source=None if self.source is None else number[self.source],
+            clean=None if self.clean is None else number[self.clean],
+            bank=tuple((number[row], positions) for row, positions in self.bank),
+        )
+
+    @property
+    def first(self) -> int:
+        """The first position that is read or written. Rows may share only the tokens before it."""
+        read = () if self.source is None or self.source_positions is None else self.source_positions
+        return int(min((*self.positions, *read, *(position for _, positions in self.bank for position in positions))))
+
+
+def _position_array(positions: Any, name: str) -> npt.NDArray[np.int64]:
+    places = np.asarray(positions)
+    if places.ndim != 1 or not len(places) or places.dtype.kind not in "iu" or places.min() < 0:
+        raise ValueError(f"{name} of an edit must be a list of token positions >= 0, got {positions!r}")
+    return freeze(places.astype(np.int64))
+
+
+def _length(vectors: Any) -> int | None:
+    return None if vectors is None else int(vectors.shape[0])
+
+
+class Editor:
+    """Hooks that change activations of a model without changing the model itself.
+
+    Args:
+        model: a transformers causal language model of a known type, see `goalscope.inside.activations.hooks.PLACES`.
+
+    Raises:
+        ValueError: the type of the model is unknown.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.blocks = DecoderBlocks(model)
+        self._active = threading.local()
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """All layers, starting with the embedding."""
+        return (EMBEDDING, *self.blocks.layers)
+
+    def check(self, edits: Iterable[Edit], lengths: Sequence[int]) -> None:
+        """Raise a ValueError unless all edits fit the model and prompts of these lengths."""
+        for edit in edits:
+            if edit.layer not in self.layers:
+                raise ValueError(
+                    f"layer must be in {EMBEDDING}..{self.blocks.count - 1}, where {EMBEDDING} is the embedding, "
+                    f"got {edit.layer!r}: the model has {self.blocks.count} blocks"
+                )
+            reads = edit.bank if edit.source is None else ((edit.source, edit.source_positions), *edit.bank)
+            clean = () if edit.clean is None else ((edit.clean, edit.positions),)
+            for row, positions in ((edit.row, edit.positions), *reads, *clean):
+                if not 0 <= row < len(lengths):
+                    raise ValueError(
+                        f"the rows of an edit must be prompts 0..{len(lengths) - 1} of its call, got {row}"
+                    )
+                if positions is not None and positions.max() >= lengths[row]:
+                    raise ValueError(
+                        f"the positions of an edit of prompt {row} must be below its length {lengths[row]}, got "
+                        f"{positions.max()}"
+                    )
+            vectors = None if edit.bank else edit.vectors
+            if vectors is not None and (vectors.ndim != 2 or vectors.shape[-1] != self.blocks.width):
+                raise ValueError(
+                    f"vectors of an edit must have the width {self.blocks.width} of the model, got shape "
+                    f"{list(vectors.shape)}: check that they belong to this model"
+                )
+            self._module(edit.place)
+
+    @contextmanager
+    def hooked(self, places: Iterable[Place], *, routing: bool = False) -> Iterator[None]:
+        """Hook places for the duration of the context; the hooks are removed in any case."""
+        handles = []
+        try:
+            for place in sorted(set(places)):
+                module, before = self._module(place)
+                if before:
+                    hook = self._before(place)
+                    handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+                else:
+                    handles.append(module.register_forward_hook(self._after(place)))
+            for layer, router in self.routers() if routing else ():
+                handles.append(router.register_forward_hook(self._routed(layer)))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    @contextmanager
+    def applying(self, edits: Sequence[Edit], rows: Sequence[int], begins: Sequence[int]) -> Iterator[dict[int, Any]]:
+        """Apply edits in the forward passes of this thread while the context lasts.
+
+        Args:
+            edits: the edits, which refer to prompts by index.
+            rows: ``[B]`` index of the prompt of each row of the pass.
+            begins: ``[B]`` the position in its prompt of each row's first token.
+
+        Yields:
+            The experts chosen by the routers, layer -> ``[B, T, K]``, filled in at the end of the pass.
+
+        Raises:
+            ValueError: an edit reads a prompt that is not in this pass, or a position that was computed before the
+                pass.
+        """
+        row_of = {prompt: row for row, prompt in enumerate(rows)}
+        operations: dict[Place, list[_Operation]] = {}
+        for edit in edits:
+            if edit.row in row_of:
+                operations.setdefault(edit.place, []).append(_Operation.of(edit, row_of, begins))
+        chosen: dict[int, Any] = {}
+        self._active.operations = {place: _merged(group) for place, group in operations.items()}
+        self._active.chosen, self._active.rows = chosen, len(rows)
+        try:
+            yield chosen
+        finally:
+            self._active.operations, self._active.chosen = {}, None
+
+    def routers(self) -> list[tuple[int, Any]]:
+        """Return the mixture-of-experts routers by layer; none in a dense model."""
+        routers = []
+        for layer, block in enumerate(self.blocks.list):
+            mlp = next((getattr(block, name) for name in _NAMES["mlp"] if hasattr(block, name)), None)
+            gates = [getattr(mlp, name, None) for name in _ROUTERS]
+            routers += [(layer, gate) for gate in gates if hasattr(gate, "top_k")][:1]
+        return routers
+
+    def _module(self, place: Place) -> tuple[Any, bool]:
+        """Return the module to hook for a place, and whether the place is its input instead of its output."""
+        layer, component = place
+        if layer == EMBEDDING:
+            return self.blocks.list[0], True
+        block = self.blocks.list[layer]
+        if component == "residual":
+            return block, False
+        names = _NAMES[component]
+        module = next((getattr(block, name) for name in names if hasattr(block, name)), None)
+        if module is None:
+            raise ValueError(
+                f"a block must have its {component} in one of {', '.join(names)}, but {type(block).__name__} "
+                "has none of these: set component to residual"
+            )
+        return module, False
+
+    def _before(self, place: Place) -> Any:
+        def change(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            operations = getattr(self._active, "operations", {}).get(place)
+            if not operations:
+                return None
+            if args:
+                return (_changed(args[0], operations), *args[1:]), kwargs
+            return args, {**kwargs, "hidden_states": _changed(kwargs["hidden_states"], operations)}
+
+        return change
+
+    def _after(self, place: Place) -> Any:
+        def change(module: Any, inputs: Any, output: Any) -> Any:
+            operations = getattr(self._active, "operations", {}).get(place)
+            if not operations:
+                return None
+            if isinstance(output, tuple):
+                return (_changed(output[0], operations), *output[1:])
+            return _changed(output, operations)
+
+        return change
+
+    def _routed(self, layer: int) -> Any:
+        def keep(module: Any, inputs: Any, output: Any) -> None:
+            chosen = getattr(self._active, "chosen", None)
+            if chosen is not None:
+                tensors = output if isinstance(output, tuple) else (output,)
+                indices = next(tensor for tensor in reversed(tensors) if not tensor.is_floating_point())
+                chosen[layer] = indices.reshape(self._active.rows, -1, indices.shape[-1])
+
+        return keep
+
+
+@dataclass(slots=True, kw_only=True)
+class _Operation:
+    """Edits of one kind at one place, stored as indices ``[N]`` into the hidden states ``[B, T, D]`` of a pass."""
+
+    rows: list[int]
+    columns: list[int]
+    how: How
+    reads: tuple[list[int], list[int]] | None
+    clean: list[int] | None
+    vectors: list[Any]
+    bank: list[tuple[list[int], list[int]]]
+
+    @classmethod
+    def of(cls, edit: Edit, row_of: Mapping[int, int], begins: Sequence[int]) -> "_Operation":
+        def column(prompt: int, positions: Any) -> tuple[list[int], list[int]]:
+            if prompt not in row_of:
+                raise ValueError(
+                    f"an edit of prompt {edit.row} reads prompt {prompt}, so both must be in one pass, but their "
+                    "lengths differ by more tokens than they share at their beginning: read the vectors of "
+                    f"prompt {prompt} first"
+                )
+            row = row_of[prompt]
+            if positions.min() < begins[row]:
+                raise ValueError(
+                    f"an edit must not change positions before {begins[row]}, which are shared by several rows, "
+                    f"got {positions.min()}"
+                )
+            return [row] * len(positions), (positions - begins[row]).tolist()
+
+        rows, columns = column(edit.row, edit.positions)
+        return cls(
+            rows=rows,
+            columns=columns,
+            how=edit.how,
+            reads=None if edit.source is None else column(edit.source, edit.source_positions),
+            clean=None if edit.clean is None else column(edit.clean, edit.positions)[0],
+            vectors=[] if edit.vectors is None else [edit.vectors],
+            bank=[column(prompt, positions) for prompt, positions in edit.bank],
+        )
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        return self.how, self.reads is None, bool(self.vectors), repr(self.bank)
+
+
+def _merged(operations: Sequence[_Operation]) -> list[_Operation]:
+    """Merge operations of the same kind, so that a pass has a few large operations."""
+    by_kind: dict[tuple[Any, ...], _Operation] = {}
+    for operation in operations:
+        merged = by_kind.get(operation.kind)
+        if merged is None:
+            by_kind[operation.kind] = operation
+            continue
+        merged.rows += operation.rows
+        merged.columns += operation.columns
+        merged.vectors += operation.vectors
+        if merged.reads is not None and operation.reads is not None:
+            merged.reads = merged.reads[0] + operation.reads[0], merged.reads[1] + operation.reads[1]
+        if merged.clean is not None and operation.clean is not None:
+            merged.clean += operation.clean
+    return list(by_kind.values())
+
+
+def _changed(hidden: Any, operations: Sequence[_Operation]) -> Any:
+    """Apply all operations to hidden states ``[B, T, D]``. Every operation reads the original states."""
+    import torch
+
+    values: Any
+    after = hidden
+    for operation in operations:
+        cells = (
+            torch.tensor(operation.rows, device=hidden.device),
+            torch.tensor(operation.columns, device=hidden.device),
+        )
+        values = torch.cat([vectors.to(hidden) for vectors in operation.vectors]) if operation.vectors else None
+        if operation.reads is not None:
+            read = hidden[operation.reads[0], operation.reads[1]]
+            if operation.clean is not None:
+                clean = hidden[operation.clean, operation.columns]
+                if operation.bank:
+                    bank = torch.cat([hidden[rows, columns] for rows, columns in operation.bank])
+                    values = torch.nn.functional.normalize(values @ (bank - bank.mean(dim=0)), dim=-1)
+                values = clean + (read - clean).norm(dim=-1, keepdim=True) * values
+            else:
+                values = read
+        if operation.how == "add":
+            values = after[cells] + values
+        after = after.index_put(cells, values)
+    return after
+
 
 Output = TypeVar("Output")
 LogProbabilities = Sequence[Sequence[float]]

@@ -15,8 +15,7 @@ from goalscope.agents.models.base import Reply, Sampling
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations.hooks import DecoderBlocks, chosen_layers
 from goalscope.inside.activations.sites import Site, SiteFinder
-from goalscope.inside.interventions.edits import Edit
-from goalscope.inside.interventions.forward import each_change, generate
+from goalscope.inside.interventions.forward import Edit, each_change, generate
 from goalscope.inside.interventions.pairs import Pair, Side, local_model
 from goalscope.runs.probing_config import Layers
 from goalscope.runs.record import Step

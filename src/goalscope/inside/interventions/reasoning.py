@@ -24,9 +24,8 @@ from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.models.base import Part, Reply, Request, Sampling
 from goalscope.agents.models.local import LocalModel
-from goalscope.inside.interventions.edits import EMBEDDING, Edit
 from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, OnPairs, intervention
-from goalscope.inside.interventions.forward import Batch, generate
+from goalscope.inside.interventions.forward import EMBEDDING, Batch, Edit, generate
 from goalscope.inside.interventions.pairs import (
     GOAL,
     Original,

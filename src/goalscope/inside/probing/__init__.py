@@ -3,7 +3,6 @@
 `study_inside` does everything for one run; the functions that it consists of are available separately.
 """
 
-from goalscope.inside.probing.analyses import AnalysisReader, Place, analysis
 from goalscope.inside.probing.arrays import from_arrays
 from goalscope.inside.probing.beliefs import RECOVERY, TRUTH, belief_rows, read_beliefs, top_name
 from goalscope.inside.probing.curves import (
@@ -13,7 +12,7 @@ from goalscope.inside.probing.curves import (
     learning_curve,
 )
 from goalscope.inside.probing.distances import cross_fitted, probe_distances, score_distance, summarise_distance
-from goalscope.inside.probing.fitting import fit
+from goalscope.inside.probing.fitting import FitSettings, PlanSettings, Problem, fit
 from goalscope.inside.probing.heads import HeadSizes, Solution, find_head, head
 from goalscope.inside.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
 from goalscope.inside.probing.labelled import LabelProbe, probe
@@ -45,11 +44,9 @@ from goalscope.inside.probing.maps import (
     place_weights,
     true_map,
 )
-from goalscope.inside.probing.pipeline import InsideSummary, study_inside
+from goalscope.inside.probing.pipeline import AnalysisReader, InsideSummary, Place, analysis, study_inside
 from goalscope.inside.probing.plan_scores import plan_differences, summarise_plans
-from goalscope.inside.probing.probe import Probe, ProbeKey, Target
-from goalscope.inside.probing.probe_store import stored_probes
-from goalscope.inside.probing.problem import FitSettings, PlanSettings, Problem
+from goalscope.inside.probing.probe import Probe, ProbeKey, Target, stored_probes
 from goalscope.inside.probing.scores import confusion, difference_rows, paired_rows, score_cells, summarise
 from goalscope.inside.probing.suite import CORE, FULL, probe_cells, probe_cells_by_size, probe_plans, without
 from goalscope.runs.probing_config import Inside

@@ -7,16 +7,16 @@ from typing import Any, Final
 
 from goalscope._ground import registry
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
-from goalscope.inside.probing.analyses import AnalysisReader, Place, analysis, place_name
 from goalscope.inside.probing.beliefs import BELIEF_SUITE, choose_maps, compare_beliefs, read_beliefs
 from goalscope.inside.probing.curves import CURVE_HEADS, learning_curve
 from goalscope.inside.probing.distances import MAPS, cross_fitted, probe_distances
+from goalscope.inside.probing.fitting import FitSettings, PlanSettings
 from goalscope.inside.probing.heads import COUNTED, NUMBER_HEADS
 from goalscope.inside.probing.inputs import PLAN_CONTROLS, ProbeInputs
 from goalscope.inside.probing.logit_lens import score_lens
 from goalscope.inside.probing.maps import decode_maps
+from goalscope.inside.probing.pipeline import AnalysisReader, Place, analysis, place_name
 from goalscope.inside.probing.plan_scores import MAIN_DECODER, STEPWISE
-from goalscope.inside.probing.problem import FitSettings, PlanSettings
 from goalscope.inside.probing.suite import CORE, FULL, Entry, FittedProbes, Maps, entries_of, probe_plans, without
 from goalscope.stats.rows import Rows, Tag
 

@@ -19,12 +19,12 @@ import numpy.typing as npt
 
 from goalscope._ground.progress import Progress
 from goalscope._ground.rng import stream
+from goalscope.inside.probing.fitting import FitSettings
 from goalscope.inside.probing.heads import COUNTED
 from goalscope.inside.probing.inputs import Features, ProbeInputs, Split, grid_kinds, of_grids
 from goalscope.inside.probing.labels import PADDING, Cells, undetermined
 from goalscope.inside.probing.maps import Prediction
 from goalscope.inside.probing.probe import Probe
-from goalscope.inside.probing.problem import FitSettings
 from goalscope.inside.probing.scores import AREA, UNDETERMINED_PRECISION, Grids, pairs, score_cells
 from goalscope.inside.probing.suite import Score, fit_suite
 from goalscope.inside.probing.truths import Truth, truths

@@ -17,14 +17,13 @@ import numpy.typing as npt
 
 from goalscope._ground.checks import check_finite, check_shape, check_whole
 from goalscope._ground.rng import stream
-from goalscope.inside.probing.fitting import Callbacks
+from goalscope.inside.probing.fitting import FitSettings, grid_weights
 from goalscope.inside.probing.heads import NUMBER_HEADS
 from goalscope.inside.probing.inputs import PLAN_CONTROLS, Features, ProbeInputs, Split, grid_kinds
 from goalscope.inside.probing.labels import CLASSES, Cells
 from goalscope.inside.probing.maps import DecodedMaps, decode_maps, true_map
 from goalscope.inside.probing.plan_scores import BY
-from goalscope.inside.probing.probe import Probe
-from goalscope.inside.probing.problem import FitSettings, grid_weights
+from goalscope.inside.probing.probe import Callbacks, Probe
 from goalscope.inside.probing.scores import Grids, members
 from goalscope.inside.probing.suite import FittedProbes, Maps, check_controls, fit_suite, on_maps, probe_cells
 from goalscope.inside.probing.truths import Truth, truths

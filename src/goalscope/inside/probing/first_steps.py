@@ -17,10 +17,9 @@ from goalscope._ground.progress import Stage
 from goalscope.inside.activations.capture_schedule import plan_id
 from goalscope.inside.activations.load import Capture, captures, choose_capture, load_activations
 from goalscope.inside.activations.sites import Site, check_site
-from goalscope.inside.probing.analyses import AnalysisReader, Place, probe_dataset
 from goalscope.inside.probing.inputs import of_grids
 from goalscope.inside.probing.logit_lens import OWN, Network
-from goalscope.inside.probing.pipeline import INFO, declared_in
+from goalscope.inside.probing.pipeline import INFO, AnalysisReader, Place, declared_in, probe_dataset
 from goalscope.inside.probing.probe import Probe, ProbeKey
 from goalscope.runs import Store
 from goalscope.runs.probing_config import READS, Inside

@@ -22,9 +22,9 @@ from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations.hooks import DecoderBlocks
 from goalscope.inside.activations.load import Activations
 from goalscope.inside.activations.sites import SiteFinder
+from goalscope.inside.probing.fitting import grid_weights
 from goalscope.inside.probing.inputs import ProbeInputs
 from goalscope.inside.probing.labels import NO_ACTION, Cells, Steps, steps_of
-from goalscope.inside.probing.problem import grid_weights
 from goalscope.inside.probing.scores import Grids, Measured
 from goalscope.runs import Episode
 from goalscope.runs.record import Step

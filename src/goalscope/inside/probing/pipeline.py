@@ -1,36 +1,388 @@
-"""All analyses of a run's activations that a study declares, end to end."""
+"""Analyses of the activations of a run: plugin interface, reader, and everything that a study declares, end to end.
+
+All analyses use the same steps, labels and split by grid. Each analysis fits the probes that are not stored yet and
+returns rows. Only the vectors of one site and layer, of all networks, are in memory at a time.
+"""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
 
 from goalscope._ground import registry
 from goalscope._ground.parts import attempt
 from goalscope._ground.progress import Stage, silent
+from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations.capture import capture
-from goalscope.inside.activations.capture_schedule import plan_id, some_steps
+from goalscope.inside.activations.capture_schedule import chosen_steps, plan_id, some_steps
 from goalscope.inside.activations.hooks import DecoderBlocks, chosen_layers
-from goalscope.inside.activations.load import SHARD, Capture, captures
+from goalscope.inside.activations.load import SHARD, Capture, captures, load_activations
 from goalscope.inside.activations.replay_target import ReplayTarget, find_target, model_id, model_of
 from goalscope.inside.activations.shards import artifacts
 from goalscope.inside.activations.sites import available_sites
-from goalscope.inside.probing.analyses import AnalysisReader, probe_dataset
-from goalscope.inside.probing.beliefs import SOURCE
+from goalscope.inside.probing.beliefs import SOURCE, ShownMap
+from goalscope.inside.probing.curves import check_counts
+from goalscope.inside.probing.fitting import FitSettings
 from goalscope.inside.probing.heads import check_device
-from goalscope.inside.probing.inputs import known_walls
-from goalscope.inside.probing.logit_lens import OWN, Network
-from goalscope.runs import Store
-from goalscope.runs.probing_config import Inside
+from goalscope.inside.probing.inputs import ProbeInputs, Split, check_sizes, known_walls, shuffled_rows, split_by_grid
+from goalscope.inside.probing.labels import (
+    FRAME,
+    Cells,
+    Decisions,
+    Plans,
+    decisions_at,
+    label_cells,
+    label_distances,
+    label_plans,
+    seen_cells,
+)
+from goalscope.inside.probing.logit_lens import OWN, Lens, LensSteps, Network, label_tokens
+from goalscope.inside.probing.probe import ProbeStore
+from goalscope.inside.probing.suite import (
+    Entry,
+    FittedProbes,
+    probe_cells,
+    probe_cells_by_size,
+    without,
+)
+from goalscope.runs import Episode, Store
+from goalscope.runs.probing_config import READS, Inside
 from goalscope.runs.provenance import note, note_libraries
+from goalscope.stats.columns import constant
 from goalscope.stats.rows import Rows
 from goalscope.worlds.gridworld import GridView
+
+Reading = tuple[Rows, list[ShownMap]]
+"""Rows, and maps to draw."""
+Settings = TypeVar("Settings", bound=FitSettings)
+
+_IN_EVERY_ID: Final = {"hidden", "epochs", "rate", "batch"}  # settings that are part of the id of every fit
+_OWN_KEYS: Final = {"layers", "stepwise"}  # settings that choose decoders but do not affect their training
+
+Place = tuple[str, int]
+"""A site and a layer."""
+
+
+Compute = Callable[["AnalysisReader", Place, "ProbeInputs"], Rows]
+"""Rows of an analysis at one place, from the activations and the truth of the same steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationAnalysis:
+    """An analysis of activations.
+
+    Attributes:
+        name: its name in studies and commands, and the source of its rows.
+        title: its name in reports.
+        headline: entries that commands print for the middle layer, each with a label and the tags of its rows.
+        pick: chooses the form of probe to print, if a line of the headline leaves it open.
+        compute: function that returns the rows of the analysis at a place.
+    """
+
+    name: str
+    title: str
+    headline: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    pick: Callable[[Sequence[str]], str] = min
+    compute: Compute
+
+
+def analysis(
+    name: str,
+    *,
+    title: str,
+    headline: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    pick: Callable[[Sequence[str]], str] = min,
+) -> Callable[[Compute], Compute]:
+    """Return a decorator that registers an analysis, which ``analysis: inside: reads:`` of a study can name.
+
+    It decorates a function with these parameters: the reader, the place (site, layer), and the inputs of probes there
+    (``[N, F]`` activations of the agent's model and of each random network, the true classes of all cells, training and
+    test grids). The function returns rows, each with a grid as its cluster. Rows without tags of their own get those of
+    the place, ``head`` (the name) and ``control: none``.
+
+    Args:
+        name, title, headline, pick: see `ActivationAnalysis`.
+
+    Raises:
+        ValueError: if the name is taken.
+    """
+
+    def add(compute: Compute) -> Compute:
+        analysis = ActivationAnalysis(name=name, title=title, headline=headline, pick=pick, compute=compute)
+        registry.register("analysis", name, made_of=compute)(analysis)
+        return compute
+
+    return add
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProbeDataset:
+    """N steps of one agent that have every site, with their labels.
+
+    Attributes:
+        captures: captures of the agent's model (`OWN`) and of random networks, by kind and seed.
+        sites, layers: sites of a sequence, and sorted numbers of decoder blocks.
+        rows: site -> ``[N]`` indices of the steps among those captured there.
+        cells: true classes of all cells.
+        split: training and test grids.
+        left_out: number of captured steps that lack one of the sites.
+        doors: whether some world has a door, which no class of cells represents.
+    """
+
+    captures: dict[Network, Capture]
+    sites: tuple[str, ...]
+    layers: tuple[int, ...]
+    rows: dict[str, npt.NDArray[Any]]
+    cells: Cells
+    split: Split
+    left_out: int
+    doors: bool
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the captured random networks."""
+        return tuple(dict.fromkeys(kind for kind, seed in self.captures if seed is not None))
+
+    @property
+    def middle(self) -> int:
+        """The middle layer."""
+        return self.layers[len(self.layers) // 2]
+
+    @property
+    def places(self) -> list[Place]:
+        """All sites and layers, the middle layer of each site first."""
+        other_layers = [layer for layer in self.layers if layer != self.middle]
+        return [(site, self.middle) for site in self.sites] + [
+            (site, layer) for site in self.sites for layer in other_layers
+        ]
+
+    def summary(self) -> dict[str, int]:
+        """Return the numbers of steps and grids."""
+        split = self.split
+        return {
+            "steps": len(self.cells),
+            "steps left out": self.left_out,
+            "training steps": int(split.train.sum()),
+            "test steps": int(split.test.sum()),
+            "training grids": len(set(split.cluster[split.train].tolist())),
+            "test grids": len(set(split.cluster[split.test].tolist())),
+        }
+
+
+def probe_dataset(
+    store: Store,
+    captures: Mapping[Network, Capture],
+    layers: Sequence[int],
+    declared: Inside,
+    *,
+    shuffled: bool = True,
+) -> ProbeDataset:
+    """Collect the steps that have every site, with labels and split. Too few grids raise an error immediately.
+
+    With ``shuffled``, there must also be enough grids for the control with shuffled labels.
+    """
+    sites, capture = declared.wanted_sites, captures[OWN]
+    activations = {site: load_activations(store, site=site, layer=layers[0], capture=capture.id) for site in sites}
+    keys = {
+        site: list(zip(loaded.episode_id.tolist(), loaded.step.tolist(), strict=True))
+        for site, loaded in activations.items()
+    }
+    common = set.intersection(*map(set, keys.values()))
+    if not common:
+        raise ValueError(f"no step has all sites that are read ({', '.join(sites)}): read fewer sites")
+    rows: dict[str, npt.NDArray[Any]] = {
+        site: np.flatnonzero([key in common for key in site_keys]) for site, site_keys in keys.items()
+    }
+    steps = activations[sites[0]].where(rows[sites[0]])
+    if declared.steps is not None and capture.scope == "all":
+        chosen = chosen_steps(store, capture.agent_id, some_steps(declared.steps, declared.seed)) or {}
+        step_keys = zip(steps.episode_id.tolist(), steps.step.tolist(), strict=True)
+        selected = np.flatnonzero([step in chosen.get(episode, ()) for episode, step in step_keys])
+        steps, rows = steps.where(selected), {name: indices[selected] for name, indices in rows.items()}
+    episodes = store.episodes(sorted(set(steps.episode_id.tolist())))
+    cells = label_cells(steps, episodes, frame=max(FRAME, int(steps.shape.max())))
+    split = split_by_grid(cells, test=declared.test, seed=declared.seed)
+    if shuffled:
+        shuffled_rows(cells, split, seed=declared.seed)
+    if declared.by_size and "cognitive-map" in declared.reads:
+        check_sizes(cells, split)
+    if declared.curve and "cognitive-map" in declared.reads:
+        check_counts(cells, split, declared.curve)
+    worlds = set(steps.world_id.tolist())
+    return ProbeDataset(
+        captures=dict(captures),
+        sites=tuple(sites),
+        layers=tuple(sorted(layers)),
+        rows=rows,
+        cells=cells,
+        split=split,
+        left_out=len(set.union(*map(set, keys.values()))) - len(common),
+        doors=any(world.id in worlds and world.grid.door is not None for world in store.worlds()),
+    )
+
+
+class AnalysisReader:
+    """Reader that computes the analyses of a run that is open for writing; see
+    `goalscope.inside.probing.pipeline.study_inside`."""
+
+    def __init__(
+        self,
+        store: Store,
+        dataset: ProbeDataset,
+        declared: Inside,
+        stage: Stage,
+        device: str,
+        models: Callable[[Network], LocalModel] | None = None,
+    ) -> None:
+        self.store, self.dataset, self.declared, self.stage, self.device = store, dataset, declared, stage, device
+        self._models = models  # network -> model, for the logit lens
+        self._lenses: dict[Network, Lens] = {}
+        self._shown: list[ShownMap] = []
+
+    @cached_property
+    def probes(self) -> ProbeStore:
+        """The store of fitted probes: those with equal settings are reused by all readings."""
+        dataset, declared = self.dataset, self.declared
+        digest = sha256()
+        for episode, step in zip(dataset.cells.episode_id.tolist(), dataset.cells.step.tolist(), strict=True):
+            digest.update(f"{episode} {step}\n".encode())
+        probes = declared.probes.model_dump(exclude_defaults=True) | declared.probes.model_dump(include=_IN_EVERY_ID)
+        return ProbeStore(
+            store=self.store,
+            decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": declared.test},
+            settings={"cells": probes, "distance": probes, "plan": declared.decoders.model_dump(exclude=_OWN_KEYS)},
+            models={network: capture.model for network, capture in dataset.captures.items()},
+            first="/".join(map(str, dataset.places[0])),
+            tags={"agent": dataset.captures[OWN].agent},
+        )
+
+    def fit_settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
+        """Derive the settings of a fit from the declared settings."""
+        return kind(**declared.model_dump(exclude=_OWN_KEYS), seed=self.declared.seed, device=self.device)
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """The decisions at all steps."""
+        return decisions_at(self.dataset.cells, self._episodes)
+
+    @cached_property
+    def executed(self) -> Plans:
+        """The actions that followed each step."""
+        return label_plans(self.dataset.cells, self._episodes)
+
+    @cached_property
+    def distances(self) -> npt.NDArray[np.float64]:
+        """``[N]`` steps to the goal."""
+        return label_distances(self.dataset.cells, self._episodes)
+
+    @cached_property
+    def _seen(self) -> npt.NDArray[np.bool_] | None:
+        seen = seen_cells(self.dataset.cells, self._episodes)
+        return None if (seen >= self.dataset.cells.inside()).all() else seen
+
+    @property
+    def _episodes(self) -> Iterator[Episode]:
+        return self.store.episodes(sorted(set(self.dataset.cells.episode_id.tolist())))
+
+    def read(self, name: str) -> Reading:
+        """Compute the rows of an analysis at all sites and layers, and the maps to draw.
+
+        Raises:
+            ValueError: if there is no analysis of this name.
+        """
+        chosen: ActivationAnalysis = registry.resolve("analysis", name)
+        parts = list[Rows]()
+        self._shown = []
+        for place in self.dataset.places:
+            rows = _placed(chosen.compute(self, place, self.inputs(place)), name, place)
+            parts.append(rows.where(rows.known("site")) if parts else rows)
+        return Rows.concatenate(parts), self._shown
+
+    def show(self, maps: Sequence[ShownMap]) -> None:
+        """Store decoded maps that the page should show."""
+        self._shown += maps
+
+    def inputs(self, place: Place) -> ProbeInputs:
+        """Return the inputs of probes at one site and layer, of all networks, in the order of the labels."""
+        (site, layer), dataset = place, self.dataset
+        networks = {
+            network: load_activations(self.store, site=site, layer=layer, capture=capture.id).where(dataset.rows[site])
+            for network, capture in dataset.captures.items()
+        }
+        agent_activations = networks.pop(OWN)
+        random = {(kind, seed): [activations] for (kind, seed), activations in networks.items() if seed is not None}
+        return ProbeInputs(activations=[agent_activations], cells=dataset.cells, split=dataset.split, random=random)
+
+    @cached_property
+    def tokens(self) -> LensSteps | None:
+        """The tokens of the actions; None if they are ambiguous and the analysis was not requested by name."""
+        try:
+            return label_tokens(self.dataset.cells, self._episodes, self._model(OWN))
+        except ValueError as error:
+            if self.declared.reads != READS:
+                raise
+            warnings.warn(f"the reading logit-lens is left out: {error}", stacklevel=2)
+            return None
+
+    def _model(self, network: Network) -> LocalModel:
+        if self._models is None:
+            raise ValueError("the logit lens needs the models of the networks: create the reader with models=...")
+        return self._models(network)
+
+    def lens(self, network: Network) -> Lens:
+        """Return the logit lens of a network."""
+        if network not in self._lenses:
+            self._lenses[network] = Lens(self._model(network).model)
+        return self._lenses[network]
+
+    def is_first(self, place: Place) -> bool:
+        """Return whether a place is the one at which results without a site are computed."""
+        return place == self.dataset.places[0]
+
+    def full(self, place: Place) -> bool:
+        """Return whether all heads and controls are fitted at a place."""
+        return self.declared.table == "complete" or place[1] == self.dataset.middle
+
+    def usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
+        """Return the suite entries for which data exist."""
+        missing = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
+        if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
+            missing.add("text")
+        return without(suite, *missing)
+
+    def fit(
+        self, place: Place, data: ProbeInputs, suite: Sequence[Entry], *, scored: bool = True, by_size: bool = False
+    ) -> FittedProbes:
+        """Fit the probes at a place, either general probes or, with ``by_size``, separate probes per grid shape."""
+        fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored, seen=self._seen)
+        with self.stage(f"probes {'of one size ' if by_size else ''}at {place_name(place)}") as show:
+            return fit(
+                data,
+                suite=suite,
+                settings=self.fit_settings(FitSettings, self.declared.probes),
+                callbacks=self.probes.callbacks(show),
+            )
+
+
+def place_name(place: Place) -> str:
+    """Describe a place in words."""
+    return f"{place[0]}, layer {place[1]}"
+
+
+def _placed(rows: Rows, name: str, place: Place) -> Rows:
+    """Add the tags of a place, and the name of the analysis as ``head``, to rows that lack these tags."""
+    own_tags = {"site": place[0], "layer": place[1], "head": name, "control": "none"}
+    return rows.tagged({tag: constant(value, len(rows)) for tag, value in own_tags.items() if tag not in rows.tags})
+
 
 INFO: Final = "inside"
 """Name under which a run stores the settings and numbers of steps of the last readings."""

@@ -106,7 +106,7 @@ def solve_numbers(
 
     Args:
         vectors: ``[N, F]`` normalised inputs.
-        target: N numbers, see `goalscope.inside.probing.problem`.
+        target: N numbers, see `goalscope.inside.probing.fitting`.
         penalties: candidates; with a single one, nothing is chosen.
         is_held_out: ``[N]`` which steps choose the penalty.
     """
@@ -178,7 +178,7 @@ def solve_classes(
 
     Args:
         vectors: ``[N, F]`` normalised inputs.
-        target: ``[N, C]`` classes, see `goalscope.inside.probing.problem`.
+        target: ``[N, C]`` classes, see `goalscope.inside.probing.fitting`.
         penalties: candidates.
         is_held_out: ``[N]`` which steps choose and calibrate; some, but not all.
 

@@ -12,7 +12,7 @@ from goalscope._ground import registry
 from goalscope._ground.parts import attempt
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
 from goalscope.inside.activations.load import Activations
-from goalscope.inside.probing.fitting import Callbacks, fit
+from goalscope.inside.probing.fitting import FitSettings, PlanSettings, Problem, fit
 from goalscope.inside.probing.heads import CELL_HEADS, COUNTED
 from goalscope.inside.probing.inputs import (
     CONTROLS,
@@ -39,8 +39,7 @@ from goalscope.inside.probing.plan_scores import (
     score_lengths,
     score_prefixes,
 )
-from goalscope.inside.probing.probe import Probe, ProbeKey, Target
-from goalscope.inside.probing.problem import FitSettings, PlanSettings, Problem
+from goalscope.inside.probing.probe import Callbacks, Probe, ProbeKey, Target
 from goalscope.inside.probing.scores import AREA, confusion_rows, score_cells
 from goalscope.inside.probing.truths import Truth, scored_rows, truths
 from goalscope.stats.rows import Rows, Tag

@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from goalscope._ground.words import counted
 from goalscope.inside.interventions import ablation, patching, reasoning, steering
-from goalscope.inside.interventions.directions import MEAN as DIFFERENCE
-from goalscope.inside.interventions.directions import OWN, PROBE, RANDOM, SHUFFLED
 from goalscope.inside.interventions.experiment import INFO, TAG
-from goalscope.inside.interventions.passes import PATCHES
-from goalscope.inside.interventions.patching import CHANGED, LOG_ODDS, RECOVERY, REROUTED, WHOLE
+from goalscope.inside.interventions.patching import CHANGED, LOG_ODDS, PATCHES, RECOVERY, REROUTED, WHOLE
 from goalscope.inside.interventions.patching import FOLLOWS as FOLLOWS_SOURCE
 from goalscope.inside.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STAYS
+from goalscope.inside.interventions.steering import MEAN as DIFFERENCE
+from goalscope.inside.interventions.steering import OWN, PROBE, RANDOM, SHUFFLED
 from goalscope.inside.probing.scores import chosen
 from goalscope.report.ledger import Estimates, Key, RunData
 from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted

@@ -12,12 +12,10 @@ import numpy.typing as npt
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
 from goalscope.inside.activations.capture_schedule import plan_id, some_steps
 from goalscope.inside.activations.load import Capture, captures, load_activations
-from goalscope.inside.probing.analyses import ProbeDataset, probe_dataset
 from goalscope.inside.probing.beliefs import read_beliefs
 from goalscope.inside.probing.logit_lens import OWN, Network
-from goalscope.inside.probing.pipeline import INFO
-from goalscope.inside.probing.probe import Probe
-from goalscope.inside.probing.probe_store import stored_probes
+from goalscope.inside.probing.pipeline import INFO, ProbeDataset, probe_dataset
+from goalscope.inside.probing.probe import Probe, stored_probes
 from goalscope.measures.transcript import agent_of
 from goalscope.report.reading import Run
 from goalscope.runs.probing_config import Inside
