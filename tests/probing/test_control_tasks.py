@@ -22,7 +22,7 @@ from goalscope.inside.probing import (
     probe_distances,
     split_by_grid,
 )
-from goalscope.inside.probing.truths import truths
+from goalscope.inside.probing.suite import truths
 
 SETTINGS = FitSettings(epochs=30, hidden=32, rate=1e-2)
 

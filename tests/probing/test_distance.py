@@ -51,7 +51,6 @@ def planted() -> tuple[Cells, np.ndarray[Any, Any], FittedProbes]:
         controls=("none", "shuffled", "permuted"),
         maps={("pre", 1): true_map(cells)},
         settings=SETTINGS,
-        tags={"agent": "a"},
     )
     return cells, distances, fitted
 
@@ -144,7 +143,6 @@ def test_rows_stand_on_tested_grids_and_leave_out_what_cannot_be_reached() -> No
     assert {(one.head, one.target) for one in fitted.probes.values()} == {("linear", "distance"), ("mlp", "distance")}
     probes = {key.text: probe for key, probe in fitted.probes.items()}
     assert probes["linear/none/pre/1"].id in own["probe"].tolist()
-    assert set(fitted.rows["agent"].tolist()) == {"a"}
     assert isinstance(probes["mlp/permuted 3/pre/1"], Probe)
 
 

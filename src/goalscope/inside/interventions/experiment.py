@@ -94,6 +94,9 @@ class PairSettings(StudyPart):
         return math.ceil((self.controls if control else self.per_size) / len(self.moved))
 
 
+Seed = Annotated[int, Field(ge=0, le=2**62)]
+
+
 class OnPairs(StudyPart):
     """Settings shared by all experiments on counterfactual pairs.
 
@@ -149,22 +152,16 @@ class ExperimentSubject:
                 )
         return self.pair_cache[key]
 
-    def has(self, unit: str) -> bool:
-        """Return whether the rows of a work item are already stored."""
-        return f"{self.source}/{unit}" in self.store.row_sources()
-
-    def keep(self, unit: str, rows: Rows) -> None:
-        """Store the rows of a work item, with the tags of the experiment."""
-        tags = {name: constant(value, len(rows)) for name, value in self.tags.items()}
-        self.store.put_rows(rows.tagged(tags), source=f"{self.source}/{unit}")
-        give_back()
-
-    def work(self, units: Mapping[str, tuple[Any, ...]], rows: Callable[..., Rows]) -> None:
-        """Process all named work items that are not stored yet; ``rows(*item)`` computes the rows of an item."""
-        for done, (unit, piece) in enumerate(units.items()):
+    def work(self, units: Mapping[str, tuple[Any, ...]], compute: Callable[..., Rows]) -> None:
+        """Compute the rows of all named work items that are not stored yet (``compute(*item)``), and store them."""
+        for done, (unit, item) in enumerate(units.items()):
             self.show(done, len(units))
-            if not self.has(unit):
-                self.keep(unit, rows(*piece))
+            source = f"{self.source}/{unit}"
+            if source not in self.store.row_sources():
+                rows = compute(*item)
+                tags = {name: constant(value, len(rows)) for name, value in self.tags.items()}
+                self.store.put_rows(rows.tagged(tags), source=source)
+                give_back()
         self.show(len(units), len(units))
 
 

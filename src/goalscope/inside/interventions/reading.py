@@ -160,41 +160,6 @@ ELSEWHERE: Final = "action is optimal in neither"
 """Measures of an intervention in a pair; in a control pair an action can both follow and stay."""
 
 
-def answers(
-    agent: ChatAgent,
-    views: Sequence[GridView],
-    passages: Sequence[Passage],
-    edits: Sequence[Sequence[Sequence[Edit]]],
-    *,
-    max_tokens: int | None = None,
-) -> list[list[Reply]]:
-    """Generate an agent's greedy answers with changed activations, with all changes of a passage in one batch.
-
-    Args:
-        agent: a chat agent with a local model.
-        views: ``[N]`` shown grids.
-        passages: ``[N]`` token ids that pass through the model before it generates.
-        edits: for each passage, the changes to make one at a time, each a list of edits that refer to the passage as
-            prompt 0; an empty list changes nothing.
-        max_tokens: maximum number of tokens of an answer; by default the agent's own.
-
-    Returns:
-        For each passage, the answer after each change.
-    """
-    model = local_model(agent)
-    limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
-    batches = [each_change(item.ids, changes) for item, changes in zip(passages, edits, strict=True)]
-    sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=limit)
-    all_answers = []
-    for view, item, generated in zip(views, passages, generate(model, batches, max_tokens=limit), strict=True):
-        text = model.render(agent.messages(Observation(view=view)), agent.sampling)
-        split = len(item.ids) - item.replayed
-        for output in generated.outputs:
-            output.tokens[:0] = item.ids[split:]
-        all_answers.append([model.reply(text, item.ids[:split], output, sampling) for output in generated.outputs])
-    return all_answers
-
-
 def acted(
     agent: ChatAgent,
     pairs: Sequence[Pair],
@@ -205,7 +170,7 @@ def acted(
     sides: int = 1,
     max_tokens: int | None = None,
 ) -> Iterator[tuple[Pair, Change, Reply]]:
-    """Yield an agent's answer after each change to the first side of each pair at one site and layer.
+    """Yield an agent's greedy answer after each change to the first side of each pair at one site and layer.
 
     Args:
         agent: a chat agent with a local model.
@@ -220,6 +185,8 @@ def acted(
     site, layer = place
     model = local_model(agent)
     finder = finder_of(model, [site])
+    limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
+    sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=limit)
     for begin in range(0, len(pairs), together):
         part = pairs[begin : begin + together]
         passages = [passage(finder, site, side, pair.changed) for pair in part for side in pair.sides[:sides]]
@@ -229,11 +196,18 @@ def acted(
             changes(pair, item, *vectors[sides * at : sides * (at + 1)])
             for at, (pair, item) in enumerate(zip(part, first_sides, strict=True))
         ]
-        edits = [[change_edits for _, change_edits in plans] for plans in planned]
-        all_answers = answers(agent, [pair.sides[0].view for pair in part], first_sides, edits, max_tokens=max_tokens)
-        for pair, plans, pair_answers in zip(part, planned, all_answers, strict=True):
-            for (change, _), answer in zip(plans, pair_answers, strict=True):
-                yield pair, change, answer
+        # All changes of a passage are one batch, with one copy of the prompt each.
+        batches = [
+            each_change(item.ids, [edits for _, edits in plans])
+            for item, plans in zip(first_sides, planned, strict=True)
+        ]
+        generated = generate(model, batches, max_tokens=limit)
+        for pair, item, plans, written in zip(part, first_sides, planned, generated, strict=True):
+            text = model.render(agent.messages(Observation(view=pair.sides[0].view)), agent.sampling)
+            prompt, replayed = item.ids[: len(item.ids) - item.replayed], item.ids[len(item.ids) - item.replayed :]
+            for (change, _), output in zip(plans, written.outputs, strict=True):
+                output.tokens[:0] = replayed
+                yield pair, change, model.reply(text, prompt, output, sampling)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -329,16 +303,12 @@ def layers_of(model: LocalModel, layers: Layers) -> tuple[int, ...]:
         return chosen_layers(layers, DecoderBlocks(network).count)
 
 
-def pair_tags(pair: Pair) -> dict[str, Tag]:
-    """Return the tags of the rows of a pair."""
-    kind = "control" if pair.control else "counterfactual"
-    return {**pair.tags, "moved": pair.moved, "pairs": kind, PAIR: pair.id}
-
-
 def pair_rows(pair: Pair, values: Mapping[str, float], **tags: Tag) -> Iterator[Row]:
     """Yield one row per measure for a pair, in the unit "share", with the pair's tags and additional tags."""
+    kind = "control" if pair.control else "counterfactual"
+    tags = {**pair.tags, "moved": pair.moved, "pairs": kind, PAIR: pair.id, **tags}
     for measure, value in values.items():
-        yield Row(measure=measure, unit="share", value=value, cluster=pair.cluster, tags={**pair_tags(pair), **tags})
+        yield Row(measure=measure, unit="share", value=value, cluster=pair.cluster, tags=tags)
 
 
 def averaged(rows: Iterable[Row]) -> Rows:

@@ -26,8 +26,7 @@ from goalscope.inside.probing.labels import PADDING, Cells, undetermined
 from goalscope.inside.probing.maps import Prediction
 from goalscope.inside.probing.probe import Probe
 from goalscope.inside.probing.scores import AREA, UNDETERMINED_PRECISION, Grids, pairs, score_cells
-from goalscope.inside.probing.suite import Score, fit_suite
-from goalscope.inside.probing.truths import Truth, truths
+from goalscope.inside.probing.suite import Score, Truth, fit_suite, truths
 from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.columns import constant
 from goalscope.stats.rows import Rows, Tag

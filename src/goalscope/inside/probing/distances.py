@@ -25,8 +25,16 @@ from goalscope.inside.probing.maps import DecodedMaps, decode_maps, true_map
 from goalscope.inside.probing.plan_scores import BY
 from goalscope.inside.probing.probe import Callbacks, Probe
 from goalscope.inside.probing.scores import Grids, members
-from goalscope.inside.probing.suite import FittedProbes, Maps, check_controls, fit_suite, on_maps, probe_cells
-from goalscope.inside.probing.truths import Truth, truths
+from goalscope.inside.probing.suite import (
+    FittedProbes,
+    Maps,
+    Truth,
+    check_controls,
+    fit_suite,
+    on_maps,
+    probe_cells,
+    truths,
+)
 from goalscope.stats import DRAW, Estimate, Grouped, estimate_crossed, estimate_pooled, estimate_rows
 from goalscope.stats.crossed import ONE_SEED
 from goalscope.stats.estimate import factorize
@@ -49,7 +57,6 @@ def probe_distances(
     controls: Sequence[str] = PLAN_CONTROLS,
     maps: Maps | None = None,
     settings: FitSettings | None = None,
-    tags: Mapping[str, Tag] | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
     """Fit every head with every control on one split, and score all of them and their baselines.
@@ -60,7 +67,7 @@ def probe_distances(
     Every grid has equal weight in them, as in scores.
 
     Args:
-        data, maps, settings, tags, callbacks: see `probe_plans`.
+        data, maps, settings, callbacks: see `probe_plans`.
         distances: ``[N]`` steps, see `label_distances`; steps without a distance (NaN) are left out.
         heads: registered heads of a number.
         controls: some of `PLAN_CONTROLS`, including "none".
@@ -89,19 +96,17 @@ def probe_distances(
 
     truth_of = truths(distances, data, controls, seed=fit_settings.seed, known=~np.isnan(distances))
     suite = [(head, control) for control in controls for head in heads]
-    fitted = fit_suite(
-        data, suite, truth_of, score, target="distance", settings=fit_settings, callbacks=callbacks, tags=tags
-    )
+    fitted = fit_suite(data, suite, truth_of, score, target="distance", settings=fit_settings, callbacks=callbacks)
     train, test = truth_of["own"].train, truth_of["own"].test
     train_target, target, true_cells, in_split = distances[train], distances[test], cells.where(test), train | test
-    nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None}
+    nowhere: dict[str, Any] = {"site": None, "layer": None}
     weights = grid_weights(cells.cluster[train])
     mean = np.full(len(target), np.average(train_target, weights=weights))
     rows = [fitted.rows, score_distance(mean, target, true_cells, {**nowhere, "head": "mean", "control": "none"})]
     for decoded in (maps or {}).values():
         check_shape("maps", decoded.agent, "N 2", {"N": len(cells)})
     true = ({**nowhere, "control": "true map"}, true_map(cells.where(in_split)))
-    for row_tags, layout in (*on_maps(maps, in_split, tags), true):
+    for row_tags, layout in (*on_maps(maps, in_split), true):
         manhattan = layout.manhattan
         slope, offset = fit_line(manhattan[train[in_split]], train_target, weights)
         predicted = slope * manhattan[test[in_split]].astype(np.float64) + offset

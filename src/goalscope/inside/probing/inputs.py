@@ -26,7 +26,7 @@ _COORDINATE: Final = re.compile(r"\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 TruthName = Literal["own", "shuffled", "control task"]
-"""The target of a control, see `goalscope.inside.probing.truths`."""
+"""The target of a control, see `goalscope.inside.probing.suite`."""
 
 
 class Reading(NamedTuple):
@@ -263,7 +263,7 @@ class Control:
     """Definition of a control.
 
     ``reads`` derives its inputs from the data and from the inputs of the probe itself. ``truth`` names its target, see
-    `inside.probing.truths`. With ``number``, the control also applies to plans and distances.
+    `inside.probing.suite`. With ``number``, the control also applies to plans and distances.
     """
 
     reads: Callable[[ProbeInputs, Placed], Placed] = lambda data, placed: placed

@@ -1,4 +1,18 @@
-"""Suites of heads and controls, whose entries are all fitted and scored on the same split."""
+"""Suites of heads and controls, whose entries are all fitted and scored on the same split.
+
+The target of a probe or control is the truth, the truth of another grid, or the labels of a control task.
+
+A control task gives every type of example one fixed random label, with the frequencies of the real labels. A probe can
+only memorise these labels, type by type. Its score on types that recur in test grids is its capacity, and the real
+score minus the capacity is its selectivity. Types recur over grids:
+
+* The type of a cell is the symbols of its 3 x 3 neighbourhood, including a symbol for the outside of the grid. Its
+  label is a class.
+* The type of a step, for predicting plans or distances, is the cells of agent and goal. Its label is the target of a
+  training step.
+
+Source: Hewitt and Liang 2019, Designing and interpreting probes with control tasks.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +24,7 @@ import numpy.typing as npt
 
 from goalscope._ground import registry
 from goalscope._ground.parts import attempt
+from goalscope._ground.rng import uniform
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
 from goalscope.inside.activations.load import Activations
 from goalscope.inside.probing.fitting import FitSettings, PlanSettings, Problem, fit
@@ -21,9 +36,10 @@ from goalscope.inside.probing.inputs import (
     Features,
     ProbeInputs,
     read,
+    shuffled_rows,
     site_layer,
 )
-from goalscope.inside.probing.labels import Plans, plan_length, undetermined
+from goalscope.inside.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Plans, plan_length, undetermined
 from goalscope.inside.probing.maps import DecodedMaps, true_map
 from goalscope.inside.probing.plan_scores import (
     DECODER_LAYERS,
@@ -40,15 +56,128 @@ from goalscope.inside.probing.plan_scores import (
     score_prefixes,
 )
 from goalscope.inside.probing.probe import Callbacks, Probe, ProbeKey, Target
-from goalscope.inside.probing.scores import AREA, confusion_rows, score_cells
-from goalscope.inside.probing.truths import Truth, scored_rows, truths
+from goalscope.inside.probing.scores import AREA, Grids, confusion_rows, score_cells
 from goalscope.stats.rows import Rows, Tag
+
+_STREAM: Final = "control task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Truth:
+    """Targets at N steps.
+
+    Attributes:
+        values: ``[N, ...]`` targets.
+        train: ``[N]`` which steps are used for training.
+        test: ``[N]`` which steps are used for testing.
+        cells: ``[N, C]`` which cells of a control task are scored; None for all.
+    """
+
+    values: npt.NDArray[Any]
+    train: npt.NDArray[np.bool_]
+    test: npt.NDArray[np.bool_]
+    cells: npt.NDArray[np.bool_] | None = None
+
+
+def truths(
+    values: npt.NDArray[Any],
+    data: ProbeInputs,
+    controls: Iterable[str],
+    *,
+    seed: int,
+    known: npt.NDArray[np.bool_] | None = None,
+) -> dict[str, Truth]:
+    """Return the targets by the names of `Control.truth`, always including "own".
+
+    Args:
+        values: ``[N, ...]`` the truth at N steps.
+        data: activations, labels and the split.
+        controls: names of the controls.
+        seed: root seed of the exchange of grids, and of the labels of control tasks.
+        known: ``[N]`` at which steps there is a truth; None for all.
+    """
+    is_known = np.ones(len(values), dtype=bool) if known is None else known
+    names = {CONTROLS[control].truth for control in controls if control in CONTROLS}
+    truth = _known(values, data, is_known)
+    by_name = {"own": truth}
+    if "shuffled" in names:
+        # Labels of another grid are paired with this grid's activations, and the score belongs to this grid.
+        rows = shuffled_rows(data.cells, data.split, seed=seed)
+        by_name["shuffled"] = _known(values[rows], data, is_known[rows])
+    if "control task" in names:
+        by_name["control task"] = _of_cells(data, seed) if values is data.cells.labels else _of_steps(truth, data, seed)
+    return by_name
+
+
+def scored_rows(truth: Truth, data: ProbeInputs, tags: Mapping[str, Tag]) -> Rows:
+    """Return rows with the number of cells or steps per test grid on which a control task is scored."""
+    tested = data.split.test
+    grids = Grids.of(data.cells.where(tested))
+    if truth.cells is None:
+        name, unit, counts = "scored steps", "steps", truth.test[tested]
+    else:
+        name, unit, counts = "scored cells", "cells", truth.cells[tested].sum(axis=1)
+    return grids.rows(iter([(name, unit, grids.sums(counts), {})]), tags)
+
+
+def _known(values: npt.NDArray[Any], data: ProbeInputs, is_known: npt.NDArray[np.bool_]) -> Truth:
+    # If everything is known, all targets share the inputs of one split.
+    parts = {name: part if is_known.all() else part & is_known for name, part in data.split.parts}
+    return Truth(values=values, **parts)
+
+
+def _of_cells(data: ProbeInputs, seed: int) -> Truth:
+    """Build the control task of cells. Cells outside the grid stay padding and are not scored."""
+    cells, train = data.cells, data.split.train
+    inside = cells.labels != PADDING
+    types, type_index = np.unique(neighbourhoods(cells)[inside], return_inverse=True)
+    step = np.nonzero(inside)[0]
+    frequency = np.bincount(cells.labels[train][inside[train]], minlength=len(CLASSES)).cumsum()
+    uniforms = [uniform(seed, _STREAM, "cells", int(cell_type)) for cell_type in types]
+    labels = cells.labels.copy()
+    labels[inside] = np.searchsorted(frequency / frequency[-1], uniforms, side="right")[type_index]
+    in_training = np.bincount(type_index[train[step]], minlength=len(types)) > 0
+    scored = np.zeros_like(inside)
+    scored[inside] = in_training[type_index]
+    return Truth(values=labels, train=train, test=data.split.test, cells=scored)
+
+
+def neighbourhoods(cells: Cells) -> npt.NDArray[np.int64]:
+    """Return the type of every cell, ``[N, C]``: a number for the symbols of its 3 x 3 neighbourhood."""
+    side = cells.frame
+    square = np.pad(cells.labels.reshape(-1, side, side), ((0, 0), (1, 1), (1, 1)), constant_values=PADDING)
+    codes = np.zeros((len(cells), side, side), dtype=np.int64)
+    for row in range(3):
+        for col in range(3):
+            codes = codes * len(CLASSES) + square[:, row : row + side, col : col + side]
+    return codes.reshape(len(cells), -1)
+
+
+def _of_steps(truth: Truth, data: ProbeInputs, seed: int) -> Truth:
+    """Build the control task of steps, which gives each pair of agent and goal cells the value of one training step."""
+    types = step_types(data.cells)
+    pairs, pair_index = np.unique(types, return_inverse=True)
+    source = np.flatnonzero(truth.train)
+    uniforms = [uniform(seed, _STREAM, "steps", int(pair)) for pair in pairs]
+    rows = source[(np.array(uniforms) * len(source)).astype(np.int64)][pair_index]
+    in_training = np.isin(types, types[truth.train])
+    return Truth(values=truth.values[rows], train=truth.train, test=truth.test & in_training)
+
+
+def step_types(cells: Cells) -> npt.NDArray[np.int64]:
+    """Return the type of every step, ``[N]``, a number for the cells of agent and goal, if present."""
+    count = cells.labels.shape[1]
+    cell_indices = []
+    for label in (AGENT, GOAL):
+        is_label = cells.labels == label
+        cell_indices.append(np.where(is_label.any(axis=1), is_label.argmax(axis=1), count))
+    return np.asarray(cell_indices[0] * (count + 1) + cell_indices[1], dtype=np.int64)
+
 
 Entry = tuple[str, str]
 """A head and a control."""
 Maps = Mapping[tuple[str, int], DecodedMaps]
 """Site and layer -> the maps decoded there, of the same N steps."""
-_Tags = Mapping[str, Tag]
 FULL: Final[tuple[Entry, ...]] = (
     *((head, control) for head in COUNTED for control in ("none", "shuffled")),
     *((head, control) for head in CELL_HEADS if head not in COUNTED for control in CONTROLS),
@@ -87,6 +216,12 @@ class FittedProbes:
     probes: Mapping[ProbeKey, Probe]
     rows: Rows
 
+    @classmethod
+    def joined(cls, parts: Sequence["FittedProbes"]) -> "FittedProbes":
+        """Join the probes and rows of several suites."""
+        probes = {key: probe for part in parts for key, probe in part.probes.items()}
+        return cls(probes=probes, rows=Rows.concatenate([part.rows for part in parts]))
+
     def probe(
         self,
         head: str,
@@ -119,7 +254,6 @@ def fit_suite(
     target: Target,
     settings: FitSettings,
     callbacks: Callbacks | None,
-    tags: _Tags | None = None,
     scope: str = "general",
     heads: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
 ) -> FittedProbes:
@@ -130,88 +264,61 @@ def fit_suite(
     """
     if not suite or len(set(suite)) != len(suite):
         raise ValueError(f"suite must have at least one entry and no entry twice, got {list(suite)}")
-    registered = {name: (heads or {}).get(name, (name, {}))[0] for name, _ in suite}
+    forms = {name: (heads or {}).get(name, (name, {})) for name, _ in suite}
     theirs = [
         name
-        for name, head in registered.items()
+        for name, (head, _) in forms.items()
         if registry.resolve("head", head) and not registry.built_in("head", head)
     ]
-    fitted = partial(
-        _fit_entries,
-        data,
-        truth_of=truth_of,
-        score=score,
-        target=target,
-        settings=settings,
-        callbacks=callbacks,
-        tags=tags,
-        scope=scope,
-        heads=heads,
-    )
+    first = site_layer(data.activations[0])
+
+    def fit_entries(entries: Sequence[Entry]) -> FittedProbes:
+        """Fit and score entries in a single loop over heads and controls."""
+        features_of: dict[tuple[int, int], Features] = {}
+        problems: list[Problem] = []
+        tested: list[tuple[Features, Truth]] = []
+        # kept alive, so that the object ids below stay unique
+        readings = read(data, [control for _, control in entries])
+        for control, (place, features, draw) in readings:
+            truth = truth_of[CONTROLS[control].truth]
+            for part in (truth.train, truth.test):
+                if (id(features), id(part)) not in features_of:
+                    features_of[id(features), id(part)] = features.where(part)
+            for name, entry_control in entries:
+                # Heads that read no activations are the same at every place, so they are fitted only at the first.
+                if entry_control != control or (name in COUNTED and place != first):
+                    continue
+                site, layer = NOWHERE if name in COUNTED else place
+                head, head_settings = forms[name]
+                key_fields: dict[str, Any] = {"control": control, "draw": draw, "seed": settings.seed, "scope": scope}
+                problem = Problem(
+                    key=ProbeKey(head=name, target=target, site=site, layer=layer, **key_fields),
+                    features=features_of[id(features), id(truth.train)],
+                    target=truth.values[truth.train],
+                    tags={"control": control} | ({"scope": scope} if target == "cells" else {}),
+                    head=head,
+                    settings=head_settings,
+                )
+                problems.append(problem)
+                tested.append((features_of[id(features), id(truth.test)], truth))
+        probes = fit(problems, settings, callbacks)
+        rows: list[Rows] = []
+        for problem, probe, (features, truth) in zip(problems, probes, tested, strict=True):
+            tags = {"probe": probe.id, **problem.key.tags}
+            scored = list(score(probe, features, truth, tags))
+            rows += scored
+            if scored and truth is truth_of.get("control task"):
+                rows.append(scored_rows(truth, data, {**tags, "scope": scope}))
+        by_key = {problem.key: probe for problem, probe in zip(problems, probes, strict=True)}
+        return FittedProbes(probes=by_key, rows=Rows.concatenate(rows))
+
     ours = without(suite, *theirs)
-    parts: list[FittedProbes | None] = [fitted(ours)] if ours else []
+    parts = [fit_entries(ours)] if ours else []
     for name in theirs:
         entries = [entry for entry in suite if entry[0] == name]
-        parts.append(attempt("head", registered[name], partial(fitted, entries), lambda sentence: None))
-    present_parts = [part for part in parts if part is not None]
-    probes = {key: probe for part in present_parts for key, probe in part.probes.items()}
-    return FittedProbes(probes=probes, rows=Rows.concatenate([part.rows for part in present_parts]))
-
-
-def _fit_entries(
-    data: ProbeInputs,
-    suite: Sequence[Entry],
-    truth_of: Mapping[str, Truth],
-    score: Score,
-    *,
-    target: Target,
-    settings: FitSettings,
-    callbacks: Callbacks | None,
-    tags: _Tags | None,
-    scope: str,
-    heads: Mapping[str, tuple[str, Mapping[str, Any]]] | None,
-) -> FittedProbes:
-    """Fit and score entries in a single loop over heads and controls."""
-    parts: dict[tuple[int, int], Features] = {}
-    problems: list[Problem] = []
-    tested: list[tuple[Features, Truth]] = []
-    first = site_layer(data.activations[0])
-    # kept alive, so that the object ids below stay unique
-    readings = list(read(data, [control for _, control in suite]))
-    for control, (place, features, draw) in readings:
-        truth = truth_of[CONTROLS[control].truth]
-        for part in (truth.train, truth.test):
-            if (id(features), id(part)) not in parts:
-                parts[id(features), id(part)] = features.where(part)
-        for head, entry_control in suite:
-            # Heads that read no activations are the same at every place, so they are fitted only at the first.
-            if entry_control != control or (head in COUNTED and place != first):
-                continue
-            site, layer = NOWHERE if head in COUNTED else place
-            registered, head_settings = (heads or {}).get(head, (head, {}))
-            key_fields: dict[str, Any] = {"control": control, "draw": draw, "seed": settings.seed, "scope": scope}
-            problem = Problem(
-                key=ProbeKey(head=head, target=target, site=site, layer=layer, **key_fields),
-                features=parts[id(features), id(truth.train)],
-                target=truth.values[truth.train],
-                tags={"control": control} | ({"scope": scope} if target == "cells" else {}),
-                head=registered,
-                settings=head_settings,
-            )
-            problems.append(problem)
-            tested.append((parts[id(features), id(truth.test)], truth))
-    probes = fit(problems, settings, callbacks)
-    rows: list[Rows] = []
-    for problem, probe, (features, truth) in zip(problems, probes, tested, strict=True):
-        key_fields = {**(tags or {}), "probe": probe.id, **problem.key.tags}
-        scored = list(score(probe, features, truth, key_fields))
-        rows += scored
-        if scored and truth is truth_of.get("control task"):
-            rows.append(scored_rows(truth, data, {**key_fields, "scope": scope}))
-    return FittedProbes(
-        probes={problem.key: probe for problem, probe in zip(problems, probes, strict=True)},
-        rows=Rows.concatenate(rows),
-    )
+        part = attempt("head", forms[name][0], partial(fit_entries, entries), lambda sentence: None)
+        parts += [] if part is None else [part]
+    return FittedProbes.joined(parts)
 
 
 def probe_cells(
@@ -274,12 +381,12 @@ def probe_cells_by_size(
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
     """Fit and score separate probes for each shape of grid, in a frame of its size; scopes are "7x7" etc."""
-    fitted = [
-        probe_cells(shape_data, suite=suite, settings=settings, scope=scope, callbacks=callbacks)
-        for scope, shape_data in data.by_shape()
-    ]
-    probes = {key: probe for part in fitted for key, probe in part.probes.items()}
-    return FittedProbes(probes=probes, rows=Rows.concatenate([part.rows for part in fitted]))
+    return FittedProbes.joined(
+        [
+            probe_cells(shape_data, suite=suite, settings=settings, scope=scope, callbacks=callbacks)
+            for scope, shape_data in data.by_shape()
+        ]
+    )
 
 
 def probe_plans(
@@ -292,7 +399,6 @@ def probe_plans(
     maps: Maps | None = None,
     stepwise: bool = False,
     settings: PlanSettings | None = None,
-    tags: _Tags | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
     """Fit decoders of every size with every control on one split, and score them and all baselines.
@@ -306,7 +412,6 @@ def probe_plans(
         maps: decoded maps for the planner; a site and layer without one lacks this baseline.
         stepwise: whether to also fit decoders that receive the tokens decoded so far.
         settings: how decoders are trained; by default the sizes in the paper.
-        tags: stored with every row, e.g. the agent.
         callbacks: source of stored decoders, which are not fitted again; receives each fitted decoder.
 
     Rows are tagged by head ("decoder-2", "decoder-2-stepwise", "marginal", "commonest", "repeat executed", "planner",
@@ -349,7 +454,7 @@ def probe_plans(
 
     def baselines() -> Iterable[Rows]:
         """Yield the scores of the baselines, which decode no plan from activations."""
-        nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None, "control": "none"}
+        nowhere: dict[str, Any] = {"site": None, "layer": None, "control": "none"}
         for control in (name for name in ("none", "shuffled") if name in controls):
             train, true_plans, true_cells = parts[CONTROLS[control].truth]
             for head, baseline in BLIND.items():
@@ -360,7 +465,7 @@ def probe_plans(
         repetition = prefix_matches(np.maximum(repeated(truth.tokens[:, 0], truth.horizon), 0), truth.tokens)
         yield score_prefixes(repetition, truth, true_cells, {**nowhere, "head": "repeat executed"})
         true = ({**nowhere, "control": "true map"}, true_map(true_cells))
-        for row_tags, layout in (*on_maps(maps, split.test, tags), true):
+        for row_tags, layout in (*on_maps(maps, split.test), true):
             planned = {**row_tags, "head": "planner"}
             yield score_prefixes(planner_matches(layout, truth.tokens), truth, true_cells, planned)
             best = planner_matches(layout, truth.tokens, ties="best")
@@ -384,7 +489,7 @@ def probe_plans(
         if form[DECODER_LAYERS] == count
     ]
     fitted = fit_suite(
-        data, suite, truth_of, score, target="plan", settings=fit_settings, callbacks=callbacks, tags=tags, heads=heads
+        data, suite, truth_of, score, target="plan", settings=fit_settings, callbacks=callbacks, heads=heads
     )
     return replace(fitted, rows=Rows.concatenate([fitted.rows, *baselines()]))
 
@@ -395,9 +500,7 @@ def check_controls(controls: Sequence[str]) -> None:
         raise ValueError(f"controls must be some of {', '.join(PLAN_CONTROLS)} and include none, got {list(controls)}")
 
 
-def on_maps(
-    maps: Maps | None, steps: npt.NDArray[np.bool_], tags: _Tags | None
-) -> Iterable[tuple[dict[str, Any], DecodedMaps]]:
+def on_maps(maps: Maps | None, steps: npt.NDArray[np.bool_]) -> Iterable[tuple[dict[str, Any], DecodedMaps]]:
     """Yield the decoded maps at the selected steps, each with its tags."""
     for (site, layer), decoded in (maps or {}).items():
-        yield {**(tags or {}), "site": site, "layer": layer, "control": "none"}, decoded.where(steps)
+        yield {"site": site, "layer": layer, "control": "none"}, decoded.where(steps)
