@@ -368,9 +368,8 @@ class Lines(Drawn):
             aside = 0.0 if self.joined else 5.0 * (index - (len(self.series) - 1) / 2)
             parts += self._line(series, x, y, aside)
             if counted:
-                parts.append(
-                    _steps([(x(at), below(estimate.clusters)) for at, estimate in _points(series)], series.style)
-                )
+                counts = [below(estimate.clusters) for estimate in series.estimates]
+                parts.append(_steps(list(zip(map(x, series.x), counts, strict=True)), series.style))
         labels = [self.x_label, *([f"pale: {_LESS}"] if sparse else [])]
         entries = [Entry(series.label, look_of(series.style), self.joined, not self.counts) for series in self.series]
         entries = entries if len(entries) > 1 else []
@@ -422,10 +421,6 @@ def _alone(heights: Sequence[float]) -> list[bool]:
     """Return which points have no neighbour to which a line or band could lead."""
     missing = [True, *map(math.isnan, heights), True]
     return [before and after for before, after in zip(missing, missing[2:], strict=False)]
-
-
-def _points(series: Series) -> Iterator[tuple[float, Estimate]]:
-    return zip(series.x, series.estimates, strict=True)
 
 
 def _steps(points: Sequence[tuple[float, float]], style: int) -> str:

@@ -164,39 +164,18 @@ def p_text(value: float) -> str:
 
 def comparison_records(comparisons: Sequence[Compared]) -> list[dict[str, Any]]:
     """Return one mapping per comparison, with undefined numbers as None."""
-    return [
-        {**_names(comparison), **_numbers(comparison), **_single_grids(comparison), "note": "; ".join(comparison.notes)}
-        for comparison in comparisons
-    ]
+    return [_record(comparison) for comparison in comparisons]
 
 
-def _names(comparison: Compared) -> dict[str, Any]:
-    if comparison.sensitivity is None:
-        tags = {f"tag {name}": value for name, value in comparison.tags.items()}
-        return {"measure": comparison.measure, "first": comparison.first, "second": comparison.second, **tags}
-    return {"agent": comparison.tags["agent"], "measure": comparison.measure, **comparison.tags}
-
-
-def _single_grids(comparison: Compared) -> dict[str, Any]:
-    single = comparison.sensitivity
-    if single is None or comparison.exchange is None:
-        return {}
-    return {
-        "root_mean_square": json_number(single.value),
-        "root_mean_square_low": json_number(single.low),
-        "root_mean_square_high": json_number(single.high),
-        "root_mean_square_n": sum(single.counts),
-        "root_mean_square_grids": single.square.clusters,
-        "p_exchange": json_number(single.p_value),
-        "p_exchange_holm": json_number(comparison.exchange.adjusted),
-        "exchange_method": single.method,
-        "exchange_note": single.note,
-    }
-
-
-def _numbers(comparison: Compared) -> dict[str, Any]:
+def _record(comparison: Compared) -> dict[str, Any]:
     difference, test = comparison.paired.difference, comparison.paired.test
-    return {
+    single, exchange, equivalence = comparison.sensitivity, comparison.exchange, comparison.equivalence
+    if single is None:
+        names = {"measure": comparison.measure, "first": comparison.first, "second": comparison.second}
+        record = {**names, **{f"tag {name}": value for name, value in comparison.tags.items()}}
+    else:
+        record = {"agent": comparison.tags["agent"], "measure": comparison.measure, **comparison.tags}
+    record |= {
         "unit": difference.unit,
         "difference": json_number(difference.value),
         "low": json_number(difference.low),
@@ -212,13 +191,26 @@ def _numbers(comparison: Compared) -> dict[str, Any]:
         "test": "interval of the mean difference",
         "p_signed_rank": json_number(test.p_value),
         "signed_rank_method": test.method,
-        "margin": None if comparison.equivalence is None else comparison.equivalence.margin,
-        "p_equivalence": None if comparison.equivalence is None else json_number(comparison.equivalence.p_value),
+        "margin": None if equivalence is None else equivalence.margin,
+        "p_equivalence": None if equivalence is None else json_number(equivalence.p_value),
         "p_equivalence_holm": None if comparison.shown is None else json_number(comparison.shown.adjusted),
         "reading": comparison.verdict,
         "unpaired": len(comparison.paired.unpaired_a) + len(comparison.paired.unpaired_b),
         "undefined": comparison.paired.undefined,
     }
+    if single is not None and exchange is not None:  # over single grids
+        record |= {
+            "root_mean_square": json_number(single.value),
+            "root_mean_square_low": json_number(single.low),
+            "root_mean_square_high": json_number(single.high),
+            "root_mean_square_n": sum(single.counts),
+            "root_mean_square_grids": single.square.clusters,
+            "p_exchange": json_number(single.p_value),
+            "p_exchange_holm": json_number(exchange.adjusted),
+            "exchange_method": single.method,
+            "exchange_note": single.note,
+        }
+    return {**record, "note": "; ".join(comparison.notes)}
 
 
 def as_json(records: Sequence[Mapping[str, Any]], **metadata: Any) -> str:

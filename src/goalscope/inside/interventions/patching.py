@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from goalscope._ground.rng import stream
 from goalscope.agents.chat import turn
@@ -393,11 +393,7 @@ _ENDS: Final = ("pre", "post", "action")  # sites that include the last token of
 PAIRS: Final = {False: "counterfactual", True: "control"}
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-LayerSetting = Annotated[Literal["auto", "thirds", "all"] | tuple[int, ...], BeforeValidator(_tuple)]
+LayerSetting = Literal["auto", "thirds", "all"] | Annotated[tuple[int, ...], Field(strict=False)]
 
 
 @intervention(KIND)

@@ -1,13 +1,13 @@
 """The logit lens: the model's final norm and unembedding applied to the activations at each captured position."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from goalscope.inside.probing.logit_lens import AMONG, BLIND, HEAD, MEASURES, OPTIMAL, PROBABILITY, RANK, TAKEN
 from goalscope.inside.probing.scores import summarise
-from goalscope.report.sections.probing import CONTROLS, TAGS, ProbeRows, over_layers, probe_section, probe_table
+from goalscope.report.sections.probing import TAGS, ProbeRows, over_layers, probe_name, probe_section, probe_table
 from goalscope.report.specs import Column, Curve, CurveSpec, Declared
 from goalscope.report.texts import TEXTS
-from goalscope.stats.rows import Tag
 
 _TEXT = TEXTS("logit lens/how")
 _COLUMNS = (
@@ -28,7 +28,7 @@ _CURVES = ((TAKEN, "best action was taken"), (OPTIMAL, "best action is optimal")
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
     """Actions by the logit lens of the model and of random networks."""
-    estimates = rows.estimated(summarise, TAGS)
+    estimates, name_of = rows.estimated(summarise, TAGS), partial(probe_name, heads=_NAMES)
     points = rows.points()
     networks = [str(control) for control in rows.values("control")]
     figures = list[CurveSpec]()
@@ -41,12 +41,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         anchor="logit-lens",
         title=rows.title("Actions by the logit lens"),
         explained=(_TEXT,),
-        tables=(probe_table("Logit lens", estimates, estimates.keys(*TAGS), _COLUMNS, points, name=_name),),
+        tables=(probe_table("Logit lens", estimates, estimates.keys(*TAGS), _COLUMNS, points, name=name_of),),
         figures=figures,
         counted=estimates,
     )
-
-
-def _name(head: Tag, control: Tag) -> str:
-    name = _NAMES.get(str(head), str(head))
-    return name if control in (None, "none") else f"{name}, {CONTROLS.get(str(control), str(control))}"

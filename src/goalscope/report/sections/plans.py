@@ -28,6 +28,7 @@ from goalscope.report.sections.probing import (
     claims,
     contrasted,
     over_layers,
+    probe_name,
     probe_section,
     probe_table,
     undefined_of,
@@ -108,7 +109,8 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     decoders = _Decoders(rows)
     main_decoders = decoders.among(prefixes.where(**rows.main_point().key, control="none").values("head"))
     head = MAIN_DECODER if MAIN_DECODER in main_decoders or not main_decoders else main_decoders[0]
-    name_of = partial(_name, decoders)
+    heads = {**_NAMES, **{decoder: decoders.name(decoder) for decoder in decoders.forms}}
+    name_of = partial(probe_name, heads=heads, controls=_ALL_CONTROLS)
     table = partial(
         probe_table, name=name_of, heads=lambda head: int(head not in decoders.forms), controls=_ALL_CONTROLS
     )
@@ -272,8 +274,3 @@ def _over_layers(
             caption = f"First {number} tokens by layer" if number > 1 else "First token by layer"
             figures += over_layers(points, caption, f"prefix accuracy, N = {number} (share)", estimates, curves)
     return figures
-
-
-def _name(decoders: _Decoders, head: Tag, control: Tag) -> str:
-    name = decoders.name(str(head)) if head in decoders.forms else _NAMES.get(str(head), str(head))
-    return name if control in (None, "none") else f"{name}, {_ALL_CONTROLS.get(str(control), str(control))}"

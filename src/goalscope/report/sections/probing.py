@@ -246,10 +246,12 @@ def of_agents(rows: Rows, measures: Callable[[str], bool]) -> list[ProbeRows]:
     return [ProbeRows(matching)] if len(matching) else []
 
 
-def probe_name(head: Tag, control: Tag = "none") -> str:
-    """Write ``MLP``, ``MLP, permuted weights``."""
-    name = HEADS.get(str(head), str(head))
-    return name if control in (None, "none") else f"{name}, {CONTROLS.get(str(control), str(control))}"
+def probe_name(
+    head: Tag, control: Tag = "none", *, heads: Mapping[str, str] = HEADS, controls: Mapping[str, str] = CONTROLS
+) -> str:
+    """Write ``MLP``, ``MLP, permuted weights``, with the descriptions of heads and controls."""
+    name = heads.get(str(head), str(head))
+    return name if control in (None, "none") else f"{name}, {controls.get(str(control), str(control))}"
 
 
 def title_of(key: Key, name: _Name = probe_name) -> str:
