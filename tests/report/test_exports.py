@@ -27,9 +27,8 @@ from goalscope.report.exports import (
     table_as_csv,
     write,
 )
-from goalscope.report.figures import drawing
+from goalscope.report.figures import Picture, as_figure, drawing
 from goalscope.report.pictures import map_picture, picture
-from goalscope.report.vector import Picture, as_figure
 from goalscope.runs import Store
 from goalscope.stats import Estimate, estimate_mean
 from goalscope.worlds import Grid

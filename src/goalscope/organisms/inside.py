@@ -44,7 +44,7 @@ from goalscope.organisms.families import FAMILIES, MODELS, drawn
 from goalscope.organisms.language import TASK, answer_ids, prompts
 from goalscope.organisms.learners import Spec
 from goalscope.report.charts import Forest, ForestBar
-from goalscope.report.vector import Drawn
+from goalscope.report.figures import Drawn
 from goalscope.stats import Estimate
 from goalscope.stats.intervals import mean_interval
 from goalscope.worlds.grid import Action, Grid

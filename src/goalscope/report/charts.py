@@ -14,9 +14,8 @@ from textwrap import wrap
 from typing import Final, NamedTuple
 from unicodedata import east_asian_width
 
-from goalscope.report.figures import COLOURS, INK, LONGEST_TICK, MUTED, RULES, Record, drawing, short_label
+from goalscope.report.figures import COLOURS, INK, LONGEST_TICK, MUTED, RULES, Drawn, Record, drawing, short_label
 from goalscope.report.ledger import recorded
-from goalscope.report.vector import Drawn
 from goalscope.stats import FEWEST, Estimate
 
 SIZE: Final = 10.0

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from goalscope._ground.checks import near_miss
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope.report.blocks import Cell, Phrase, Table
-from goalscope.report.figures import as_csv, csv_text, standalone, visible
+from goalscope.report.figures import as_csv, csv_text, drawing_style, standalone, visible
 from goalscope.report.ledger import RunData, json_number
 from goalscope.report.page import check_covered, sections_of
 from goalscope.report.specs import Declared, Figure
-from goalscope.report.vector import drawing_style
 from goalscope.runs.store import Store
 
 if TYPE_CHECKING:

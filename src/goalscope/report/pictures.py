@@ -7,8 +7,7 @@ from html import escape
 
 import numpy as np
 
-from goalscope.report.figures import INK, Record, drawing
-from goalscope.report.vector import Picture
+from goalscope.report.figures import INK, Picture, Record, drawing
 from goalscope.runs.record import Episode
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.grid import Grid, Position

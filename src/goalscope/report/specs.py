@@ -12,10 +12,9 @@ from goalscope._ground import registry
 from goalscope.report.blocks import number
 from goalscope.report.charts import WIDE, Series
 from goalscope.report.definitions import in_sentence, title_of
-from goalscope.report.figures import embed
+from goalscope.report.figures import Drawn, embed
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
 from goalscope.report.texts import TEXTS
-from goalscope.report.vector import Drawn
 from goalscope.report.verdicts import Rivals, Word
 from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Tag
