@@ -1,7 +1,8 @@
-"""Figures of a report as SVG text: byte-identical for equal numbers, with text as text. PDF and PNG come from matplotlib.
+"""Figures of a report as SVG text: byte-identical for equal numbers. PDF and PNG come from matplotlib.
 
-The reader that converts a picture to a figure of matplotlib supports only the subset of SVG that this package writes: rectangles, circles, polygons, paths of straight
-lines, single lines of text (which may be turned about their place), and translated groups.
+The reader that converts a picture to a figure of matplotlib supports only the subset of SVG that this package writes:
+rectangles, circles, polygons, paths of straight lines, single lines of text (which may be turned about their place),
+and translated groups.
 
 Source: W3C, Scalable Vector Graphics (SVG) 1.1, chapters 8 (paths), 9 (shapes) and 10 (text).
 """

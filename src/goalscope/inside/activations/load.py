@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,29 @@ SHARD = "activations"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Activations:
+class Columns:
+    """Arrays with one row for each of N steps or states; `SHAPES` names them."""
+
+    SHAPES: ClassVar[Mapping[str, str]] = {}
+
+    def _accept(self, **sizes: int) -> None:
+        for name, shape in self.SHAPES.items():
+            sizes = check_shape(name, getattr(self, name), shape, sizes)
+            object.__setattr__(self, name, freeze(getattr(self, name)))
+
+    def __len__(self) -> int:
+        return len(getattr(self, next(iter(self.SHAPES))))
+
+    def where(self, mask: npt.NDArray[Any]) -> Self:
+        """Return some of the rows, by a mask ``[N]`` bool, or by indices ``[M]`` int in the desired order."""
+        columns = {name: getattr(self, name)[mask] for name in self.SHAPES}
+        for array in columns.values():
+            array.flags.writeable = False  # a new array without other references, so it can be frozen without a copy
+        return replace(self, **columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Activations(Columns):
     """The residual stream after one decoder block, at the P positions of one site, for N steps.
 
     Attributes:
@@ -48,6 +70,14 @@ class Activations:
             message names the step.
     """
 
+    SHAPES: ClassVar = {
+        "vectors": "N P D",
+        **dict.fromkeys(("episode_id", "step", "world_id", "cluster", "reconstructed"), "N"),
+        "shape": "N 2",
+        "positions": "N P",
+        "tokens": "N P",
+    }
+
     site: Site
     layer: int
     model: str
@@ -67,28 +97,14 @@ class Activations:
             raise ValueError(f"a layer's number must be >= 0, got {self.layer}")
         if self.vectors.dtype != np.float32:
             raise ValueError(f"vectors must be float32, got {self.vectors.dtype}")
-        sizes: dict[str, int] = {}
-        for name, shape in _SHAPES.items():
-            sizes = check_shape(name, getattr(self, name), shape, sizes)
-        if sizes["N"] and not (sizes["P"] and sizes["D"]):
+        self._accept()
+        if len(self) and not self.vectors.size:
             raise ValueError(f"vectors must have at least one number per step, got shape {list(self.vectors.shape)}")
         if (bad := first_infinite(self.vectors)) is not None:
             raise ValueError(
                 f"activations must be finite, but {self.episode_id[bad]} step {self.step[bad]}, site "
                 f"{self.site}, layer {self.layer} has NaN or infinity: leave this step out"
             )
-        for name in _SHAPES:
-            object.__setattr__(self, name, freeze(getattr(self, name)))
-
-    def __len__(self) -> int:
-        return len(self.step)
-
-    def where(self, mask: npt.NDArray[Any]) -> Self:
-        """Return some of the steps, given a mask ``[N]`` bool, or indices ``[M]`` int in the desired order."""
-        columns = {name: getattr(self, name)[mask] for name in _SHAPES}
-        for array in columns.values():
-            array.flags.writeable = False  # a new array without other references, so it can be frozen without a copy
-        return type(self)(site=self.site, layer=self.layer, model=self.model, **columns)
 
 
 def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
@@ -97,15 +113,6 @@ def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
     with np.errstate(over="ignore", invalid="ignore"):
         fine = np.isfinite(vectors.sum(axis=(1, 2), dtype=np.float64))
     return None if fine.all() else int(np.argmin(fine))
-
-
-_SHAPES: Final = {
-    "vectors": "N P D",
-    **dict.fromkeys(("episode_id", "step", "world_id", "cluster", "reconstructed"), "N"),
-    "shape": "N 2",
-    "positions": "N P",
-    "tokens": "N P",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
-from goalscope.inside.activations.load import Activations
+from goalscope.inside.activations.load import Activations, Columns
 from goalscope.inside.probing.heads import COUNTED
 from goalscope.inside.probing.inputs import ProbeInputs
-from goalscope.inside.probing.labels import AGENT, GOAL, Columns, Decisions
+from goalscope.inside.probing.labels import AGENT, GOAL, Decisions
 from goalscope.inside.probing.maps import (
     DecodedMaps,
     check_posterior,

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from goalscope._ground.rng import stream
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
-from goalscope.inside.activations.load import Activations
-from goalscope.inside.probing.labels import CLASSES, WALL, Cells, Columns, Steps
+from goalscope.inside.activations.load import Activations, Columns
+from goalscope.inside.probing.labels import CLASSES, WALL, Cells, Steps
 
 SiteLayer = tuple[str | None, int | None]
 """A site and a layer; `NOWHERE` where no activations are read."""

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from goalscope._ground.checks import check_shape, check_whole, freeze
-from goalscope.inside.activations.load import Activations
+from goalscope._ground.checks import check_shape, check_whole
+from goalscope.inside.activations.load import Activations, Columns
 from goalscope.inside.activations.sites import grids_seen
 from goalscope.runs import Episode
 from goalscope.worlds.dynamics import shown
@@ -36,25 +36,6 @@ TOKENS: Final = (*(action.name for action in ACTIONS), "end")
 """Names of the tokens at the positions of a plan; the index in this tuple is the token."""
 END: Final = len(ACTIONS)
 UNKNOWN: Final = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Columns:
-    """Arrays with one row for each of N steps or states; `SHAPES` names them."""
-
-    SHAPES: ClassVar[Mapping[str, str]] = {}
-
-    def _accept(self, **sizes: int) -> None:
-        for name, shape in self.SHAPES.items():
-            sizes = check_shape(name, getattr(self, name), shape, sizes)
-            object.__setattr__(self, name, freeze(getattr(self, name)))
-
-    def __len__(self) -> int:
-        return len(getattr(self, next(iter(self.SHAPES))))
-
-    def where(self, mask: npt.NDArray[Any]) -> Self:
-        """Return some of the rows, by a mask ``[N]`` bool or by indices ``[M]`` int."""
-        return replace(self, **{name: getattr(self, name)[mask] for name in self.SHAPES})
 
 
 _STEP: Final = {"episode_id": "N", "step": "N", "cluster": "N"}

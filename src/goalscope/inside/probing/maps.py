@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import check_distributions, check_shape
+from goalscope.inside.activations.load import Columns
 from goalscope.inside.probing.labels import (
     AGENT,
     CLASSES,
@@ -29,7 +30,6 @@ from goalscope.inside.probing.labels import (
     TOKENS,
     WALL,
     Cells,
-    Columns,
     plan_length,
 )
 

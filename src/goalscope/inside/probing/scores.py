@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import check_shape
-from goalscope.inside.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Columns, Decisions, Undetermined
+from goalscope.inside.activations.load import Columns
+from goalscope.inside.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Decisions, Undetermined
 from goalscope.inside.probing.maps import Prediction
 from goalscope.stats import DIFFERENCES, DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.columns import constant
