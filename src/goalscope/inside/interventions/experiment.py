@@ -94,9 +94,6 @@ class PairSettings(StudyPart):
         return math.ceil((self.controls if control else self.per_size) / len(self.moved))
 
 
-Seed = Annotated[int, Field(ge=0, le=2**62)]
-
-
 class OnPairs(StudyPart):
     """Settings shared by all experiments on counterfactual pairs.
 
