@@ -26,7 +26,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.threads import fitting_threads
 from goalscope.inside.activations import CaptureSettings, Site, capture
-from goalscope.inside.activations.capture_schedule import ReplayCounts, shards, windows
+from goalscope.inside.activations.capture import ReplayCounts, shards, windows
 from goalscope.inside.activations.hooks import thirds
 from goalscope.inside.activations.sites import SiteFinder
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store

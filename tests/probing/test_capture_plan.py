@@ -7,7 +7,7 @@ import pytest
 from architectures import tiny
 
 from goalscope.inside.activations import CaptureSettings
-from goalscope.inside.activations.capture_schedule import ReplayItem, ShardPlan, shards
+from goalscope.inside.activations.capture import ReplayItem, ShardPlan, shards
 from goalscope.inside.activations.hooks import DecoderBlocks
 
 

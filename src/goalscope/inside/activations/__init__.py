@@ -1,7 +1,6 @@
 """Activations of a model at named sites, captured by replaying the exact token ids of a run."""
 
-from goalscope.inside.activations.capture import capture
-from goalscope.inside.activations.capture_schedule import CaptureSettings
+from goalscope.inside.activations.capture import CaptureSettings, capture
 from goalscope.inside.activations.exchange import export_activations, hook_name
 from goalscope.inside.activations.load import Activations, Capture, captures, load_activations, stream_activations
 from goalscope.inside.activations.shards import Artifact, Shard, artifacts, write_shard

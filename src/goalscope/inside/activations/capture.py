@@ -1,19 +1,25 @@
 """Replay the recorded token ids of a run through a model and store the vectors at chosen sites and layers.
 
-Several processes may each compute a part of the files; afterwards all files are added to the index.
+Several processes may each compute a part of the files; afterwards all files are added to the index. Steps are divided
+into windows, windows into batches of equal length, and batches into shards. The plan depends only on the run and the
+settings, never on what has been captured already, so that a resumed capture computes the same batches and writes the
+same bytes.
 """
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope._ground.folder import Folder
 from goalscope._ground.ids import canonical_json, content_id
@@ -21,16 +27,6 @@ from goalscope._ground.progress import Progress
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.threads import fitting_threads
-from goalscope.inside.activations.capture_schedule import (
-    CaptureSettings,
-    ReplayCounts,
-    ReplayItem,
-    ShardPlan,
-    chosen_steps,
-    plan_id,
-    shards,
-    windows,
-)
 from goalscope.inside.activations.hooks import DecoderBlocks, Prefix, Recording, check_blocks, shares_prefixes, thirds
 from goalscope.inside.activations.load import CAPTURE, SHARD, Capture, captures, first_infinite, put_capture
 from goalscope.inside.activations.replay_target import (
@@ -46,17 +42,237 @@ from goalscope.inside.activations.shards import (
     Artifact,
     Shard,
     artifacts,
-    layout,
     open_shard,
     place,
     put_artifacts,
     write_shard,
 )
-from goalscope.inside.activations.sites import DEFAULT_SITES, SITES, Site, SiteFinder, available_sites, check_site
+from goalscope.inside.activations.sites import (
+    DEFAULT_SITES,
+    SITES,
+    Site,
+    SiteFinder,
+    available_sites,
+    check_site,
+    chosen_steps,
+    plan_id,
+    steps_seen,
+)
 from goalscope.runs import Store
 from goalscope.runs.executors import lost_worker, open_executor
 from goalscope.runs.provenance import note_libraries
 from goalscope.runs.study_shard import StudyShard
+
+_MIN_PREFIX = 64  # tokens; caching a shorter prefix does not pay off
+_WINDOW_TOKENS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSettings:
+    """Sizes that limit the memory of a capture.
+
+    Attributes:
+        window: number of steps planned together. They are sorted by length, so larger windows make fuller batches.
+        batch_tokens: maximum tokens per forward pass; a single sequence may exceed it. None: 2,048 on a CPU, 32,768 on
+            a GPU.
+        shard_bytes: size at which a file of activations is full, in bytes; a single batch may exceed it.
+        share_prefix: whether to compute the common first tokens of a window's sequences only once, if that saves time.
+
+    Raises:
+        ValueError: if a size is below 1.
+    """
+
+    window: int = 4096
+    batch_tokens: int | None = None
+    shard_bytes: int = 1 << 26
+    share_prefix: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("window", "batch_tokens", "shard_bytes"):
+            size = getattr(self, name)
+            if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+                raise ValueError(f"{name} of a capture must be an integer >= 1, got {size!r}")
+
+    def on(self, device: str) -> Self:
+        """Fill in the defaults for a kind of device ("cpu", "cuda")."""
+        return replace(self, batch_tokens=self.batch_tokens or (2048 if device == "cpu" else 32_768))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReplayItem:
+    """Step to replay."""
+
+    episode: tuple[str, str, str]  # ids of episode, world and grid
+    step: int
+    shape: tuple[int, int]  # height and width of the grid
+    reconstructed: bool  # whether its token ids were reconstructed from text
+    # [T] prompt and output up to the last requested position, because later tokens cannot affect earlier ones
+    ids: npt.NDArray[np.int64]
+    positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] positions in ids
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplayCounts:
+    """Numbers of scheduled steps by outcome."""
+
+    steps: int = 0
+    captured: int = 0  # steps with at least one site
+    reconstructed: int = 0  # captured steps whose ids were reconstructed from text
+    found: Counter[str] = field(default_factory=Counter)  # captured steps by site
+    left_out: Counter[str] = field(default_factory=Counter)  # missing sites by "site: reason"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayBatch:
+    """Steps of equal length that pass through the model together. Identical sequences pass only once."""
+
+    sequences: tuple[npt.NDArray[np.int64], ...]
+    items: tuple[ReplayItem, ...]
+    places: tuple[int, ...]  # index of the sequence of each item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardPlan:
+    """Plan of one file: its number, its batches, and the number of prefix tokens to compute only once."""
+
+    number: int
+    batches: tuple[ReplayBatch, ...]
+    prefix: npt.NDArray[np.int64]
+
+
+def windows(
+    store: Store, agent_id: str, scope: str, finder: SiteFinder, sites: Sequence[Site], size: int, counts: ReplayCounts
+) -> Iterator[list[ReplayItem]]:
+    """Yield the steps of an agent in the order of the store, at most ``size`` at a time; ``counts`` is updated.
+
+    Raises:
+        ValueError: a requested site occurs in none of the steps of a window; the message names the site and says why.
+    """
+    window: list[ReplayItem] = []
+    n_steps, tokens = 0, 0
+    for episode, step, grid in steps_seen(store, agent_id, scope, chosen_steps(store, agent_id, scope)):
+        counts.steps += 1
+        n_steps += 1
+        try:
+            sites_found = finder.find(step, grid)
+        except ValueError as error:
+            raise ValueError(f"{episode.id} step {step.index}: {error}") from error
+        counts.left_out.update(f"{site}: {reason}" for site, reason in sites_found.missing.items())
+        counts.found.update(list(sites_found.positions))
+        if sites_found.positions:
+            last = max(int(positions.max()) for positions in sites_found.positions.values())
+            ids = [*(step.prompt_tokens or ()), *(step.output_tokens or ())][: last + 1]
+            item = ReplayItem(
+                episode=(episode.id, episode.world.id, episode.world.cluster_id),
+                step=step.index,
+                shape=(episode.world.grid.height, episode.world.grid.width),
+                reconstructed=bool(step.extra.get("reconstructed", False)),
+                ids=np.array(ids, dtype=np.int64),
+                positions=sites_found.positions,
+            )
+            counts.captured += 1
+            counts.reconstructed += item.reconstructed
+            tokens += len(ids)
+            window.append(item)
+        if n_steps >= size or tokens >= _WINDOW_TOKENS:
+            _check_found(sites, counts)
+            yield window
+            window, n_steps, tokens = [], 0, 0
+    _check_found(sites, counts)
+    if window:
+        yield window
+
+
+def shards(
+    window: Sequence[ReplayItem],
+    first: int,
+    *,
+    settings: CaptureSettings,
+    item_bytes: int,
+    shares_prefix: bool,
+    by_shape: bool,
+) -> Iterator[ShardPlan]:
+    """Yield the shards of a window, numbered from ``first``.
+
+    Args:
+        window, first, settings: the steps, the number of the first file, and the batch sizes that fit on the device.
+        item_bytes: bytes of the vectors at one position, all layers together.
+        shares_prefix: whether the model can continue from a cached prefix.
+        by_shape: whether grids of different shapes go into different files (site ``grid``).
+    """
+    prefix = _shared(window) if shares_prefix and settings.share_prefix else np.zeros(0, dtype=np.int64)
+
+    def key(item: ReplayItem) -> tuple[tuple[int, int], int]:
+        return (item.shape if by_shape else (0, 0)), len(item.ids)
+
+    plan, size, shape = ShardPlan(number=first, batches=(), prefix=prefix), 0, (0, 0)
+    for (group_shape, length), group in groupby(sorted(window, key=key), key=key):
+        rows = max(1, (settings.batch_tokens or 1) // max(1, length - len(prefix)))
+        for batch, added in _batches(list(group), rows, item_bytes, settings.shard_bytes):
+            if plan.batches and (size >= settings.shard_bytes or group_shape != shape):
+                yield plan
+                plan, size = ShardPlan(number=plan.number + 1, batches=(), prefix=prefix), 0
+            plan, size, shape = replace(plan, batches=(*plan.batches, batch)), size + added, group_shape
+    if plan.batches:
+        yield plan
+
+
+def _batches(
+    group: Sequence[ReplayItem], rows: int, item_bytes: int, max_bytes: int
+) -> Iterator[tuple[ReplayBatch, int]]:
+    """Cut steps of one length into batches of at most ``rows`` different sequences."""
+    by_ids: dict[bytes, list[ReplayItem]] = {}
+    for item in group:
+        by_ids.setdefault(item.ids.tobytes(), []).append(item)
+    batch: list[tuple[int, ReplayItem]] = []  # index of its sequence, step
+    size, row = 0, -1
+    for equal_items in by_ids.values():
+        is_new = True
+        for item in equal_items:
+            if (is_new and row + 1 == rows) or size >= max_bytes:
+                yield _batch(batch), size
+                batch, size, row, is_new = [], 0, -1, True
+            row += is_new
+            is_new = False
+            batch.append((row, item))
+            size += item_bytes * sum(len(positions) for positions in item.positions.values())
+    if batch:
+        yield _batch(batch), size
+
+
+def _batch(items: Sequence[tuple[int, ReplayItem]]) -> ReplayBatch:
+    sequences = {place: item.ids for place, item in items}
+    places, members = zip(*items, strict=True)
+    return ReplayBatch(sequences=tuple(sequences.values()), items=members, places=places)
+
+
+def _shared(window: Sequence[ReplayItem]) -> npt.NDArray[np.int64]:
+    """Return the common prefix of all sequences before any captured position, empty if caching does not pay off."""
+    none = np.zeros(0, dtype=np.int64)
+    first = window[0].ids
+    n_shared = min(int(positions.min()) for item in window for positions in item.positions.values())
+    for item in window:
+        length = min(n_shared, len(item.ids) - 1)
+        differing = np.flatnonzero(item.ids[:length] != first[:length])
+        n_shared = int(differing[0]) if len(differing) else length
+    mean = sum(len(item.ids) for item in window) / len(window)
+    worthwhile = len(window) > 1 and n_shared >= _MIN_PREFIX and n_shared >= mean / 4
+    return first[:n_shared] if worthwhile else none
+
+
+def _check_found(sites: Sequence[Site], counts: ReplayCounts) -> None:
+    for site in sites:
+        if counts.steps and not counts.found[site]:
+            reasons = [
+                f"{reason.removeprefix(f'{site}: ')} ({count} steps)"
+                for reason, count in counts.left_out.most_common()
+                if reason.startswith(f"{site}: ")
+            ]
+            raise ValueError(
+                f"site {site} was not found in any of the first {counts.steps} steps: {'; '.join(reasons)}. "
+                "Leave the site out, or give the model that generated the run"
+            )
+
 
 ON_DISK: Final = "there"
 _CHECKED_TOKENS = 64
@@ -340,11 +556,11 @@ def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, pend
 
     by_site: dict[Site, list[Any]] = {site: [] for site in pending.sites}
     for batch in planned.batches:
-        for site, vectors in recording.batch(batch, prefix, len(planned.prefix), pending.sites):
+        for site, vectors in _recorded(recording, batch, prefix, len(planned.prefix), pending.sites):
             by_site[site].append(vectors)
     # Nothing synchronises with the device before this line.
     items = [item for batch in planned.batches for item in batch.items]
-    episodes, arrays = layout(items, pending.sites)
+    episodes, arrays = _layout(items, pending.sites)
     for site in pending.sites:
         site_items = [item for item in items if site in item.positions]
         for number, layer in enumerate(pending.layers):
@@ -360,6 +576,53 @@ def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, pend
             arrays[f"{site}.{layer}"] = vectors
     header = {"capture": pending.id, "model": pending.model, "number": planned.number, "episodes": episodes}
     return Shard(header=header, arrays=arrays)
+
+
+def _recorded(
+    recording: Recording, batch: ReplayBatch, prefix: Prefix | None, skipped: int, sites: Sequence[Site]
+) -> Iterator[tuple[Site, Any]]:
+    """Yield the vectors ``[L, m, P, D]`` float32 of each site that m steps of a batch have, still on the device.
+
+    ``skipped`` is the number of tokens in the prefix.
+    """
+    import torch
+
+    ids = np.stack(batch.sequences)[:, skipped:]
+    steps = list(zip(batch.places, batch.items, strict=True))
+    by_site = {site: [(row, item.positions[site]) for row, item in steps if site in item.positions] for site in sites}
+    all_positions = [item for site_positions in by_site.values() for item in site_positions]
+    columns = np.concatenate([positions for _, positions in all_positions]).astype(np.int64) - skipped
+    rows = np.repeat(
+        np.array([row for row, _ in all_positions], dtype=np.int64), [len(item) for _, item in all_positions]
+    )
+    layers = recording.run(np.ascontiguousarray(ids), rows, columns, prefix)
+    vectors = torch.stack([layer.to(layers[0].device).float() for layer in layers])
+    offset = 0
+    for site, site_positions in by_site.items():
+        if site_positions:
+            end = offset + sum(len(positions) for _, positions in site_positions)
+            yield site, vectors[:, offset:end].reshape(len(vectors), len(site_positions), -1, vectors.shape[2])
+            offset = end
+
+
+def _layout(items: Sequence[ReplayItem], sites: Sequence[Site]) -> tuple[list[list[str]], dict[str, npt.NDArray[Any]]]:
+    """Return the episodes of n steps, and all tensors of their shard except the vectors."""
+    episode_numbers = {episode: number for number, episode in enumerate(dict.fromkeys(item.episode for item in items))}
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "episode": np.array([episode_numbers[item.episode] for item in items], dtype=np.int64),
+        "step": np.array([item.step for item in items], dtype=np.int64),
+        "shape": np.array([item.shape for item in items], dtype=np.int64).reshape(-1, 2),
+        "reconstructed": np.array([item.reconstructed for item in items], dtype=np.uint8),
+    }
+    for site in sites:
+        rows = [row for row, item in enumerate(items) if site in item.positions]
+        positions = [items[row].positions[site] for row in rows]
+        tokens = [items[row].ids[position] for row, position in zip(rows, positions, strict=True)]
+        size = (len(rows), len(positions[0]) if rows else 0)
+        arrays[f"{site}.rows"] = np.array(rows, dtype=np.int64)
+        arrays[f"{site}.positions"] = np.array(positions, dtype=np.int64).reshape(size)
+        arrays[f"{site}.tokens"] = np.array(tokens, dtype=np.int64).reshape(size)
+    return [list(episode) for episode in episode_numbers], arrays
 
 
 @lru_cache(maxsize=1)

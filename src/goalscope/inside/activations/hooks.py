@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.agents.models.cache import check_layers as check_cache
-from goalscope.inside.activations.capture_schedule import ReplayBatch
-from goalscope.inside.activations.sites import Site
 
 _LLAMA = (
     "gemma gemma2 gemma3_text gpt_oss llama mistral mixtral olmo olmo2 phi3 qwen2 qwen2_moe qwen3 qwen3_moe smollm3"
@@ -149,34 +147,6 @@ class Recording:
             keys, values = (tensor.expand(len(ids), -1, -1, -1) for tensor in layer_cache)
             cache.update(keys, values, layer)
         return self._run(ids, rows, columns, cache)
-
-    def batch(
-        self, batch: ReplayBatch, prefix: Prefix | None, skipped: int, sites: Sequence[Site]
-    ) -> Iterator[tuple[Site, Any]]:
-        """Yield the vectors ``[L, m, P, D]`` float32 of each site that m steps of a batch have, still on the device.
-
-        ``skipped`` is the number of tokens in the prefix.
-        """
-        import torch
-
-        ids = np.stack(batch.sequences)[:, skipped:]
-        steps = list(zip(batch.places, batch.items, strict=True))
-        by_site = {
-            site: [(row, item.positions[site]) for row, item in steps if site in item.positions] for site in sites
-        }
-        all_positions = [item for site_positions in by_site.values() for item in site_positions]
-        columns = np.concatenate([positions for _, positions in all_positions]).astype(np.int64) - skipped
-        rows = np.repeat(
-            np.array([row for row, _ in all_positions], dtype=np.int64), [len(item) for _, item in all_positions]
-        )
-        layers = self.run(np.ascontiguousarray(ids), rows, columns, prefix)
-        vectors = torch.stack([layer.to(layers[0].device).float() for layer in layers])
-        offset = 0
-        for site, site_positions in by_site.items():
-            if site_positions:
-                end = offset + sum(len(positions) for _, positions in site_positions)
-                yield site, vectors[:, offset:end].reshape(len(vectors), len(site_positions), -1, vectors.shape[2])
-                offset = end
 
     def prefix(self, ids: npt.NDArray[np.int64]) -> Prefix:
         """Compute the keys and values of a shared prefix ``[S]``."""

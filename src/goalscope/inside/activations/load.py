@@ -15,9 +15,8 @@ from goalscope._ground.checks import check_shape, freeze
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.untrusted import decode_object, faults
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, RandomWeights
-from goalscope.inside.activations.capture_schedule import plan_id
 from goalscope.inside.activations.shards import Artifact, ShardFile, artifacts, open_shard, place, put_artifacts
-from goalscope.inside.activations.sites import Site, check_site
+from goalscope.inside.activations.sites import Site, check_site, plan_id
 from goalscope.runs import Store
 
 CAPTURE = "capture"

@@ -23,7 +23,6 @@ from goalscope._ground.ids import canonical_json
 from goalscope._ground.sealed import StrictRecord
 from goalscope._ground.untrusted import UntrustedError, decode_object
 from goalscope.agents.models.folders import brief
-from goalscope.inside.activations.capture_schedule import ReplayItem
 from goalscope.inside.activations.sites import Site
 from goalscope.runs import Store, checksums
 from goalscope.runs.codec import decode_tags, encode_tags
@@ -72,26 +71,6 @@ def write_shard(path: Path, shard: Shard) -> int:
     data = save(arrays, metadata={KEY: header})
     Folder(path.parent).save_bytes(data, path.name, sync=True)
     return len(data)
-
-
-def layout(items: Sequence[ReplayItem], sites: Sequence[Site]) -> tuple[list[list[str]], dict[str, npt.NDArray[Any]]]:
-    """Return the episodes of n steps, and all tensors of their shard except the vectors."""
-    episode_numbers = {episode: number for number, episode in enumerate(dict.fromkeys(item.episode for item in items))}
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "episode": np.array([episode_numbers[item.episode] for item in items], dtype=np.int64),
-        "step": np.array([item.step for item in items], dtype=np.int64),
-        "shape": np.array([item.shape for item in items], dtype=np.int64).reshape(-1, 2),
-        "reconstructed": np.array([item.reconstructed for item in items], dtype=np.uint8),
-    }
-    for site in sites:
-        rows = [row for row, item in enumerate(items) if site in item.positions]
-        positions = [items[row].positions[site] for row in rows]
-        tokens = [items[row].ids[position] for row, position in zip(rows, positions, strict=True)]
-        size = (len(rows), len(positions[0]) if rows else 0)
-        arrays[f"{site}.rows"] = np.array(rows, dtype=np.int64)
-        arrays[f"{site}.positions"] = np.array(positions, dtype=np.int64).reshape(size)
-        arrays[f"{site}.tokens"] = np.array(tokens, dtype=np.int64).reshape(size)
-    return [list(episode) for episode in episode_numbers], arrays
 
 
 @contextmanager

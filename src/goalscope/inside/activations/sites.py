@@ -3,6 +3,7 @@
 Sites are found by matching token ids, not by fixed offsets.
 """
 
+import hashlib
 import re
 import warnings
 from bisect import bisect_left
@@ -15,12 +16,17 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.ids import content_id
+from goalscope._ground.rng import stream
 from goalscope.agents.models.base import Message, Sampling
 from goalscope.agents.models.grid_tokens import check_cell_tokens
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.marks import Style
 from goalscope.runs import Store
+from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.record import Episode, Step
+from goalscope.runs.sqlite_errors import explained
+from goalscope.runs.tables import DATABASE
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import Grid
@@ -35,6 +41,8 @@ TRIPLE: Final = 3
 DEFAULT_SITES: Final[tuple[Site, ...]] = ("pre", "post")
 """Sites that are captured and probed by default."""
 
+SCOPES: Final = ("all", "first")
+"""Which steps are captured: all, or the first one of each episode; or `some_steps`."""
 _CHECKED_STEPS = 4096  # steps
 _MARKER = "goalscope"
 _MAX_LAYOUTS = 8  # number of layouts cached per prompt length
@@ -89,6 +97,50 @@ def steps_seen(
                     yield episode, step, grid
                 if scope == "first":
                     break
+
+
+def some_steps(maximum: int, seed: int) -> str:
+    """Return the scope for a maximum number of random steps per grid and a root seed, e.g. "4:0"."""
+    return f"{maximum}:{seed}"
+
+
+def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozenset[int]] | None:
+    """Return the steps of each episode of an agent that a scope draws, or None if a scope draws none.
+
+    For each grid, the choice is the first step of one episode and random steps of any episode. The random stream
+    depends on the grid's name and the seed, so the choice does not depend on the captured model.
+
+    Raises:
+        ValueError: if there is no such scope.
+    """
+    if scope in SCOPES:
+        return None
+    maximum, colon, seed = scope.partition(":")
+    if not (colon and maximum.isdecimal() and seed.isdecimal() and int(maximum)):
+        raise ValueError(
+            f"scope must be {', '.join(SCOPES)}, or N:SEED for N random steps per grid, e.g. 4:0, got {scope!r}"
+        )
+    steps_of_grid: dict[str, list[tuple[str, int]]] = {}
+    for item in sorted(item for item in read_heads(store) if item.agent_id == agent_id):
+        grid = store.world(item.world_id).cluster_id
+        steps_of_grid.setdefault(grid, []).extend((item.id, step) for step in range(item.length))
+    by_episode: dict[str, set[int]] = {}
+    for grid, steps in steps_of_grid.items():
+        shuffled = [steps[index] for index in stream(int(seed), "steps of a grid", grid).permutation(len(steps))]
+        first = next(item for item in shuffled if item[1] == 0)
+        for episode, step in [first, *(item for item in shuffled if item != first)][: int(maximum)]:
+            by_episode.setdefault(episode, set()).add(step)
+    return {episode: frozenset(steps) for episode, steps in by_episode.items()}
+
+
+def plan_id(store: Store, agent_id: str, scope: str) -> str:
+    """Return the id of the steps to capture; it changes when episodes are added to the run."""
+    digest = hashlib.sha256()
+    sql = "SELECT id, length FROM episodes WHERE agent_id = ? ORDER BY world_id, agent_id, trajectory, id"
+    with explained(store.path / DATABASE):
+        for identity, length in store.database.execute(sql, (agent_id,)):
+            digest.update(f"{identity} {length}\n".encode())
+    return content_id("plan", {"agent": agent_id, "scope": scope, "episodes": digest.hexdigest()})
 
 
 def available_sites(

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.progress import Stage
-from goalscope.inside.activations.capture_schedule import plan_id
 from goalscope.inside.activations.load import Capture, captures, choose_capture, load_activations
-from goalscope.inside.activations.sites import Site, check_site
+from goalscope.inside.activations.sites import Site, check_site, plan_id
 from goalscope.inside.probing.inputs import of_grids
 from goalscope.inside.probing.logit_lens import OWN, Network
 from goalscope.inside.probing.pipeline import INFO, AnalysisReader, Place, declared_in, probe_dataset

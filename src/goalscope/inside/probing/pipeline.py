@@ -23,12 +23,11 @@ from goalscope._ground.progress import Stage, silent
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations.capture import capture
-from goalscope.inside.activations.capture_schedule import chosen_steps, plan_id, some_steps
 from goalscope.inside.activations.hooks import DecoderBlocks, chosen_layers
 from goalscope.inside.activations.load import SHARD, Capture, captures, load_activations
 from goalscope.inside.activations.replay_target import ReplayTarget, find_target, model_id, model_of
 from goalscope.inside.activations.shards import artifacts
-from goalscope.inside.activations.sites import available_sites
+from goalscope.inside.activations.sites import available_sites, chosen_steps, plan_id, some_steps
 from goalscope.inside.probing.beliefs import SOURCE, ShownMap
 from goalscope.inside.probing.curves import check_counts
 from goalscope.inside.probing.fitting import FitSettings

@@ -11,7 +11,7 @@ from goalscope.agents.models.cache import token_octets
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.prefixes import memory_limit
 from goalscope.agents.models.threads import ROWS, SLOTS, own_cores
-from goalscope.inside.activations.capture_schedule import CaptureSettings
+from goalscope.inside.activations.capture import CaptureSettings
 
 _SINGLE: Final = 4  # bytes of a number in single precision
 _BLOCK: Final = 14  # bytes of a score while it is normalised

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
-from goalscope.inside.activations.capture_schedule import plan_id, some_steps
 from goalscope.inside.activations.load import Capture, captures, load_activations
+from goalscope.inside.activations.sites import plan_id, some_steps
 from goalscope.inside.probing.beliefs import read_beliefs
 from goalscope.inside.probing.logit_lens import OWN, Network
 from goalscope.inside.probing.pipeline import INFO, ProbeDataset, probe_dataset
