@@ -1,5 +1,6 @@
 """Counterfactual pairs and changed forward passes on the bundled model."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -286,7 +287,7 @@ def test_keys_and_values_of_a_pass_take_half_of_the_memory_without_the_weights(
     limits = []
     for memory in (weights // 2, weights + (1 << 20), weights + (1 << 30)):
         pages = {"SC_PAGE_SIZE": page, "SC_PHYS_PAGES": memory // page}
-        monkeypatch.setattr(forward.os, "sysconf", pages.__getitem__)
+        monkeypatch.setattr(os, "sysconf", pages.__getitem__)
         limits.append(forward.most_tokens(network))
     assert limits == [0, pytest.approx((1 << 20) / (4 * octets), abs=1), pytest.approx((1 << 30) / (4 * octets), abs=1)]
 
