@@ -125,8 +125,10 @@ def csv_text(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
+    if isinstance(value, str):
+        # The writer leaves a bare carriage return unquoted, and readers would take it for the end of a line.
+        text = visible(value)
+        return f"'{text}" if value.startswith(_FORMULA) else text
     return "" if value is None else value
 
 
