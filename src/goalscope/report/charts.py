@@ -222,7 +222,7 @@ def x_axis(scale: Scale, ticks: Mapping[float, str], top: float) -> Iterable[str
 
 
 def are_aslant(scale: Scale, ticks: Mapping[float, str]) -> bool:
-    """Return whether the labels of an axis are names that do not fit side by side."""
+    """Return whether the labels of an axis are slanted: they are names, and do not fit side by side."""
     if all(name.replace(".", "").replace("−", "").isdigit() for name in ticks.values()):
         return False
     placed = [(scale(value), text_width(name) / 2) for value, name in sorted(ticks.items())]

@@ -315,7 +315,7 @@ def _add_shape(axes: Any, shape: Shape, style: Mapping[str, str], offset: Point,
         codes += [Path.MOVETO, *[Path.LINETO] * (len(corners) - 1), *([Path.CLOSEPOLY] if closed else [])]
     fill, stroke, dashes = style.get("fill", "black"), style.get("stroke", "none"), style.get("stroke-dasharray", "")
     width, opacity = float(style.get("stroke-width", "1")), float(style.get("opacity", "1"))
-    # matplotlib measures dashes in multiples of the line width.
+    # SVG gives the lengths of dashes in pixels, matplotlib expects multiples of the line width.
     dash = (0.0, tuple(float(length) / width for length in re.split(r"[\s,]+", dashes))) if dashes else "-"
     patch = PathPatch(
         Path(vertices, codes),

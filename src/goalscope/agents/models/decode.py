@@ -134,7 +134,7 @@ class Job:
         settings: see `Decoding`.
         prompts: ``[N]`` token ids.
         rngs: ``[N]`` random streams.
-        arrived: function that receives each output once it is complete; an exception that it raises ends the job.
+        arrived: callback that is called with each output when it is complete; if it raises, the job ends.
 
     Raises:
         ValueError: a prompt is empty or too long.

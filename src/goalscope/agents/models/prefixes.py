@@ -15,17 +15,23 @@ import numpy.typing as npt
 
 Tokens = npt.NDArray[np.int64]
 
-_SHARE: Final = 32  # part of the memory of the device that a tree may occupy: one of so many
+_SHARE: Final = 32  # a tree may occupy one part in so many of the memory of the device
 _MOST: Final = 1 << 30  # maximum bytes of a tree in the memory of the processor
 
 
-def memory_limit(device: Any) -> int:
-    """Return the maximum bytes of a tree on a device. It depends on the machine alone, so that runs can be repeated."""
+def device_memory(device: Any) -> int:
+    """Return the bytes of memory of a device. They depend on the machine alone, so that runs can be repeated."""
     if device.type == "cuda":
         import torch
 
-        return int(torch.cuda.get_device_properties(device).total_memory) // _SHARE
-    return min(_MOST, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _SHARE)
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def memory_limit(device: Any) -> int:
+    """Return the maximum bytes of a tree on a device."""
+    share = device_memory(device) // _SHARE
+    return share if device.type == "cuda" else min(_MOST, share)
 
 
 class _Node:

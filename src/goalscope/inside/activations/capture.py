@@ -133,7 +133,7 @@ class ReplayBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardPlan:
-    """Plan of one file: its number, its batches, and the number of prefix tokens to compute only once."""
+    """Plan of one file: its number, its batches, and the tokens of the common prefix, which is computed once."""
 
     number: int
     batches: tuple[ReplayBatch, ...]
@@ -197,7 +197,7 @@ def shards(
     Args:
         window, first, settings: the steps, the number of the first file, and the batch sizes that fit on the device.
         item_bytes: bytes of the vectors at one position, all layers together.
-        shares_prefix: whether the model can continue from a cached prefix.
+        shares_prefix: whether the model can compute the common prefix once and continue from its cache.
         by_shape: whether grids of different shapes go into different files (site ``grid``).
     """
     prefix = _shared(window) if shares_prefix and settings.share_prefix else np.zeros(0, dtype=np.int64)

@@ -11,7 +11,6 @@ A batch whose keys and values do not fit into memory is divided into several pas
 read from.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from goalscope._ground.rng import stream
 from goalscope.agents.models.cache import token_octets
 from goalscope.agents.models.decode import Decoded, Decoding, check_prompts, decode, score
 from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.prefixes import device_memory
 from goalscope.agents.models.threads import is_small, own_cores, work_on_cores
 from goalscope.inside.activations.hooks import DecoderBlocks
 
@@ -117,7 +117,7 @@ class Edit:
         return {row for row in (self.source, self.clean, *(row for row, _ in self.bank)) if row is not None}
 
     def renumbered(self, number: Mapping[int, int]) -> "Edit":
-        """Return the edit in a call that has only some of the prompts, given their numbers there."""
+        """Return the same edit for a call with only some of the prompts; ``number`` maps old to new prompt numbers."""
         return replace(
             self,
             row=number[self.row],
@@ -344,7 +344,7 @@ class _Operation:
 
 
 def _merged(operations: Sequence[_Operation]) -> list[_Operation]:
-    """Merge operations of the same kind, so that a pass has a few large operations."""
+    """Merge operations of the same kind: a few large operations are faster than many small ones."""
     by_kind: dict[tuple[Any, ...], _Operation] = {}
     for operation in operations:
         merged = by_kind.get(operation.kind)
@@ -393,7 +393,7 @@ Output = TypeVar("Output")
 LogProbabilities = Sequence[Sequence[float]]
 """``[A]`` for each of some answers, the log-probability of each of its tokens, in nats."""
 
-_SHARE: Final = 2  # part of the memory without the weights that keys and values may take: one of so many
+_SHARE: Final = 2  # keys and values may take one part in so many of the memory that the weights leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -525,16 +525,10 @@ def most_tokens(network: Any) -> int:
     """
     parameter = next(network.parameters())
     weights = sum(value.numel() * value.element_size() for value in network.parameters())
-    if network.device.type == "cuda":
-        import torch
-
-        memory = int(torch.cuda.get_device_properties(network.device).total_memory)
-    else:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     config = network.config.get_text_config(decoder=True)
     octets = token_octets(config, parameter.element_size()) or parameter.element_size()
     passes = own_cores() if is_small(network) else 1
-    return int(max(0, memory - weights) // (_SHARE * passes * octets))
+    return int(max(0, device_memory(network.device) - weights) // (_SHARE * passes * octets))
 
 
 def _parts(batch: Batch, tokens: Sequence[int], most: int) -> Iterator[list[int]]:

@@ -65,7 +65,7 @@ class Condition:
         layers: contiguous range of layers.
         component: residual, attention or mlp.
         patch: kind of vectors to write.
-        everywhere: whether ``layers`` are all layers, including the embedding.
+        everywhere: whether the patch changes all layers, including the embedding.
         structural: whether the patch cannot have an effect, because it is in the last layer at a site without the last
             token.
     """
@@ -265,7 +265,7 @@ class Reader:
 
     Args:
         model: the model.
-        spans: further sites, as name -> text in the prompt.
+        spans: name of a further site -> the text in the prompt whose tokens form it.
         sites: names of the sites to find.
         width: width D of the model.
 

@@ -14,7 +14,8 @@ Targets are classes of cells, a number or a plan, each with its own loss:
 * Distance: the squared error in units of the standard deviation.
 * Plan: the cross-entropy of the executed tokens; position i (from 0) has weight 0.9^i, an unknown one 0.
 
-Source: behavioural and representational evaluation, section 5.3; the authors' scripts (weights of the positions).
+Sources: section 5.3 of the paper on behavioural and representational evaluation; the weights of the positions are from
+the scripts of its authors.
 """
 
 from __future__ import annotations
@@ -222,7 +223,7 @@ class _DistanceTarget(CellTarget):
 
     @property
     def scaled(self) -> npt.NDArray[np.float64]:
-        """The numbers in units of their standard deviation from their mean, ``[N]``."""
+        """The standardised numbers, ``[N]``: minus their mean, divided by their standard deviation."""
         mean, std = self.fields["scale"]
         return np.asarray((self.values - mean) / std)
 

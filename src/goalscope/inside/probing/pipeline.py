@@ -158,7 +158,7 @@ class ProbeDataset:
 
     @property
     def places(self) -> list[Place]:
-        """All sites and layers, the middle layer of each site first."""
+        """All pairs of site and layer; those of the middle layer come first."""
         other_layers = [layer for layer in self.layers if layer != self.middle]
         return [(site, self.middle) for site in self.sites] + [
             (site, layer) for site in self.sites for layer in other_layers
