@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from goalscope._ground.rng import uniform
-from goalscope.agents.models.engine_link import INTERPRETER
+from goalscope.agents.models.engine import INTERPRETER
 from goalscope.runs import Store, Study, content_hash, run
 
 SHAPE, LONGEST, BATCH = 1.5, 20.0, 256

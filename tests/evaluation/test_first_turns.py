@@ -245,7 +245,7 @@ def test_a_server_that_never_answers_ends_in_a_page_that_says_so(
     tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first_turns, "PATIENCE", 1.0)
-    monkeypatch.setattr("goalscope.agents.models.http_transport._LOOK", 0.2)
+    monkeypatch.setattr("goalscope.agents.models.http_client._LOOK", 0.2)
     call("evaluate", f"openai:mute@{silent}", "--quick", "--out", tmp_path / "out", status=1)
     assert stated("plan/silent", headline(tmp_path / "out"))
     assert "within 1 seconds" in headline(tmp_path / "out")

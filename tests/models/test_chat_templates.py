@@ -18,15 +18,15 @@ import pytest
 from tiny_models import HARMONY_TEMPLATE, PLAIN_TEMPLATE, llama, tokenizer
 
 from families import long_after
-from goalscope.agents.models import LocalModel, Message, Sampling, chat_templates
-from goalscope.agents.models.chat_templates import (
-    MOST_MEMORY,
+from goalscope.agents.models import LocalModel, Message, Sampling, loading
+from goalscope.agents.models.dialect import Dialect
+from goalscope.agents.models.loading import (
     MOST_SOURCE,
     MOST_TEXT,
+    TEMPLATE_MEMORY,
     ChatTemplateError,
     render_bounded,
 )
-from goalscope.agents.models.dialect import Dialect
 
 CHATML = (
     "{%- if messages[0].role != 'system' %}\n<|im_start|>system\nYou help.<|im_end|>\n{%- endif %}\n"
@@ -147,12 +147,12 @@ SLOW = [pytest.param(name, marks=pytest.mark.full) for name in list(BEYOND_MEMOR
 
 ALONE = """
 import json, resource, sys
-from goalscope.agents.models import chat_templates
+from goalscope.agents.models import loading
 try:
-    said = chat_templates.render_bounded(*json.load(sys.stdin), {})
-except chat_templates.ChatTemplateError as error:
+    said = loading.render_bounded(*json.load(sys.stdin), {})
+except loading.ChatTemplateError as error:
     said = f"refused: {error}"
-chat_templates.RENDERER.end()
+loading.RENDERER.end()
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps([said[:2000], used.ru_maxrss, used.ru_utime]))
 """
@@ -164,7 +164,7 @@ def test_memory_is_bounded(name: str) -> None:
     given = json.dumps([BEYOND_MEMORY[name], USER])
     found = subprocess.run([sys.executable, "-c", ALONE], input=given, capture_output=True, text=True, check=True)
     said, most, seconds = json.loads(found.stdout)
-    assert re.match(f"refused: .*({MOST_MEMORY >> 20} MiB|seconds|5 s of processor time)", said, re.DOTALL), said
+    assert re.match(f"refused: .*({TEMPLATE_MEMORY >> 20} MiB|seconds|5 s of processor time)", said, re.DOTALL), said
     assert most < (1 << 20 if sys.platform == "linux" else 1 << 30)  # KiB here, bytes elsewhere
     assert seconds < 60, "of the processor, with the import of transformers"
 
@@ -173,11 +173,11 @@ def test_memory_is_bounded(name: str) -> None:
 def test_time_is_bounded_while_compiling_and_inside_of_one_operation(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chat_templates.RENDERER.end()
-    monkeypatch.setattr(chat_templates.RENDERER, "bounds", replace(chat_templates.RENDERER.bounds, seconds=1))
+    loading.RENDERER.end()
+    monkeypatch.setattr(loading.RENDERER, "bounds", replace(loading.RENDERER.bounds, seconds=1))
     with pytest.raises(ChatTemplateError, match=r"1 s .*processor"):
         render_bounded(BEYOND_TIME[name], USER, {})
-    chat_templates.RENDERER.end()
+    loading.RENDERER.end()
 
 
 @pytest.mark.parametrize("name", FAILING)
@@ -192,7 +192,7 @@ def test_a_template_that_fails_is_one_error_and_the_next_is_rendered(name: str) 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
     render_bounded(PLAIN_TEMPLATE, USER, {})
-    process = chat_templates.RENDERER._child
+    process = loading.RENDERER._child
     assert process is not None
     yield process
     assert render_bounded(PLAIN_TEMPLATE, USER, {}) == "[user] x\n[a]"
@@ -204,7 +204,7 @@ def test_one_process_serves_many_threads(child: subprocess.Popen[bytes]) -> None
 
     with ThreadPoolExecutor(16) as pool:
         assert list(pool.map(rendered, range(300))) == [f"[user] {number}\n[a]" for number in range(300)]
-    assert chat_templates.RENDERER._child is child
+    assert loading.RENDERER._child is child
 
 
 def test_a_process_that_was_ended_is_started_again(child: subprocess.Popen[bytes]) -> None:
@@ -233,15 +233,15 @@ def test_a_fork_has_a_process_of_its_own(child: subprocess.Popen[bytes]) -> None
     number = os.fork()
     if number == 0:  # pragma: no cover - in the fork
         with os.fdopen(writing, "w") as stream:
-            json.dump([render_bounded(PLAIN_TEMPLATE, USER, {}), chat_templates.RENDERER._child.pid], stream)  # type: ignore[union-attr]
-        chat_templates.RENDERER.end()
+            json.dump([render_bounded(PLAIN_TEMPLATE, USER, {}), loading.RENDERER._child.pid], stream)  # type: ignore[union-attr]
+        loading.RENDERER.end()
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as stream:
         text, process = json.load(stream)
     os.waitpid(number, 0)
     assert text == "[user] x\n[a]" and process != child.pid
-    assert chat_templates.RENDERER._child is child and child.poll() is None
+    assert loading.RENDERER._child is child and child.poll() is None
 
 
 def test_the_process_ends_with_its_parent_and_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_the_process_ends_with_its_parent_and_imports_nothing_from_the_working_d
     (tmp_path / "jinja2.py").write_text("raise SystemExit('mine')")
     (tmp_path / "json.py").write_text("raise SystemExit('mine')")
     program = (
-        "from goalscope.agents.models import chat_templates as c\n"
+        "from goalscope.agents.models import loading as c\n"
         "print(c.render_bounded('{{ messages[0].role }}', [{'role': 'user', 'content': ''}], {}))\n"
         "print(c.RENDERER._child.pid, flush=True)\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -271,7 +271,7 @@ def test_a_model_whose_template_has_no_bounds_is_refused_by_name(tmp_path: Path)
     tokenizer().save_pretrained(folder)
     (folder / "chat_template.jinja").write_text(BEYOND_MEMORY["a width"])
     model = LocalModel(folder, device="cpu", reasoning="none")
-    with pytest.raises(ValueError, match=f"stranger .*{MOST_MEMORY >> 20} MiB"):
+    with pytest.raises(ValueError, match=f"stranger .*{TEMPLATE_MEMORY >> 20} MiB"):
         model.render([Message(role="user", content="x")], Sampling())
     (folder / "chat_template.jinja").write_text(" " * (MOST_SOURCE + 1))
     with pytest.raises(ValueError, match=f"{MOST_SOURCE} characters"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from families import examples
 from goalscope.agents.models.folders import check_folder, check_tokenizer, has_chat_template
-from goalscope.agents.models.gguf_files import read_header
+from goalscope.agents.models.gguf import read_header
 
 ONE = tensor("w", [4, 4])
 FILES: dict[str, tuple[bytes, str]] = {
@@ -57,7 +57,7 @@ def test_a_hostile_file_is_one_short_error(name: str, tmp_path: Path) -> None:
 def test_a_damaged_file_is_refused_before_packages_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goalscope.agents.models.gguf_files.find_spec", lambda name: None)
+    monkeypatch.setattr("goalscope.agents.models.gguf.find_spec", lambda name: None)
     file = tmp_path / "m.gguf"
     file.write_bytes(whole(*SOUND, tensors=(ONE,)))
     with pytest.raises(ImportError, match="gguf"):

@@ -14,7 +14,7 @@ from http_studies import study, template
 from server import Loopback, speaker
 
 from families import long_after
-from goalscope.agents.models.http_errors import scrub
+from goalscope.agents.models.http_client import scrub
 from goalscope.agents.models.http_keys import hide, hide_in, hide_in_message, is_secret
 from goalscope.runs import provenance, run
 

@@ -12,10 +12,9 @@ from tiny_models import gpt_oss, request, tokenizer
 from families import long_after
 from goalscope.agents import agent_id, build_agent
 from goalscope.agents.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Reply, Sampling, Server
-from goalscope.agents.models.http_answers import chat_answer, completions_answer
+from goalscope.agents.models.http import chat_answer, completions_answer
 from goalscope.agents.models.http_budget import CallBudget
-from goalscope.agents.models.http_errors import GarbledError, retry_after
-from goalscope.agents.models.http_transport import RequestPace
+from goalscope.agents.models.http_client import GarbledError, RequestPace, retry_after
 from goalscope.agents.models.marks import Marks
 from goalscope.runs import Store, run
 from goalscope.runs.server_checks import noted_of_answers

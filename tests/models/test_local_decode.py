@@ -20,10 +20,9 @@ from families import long_after
 from goalscope._ground.rng import stream
 from goalscope.agents.models import _fast
 from goalscope.agents.models._fast import all_experts, use_grouped_attention
-from goalscope.agents.models.cache import CacheRows, check_layers, enter, rearrange
 from goalscope.agents.models.decode import Decoded, Decoding, score
 from goalscope.agents.models.decode import decode as decode_batch
-from goalscope.agents.models.reading import common_prefix
+from goalscope.agents.models.reading import CacheRows, check_layers, common_prefix, enter, rearrange
 
 STOP = frozenset(range(1, 128, 9))  # many, so that rows leave at different times
 MODELS = {"gpt-oss": gpt_oss(), "gpt-oss, window 8": gpt_oss(8, seed=1), "llama": llama()}

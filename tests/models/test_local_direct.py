@@ -10,8 +10,7 @@ from tiny_models import gpt_oss, llama
 
 from families import long_after
 from goalscope._ground.rng import stream
-from goalscope.agents.models._direct import direct
-from goalscope.agents.models._fast import use_grouped_attention
+from goalscope.agents.models._fast import direct, use_grouped_attention
 from goalscope.agents.models.decode import Decoded, Decoding, decode, score
 
 STOP = frozenset(range(1, 128, 9))  # many, so that rows leave at different times

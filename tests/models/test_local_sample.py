@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 
 from families import examples
 from goalscope._ground.rng import stream
-from goalscope.agents.models.draws import draw, log_probabilities
+from goalscope.agents.models.decode import draw, log_probabilities
 
 
 def literal(logits: list[float], temperature: float, top_p: float, uniform: float) -> int:

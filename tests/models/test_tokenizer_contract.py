@@ -20,7 +20,7 @@ from goalscope.agents.models import (
     Request,
     Sampling,
     folder_identity,
-    tokenizer_contract,
+    loading,
 )
 from goalscope.agents.models.dialect import Dialect
 from goalscope.agents.models.folders import model_folder, tokenizer_identity
@@ -235,11 +235,11 @@ def split_by(expression: str) -> Change:
 def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Narrow the limits, so that they are reached soon."""
     worker = BoundedWorker(
-        Path(tokenizer_contract.__file__).with_name("tokenizer_process.py"),
+        Path(loading.__file__).with_name("tokenizer_process.py"),
         Bounds(seconds=1, wait=60, memory=2**28, answer=2**20),
         "splitting a text by it",
     )
-    monkeypatch.setattr(tokenizer_contract, "WORKER", worker)
+    monkeypatch.setattr(loading, "WORKER", worker)
     yield
     worker.end()
 
@@ -276,7 +276,7 @@ def test_an_expression_that_is_slow_for_one_prompt_alone_is_refused(tmp_path: Pa
 
 
 def test_files_of_the_package_are_read_without_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer_contract, "WORKER", None)
+    monkeypatch.setattr(loading, "WORKER", None)
     for name in ("theseus", "ariadne", "organism-goal"):
         dialect = Dialect(name)
         [found] = dialect.prompt_ids(["0 # A\n"])

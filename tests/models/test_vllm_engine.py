@@ -15,8 +15,7 @@ from tiny_models import PLAIN_TEMPLATE, llama, request, tokenizer
 from goalscope._ground.progress import StoppedError
 from goalscope.agents.models import LocalModel, Request, Sampling
 from goalscope.agents.models.base import build_model
-from goalscope.agents.models.engine import EngineModel
-from goalscope.agents.models.engine_link import INTERPRETER, interpreter
+from goalscope.agents.models.engine import INTERPRETER, EngineModel, interpreter
 
 GREEDY = Sampling(temperature=0, max_tokens=12, reasoning_effort=None)
 DRAWN = Sampling(temperature=0.8, top_p=1.0, max_tokens=12, reasoning_effort=None)

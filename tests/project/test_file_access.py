@@ -74,9 +74,9 @@ ALLOWED: dict[str, dict[str, str]] = {
     "worlds/planning/process_file.py": {"zipfile.ZipFile": _STREAM, "open": _STREAM},
     "worlds/environments/stored.py": {"np.savez_compressed": "writes a stream that NamedFile opened, not a path"},
     "agents/models/dialect.py": {"from_pretrained": _HUB},
-    "agents/models/engine_link.py": {"tempfile.TemporaryFile": _ANONYMOUS},
+    "agents/models/engine.py": {"tempfile.TemporaryFile": _ANONYMOUS},
     "agents/models/engine_process.py": {"os.fdopen": _PIPE},
-    "agents/models/gguf_files.py": {"mmap.mmap": _STREAM},
+    "agents/models/gguf.py": {"mmap.mmap": _STREAM},
     "agents/models/loading.py": {"from_pretrained": _HUB, "load_file": _CHECKED},
     "_ground/bounded_process.py": {
         "os.fdopen": _PIPE,

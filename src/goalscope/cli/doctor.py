@@ -92,9 +92,9 @@ def doctor(
         goalscope doctor --model models/mine
     """
     if clear_cache:
-        from goalscope.agents.models import gguf_cache
+        from goalscope.agents.models import gguf
 
-        say(f"{gguf_cache.clear() / 1e6:,.0f} MB removed from {gguf_cache.cache().path}")
+        say(f"{gguf.clear() / 1e6:,.0f} MB removed from {gguf.cache().path}")
         return True
     if run is not None:
         from goalscope.cli.verify import doctor_run

@@ -17,7 +17,7 @@ from typing import Any
 
 from goalscope._ground.ids import content_id
 from goalscope.agents.agent import Agent, Observation, Turn, check_usage
-from goalscope.agents.models.http_budget import CallKey
+from goalscope.agents.models.base import CallKey
 from goalscope.runs import checksums
 from goalscope.runs.codec import TURN_COLUMNS, Cell, decode_json, decode_turn, encode_json, encode_turn
 from goalscope.runs.store import Store

@@ -19,7 +19,7 @@ from goalscope.agents.models.abilities import (
 )
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_budget import BELIEVED, DOUBTED
-from goalscope.agents.models.http_pages import ServerInfo, read_server_info
+from goalscope.agents.models.http_client import ServerInfo, read_server_info
 from goalscope.runs.store import Store
 
 INFO: Final = "servers"

@@ -1,19 +1,22 @@
-"""Faster blocks for GPT-OSS-class models; their results equal those of transformers up to rounding.
-
-Attention: transformers repeats keys and values for each query head, which takes most of the time of a decode step and,
-for GPT-OSS-20B, eight times the memory traffic. Here, the query heads of a group are rows of one matrix product. Many
-tokens at once in float32 or bfloat16 use PyTorch's fused attention, which never stores the scores and is four to ten
-times faster on a CPU. Long texts are processed in blocks of rows, each with its own mask, so that memory grows with the
-length of a text and not with its square. A sliding window reads only the columns inside it.
-
-Experts: transformers sorts tokens by expert, which takes about thirty small operations per layer. If few experts are
-left out, computing all experts for every token takes only two matrix products.
-"""
+"""Faster exact versions of what transformers computes for GPT-OSS: attention, experts, and a whole forward pass."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
+
+# Faster blocks for GPT-OSS-class models; their results equal those of transformers up to rounding.
+#
+# Attention: transformers repeats keys and values for each query head, which takes most of the time of a decode step
+# and, for GPT-OSS-20B, eight times the memory traffic. Here, the query heads of a group are rows of one matrix
+# product. Many tokens at once in float32 or bfloat16 use PyTorch's fused attention, which never stores the scores
+# and is four to ten times faster on a CPU. Long texts are processed in blocks of rows, each with its own mask, so
+# that memory grows with the length of a text and not with its square. A sliding window reads only the columns inside
+# it.
+#
+# Experts: transformers sorts tokens by expert, which takes about thirty small operations per layer. If few experts
+# are left out, computing all experts for every token takes only two matrix products.
 
 NAME: Final = "goalscope_grouped"
 DENSE: Final = "goalscope_dense"
@@ -197,3 +200,208 @@ def all_experts(model: Any) -> Iterator[None]:
         yield
     finally:
         model.set_experts_implementation(before)
+
+
+# The forward pass of a small GPT-OSS-class model as one function, without the overhead of its modules.
+#
+# On a CPU, a pass through a model of a few million parameters is mostly Python overhead in transformers: wrappers
+# around each module, masks built by general code, and about sixty small operations per layer. Here, masks are built
+# once per pass, and one matrix product computes queries, keys and values. Another computes both halves of the
+# experts' gates. The last layer computes only keys and values for tokens whose logits are not needed. The results
+# equal those of the modules up to rounding.
+
+SMALL: Final = 30_000_000
+"""Number of parameters below which one thread computes a model."""
+
+_BLOCK: Final = 64  # query tokens per block; no token of a block attends to columns after the block
+_FEW: Final = 128  # up to so many tokens, computing all experts is faster than selecting the tokens of each expert
+
+
+def direct(model: Any) -> "DirectPass | None":
+    """Return the direct pass for a model, or None if its modules must be called.
+
+    The modules must be called for other types of models or numbers, on a GPU, for a larger model, if a token skips more
+    experts than it uses, and while a hook observes or changes a module.
+    """
+    import torch
+
+    config, parameters = model.config, list(model.parameters())
+    if config.model_type not in KINDS or config._attn_implementation != NAME or model.training:
+        return None
+    if any(parameter.dtype != torch.float32 or parameter.device.type != "cpu" for parameter in parameters):
+        return None
+    if (
+        sum(parameter.numel() for parameter in parameters) >= SMALL
+        or config.num_local_experts > 2 * config.num_experts_per_tok
+    ):
+        return None
+    # Adapters and quantised layers replace the modules below, so their types are checked.
+    if any(type(module).__module__.split(".")[0] not in ("torch", "transformers") for module in model.modules()):
+        return None
+    return None if has_hooks(model) else DirectPass(model)
+
+
+def has_hooks(model: Any) -> bool:
+    """Return whether a hook observes or changes a module."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+    return any(getattr(module, name, None) for module in model.modules() for name in hooks)
+
+
+class DirectPass:
+    """The forward pass of one model, whose weights are rearranged at construction."""
+
+    def __init__(self, model: Any) -> None:
+        body, config = model.model, model.config
+        self._embedding, self._norm, self._head = body.embed_tokens.weight, body.norm, model.lm_head.weight
+        self._rotary, self._window = body.rotary_emb, config.sliding_window
+        self._layers = [_Layer(layer, config) for layer in body.layers]
+        self._sliding = [kind == "sliding_attention" for kind in config.layer_types]
+
+    def __call__(self, ids: Any, dead: Any, positions: Any, cache: Any, before: int, *, all_columns: bool) -> Any:
+        """Return the logits of the last token ``[B, V]``, or of every token ``[B, T, V]``.
+
+        Args:
+            ids: ``[B, T]`` tokens.
+            dead: ``[B]`` number of unused columns at the left of each row; None if there are none.
+            positions: ``[B, T]``.
+            cache: the transformers cache, to which keys and values are added.
+            before: number of columns that the cache already covers.
+            all_columns: whether to return the logits of all tokens.
+        """
+        from torch.nn.functional import embedding, linear
+
+        hidden = embedding(ids, self._embedding)
+        cos, sin = (table[:, None] for table in self._rotary(hidden, positions))
+        full = _mask(ids.shape[1], before, dead, None, hidden)
+        slides = self._window is not None and before + ids.shape[1] > self._window
+        sliding = _mask(ids.shape[1], before, dead, self._window, hidden) if slides else full
+        for number, layer in enumerate(self._layers):
+            mask = sliding if self._sliding[number] else full
+            columns = 1 if layer is self._layers[-1] and not all_columns else ids.shape[1]
+            hidden = layer(hidden, cos, sin, mask, partial(cache.update, layer_idx=number), columns)
+        hidden = _normed(hidden if all_columns else hidden[:, -1], self._norm)
+        return linear(hidden, self._head)
+
+
+class _Layer:
+    """One layer, with its modules' weights rearranged for few matrix products."""
+
+    def __init__(self, layer: Any, config: Any) -> None:
+        import torch
+
+        block, self._experts = layer.self_attn, layer.mlp.experts
+        self._before, self._after, self._router = (
+            layer.input_layernorm,
+            layer.post_attention_layernorm,
+            layer.mlp.router,
+        )
+        parts = (block.q_proj, block.k_proj, block.v_proj)
+        self._weight = torch.cat([part.weight for part in parts])
+        self._bias = torch.cat([part.bias for part in parts]) if block.q_proj.bias is not None else None
+        self._out, self._sinks, self._scaling = block.o_proj, block.sinks, block.scaling
+        self._width, self._heads = block.head_dim, config.num_attention_heads
+        self._groups = config.num_key_value_heads
+        experts = self._experts
+        # Gates and gated values alternate in the columns; separating them makes each contiguous.
+        halves = [experts.gate_up_proj[..., offset::2] for offset in (0, 1)]
+        self._gate_up = torch.cat(halves, dim=-1).transpose(0, 1).reshape(experts.hidden_size, -1).contiguous()
+        biases = [experts.gate_up_proj_bias[..., offset::2] for offset in (0, 1)]
+        self._gate_up_bias = torch.cat(biases, dim=-1).reshape(-1)
+
+    def __call__(self, hidden: Any, cos: Any, sin: Any, mask: Any, update: Any, columns: int) -> Any:
+        """Return the outputs ``[B, wanted, d]`` for the last ``columns`` tokens."""
+        from torch.nn.functional import linear
+
+        batch, count, _ = hidden.shape
+        heads, groups = self._heads, self._groups
+        mixed = linear(_normed(hidden, self._before), self._weight, self._bias)
+        mixed = mixed.view(batch, count, heads + 2 * groups, self._width).transpose(1, 2)
+        turned = _turned(mixed[:, : heads + groups], cos, sin)
+        keys, values = update(turned[:, heads:], mixed[:, heads + groups :])
+        mask = mask if mask is None else mask[:, :, -columns:, -keys.shape[2] :]  # sliding layers drop old columns
+        attention = _attended(turned[:, :heads, -columns:], keys, values, mask, self._scaling, self._sinks)
+        hidden = hidden[:, -columns:] + linear(attention, self._out.weight, self._out.bias)
+        flat = _normed(hidden, self._after).flatten(0, 1)
+        return hidden + self._mixture(flat).view(hidden.shape)
+
+    def _mixture(self, flat: Any) -> Any:
+        """Return the output of the experts ``[N, d]``: of all experts for few tokens, else of each token's experts."""
+        import torch
+        from torch.nn.functional import linear
+
+        experts, router = self._experts, self._router
+        largest, chosen = torch.topk(linear(flat, router.weight, router.bias), router.top_k, dim=-1)
+        shares = flat.new_zeros(len(flat), experts.num_experts).scatter_(1, chosen, torch.softmax(largest, dim=-1))
+        biases = shares @ experts.down_proj_bias
+        if len(flat) <= _FEW:
+            gate_and_up = torch.addmm(self._gate_up_bias, flat, self._gate_up).view(len(flat), experts.num_experts, -1)
+            active = self._gated(gate_and_up).mul_(shares[:, :, None]).view(len(flat), -1)
+            return torch.addmm(biases, active, experts.down_proj.flatten(0, 1))
+        parts = (stacked.chunk(experts.num_experts, dim=-1) for stacked in (self._gate_up_bias, self._gate_up))
+        for number, (bias, weight) in enumerate(zip(*parts, strict=True)):
+            tokens = shares[:, number].nonzero()[:, 0]
+            active = self._gated(torch.addmm(bias, flat[tokens], weight)).mul_(shares[tokens, number, None])
+            biases.index_add_(0, tokens, active @ experts.down_proj[number])
+        return biases
+
+    def _gated(self, gate_and_up: Any) -> Any:
+        """Return the gated values ``[..., f]`` from gates and values ``[..., 2 f]``, which are overwritten."""
+        gate, up = gate_and_up.chunk(2, dim=-1)
+        gate.clamp_(max=self._experts.limit)
+        up = up.clamp(min=-self._experts.limit, max=self._experts.limit).add_(1).mul_(gate)
+        return up.mul_(gate.mul_(self._experts.alpha).sigmoid_())
+
+
+def _attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any) -> Any:
+    """Return the outputs of attention ``[B, T, heads width]``, see `goalscope.agents.models._fast.grouped_attention`.
+
+    PyTorch's attention, which has no sinks, also returns log Z, the logarithm of the sum of all exp(score). With a sink
+    s, the sum is Z + exp(s), so outputs are multiplied by Z / (Z + exp(s)) = sigmoid(log Z - s).
+    """
+    import torch
+
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    batch, heads, count, width = query.shape
+    groups, before = key.shape[1], key.shape[2] - count
+    parts = []
+    for first in range(0, count, _BLOCK):
+        end = min(first + _BLOCK, count)
+        # The query heads of a group become rows of one head.
+        rows = query[:, :, first:end].reshape(batch, groups, -1, width)
+        hidden = None if mask is None else mask[:, :, first:end, : before + end]
+        if hidden is not None:  # the rows of one query token can share the memory of its mask
+            copied = end - first > 1
+            hidden = hidden.repeat(1, 1, heads // groups, 1) if copied else hidden.expand(-1, -1, heads // groups, -1)
+        columns = (key[:, :, : before + end], value[:, :, : before + end])
+        mixed, mass = attention(rows, *columns, 0.0, False, attn_mask=hidden, scale=scaling)
+        shares = torch.sigmoid(mass - sinks.repeat_interleave(end - first).view(groups, -1))
+        parts.append((mixed * shares[..., None]).view(batch, heads, end - first, width))
+    return torch.cat(parts, dim=2).transpose(1, 2).reshape(batch, count, -1)
+
+
+def _normed(hidden: Any, norm: Any) -> Any:
+    from torch.nn.functional import rms_norm
+
+    return rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
+
+
+def _turned(heads: Any, cos: Any, sin: Any) -> Any:
+    """Return queries and keys ``[B, heads, T, width]`` rotated by the angles of their positions."""
+    import torch
+
+    first, second = heads.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def _mask(count: int, before: int, dead: Any, window: int | None, like: Any) -> Any:
+    """Return the mask that is added to the scores, ``[1 or B, 1, T, columns]``; None if no column is hidden."""
+    import torch
+
+    if count == 1 and window is None and dead is None:
+        return None
+    rows, columns = torch.arange(before, before + count)[:, None], torch.arange(before + count)[None]
+    seen = columns <= rows
+    if window is not None:
+        seen = seen & (columns > rows - window)
+    seen = seen[None] if dead is None else seen[None] & (columns >= dead[:, None])[:, None]
+    return torch.zeros_like(seen, dtype=like.dtype).masked_fill_(~seen, torch.finfo(like.dtype).min)[:, None]

@@ -19,12 +19,19 @@ from goalscope._ground.untrusted import printable, shorten
 from goalscope.agents.chat import CALLED, turn
 from goalscope.agents.faults import IN_REASONING, cause_of, remedy
 from goalscope.agents.models.base import Message, NotSentError, Request, Sampling
-from goalscope.agents.models.http import CHECK, INSTEAD, HttpModel
-from goalscope.agents.models.http_answers import Served
+from goalscope.agents.models.http import (
+    CHECK,
+    INSTEAD,
+    RAISE,
+    HttpModel,
+    LongPrompt,
+    Served,
+    State,
+    counts_credible,
+    trial_words,
+)
 from goalscope.agents.models.http_budget import most_prompt_tokens
-from goalscope.agents.models.http_context import RAISE, LongPrompt, State, counts_credible, trial_words
-from goalscope.agents.models.http_errors import MissingError, RejectedError, rejection
-from goalscope.agents.models.http_pages import ServerInfo, read_server_info
+from goalscope.agents.models.http_client import MissingError, RejectedError, ServerInfo, read_server_info, rejection
 from goalscope.agents.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, kept_to
 from goalscope.agents.models.marks import left_over
 
@@ -581,7 +588,7 @@ def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
     Raises:
         NotSentError: a cap does not allow the tests.
         MissingError: the model or the address does not exist.
-        ConnectionError, PermissionError, ValueError: see `goalscope.agents.models.http_transport.Client.ask`.
+        ConnectionError, PermissionError, ValueError: see `goalscope.agents.models.http_client.Client.ask`.
     """
     info = read_server_info(model.client)
     trials = Trials(model, needs, info)

@@ -24,6 +24,8 @@ Finish = Literal["stop", "length", "withheld", "failed", "called"]
 """The ways in which a reply can end, see `Reply`."""
 PartKind = Literal["reasoning", "answer", "call"]
 """The kinds of parts of a reply, see `Part`."""
+CallKey = tuple[int, str, int, int]
+"""(root seed, episode id, step, attempt) of a call."""
 
 ROLES: Final[tuple[str, ...]] = get_args(Role)
 FINISHES: Final[tuple[Finish, ...]] = get_args(Finish)
@@ -140,7 +142,7 @@ class Request:
     """
 
     messages: tuple[Message, ...]
-    key: tuple[int, str, int, int]
+    key: CallKey
     answers: tuple[str, ...] = ()
     prefill: str = ""
 

@@ -14,7 +14,6 @@ from weakref import WeakValueDictionary
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import shorten
 from goalscope.agents.models.base import ANSWER_CUE, Message, Part, Sampling
-from goalscope.agents.models.chat_templates import ChatTemplateError, check_source, render_bounded
 from goalscope.agents.models.folders import (
     bundled_templates,
     has_bundled_tokenizer,
@@ -24,10 +23,19 @@ from goalscope.agents.models.folders import (
     stamps,
     tokenizer_identity,
 )
-from goalscope.agents.models.gguf_files import read_header
-from goalscope.agents.models.loading import explained, load_tokenizer, needed, quiet
+from goalscope.agents.models.gguf import read_header
+from goalscope.agents.models.loading import (
+    ChatTemplateError,
+    TokenizerContract,
+    check_source,
+    explained,
+    load_tokenizer,
+    needed,
+    quiet,
+    render_bounded,
+    token_ids,
+)
 from goalscope.agents.models.marks import NONE, Marks, Style, find_marks, split, text_segments, token_segments
-from goalscope.agents.models.tokenizer_contract import TokenizerContract, token_ids
 
 DATE: Final = "2025-08-05"
 """The date that chat templates show unless a study sets another date."""
@@ -312,7 +320,7 @@ class Dialect:
         """Return the token ids of rendered prompts, as `encode` does, and check the contract of the tokenizer.
 
         Raises:
-            ValueError: see `goalscope.agents.models.tokenizer_contract`.
+            ValueError: see `goalscope.agents.models.loading`.
         """
         contract = self._load().contract
         return [self.encode(prompt) for prompt in prompts] if contract is None else contract.ids(prompts)

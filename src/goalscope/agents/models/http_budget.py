@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Literal, Protocol
 
-from goalscope.agents.models.base import Message, NotSentError
-from goalscope.agents.models.http_errors import GarbledError, PassingError
+from goalscope.agents.models.base import CallKey, Message, NotSentError
+from goalscope.agents.models.http_client import ExchangeError, GarbledError, PassingError
 from goalscope.agents.models.http_settings import Caps, Prices
 
 CHAT_ALLOWANCE: Final = 512
@@ -30,20 +30,10 @@ it counts."""
 DOUBTED: Final = "usage_doubted"
 """Key in the usage of an answer whose reported token counts are impossible for its request."""
 
-CallKey = tuple[int, str, int, int]
-"""(root seed, episode id, step, attempt) of a call."""
 
 _FORMS: Final[tuple[Literal["NFC", "NFKC", "NFD", "NFKD"], ...]] = ("NFC", "NFKC", "NFD", "NFKD")
 _BLANK: Final = 2  # an empty line between reasoning and answer
 _GO_ON = "all answers so far are stored; raise the cap, then run the same study on the same directory to continue"
-
-
-class ExchangeError(ConnectionError):
-    """A request without an answer; ``sent`` says whether any part of it may have reached the server."""
-
-    def __init__(self, text: str, *, sent: bool = True) -> None:
-        super().__init__(text)
-        self.sent = sent
 
 
 class Requests(Protocol):

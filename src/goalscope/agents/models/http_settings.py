@@ -69,7 +69,7 @@ class Server(Settings):
         timeout: seconds within which a response must be complete.
         silence: seconds for which the server may send nothing at all while requests are waiting. After that, the server
             is asked whether it is still running. The run ends unless the server is running and an answer can take that
-            long; see `agents.models.http_watch`. Raise it for a slow server that answers one request at a time.
+            long; see `agents.models.http_client`. Raise it for a slow server that answers one request at a time.
         requests_per_minute: maximum requests per minute, including retries; None for no limit.
         retries: maximum number of retries after a temporary failure.
         patience: seconds after the first request during which retries are made.

@@ -1,23 +1,390 @@
-"""Load models and tokenizers with transformers from checked folders, and explain errors.
+"""Load models, tokenizers and chat templates from checked files, and explain errors.
 
 Missing weights are refused, since the library would draw them at random.
 """
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.untrusted import shorten
 from goalscope.agents.models._fast import use_grouped_attention
-from goalscope.agents.models.chat_templates import ChatTemplateError
 from goalscope.agents.models.folders import ADVICE, brief, check_tokenizer, has_bundled_tokenizer, weight_octets
-from goalscope.agents.models.gguf_cache import converted, keep
-from goalscope.agents.models.tokenizer_contract import check_file
+from goalscope.agents.models.gguf import converted, keep
+from goalscope.worlds.grid import SYMBOLS, Action
+
+# Render chat templates of unknown origin in a separate process with limits.
+#
+# A chat template is a program (Jinja). Its sandbox keeps it away from files and from Python, but does not prevent
+# endless loops or texts of any length. The process compiles and renders with the same function of transformers that
+# `apply_chat_template` calls. It starts with the first template that does not come with the package, and renders all
+# later ones.
+
+MOST_SOURCE: Final = 2**20
+"""Maximum number of characters of a template."""
+
+MOST_TEXT: Final = 4 * 2**20
+"""Maximum number of characters of a rendered chat."""
+
+TEMPLATE_SECONDS: Final = 5
+"""Maximum processor time per rendering, including compilation, in seconds; the system counts whole seconds."""
+
+TEMPLATE_WAIT: Final = 60
+"""Maximum wall-clock time per rendering, in seconds."""
+
+TEMPLATE_MEMORY: Final = 512 * 2**20
+"""Maximum memory in bytes that templates may add to what the process uses before the first template (Linux)."""
+
+
+class ChatTemplateError(ValueError):
+    """A chat template that fails or exceeds a limit."""
+
+
+def check_source(template: object) -> str:
+    """Return the source of a template; raise a ChatTemplateError if it is not a text or too long."""
+    if not isinstance(template, str):
+        raise ChatTemplateError(f"it must be a text, got {type(template).__name__}")
+    if len(template) > MOST_SOURCE:
+        raise ChatTemplateError(f"it must have at most {MOST_SOURCE} characters, got {len(template)}")
+    return template
+
+
+def render_bounded(
+    template: str, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any], *, prompt: bool = True
+) -> str:
+    """Render a chat with a template of unknown origin.
+
+    Args:
+        template: source of the template.
+        messages: role and content of each message.
+        variables: further variables of the template, including special tokens, with values that JSON can represent.
+        prompt: whether the text continues to where the next answer begins.
+
+    Raises:
+        ChatTemplateError: the template fails or exceeds a limit.
+        ImportError: the process lacks transformers or jinja2.
+        OSError: the process cannot be started.
+    """
+    request = {
+        "template": template,
+        "messages": list(messages),
+        "variables": dict(variables),
+        "prompt": prompt,
+        "length": MOST_TEXT,
+    }
+    try:
+        return str(RENDERER.ask(request))
+    except BoundedError as error:
+        raise ChatTemplateError(str(error)) from None
+
+
+RENDERER: Final = BoundedWorker(
+    Path(__file__).with_name("template_process.py"),
+    Bounds(
+        seconds=TEMPLATE_SECONDS,
+        wait=TEMPLATE_WAIT,
+        memory=TEMPLATE_MEMORY,
+        answer=12 * MOST_TEXT + 4096,  # JSON needs at most 12 bytes per character
+    ),
+    "rendering it",
+)
+"""The process that renders chats for this process."""
+
+
+# The contract between a model's tokenizer and goalscope, checked for every prompt before the model reads it.
+#
+# 1. The ids of a prompt are those that the library tokenizers gives when it reads `tokenizer.json` and nothing else.
+# 2. Decoding the ids returns the prompt. Two known differences are allowed and reported in a warning: a space that
+# the tokenizer adds at the beginning of a text or after a special token, and white space that a special token
+# absorbs because `tokenizer.json` says so (``lstrip``, ``rstrip``). 3. Each id has a row in the model's embedding.
+# 4. The tokens that end an output, and those that the chat template writes, exist and are single tokens.
+#
+# A library that reads a folder of unknown origin can break these rules without an error. If the folder names the
+# class of another model, the library builds a different tokenizer from the same vocabulary; special tokens that are
+# not listed are split into characters.
+#
+# Point 1 is checked in a bounded process (`goalscope._ground.bounded`), which splits each prompt first. If a
+# tokenizer's expressions take too much time or memory for a prompt, the process is ended and an error names the
+# tokenizer.
+
+MOST_SECONDS: Final = 10
+"""Maximum processor time for splitting one text, in seconds; the first text includes reading the tokenizer's file."""
+
+MOST_WAIT: Final = 120
+"""Maximum wall-clock time for splitting one text, in seconds."""
+
+MOST_MEMORY: Final = 3 * 2**30
+"""Maximum memory in bytes that tokenizers may add to what the process uses before the first one (Linux)."""
+
+_MOST_ANSWER: Final = 64 * 2**20  # maximum bytes of the ids of one text
+_LEAST_SHARE: Final = 0.5  # minimum share of the rows of a model's embedding that its tokenizer uses
+_SHOWN: Final = 24  # characters of a text that a message shows
+_MARK: Final = re.compile(r"<\|[^|<>\s]{1,60}\|>")
+
+WORKER: Final = BoundedWorker(
+    Path(__file__).with_name("tokenizer_process.py"),
+    Bounds(seconds=MOST_SECONDS, wait=MOST_WAIT, memory=MOST_MEMORY, answer=_MOST_ANSWER),
+    "splitting a text by it",
+)
+"""The process that splits texts for this process."""
+
+
+def _sample_texts() -> tuple[str, ...]:
+    """Return texts with everything that prompts contain: grids with all symbols, actions, answers, lists and words.
+
+    Long runs of one kind of character are included because they make expressions of a tokenizer slow.
+    """
+    symbols = [*SYMBOLS]
+    rows = [" ".join(symbols[(row + column) % len(symbols)] for column in range(15)) for row in range(15)]
+    grid = "\n".join(["   " + " ".join(map(str, range(15))), *(f"{row:2} {cells}" for row, cells in enumerate(rows))])
+    actions = "\n".join(
+        f'({row},{12 - row}) {action.name} {{"action": "{action.name}"}}' for row, action in enumerate(Action)
+    )
+    words = (
+        "You are an agent in a grid world. It's 7x7; row 0 is at the top, and don't walk into walls!\n\n"
+        "  - Tasks done: collect_wood, make plank (3 of 12, 45%), cook(soup) -> serve\n\n\n"
+        "Numbers: 1 22 333 4444 55555 -6.75 1e-05 2025-08-05\n"
+        'Signs: [a] {b} <c> ~/d\\e @f #g $h ^i &j *k +l =m |n `o` "p" ;q?\n'
+    )
+    runs = "".join(character * 400 for character in ("a", " ", "#", "0", "\n", "_"))
+    return grid, actions, words, runs
+
+
+SAMPLE: Final = _sample_texts()
+"""Texts with which a tokenizer is tested before it is used."""
+
+
+def check_file(file: Path, source: Path | str) -> None:
+    """Test a tokenizer.json on some texts in the bounded process, before a library reads it in this process.
+
+    Args:
+        file: a path that has been checked.
+        source: the folder or the model's name, for messages.
+
+    Raises:
+        ValueError: the file cannot be read, or takes too much time or memory.
+    """
+    split_bounded(file, SAMPLE, source)
+
+
+def split_bounded(file: Path, texts: Sequence[str], source: Path | str) -> list[list[int]]:
+    """Return the ids that a tokenizer.json gives for each text, split within limits of time and memory."""
+    status = NamedFile(file).status()
+    request = {"file": str(file.absolute()), "state": f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"}
+    try:
+        return list(WORKER.answers({**request, "texts": list(texts)}))
+    except BoundedError as error:
+        # A limit was reached. The library ends the search for an expression by a panic after too many steps.
+        if error.kind in ("", "MemoryError", "PanicException"):
+            raise _slow(source, error) from None
+        raise ValueError(
+            f"{source} must hold a model that transformers can load, but its tokenizer.json cannot be read: "
+            f"{brief(error)}: {ADVICE}"
+        ) from None
+
+
+def _slow(source: Path | str, error: BoundedError) -> ValueError:
+    return ValueError(
+        f"{source} must hold a tokenizer that can split this prompt, but {brief(error)}: check the regular "
+        "expressions in its tokenizer.json"
+    )
+
+
+def token_ids(tokenizer: Any, text: str, source: Path | str) -> list[int]:
+    """Return the ids of a text without special tokens; raise a ValueError if an expression of the tokenizer fails."""
+    try:
+        return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # raised by compiled code, and not an Exception
+            raise
+        raise ValueError(
+            f"{source} must hold a tokenizer that can split this prompt, but {brief(error)}: check the regular "
+            "expressions in its tokenizer.json"
+        ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerContract:
+    """The checks for one tokenizer; the module describes what they require.
+
+    Attributes:
+        source: the model's folder, or its name.
+        tokenizer: the tokenizer as transformers loaded it.
+        file: its tokenizer.json; None if it has no such file (e.g. a GGUF file, or a vocabulary in older files).
+        rows: number of rows of the model's embedding, None if unknown.
+    """
+
+    source: Path | str
+    tokenizer: Any
+    file: Path | None = None
+    rows: int | None = None
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of some prompts.
+
+        Raises:
+            ValueError: a prompt breaks the contract; the message names the first difference.
+        """
+        result = self.split(texts)
+        for text, ids in zip(texts, result, strict=True):
+            self._check_text(text, self._text(ids))
+            if self.rows is not None and ids and max(ids) >= self.rows:
+                raise ValueError(
+                    f"the tokenizer of {self.source} must have ids below {self.rows}, the number of rows of the "
+                    f"model's embedding (vocab_size), but it uses {max(ids)} for {self._text([max(ids)])!r}. It "
+                    f"belongs to another model: {ADVICE}"
+                )
+        return result
+
+    def split(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of some texts, which may be fragments, as the file alone defines them.
+
+        Each text is split in the bounded process first.
+        """
+        if self.file is None:
+            return [token_ids(self.tokenizer, text, self.source) for text in texts]
+        result = []
+        for text, reference in zip(texts, split_bounded(self.file, texts, self.source), strict=True):
+            ids = token_ids(self.tokenizer, text, self.source)
+            if ids != reference:
+                raise self._unlike_file(ids, reference)
+            result.append(ids)
+        return result
+
+    def check(self, chat_template: str, markers: Collection[str]) -> None:
+        """Check the texts of `SAMPLE` and each token that the chat template writes; warn about the allowed differences.
+
+        Args:
+            chat_template: the source of the chat template.
+            markers: further tokens, each of which must be a single token if the vocabulary contains it.
+        """
+        vocabulary = self.tokenizer.get_vocab()
+        if self.rows is not None and len(vocabulary) < _LEAST_SHARE * self.rows:
+            raise ValueError(
+                f"the tokenizer of {self.source} must belong to its model, but it has {len(vocabulary)} tokens "
+                f"and the model's embedding has {self.rows} rows (vocab_size): {ADVICE}"
+            )
+        special = [str(token) for token in self.tokenizer.all_special_tokens]
+        names = dict.fromkeys([*special, *markers, *_MARK.findall(chat_template)])
+        whole = [name for name in names if name in vocabulary]
+        for name, ids in zip(whole, self.split(whole), strict=True):
+            if ids != [vocabulary[name]]:
+                raise ValueError(
+                    f"the token {shorten(name)} of {self.source} must be one token, but its tokenizer splits it into "
+                    f"{len(ids)}: list it in added_tokens of tokenizer.json, as save_pretrained does, or {ADVICE}"
+                )
+        opening = "".join(special[:2])
+        text = opening.join(["", *SAMPLE])
+        *_, ids = self.ids([*SAMPLE, text])
+        if self._text(ids) != text:
+            warnings.warn(
+                f"the tokenizer of {self.source} adds a space at the beginning of a text or after special tokens, or "
+                "absorbs white space next to them; decoding returns everything else in a prompt unchanged",
+                stacklevel=2,
+            )
+
+    def check_stop(self, named: Collection[int], own: int | None) -> None:
+        """Check the tokens that end an output.
+
+        Args:
+            named: ids that the generation configuration, or the model's configuration, names.
+            own: id of the tokenizer's own end-of-text token, or None.
+        """
+        tokens = {number: token for token, number in self.tokenizer.get_vocab().items()}
+        for number in sorted({*named, *([] if own is None else [own])}):
+            source = "eos_token_id" if number in named else f"eos_token ({shorten(str(self.tokenizer.eos_token))})"
+            if number not in tokens or (self.rows is not None and number >= self.rows):
+                most = max(tokens, default=-1) if self.rows is None else min(max(tokens, default=-1), self.rows - 1)
+                raise ValueError(
+                    f"the token that ends an output must be one of the model's tokens, 0 to {most}, but {source} of "
+                    f"{self.source} is {number}, which belongs to another tokenizer: set eos_token_id in its "
+                    "generation_config.json and eos_token in its tokenizer_config.json"
+                )
+        added: Mapping[int, Any] = getattr(self.tokenizer, "added_tokens_decoder", {})
+        special = {*self.tokenizer.all_special_ids, *(number for number, token in added.items() if token.special)}
+        if own is not None and own in special and named and own not in named and not special.intersection(named):
+            number = min(named)
+            raise ValueError(
+                f"eos_token_id must name the token that ends a text, but in {self.source} it is {number}, the text "
+                f"{tokens[number]!r}, while its tokenizer ends texts with {self.tokenizer.eos_token!r} ({own}). It "
+                f"belongs to another tokenizer: set eos_token_id to {own} in generation_config.json or config.json"
+            )
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _unlike_file(self, ids: Sequence[int], reference: Sequence[int]) -> ValueError:
+        """Return the error for ids that differ from those of the file."""
+        pairs = enumerate(zip(ids, reference, strict=False))
+        first = next((index for index, (own_id, other) in pairs if own_id != other), min(len(ids), len(reference)))
+        to_tokens = self.tokenizer.convert_ids_to_tokens
+
+        def token(numbers: Sequence[int]) -> str:
+            return f"{numbers[first]} ({shorten(to_tokens(numbers[first]))})" if first < len(numbers) else "nothing"
+
+        return ValueError(
+            f"the tokenizer of {self.source} must give the ids of its tokenizer.json, but transformers loads it as "
+            f"{type(self.tokenizer).__name__} and gives {len(ids)} ids instead of {len(reference)}; the first that "
+            f"differs is number {first}, {token(ids)} instead of {token(reference)}: list the same tokens in "
+            f"added_tokens of tokenizer.json and in tokenizer_config.json, or {ADVICE}"
+        )
+
+    def _check_text(self, text: str, decoded: str) -> None:
+        """Refuse ids whose decoded text differs from the original text."""
+        if decoded == text or self._differs_in_known_ways(text, decoded):
+            return
+        pairs = enumerate(zip(text, decoded, strict=False))
+        first = next((index for index, (letter, other) in pairs if letter != other), min(len(text), len(decoded)))
+        begin = max(0, first - _SHOWN // 2)
+        raise ValueError(
+            f"the tokenizer of {self.source} must decode to the original prompt, but it turns "
+            f"{text[begin : first + _SHOWN]!r} into {decoded[begin : first + _SHOWN]!r} (character {first} of "
+            f"{len(text)}), so the model would read another text. If this tokenizer changes texts by design (lower "
+            f"case, white space, unknown characters), use another model; otherwise, {ADVICE}"
+        )
+
+    def _differs_in_known_ways(self, text: str, decoded: str) -> bool:
+        """Return whether two texts differ only by white space that tokenizers add or remove at special tokens."""
+        pieces, decoded_pieces = self._special.split(text), self._special.split(decoded)
+        if len(pieces) != len(decoded_pieces) or pieces[1::2] != decoded_pieces[1::2]:
+            return False
+        for index in range(0, len(pieces), 2):
+            piece, other = pieces[index], decoded_pieces[index]
+            before = self._takes_space[pieces[index - 1]] if index else (False, False)
+            after = self._takes_space[pieces[index + 1]] if index + 1 < len(pieces) else (False, False)
+            if before[1]:
+                piece, other = piece.lstrip(), other.lstrip()
+            if after[0]:
+                piece, other = piece.rstrip(), other.rstrip()
+            if other not in (piece, f" {piece}") and not (index == 0 and piece == f" {other}"):
+                return False
+        return True
+
+    @cached_property
+    def _takes_space(self) -> Mapping[str, tuple[bool, bool]]:
+        """For each special token, whether it absorbs white space on its left and on its right."""
+        added: Mapping[int, Any] = getattr(self.tokenizer, "added_tokens_decoder", {})
+        return {token.content: (token.lstrip, token.rstrip) for token in added.values()}
+
+    @cached_property
+    def _special(self) -> re.Pattern[str]:
+        names = sorted(self._takes_space, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, names))})" if names else "((?!))")
+
+
+# Load models and tokenizers with transformers from checked folders, and explain errors.
+#
+# Missing weights are refused, since the library would draw them at random.
 
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
 _TOKENIZER: Final = "tokenizer.json"

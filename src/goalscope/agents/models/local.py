@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from goalscope._ground.folder import NamedFile, anything_at
 from goalscope._ground.ids import content_id
 from goalscope._ground.progress import TALLY, Arrived
-from goalscope.agents.models._direct import SMALL
+from goalscope.agents.models._fast import SMALL
 from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import MOST_NUMBER, Request, Sampling, model_backend
 from goalscope.agents.models.decode import Decoded, Decoding
@@ -25,8 +25,7 @@ from goalscope.agents.models.loading import (
     load_weights,
     needed,
 )
-from goalscope.agents.models.prefixes import Prefixes
-from goalscope.agents.models.reading import Prompts
+from goalscope.agents.models.reading import Prefixes, Prompts
 from goalscope.agents.models.threads import Lanes, score_on_cores
 
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, and either of them under WSL

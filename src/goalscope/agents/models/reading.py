@@ -1,22 +1,389 @@
-"""Read prompts: compute their keys and values in few passes, and each beginning that prompts share only once.
-
-Prompts that pass through the model together end at the same column and compute equally many tokens. A prompt of which
-more is stored computes the last of these tokens again, so no padding token is needed. Which prompts pass together is
-chosen so that such tokens and passes cost least.
-"""
+"""Read prompts: rows of the key-value cache, the tree of stored beginnings, and the passes that fill both."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope._ground.progress import TALLY
-from goalscope.agents.models._direct import direct, has_hooks
-from goalscope.agents.models.cache import CacheRows, check_layers, columns_of, gathered
-from goalscope.agents.models.prefixes import Prefixes
+from goalscope.agents.models._fast import direct, has_hooks
+
+# Key-value caches of many rows, aligned at their last token, so that rows can be added and removed.
+#
+# A row that is shorter than the longest row has dead columns on its left, which the attention mask hides. All rows
+# end at the same column, so the distance between two tokens of a row equals the distance between their columns, and
+# sliding windows are correct for every row. No padding token ever passes through the model.
+#
+# The tensors are stored in a transformers ``DynamicCache``. Rows that decode together lie in larger tensors: new
+# rows and columns are written behind those that are there, and when rows leave, the last rows move into their
+# places.
+
+_SPARE = 128  # number of columns allocated in advance
+_PLAIN = {"DynamicLayer", "DynamicSlidingWindowLayer"}
+
+
+@dataclass(slots=True, kw_only=True)
+class CacheRows:
+    """The cache of some rows.
+
+    Attributes:
+        cache: the transformers cache; the first axis of each of its tensors has one entry per row.
+        length: number of columns, including dead columns.
+        dead: number of dead columns of each row.
+    """
+
+    cache: Any
+    length: int
+    dead: list[int]
+
+    def mask(self, more: int, device: Any) -> Any:
+        """Return which columns are alive after ``more`` columns have been added, ``[B, length + more]`` of 0 and 1."""
+        import torch
+
+        columns = torch.arange(self.length + more, device=device)
+        return (columns[None, :] >= torch.tensor(self.dead, device=device)[:, None]).long()
+
+
+def check_layers(config: Any) -> None:
+    """Raise a ValueError for models with layers that store anything but keys and values."""
+    from transformers import DynamicCache
+
+    layer_types = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ())
+    unsupported = {
+        layer_type for layer_type in layer_types if layer_type not in ("full_attention", "sliding_attention")
+    }
+    unsupported |= {type(layer).__name__ for layer in DynamicCache(config=config).layers} - _PLAIN
+    if unsupported:
+        raise ValueError(
+            "lockstep decoding supports only layers with full or sliding attention, but this model has layers of the "
+            f"kind {', '.join(sorted(unsupported))}: serve it (vLLM, SGLang, Ollama) and use it as an HTTP model"
+        )
+
+
+def token_octets(config: Any, octets: int) -> int | None:
+    """Return the size of one token's keys and values in all layers, in bytes; None without a configuration.
+
+    Args:
+        config: the configuration of the text model.
+        octets: bytes per number.
+    """
+    layers, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", None)
+    width = getattr(config, "hidden_size", None)
+    if not layers or not heads or not width:
+        return None
+    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_width = getattr(config, "head_dim", None) or width // heads
+    return int(2 * layers * key_value_heads * head_width * octets)
+
+
+def columns_of(cached: Any, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
+    """Return keys and values of the last columns of a cache, ``[B, count, numbers]``, and the shape of each tensor."""
+    import torch
+
+    tensors = [tensor for layer in cached.layers for tensor in (layer.keys, layer.values)]
+    shapes = [(tensor.shape[1], tensor.shape[3], tensor.device) for tensor in tensors]
+    parts = [tensor[:, :, -count:].transpose(1, 2).flatten(2).to(tensors[0].device) for tensor in tensors]
+    return torch.cat(parts, dim=-1), shapes
+
+
+def gathered(shapes: Sequence[tuple[Any, ...]], rows: Sequence[Sequence[Any]], length: int) -> CacheRows:
+    """Return the cache of rows whose columns are given in pieces ``[columns, numbers]``, all ending at one column."""
+    example = next(piece for pieces in rows for piece in pieces)
+    columns = example.new_zeros(len(rows), length, example.shape[-1])
+    dead = []
+    for row, pieces in enumerate(rows):
+        begin = length - sum(map(len, pieces))
+        dead.append(begin)
+        for piece in pieces:
+            columns[row, begin : begin + len(piece)] = piece
+            begin += len(piece)
+    widths = [heads * width for heads, width, _ in shapes]
+    tensors = [
+        part.unflatten(-1, (heads, width)).transpose(1, 2).to(device)
+        for part, (heads, width, device) in zip(columns.split(widths, dim=-1), shapes, strict=True)
+    ]
+    return CacheRows(cache=_assembled(zip(tensors[::2], tensors[1::2], strict=True)), length=length, dead=dead)
+
+
+def selected(rows: CacheRows, order: Sequence[int]) -> CacheRows:
+    """Return rows of a cache that was read and does not decode yet; each may be taken several times."""
+    layers = ((layer.keys[list(order)], layer.values[list(order)]) for layer in rows.cache.layers)
+    return CacheRows(cache=_assembled(layers), length=rows.length, dead=[rows.dead[row] for row in order])
+
+
+def _assembled(layers: Iterable[tuple[Any, Any]]) -> Any:
+    """Return a cache of layers, given by their keys and values, that drop no columns."""
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer
+
+    cached, kind = DynamicCache(), cast("Any", DynamicLayer)
+    for keys, values in layers:
+        layer = kind()
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values = keys, values
+        cached.layers.append(layer)
+    return cached
+
+
+def enter(config: Any, rows: CacheRows | None, read: CacheRows, order: Sequence[int]) -> CacheRows:
+    """Add rows of a cache that was read to the rows that decode together, and return these.
+
+    Args:
+        config: the model's configuration.
+        rows: the rows that decode, which are extended in place; None if there are none.
+        read: the cache of prompts that were read.
+        order: which of its rows enter; one may enter several times.
+    """
+    from transformers import DynamicCache
+
+    if rows is None:
+        rows = CacheRows(cache=DynamicCache(config=config), length=read.length, dead=[])
+        for layer, source in zip(rows.cache.layers, read.cache.layers, strict=True):
+            _decode_in_place(layer, source)
+    length, count = max(rows.length, read.length), len(rows.dead)
+    for layer, source in zip(rows.cache.layers, read.cache.layers, strict=True):
+        columns = min(length, layer.sliding_window - 1) if layer.is_sliding else length
+        _make_room(layer, count + len(order), columns, columns)
+        end = layer.begin + columns
+        for room, tensor in zip(layer.room, (source.keys, source.values), strict=True):
+            entering = tensor if [*order] == [*range(len(tensor))] else tensor[list(order)]
+            width = min(columns, tensor.shape[2])
+            room[count : count + len(order), :, end - width : end] = entering[:, :, tensor.shape[2] - width :]
+            # Memory that was never written may hold anything, and masks hide finite numbers only.
+            room[count : count + len(order), :, : end - width] = 0
+        _show(layer, count + len(order), columns)
+        if layer.is_sliding:
+            layer.cumulative_length = length
+    rows.dead = [n_dead + length - rows.length for n_dead in rows.dead]
+    rows.dead += [read.dead[row] + length - read.length for row in order]
+    rows.length = length
+    return rows
+
+
+def rearrange(rows: CacheRows, order: Sequence[int]) -> None:
+    """Move row ``order[i]`` to row i, for rows that decode together; only rows that move are copied.
+
+    Columns that are dead in all rows are left out from then on.
+    """
+    import torch
+
+    dead = [rows.dead[row] for row in order]
+    length = rows.length - min(dead)
+    moves = [(target, row) for target, row in enumerate(order) if target != row]
+    places = torch.tensor(list(zip(*moves, strict=True)))
+    for layer in rows.cache.layers:
+        if moves:
+            targets, sources = places.to(layer.keys.device)
+            for tensor in (layer.keys, layer.values):
+                tensor[targets] = tensor[sources]
+        # A sliding layer may store fewer columns than there are; in either case the newest columns come last.
+        columns = min(layer.keys.shape[-2], length)
+        layer.begin += layer.keys.shape[-2] - columns
+        _show(layer, len(order), columns)
+        if layer.is_sliding:
+            layer.cumulative_length = length
+    rows.dead, rows.length = [n_dead - min(dead) for n_dead in dead], length
+
+
+def _decode_in_place(layer: Any, like: Any) -> None:
+    """Let a layer write new columns into memory allocated in advance, instead of copying all columns for each token.
+
+    ``layer.room`` contains larger tensors, and ``layer.begin`` is the first of their columns that is used. The layer
+    gets a class of its own for this. A function attached to the layer would refer back to it, and this cycle would keep
+    gigabytes of tensors of each batch until the next garbage collection.
+    """
+    layer.lazy_initialization(like.keys, like.values)
+    layer.room = [tensor[:0, :, :0] for tensor in (like.keys, like.values)]
+    layer.begin, layer.__class__ = 0, _in_place(cast("Any", type(layer)))
+    _show(layer, 0, 0)
+
+
+def _show(layer: Any, count: int, columns: int) -> None:
+    """Make the layer consist of its first rows and of some columns from ``layer.begin`` on."""
+    layer.keys, layer.values = (tensor[:count, :, layer.begin : layer.begin + columns] for tensor in layer.room)
+
+
+def _make_room(layer: Any, count: int, columns: int, total: int) -> None:
+    """Make room for rows and columns: the present columns become the last of ``columns``, of which there are ``total``
+    later.
+    """
+    present_rows, present = layer.keys.shape[0], layer.keys.shape[2]
+    begin = layer.begin + present - columns
+    if begin >= 0 and count <= len(layer.room[0]) and begin + total <= layer.room[0].shape[2]:
+        layer.begin = begin
+        return
+    n_rows = len(layer.room[0]) if count <= len(layer.room[0]) else max(count, present_rows * 3 // 2)
+    for number, old in enumerate((layer.keys, layer.values)):
+        room = old.new_empty((n_rows, old.shape[1], total + _SPARE, old.shape[3]))
+        room[:present_rows, :, columns - present : columns] = old
+        room[:present_rows, :, : columns - present] = 0
+        layer.room[number] = room
+    layer.begin = 0
+
+
+@cache
+def _in_place(kind: Any) -> Any:
+    """Return a subclass of a kind of layer whose ``update`` writes into memory allocated in advance."""
+
+    def update(layer: Any, keys: Any, values: Any, *others: Any, **options: Any) -> tuple[Any, Any]:
+        count, present = layer.keys.shape[0], layer.keys.shape[-2]
+        total = present + keys.shape[-2]
+        _make_room(layer, count, present, total)
+        for tensor, new in zip(layer.room, (keys, values), strict=True):
+            tensor[:count, :, layer.begin + present : layer.begin + total] = new
+        _show(layer, count, total)
+        full = layer.keys, layer.values
+        if layer.is_sliding:
+            layer.cumulative_length += keys.shape[-2]
+            columns = min(total, layer.sliding_window - 1)
+            layer.begin += total - columns
+            _show(layer, count, columns)
+        return full
+
+    # Without this, transformers would register the subclass for its layer type and use it in every cache.
+    return type(kind.__name__, (kind,), {"update": update, "_layer_type": None})
+
+
+# A tree of the beginnings of prompts with their keys and values, so that a beginning is computed once.
+#
+# Each node holds the tokens between two branches and one row of numbers per token: keys and values of all layers.
+# Nodes that no prompt has needed for longest are removed first when the tree exceeds its memory.
+
+Tokens = npt.NDArray[np.int64]
+
+_SHARE: Final = 32  # a tree may occupy one part in so many of the memory of the device
+_MOST: Final = 1 << 30  # maximum bytes of a tree in the memory of the processor
+
+
+def device_memory(device: Any) -> int:
+    """Return the bytes of memory of a device. They depend on the machine alone, so that runs can be repeated."""
+    if device.type == "cuda":
+        import torch
+
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def memory_limit(device: Any) -> int:
+    """Return the maximum bytes of a tree on a device."""
+    share = device_memory(device) // _SHARE
+    return share if device.type == "cuda" else min(_MOST, share)
+
+
+class _Node:
+    """Some tokens after those of the parent, and their columns ``[tokens, numbers]``."""
+
+    __slots__ = ("children", "columns", "parent", "tokens", "used")
+
+    def __init__(self, tokens: Tokens, columns: Any, parent: "_Node | None") -> None:
+        self.tokens, self.columns, self.parent = tokens, columns, parent
+        self.children: dict[int, _Node] = {}
+        self.used = 0
+
+    @property
+    def n_bytes(self) -> int:
+        return int(self.columns.numel() * self.columns.element_size())
+
+
+class Prefixes:
+    """A tree of beginnings of prompts, which several threads may use.
+
+    Args:
+        limit: maximum bytes of the stored columns.
+
+    Attributes:
+        shapes: shape of the parts of a column, see `goalscope.agents.models.reading.columns_of`.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self._bytes, self._lock, self._clock = limit, 0, threading.Lock(), count(1)
+        self._root, self._stamp = _Node(np.zeros(0, np.int64), None, None), 0
+        self.shapes: Sequence[tuple[Any, ...]] = ()
+
+    def keep_for(self, stamp: int) -> None:
+        """Forget everything unless the stamp is that of the previous call, i.e. the weights are the same."""
+        with self._lock:
+            if stamp != self._stamp:
+                self._stamp, self._bytes, self._root = stamp, 0, _Node(np.zeros(0, np.int64), None, None)
+
+    def find(self, tokens: Sequence[int]) -> tuple[int, list[Any]]:
+        """Return how many tokens of a beginning are stored, and their columns in pieces."""
+        sought, begin, pieces = np.asarray(tokens, dtype=np.int64), 0, []
+        with self._lock:
+            node, now = self._root, next(self._clock)
+            while begin < len(sought) and (child := node.children.get(int(sought[begin]))) is not None:
+                equal = _equal(child.tokens, sought[begin:])
+                pieces.append(child.columns[:equal])
+                child.used, begin = now, begin + equal
+                if equal < len(child.tokens):
+                    break
+                node = child
+        return begin, pieces
+
+    def put(self, tokens: Sequence[int], begin: int, columns: Any) -> None:
+        """Store the columns of ``tokens[begin:]``; what is stored already, or has no stored beginning, is left out."""
+        added, at = np.asarray(tokens, dtype=np.int64), 0
+        with self._lock:
+            node, now = self._root, next(self._clock)
+            while at < len(added) and (child := node.children.get(int(added[at]))) is not None:
+                equal = _equal(child.tokens, added[at:])
+                at, child.used = at + equal, now
+                if equal < len(child.tokens):
+                    child = self._split(child, equal) if at < len(added) else child
+                node = child
+            if begin <= at < len(added):
+                leaf = _Node(added[at:].copy(), columns[at - begin :].clone(), node)
+                leaf.used = now
+                node.children[int(added[at])] = leaf
+                self._bytes += leaf.n_bytes
+                if self._bytes > self.limit:
+                    self._shrink()
+
+    def _split(self, node: _Node, length: int) -> _Node:
+        """Divide a node after some tokens; return the first part."""
+        assert node.parent is not None
+        first = _Node(node.tokens[:length], node.columns[:length].clone(), node.parent)
+        first.used, first.children[int(node.tokens[length])] = node.used, node
+        node.parent.children[int(node.tokens[0])] = first
+        node.tokens, node.columns, node.parent = node.tokens[length:], node.columns[length:].clone(), first
+        return first
+
+    def _shrink(self) -> None:
+        """Remove the leaves that have gone unused for longest, until a quarter of the memory is free."""
+        while self._bytes > self.limit * 3 // 4:
+            leaves, branches = list[_Node](), [self._root]
+            while branches:
+                for child in branches.pop().children.values():
+                    (branches if child.children else leaves).append(child)
+            for leaf in sorted(leaves, key=lambda leaf: leaf.used):
+                assert leaf.parent is not None
+                del leaf.parent.children[int(leaf.tokens[0])]
+                self._bytes -= leaf.n_bytes
+                if self._bytes <= self.limit * 3 // 4:
+                    break
+
+
+def _equal(first: Tokens, second: Tokens) -> int:
+    """Return the length of the common beginning of two texts."""
+    length = min(len(first), len(second))
+    different = np.flatnonzero(first[:length] != second[:length])
+    return int(different[0]) if len(different) else length
+
+
+# Read prompts: compute their keys and values in few passes, and each beginning that prompts share only once.
+#
+# Prompts that pass through the model together end at the same column and compute equally many tokens. A prompt of
+# which more is stored computes the last of these tokens again, so no padding token is needed. Which prompts pass
+# together is chosen so that such tokens and passes cost least.
 
 Prompts = Sequence[Sequence[int]]
 Prompt = tuple[int, ...]

@@ -13,9 +13,7 @@ from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 from goalscope._ground.progress import Arrived, StoppedError
-from goalscope.agents.models._direct import SMALL
-from goalscope.agents.models._fast import all_experts
-from goalscope.agents.models.cache import token_octets
+from goalscope.agents.models._fast import SMALL, all_experts
 from goalscope.agents.models.decode import (
     Decoded,
     Decoding,
@@ -27,8 +25,7 @@ from goalscope.agents.models.decode import (
     new_prefixes,
     score,
 )
-from goalscope.agents.models.prefixes import Prefixes
-from goalscope.agents.models.reading import Prompts
+from goalscope.agents.models.reading import Prefixes, Prompts, token_octets
 
 ROWS: Final = 256
 """Maximum number of requests per batch for a small model on a CPU, or for a model on a GPU with enough memory."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.agents.models.cache import check_layers as check_cache
+from goalscope.agents.models.reading import check_layers as check_cache
 
 _LLAMA = (
     "gemma gemma2 gemma3_text gpt_oss llama mistral mixtral olmo olmo2 phi3 qwen2 qwen2_moe qwen3 qwen3_moe smollm3"

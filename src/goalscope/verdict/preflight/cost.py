@@ -10,7 +10,7 @@ from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.abilities import most_trial_tokens
 from goalscope.agents.models.folders import model_folder, read_json
-from goalscope.agents.models.gguf_files import read_header
+from goalscope.agents.models.gguf import read_header
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_settings import Prices
 from goalscope.runs import Study

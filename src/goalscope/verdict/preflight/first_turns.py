@@ -26,7 +26,7 @@ from goalscope.agents.faults import IN_REASONING, cause_of, fault_words, ways_in
 from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import NotSentError
 from goalscope.agents.models.http import HttpModel
-from goalscope.agents.models.http_transport import Client
+from goalscope.agents.models.http_client import Client
 from goalscope.agents.models.reading import common_prefix
 from goalscope.runs import Store, Study
 from goalscope.runs.dispatch import Caller, budget_of

@@ -17,11 +17,11 @@ from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.choice import LEAST_MASS
 from goalscope.agents.faults import ways_in_use, what_helps
 from goalscope.agents.models.base import Request, Sampling
-from goalscope.agents.models.cache import token_octets
 from goalscope.agents.models.folders import model_folder
-from goalscope.agents.models.gguf_files import read_header
+from goalscope.agents.models.gguf import read_header
 from goalscope.agents.models.grid_tokens import check_cell_tokens
 from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.reading import token_octets
 from goalscope.verdict.preflight.model_defaults import find_out
 from goalscope.worlds.generate import generate
 from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid

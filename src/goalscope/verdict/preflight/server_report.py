@@ -7,8 +7,7 @@ from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models import HttpModel, Sampling, Server
 from goalscope.agents.models.abilities import ServerReport, check_server
-from goalscope.agents.models.http_pages import read_server_info
-from goalscope.agents.models.http_transport import Client
+from goalscope.agents.models.http_client import Client, read_server_info
 from goalscope.runs.server_checks import wanted_by
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
