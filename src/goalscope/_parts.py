@@ -17,10 +17,7 @@ _MODULES: Final = {
         "inside.interventions.patching inside.interventions.steering inside.interventions.ablation "
         "inside.interventions.reasoning"
     ),
-    "agent": (
-        "agents.scripted agents.reader agents.chat agents.task_scripted agents.task_chat "
-        "agents.policies.agent goals.hypotheses.twins"
-    ),
+    "agent": ("agents.scripted agents.chat agents.task_scripted agents.policies.agent goals.hypotheses.twins"),
     "model": "agents.models.local agents.models.http agents.models.engine",
     "measure": (
         "measures.performance measures.uncertainty measures.visits measures.key measures.fog "

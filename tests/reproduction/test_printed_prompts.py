@@ -10,10 +10,9 @@ import pytest
 from recorder import Recorder
 
 from command_line import call
-from goalscope.agents import printed_prompts
-from goalscope.agents.printed_prompts import PRINTED, PrintedPrompt, normalised, recognised
-from goalscope.agents.prompts import PAPER, read_template, system_prompt
-from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.agents import prompts
+from goalscope.agents.chat import TaskChatAgent
+from goalscope.agents.prompts import PAPER, PRINTED, PrintedPrompt, normalised, read_template, recognised, system_prompt
 from goalscope.papers import find
 from goalscope.papers.comparable import as_printed, with_nearest_prompts
 from measured_runs import small_study
@@ -82,8 +81,8 @@ def test_what_is_compared_of_a_prompt() -> None:
 def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make two texts of our own printed prompts, where the papers are not there."""
     texts = {OWN: PrintedPrompt(name="telos G.3", title="keys and doors"), "All of it.": BASE}
-    hashes = {printed_prompts.hash_of(text): printed for text, printed in texts.items()}
-    monkeypatch.setattr(printed_prompts, "PRINTED", hashes)
+    hashes = {prompts.hash_of(text): printed for text, printed in texts.items()}
+    monkeypatch.setattr(prompts, "PRINTED", hashes)
     recognised.cache_clear()
     yield
     recognised.cache_clear()

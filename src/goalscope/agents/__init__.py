@@ -1,7 +1,7 @@
 """Agents: everything that answers observations with turns, from scripted rules to language models."""
 
 from goalscope.agents.agent import Agent, History, Observation, Past, Turn, agent_id, agent_kind, build_agent
-from goalscope.agents.chat import ChatAgent
+from goalscope.agents.chat import ChatAgent, TaskChatAgent
 from goalscope.agents.parse import parse_action
 from goalscope.agents.prompts import STRATEGIES
 from goalscope.agents.scripted import (
@@ -15,7 +15,6 @@ from goalscope.agents.scripted import (
     Uniform,
     WrongGoal,
 )
-from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import (
     TASK_SCRIPTED,
     DepthFirst,

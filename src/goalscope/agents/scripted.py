@@ -6,10 +6,10 @@ exactly. When there is nothing left to do (no visible or reachable goal), all fo
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,10 @@ import numpy.typing as npt
 from goalscope._ground.checks import check_probability, check_whole, freeze, is_whole
 from goalscope._ground.rng import uniform
 from goalscope.agents.agent import Observation, Turn, agent_kind
+from goalscope.agents.prompts import WORDINGS, wording
+from goalscope.stats.rows import Tag
 from goalscope.worlds.grid import ACTIONS, CORNERS, Grid, Position, Side
-from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.planning.shortest import distances_to, optimal_batch, solve
 from goalscope.worlds.world import View
 
@@ -78,19 +80,15 @@ class ScriptedAgent(Scripted):
 
     needs: ClassVar[type[View]] = GridView
 
-    @abstractmethod
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the probability of each action; on grids ``[4]`` in the order of `Action`.
-
-        Raises:
-            ValueError: the observation's grid shows no agent.
-        """
+        """Return the probability of each of the four actions, ``[4]``, here those of `table` in the agent's cell."""
+        view = observation.seen(GridView)
+        return _entry(self, view.grid, _agent_cell(observation), view.carrying_key)
 
     def table(self, grid: Grid, carrying_key: bool) -> Distribution | None:
         """Return the action probabilities at each cell of a grid without fog and without an agent, ``[H, W, 4]``.
 
-        The result is None if the probabilities depend on more than the cell. A class that overrides ``probabilities``
-        must also override ``table``.
+        The result is None if the probabilities depend on more than the cell; such an agent overrides ``probabilities``.
         """
         return None
 
@@ -108,10 +106,6 @@ class Optimal(ScriptedAgent):
 
     kind: ClassVar[str] = "optimal"
 
-    def probabilities(self, observation: Observation) -> Distribution:
-        """Return the uniform distribution over the optimal actions in the observed grid."""
-        return _look_up(_plan_optimal, observation)
-
     def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
         return _plan_optimal(grid, carrying_key)
 
@@ -127,10 +121,6 @@ class EpsilonGreedy(ScriptedAgent):
 
     kind: ClassVar[str] = "epsilon-greedy"
     epsilon: float = field(metadata=PROBABILITY)
-
-    def probabilities(self, observation: Observation) -> Distribution:
-        """Return the mixture of the uniform and the optimal distribution."""
-        return (1 - self.epsilon) * _look_up(_plan_optimal, observation) + self.epsilon * _UNIFORM
 
     def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
         return (1 - self.epsilon) * _plan_optimal(grid, carrying_key) + self.epsilon * _UNIFORM
@@ -170,10 +160,6 @@ class KeyLured(ScriptedAgent):
 
     kind: ClassVar[str] = "key-lured"
 
-    def probabilities(self, observation: Observation) -> Distribution:
-        """Return the uniform distribution over actions on shortest paths to the key, or else to the goal."""
-        return _look_up(_plan_key, observation)
-
     def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
         return _plan_key(grid, carrying_key)
 
@@ -206,13 +192,6 @@ class WrongGoal(ScriptedAgent):
     version: ClassVar[int] = 2
     target: str | Position = field(default="top-right", metadata={"check": _check_target})
 
-    def probabilities(self, observation: Observation) -> Distribution:
-        """Return the uniform distribution over the actions on shortest paths to the agent's own target."""
-        target = self._target(observation.grid)
-        if target == observation.grid.goal:
-            return _look_up(_plan_optimal, observation)
-        return _look_up(_plan_target, observation, target)
-
     def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
         target = self._target(grid)
         return _plan_optimal(grid, carrying_key) if target == grid.goal else _plan_target(grid, carrying_key, target)
@@ -244,7 +223,7 @@ class Forgetful(ScriptedAgent):
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the distribution at this step, which depends on whether its block is forgotten."""
         _agent_cell(observation)
-        return _UNIFORM if self.forgotten(observation) else _look_up(_plan_optimal, observation)
+        return _UNIFORM if self.forgotten(observation) else _OPTIMAL.probabilities(observation)
 
     def forgotten(self, observation: Observation) -> bool:
         """Return whether the block that contains this step is forgotten."""
@@ -274,12 +253,6 @@ class SideBiased(ScriptedAgent):
     epsilon: float = field(metadata=PROBABILITY)
     side: Side = field(default="left", metadata={"check": _check_side})
 
-    def probabilities(self, observation: Observation) -> Distribution:
-        """Return the optimal distribution, mixed with the uniform distribution while the goal lies in the weak half."""
-        optimal = _look_up(_plan_optimal, observation)
-        weak = observation.grid.goal_lies(self.side)
-        return (1 - self.epsilon) * optimal + self.epsilon * _UNIFORM if weak else optimal
-
     def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
         optimal = _plan_optimal(grid, carrying_key)
         return (1 - self.epsilon) * optimal + self.epsilon * _UNIFORM if grid.goal_lies(self.side) else optimal
@@ -290,6 +263,7 @@ SCRIPTED: dict[str, type[ScriptedAgent]] = {
     for agent in (Optimal, EpsilonGreedy, Uniform, KeyLured, WrongGoal, Forgetful, SideBiased)
 }
 """Kind, as studies name it -> scripted agent."""
+_OPTIMAL = Optimal()
 
 
 def _agent_cell(observation: Observation) -> Position:
@@ -299,18 +273,13 @@ def _agent_cell(observation: Observation) -> Position:
     return grid.start
 
 
-def _look_up(plan: Callable[..., Distribution], observation: Observation, *arguments: Position) -> Distribution:
-    view = observation.seen(GridView)
-    return _entry(plan, view.grid, view.grid.start or _agent_cell(observation), view.carrying_key, *arguments)
-
-
 @lru_cache(maxsize=65536)
-def _entry(
-    plan: Callable[..., Distribution], grid: Grid, position: Position, carrying_key: bool, *arguments: Position
-) -> Distribution:
-    """Return the probabilities of a plan at a cell; grids that differ only in the agent's cell share one plan."""
-    probabilities: Distribution = plan(grid.at(start=None), carrying_key, *arguments)[position]
-    return probabilities
+def _entry(agent: ScriptedAgent, grid: Grid, position: Position, carrying_key: bool) -> Distribution:
+    """Return an agent's probabilities at a cell; grids that differ only in the agent's cell share one table."""
+    table = agent.table(grid.at(start=None), carrying_key)
+    if table is None:
+        raise NotImplementedError(f"{type(agent).__name__} must define its probabilities, or a table of them")
+    return freeze(table[position])
 
 
 @lru_cache(maxsize=4096)
@@ -399,3 +368,69 @@ def _normalised(sets: npt.NDArray[np.bool_]) -> Distribution:
     """Return the uniform distribution over each set ``[..., 4]``; empty sets become uniform over all four actions."""
     full = _fill_empty(sets, np.ones(4, dtype=bool))
     return freeze(full / full.sum(axis=-1, keepdims=True))
+
+
+# A scripted agent that obeys its instruction, for validating measures of ability and of prompt wordings.
+
+OWN_GOAL: Final = "goal"
+"""Target of a reader that goes to the goal unless its instruction names a cell."""
+SWAYING: Final = tuple(WORDINGS)[::2]
+"""The wordings under which a reader takes more random actions if ``swayed`` is set."""
+
+
+def _target(name: str, target: Any) -> str | Position:
+    return OWN_GOAL if target == OWN_GOAL else WrongGoal(target=target).target
+
+
+def _wording(name: str, value: Any) -> str:
+    wording(value)
+    return str(value)
+
+
+@agent_kind("reader")
+@dataclass(frozen=True)
+class InstructedAgent(ScriptedAgent):
+    """Agent that goes to the cell that its instruction names, or to its own target if the instruction names no cell.
+
+    A fraction epsilon of its actions is random. With ``swayed``, this fraction is larger under every second wording of
+    `goalscope.agents.prompts`, so that the effect of a wording is known exactly.
+
+    Args:
+        target: where it goes if its instruction names no cell: "goal", or a place as in `WrongGoal`.
+        epsilon: probability of a random action, in [0, 1].
+        swayed: probability of a random action under every second wording, in [0, 1]; no effect if below epsilon.
+        wording: the wording of its instruction, "" for the default; a wording set by the view (`WordedView`) has
+            priority.
+    """
+
+    kind: ClassVar[str] = "reader"
+    reads: ClassVar[bool] = True
+    target: str | Position = field(default=OWN_GOAL, metadata={"check": _target})
+    epsilon: float = field(default=0.0, metadata=PROBABILITY)
+    swayed: float = field(default=0.0, metadata=PROBABILITY)
+    wording: str = field(default="", metadata={"check": _wording})
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the distribution over its paths to the target, mixed with the uniform distribution."""
+        view = observation.view
+        asked_in = view.wording if isinstance(view, WordedView) else self.wording
+        noise = max(self.epsilon, self.swayed) if asked_in in SWAYING else self.epsilon
+        mixture: Distribution = (1 - noise) * self._path_policy(observation) + noise * np.full(4, 0.25)
+        return mixture
+
+    @property
+    def tags(self) -> Mapping[str, Tag]:
+        """The wording, unless it is the default."""
+        return {"wording": self.wording} if self.wording else {}
+
+    def _parameters(self) -> dict[str, Any]:
+        parameters = super()._parameters()
+        return parameters if self.wording else {name: value for name, value in parameters.items() if name != "wording"}
+
+    def _path_policy(self, observation: Observation) -> Distribution:
+        view = observation.view
+        if isinstance(view, NamedView) and view.named is not None:
+            target_view = GridView(grid=view.grid.at(goal=view.named))
+            return Optimal().probabilities(replace(observation, view=target_view))
+        own_policy = Optimal() if self.target == OWN_GOAL else WrongGoal(target=self.target)
+        return own_policy.probabilities(observation)

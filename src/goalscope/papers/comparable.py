@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.agents.agent import CHAT, TASK_CHAT
-from goalscope.agents.chat import ChatAgent
-from goalscope.agents.printed_prompts import PrintedPrompt, recognised, with_our_slots
-from goalscope.agents.prompts import PAPER, TASKS, read_text
-from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.agents.chat import ChatAgent, TaskChatAgent
+from goalscope.agents.prompts import PAPER, TASKS, PrintedPrompt, read_text, recognised, with_our_slots
 from goalscope.papers.item import Item, ItemReading
 from goalscope.runs import Study
 from goalscope.stats import Estimate

@@ -148,7 +148,7 @@ class Item(StudyPart):
         exact: name of the function that computes the item without a study.
         section: section of the report that shows the item.
         where: tags of the rows of all readings.
-        prompts: the printed prompts that the published numbers used, see `goalscope.agents.printed_prompts`.
+        prompts: the printed prompts that the published numbers used, see `goalscope.agents.prompts`.
         differs: known differences between the printed numbers and ours (sites, worlds, decoding), for all readings.
         readings, claims: lines to read and sentences to test.
         note: caveat about the numbers.

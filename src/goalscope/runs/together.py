@@ -7,6 +7,7 @@ Episodes are encoded for storage directly from the arrays, without intermediate 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +33,11 @@ Planned = tuple[EpisodeSpec, World]
 
 def plays_together(agent: Agent) -> bool:
     """Return whether an agent's actions depend only on its probabilities at each state of a plain grid."""
-    kind = type(agent)
-    has_table = isinstance(agent, ScriptedAgent) and "table" in vars(kind) and "probabilities" in vars(kind)
-    return has_table and kind.act is Scripted.act and kind._choose is ScriptedAgent._choose  # type: ignore[attr-defined]
+    kind: Any = type(agent)
+    if not isinstance(agent, ScriptedAgent) or "table" not in vars(kind):
+        return False
+    follows_table = "probabilities" in vars(kind) or kind.probabilities is ScriptedAgent.probabilities
+    return follows_table and kind.act is Scripted.act and kind._choose is ScriptedAgent._choose
 
 
 def played_world(world: World) -> bool:

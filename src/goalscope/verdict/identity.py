@@ -8,9 +8,18 @@ from typing import Any, Final
 from goalscope._ground.ids import content_id
 from goalscope._ground.words import listed
 from goalscope.agents.agent import CHAT, TASK_CHAT
-from goalscope.agents.printed_prompts import PRINTED
-from goalscope.agents.prompts import ANY, NAMED, SUFFIXES, TASKS, TEMPLATES, WORDINGS, read_template, template
-from goalscope.agents.prompts.encodings import encoded_template
+from goalscope.agents.prompts import (
+    ANY,
+    NAMED,
+    PRINTED,
+    SUFFIXES,
+    TASKS,
+    TEMPLATES,
+    WORDINGS,
+    encoded_template,
+    read_template,
+    template,
+)
 from goalscope.runs.store import Store
 from goalscope.verdict.claims import ClaimLedger
 from goalscope.verdict.sentences import verdict

@@ -10,7 +10,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, Protocol, TypeVar, get_args, get_origin, runtime_checkable
+from typing import (
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 import numpy as np
 
@@ -57,6 +68,29 @@ _TYPE_NAMES: Final = {
     NoneType: "nothing",
 }
 _OTHER_BACKEND: Final = {"local": "server", "server": "local"}  # our two backends
+
+
+class ChatFormat(TypedDict, total=False):
+    """A study's settings for how a model writes and reads chats, which all our backends accept.
+
+    Attributes:
+        reasoning: how reasoning and answer are separated: "harmony", "think", "none", or the model's own tags,
+            ``{"open": ..., "close": ...}``. "auto" finds this in the tokenizer and its chat template; if neither marks
+            reasoning, it is "none", with a warning.
+        today: the date that chat templates show instead of the real date, ``YYYY-MM-DD``, because prompts must not
+            change from day to day. None for the default date.
+        template_options: further variables of the chat template.
+        thinking: whether to switch thinking on or off through the chat template's variable for it; None to leave it to
+            the template.
+        chat_template: name of the chat template, for models with several. None for the only one, or the one named
+            "default".
+    """
+
+    reasoning: str | Mapping[str, Any]
+    today: str | None
+    template_options: Mapping[str, Any] | None
+    thinking: bool | None
+    chat_template: str | None
 
 
 class NotSentError(ValueError):
@@ -364,12 +398,14 @@ def model_backend(name: str) -> Callable[[ModelFactory], ModelFactory]:
 
 
 def _options(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    return {
-        parameter.name: parameter
-        for parameter in inspect.signature(maker).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        and parameter.name not in ("model", "name")
-    }
+    accepted = dict[str, inspect.Parameter]()
+    for parameter in inspect.signature(maker).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD and ChatFormat in get_args(parameter.annotation):
+            for name, hint in get_type_hints(ChatFormat).items():
+                accepted[name] = inspect.Parameter(name, parameter.KEYWORD_ONLY, default=None, annotation=hint)
+        elif parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            accepted[parameter.name] = parameter
+    return {name: parameter for name, parameter in accepted.items() if name not in ("model", "name")}
 
 
 def build_model(

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Unpack
 from weakref import WeakValueDictionary
 
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import shorten
-from goalscope.agents.models.base import ANSWER_CUE, Message, Part, Sampling
+from goalscope.agents.models.base import ANSWER_CUE, ChatFormat, Message, Part, Sampling
 from goalscope.agents.models.folders import (
     bundled_templates,
     has_bundled_tokenizer,
@@ -129,16 +129,7 @@ class Dialect:
     Args:
         path_or_name: a folder with the tokenizer, or the model's name on the Hugging Face hub.
         revision: commit, tag or branch on the hub.
-        reasoning: how reasoning and answer are separated: "harmony", "think", "none", or the model's own tags,
-            ``{"open": ..., "close": ...}``. "auto" finds this in the tokenizer and its chat template; if neither marks
-            reasoning, it is "none", with a warning.
-        today: the date that chat templates show instead of the real date, ``YYYY-MM-DD``, because prompts must not
-            change from day to day. None for the default date.
-        template_options: further variables of the chat template.
-        thinking: whether to switch thinking on or off through the chat template's variable for it (`THINKING`); None to
-            leave it to the template.
-        chat_template: name of the chat template, for models with several. None for the only one, or the one named
-            "default".
+        chat: see `goalscope.agents.models.base.ChatFormat`.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -152,13 +143,9 @@ class Dialect:
         path_or_name: str | Path,
         *,
         revision: str | None = None,
-        reasoning: str | Mapping[str, Any] = "auto",
-        today: str | None = None,
-        template_options: Mapping[str, Any] | None = None,
-        thinking: bool | None = None,
-        chat_template: str | None = None,
+        **chat: Unpack[ChatFormat],
     ) -> None:
-        self._set(reasoning, today, template_options, thinking, chat_template, model_folder(path_or_name))
+        self._set(model_folder(path_or_name), **chat)
         if self._folder is not None and revision is not None:
             raise ValueError(
                 f"revision works only for models on the hub, but {path_or_name} is a folder: leave revision out"
@@ -167,12 +154,13 @@ class Dialect:
 
     def _set(
         self,
-        reasoning: str | Mapping[str, Any],
-        today: str | None,
-        template_options: Mapping[str, Any] | None,
-        thinking: bool | None,
-        chat_template: str | None,
-        folder: Path | None = None,
+        folder: Path | None,
+        *,
+        reasoning: str | Mapping[str, Any] = "auto",
+        today: str | None = None,
+        template_options: Mapping[str, Any] | None = None,
+        thinking: bool | None = None,
+        chat_template: str | None = None,
     ) -> None:
         """Check and store a study's settings for the chat template; nothing is loaded yet."""
         self._marks = Marks.of(reasoning)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar, Unpack
 from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict
@@ -28,7 +28,7 @@ from goalscope._ground.folder import NamedFile
 from goalscope._ground.progress import TALLY, Arrived
 from goalscope._ground.untrusted import printable, shorten
 from goalscope.agents.models.answering import Answering
-from goalscope.agents.models.base import MOST_NUMBER, Finish, Request, Sampling, model_backend
+from goalscope.agents.models.base import MOST_NUMBER, ChatFormat, Finish, Request, Sampling, model_backend
 from goalscope.agents.models.decode import Decoded
 from goalscope.agents.models.folders import check_folder, folder_identity, read_json
 from goalscope.agents.models.local import DTYPES, LocalModel
@@ -325,12 +325,8 @@ class EngineModel(Answering):
         length: number of token positions for which the engine reserves memory; None for those of the model.
         memory: share of a GPU's memory that the engine reserves, in (0, 1]; None for vLLM's default.
         gpus: number of GPUs that share the model.
-        reasoning: see `goalscope.agents.models.dialect.Dialect`.
-        today: see `goalscope.agents.models.dialect.Dialect`.
-        template_options: see `goalscope.agents.models.dialect.Dialect`.
-        thinking: see `goalscope.agents.models.dialect.Dialect`.
-        chat_template: see `goalscope.agents.models.dialect.Dialect`.
         name: short name for tables.
+        chat: see `goalscope.agents.models.base.ChatFormat`.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -347,12 +343,8 @@ class EngineModel(Answering):
         length: int | None = None,
         memory: float | None = None,
         gpus: int = 1,
-        reasoning: str | Mapping[str, Any] = "auto",
-        today: str | None = None,
-        template_options: Mapping[str, Any] | None = None,
-        thinking: bool | None = None,
-        chat_template: str | None = None,
         name: str | None = None,
+        **chat: Unpack[ChatFormat],
     ) -> None:
         if dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
@@ -362,15 +354,8 @@ class EngineModel(Answering):
             raise ValueError(f"memory must be a share in (0, 1], got {memory}")
         if gpus < 1:
             raise ValueError(f"gpus must be at least 1, got {gpus}")
-        super().__init__(
-            model,
-            revision=revision,
-            reasoning=reasoning,
-            today=today,
-            template_options=template_options,
-            thinking=thinking,
-            chat_template=chat_template,
-        )
+        super().__init__(model, revision=revision, **chat)
+        self._chat = chat
         if self._folder is not None and NamedFile(self._folder).is_there():
             raise ValueError(
                 f"the backend vllm needs a folder, but {self._folder.name} is a file: use the backend local"
@@ -397,13 +382,9 @@ class EngineModel(Answering):
             self._source,
             dtype=self._dtype,
             revision=self._revision,
-            reasoning=self._reasoning,
-            today=self._today.isoformat(),
-            template_options=self._options,
-            thinking=self._thinking_on,
-            chat_template=self._template_name,
             untrained=untrained,
             random_weights=random_weights,
+            **self._chat,
         )
 
     def prepare(self) -> None:

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import SystemRandom
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Unpack
 
 from goalscope._ground.rng import uniform
 from goalscope._ground.untrusted import printable
 from goalscope.agents.models.answering import likelihoods, placed, unanswered
 from goalscope.agents.models.base import (
     CallKey,
+    ChatFormat,
     Finish,
     Likelihoods,
     Message,
@@ -623,18 +624,14 @@ class HttpModel:
         server: the server's address and settings.
         revision: a label that distinguishes this version of the model from others; also the revision of the tokenizer
             if the tokenizer comes from the hub.
-        reasoning: how reasoning and answer are separated. In mode chat: "auto" (as the server does it, and by the
-            model's own markers if its text contains them), "think", "none", or the model's tags, ``{"open": ...,
-            "close": ...}``. In mode completions: see `LocalModel`.
-        today: the date for a template that is rendered here, ``YYYY-MM-DD`` (mode completions only).
-        template_options: further variables of the chat template; in mode chat sent as ``chat_template_kwargs``.
-        thinking: whether to switch thinking on or off; in mode chat sent as ``chat_template_kwargs: {enable_thinking:
-            ...}``. None to leave it to the template.
-        chat_template: name of the chat template, for models with several (mode completions only).
         prices: prices of tokens.
         caps: spending limits.
         concurrency: maximum number of simultaneous requests, None for as many as the run has workers.
         name: short name for tables.
+        chat: see `goalscope.agents.models.base.ChatFormat`; ``today`` and ``chat_template`` work only in mode
+            completions. In mode chat, the reasoning "auto" means: as the server separates it, and by the model's own
+            markers if its text contains them; ``template_options`` and ``thinking`` are sent as
+            ``chat_template_kwargs``.
 
     Raises:
         FileNotFoundError: the folder of a tokenizer does not exist.
@@ -649,15 +646,11 @@ class HttpModel:
         *,
         server: Server | Mapping[str, Any],
         revision: str | None = None,
-        reasoning: str | Mapping[str, Any] = "auto",
-        today: str | None = None,
-        template_options: Mapping[str, Any] | None = None,
-        thinking: bool | None = None,
-        chat_template: str | None = None,
         prices: Prices | Mapping[str, Any] | None = None,
         caps: Caps | Mapping[str, Any] | None = None,
         concurrency: int | None = None,
         name: str | None = None,
+        **chat: Unpack[ChatFormat],
     ) -> None:
         if not model:
             raise ValueError("model must be the model's name on its server, got an empty text")
@@ -668,10 +661,12 @@ class HttpModel:
         if caps.usd is not None and self.prices is None:
             raise ValueError("caps.usd needs prices: add prices: {input: ..., output: ..., date: ...}")
         self.served, self.server, self._revision = model, server, revision
+        reasoning, thinking = chat.get("reasoning", "auto"), chat.get("thinking")
         self._marks = Marks.of(reasoning)
         self._reasoning = reasoning if isinstance(reasoning, str) else dict(reasoning)
-        check_thinking(thinking, template_options)
-        self._options = {**(template_options or {}), **({} if thinking is None else {THINKING[0]: thinking})}
+        check_thinking(thinking, chat.get("template_options"))
+        self._options = dict(chat.get("template_options") or {})
+        self._options |= {} if thinking is None else {THINKING[0]: thinking}
         self._name, self.concurrency = name or model, concurrency
         self.budget = CallBudget(caps, self.prices)
         self.client = Client(server, self.budget.stopped)
@@ -686,26 +681,19 @@ class HttpModel:
         self.dialect: Dialect | None = None
         if server.mode == "completions":
             source = server.tokenizer or model
-            self.dialect = Dialect(
-                source,
-                revision=revision if model_folder(source) is None else None,  # a folder has no revisions
-                reasoning=reasoning,
-                today=today,
-                template_options=template_options,
-                thinking=thinking,
-                chat_template=chat_template,
-            )
+            has_revisions = model_folder(source) is None
+            self.dialect = Dialect(source, revision=revision if has_revisions else None, **chat)
         elif reasoning == "harmony":
             raise ValueError(
                 "in mode chat the server separates harmony channels itself, so reasoning must be auto, think, none or "
                 "{open: ..., close: ...}, got 'harmony': leave reasoning out, or use mode completions"
             )
-        elif today is not None:
+        elif chat.get("today") is not None:
             raise ValueError(
                 "today works only in mode completions, since the server sets the date in mode chat: leave it out, or "
                 "use mode completions"
             )
-        elif chat_template is not None:
+        elif chat.get("chat_template") is not None:
             raise ValueError(
                 "chat_template works only in mode completions, since in mode chat the server renders the chat with its "
                 "own template: choose the template when starting the server, or use mode completions"
@@ -765,11 +753,10 @@ class HttpModel:
                 usage["reasoning_tokens"] = answer.reasoning_count
             if sampling.top_logprobs and answer.reply.logprobs is None and answer.reply.finish != "withheld":
                 self.drop("logprobs", "it answers without the requested log-probabilities")
-            if not self._obeyed(request, answer):
-                self.drop(
-                    self._constraint,
-                    f"it must write one of {', '.join(request.answers)} but writes another text",
-                )
+            constrained = self._constraint and request.answers and self._constraint not in self._dropped
+            if constrained and answer.reply.finish == "stop" and not kept_to(answer.reply.answer, request.answers):
+                choices = ", ".join(request.answers)
+                self.drop(self._constraint, f"it must write one of {choices} but writes another text")
             with self._lock:
                 # Token ids are optional in mode chat: their absence is not recorded.
                 dropped = [name for name in self._dropped if self.dialect is not None or name not in _IDS]
@@ -840,38 +827,34 @@ class HttpModel:
             prompts: token ids.
             key: the call that they belong to; None for a trial.
         """
-        started = time.perf_counter()
-        with self.budget.reserve(sum(map(len, prompts)), len(prompts), key) as reservation:
-            answer, scores = self._scores(prompts, reservation)
-            cost = dict(reservation.settle(**answer.reported))
-        return answer, scores, cost | {"requests": reservation.requests, "seconds": time.perf_counter() - started}
-
-    def _scores(
-        self, prompts: list[list[int]], reservation: Reservation
-    ) -> tuple[Served, tuple[tuple[float, ...], ...]]:
-        why, answer = "", None
-        for score_parameters in tuple(self._scored):
-            # At least one token must be generated. At temperature 1 a server does not rescale the logits.
-            body = {"model": self.served, self._limit: 1, "temperature": 1.0, **self.server.body, **score_parameters}
-            try:
-                answer = self.client.ask(
-                    {**body, "prompt": prompts},
-                    lambda response_body: scores_answer(response_body, prompts),
-                    request=reservation.request,
-                    call=reservation.key or (0, "", 0, 0),
-                    most=_LARGEST + _LARGEST_TOKEN * sum(map(len, prompts)),
-                )
-            except RejectedError as rejected:
-                answer, why = None, f"; it reports: {rejected}"
-            if answer is not None and answer.scores is not None:
-                return answer, answer.scores
-            with self._lock:
-                self._scored = [parameters for parameters in self._scored if parameters is not score_parameters]
-        raise ValueError(
-            f"answer: likelihood needs the log-probabilities of a prompt's tokens, but the server of {self.served} "
-            f"returns them neither for prompt_logprobs (vLLM) nor for echo with logprobs{why}. Use vLLM, SGLang "
-            "or a local model, or answer: generated"
-        )
+        started, why = time.perf_counter(), ""
+        count = sum(map(len, prompts))
+        with self.budget.reserve(count, len(prompts), key) as reservation:
+            for way in tuple(self._scored):
+                # At least one token must be generated. At temperature 1 a server does not rescale the logits.
+                body = {"model": self.served, self._limit: 1, "temperature": 1.0, **self.server.body, **way}
+                most = _LARGEST + _LARGEST_TOKEN * count
+                try:
+                    answer = self.client.ask(
+                        {**body, "prompt": prompts},
+                        lambda response_body: scores_answer(response_body, prompts),
+                        request=reservation.request,
+                        call=key or (0, "", 0, 0),
+                        most=most,
+                    )
+                except RejectedError as rejected:
+                    why = f"; it reports: {rejected}"
+                else:
+                    if answer.scores is not None:
+                        usage = {"requests": reservation.requests, "seconds": time.perf_counter() - started}
+                        return answer, answer.scores, {**reservation.settle(**answer.reported), **usage}
+                with self._lock:
+                    self._scored = [parameters for parameters in self._scored if parameters is not way]
+            raise ValueError(
+                f"answer: likelihood needs the log-probabilities of a prompt's tokens, but the server of {self.served} "
+                f"returns them neither for prompt_logprobs (vLLM) nor for echo with logprobs{why}. Use vLLM, SGLang "
+                "or a local model, or answer: generated"
+            )
 
     def _check_prompt(self, request: Request, count: int | None) -> None:
         """If the server counts fewer tokens than a chat should have, check whether it read the chat completely.
@@ -903,11 +886,6 @@ class HttpModel:
                     "then run the same study on the same directory to continue"
                 )
             self._prompt_counts.confirm(expected)
-
-    def _obeyed(self, request: Request, answer: Served) -> bool:
-        """Return whether a complete answer satisfies its constraint."""
-        unconstrained = not (self._constraint and request.answers) or self._constraint in self._dropped
-        return unconstrained or answer.reply.finish != "stop" or kept_to(answer.reply.answer, request.answers)
 
     def _answered(
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation

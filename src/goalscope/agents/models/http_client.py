@@ -540,61 +540,42 @@ class Client:
                 stopped.
             StoppedError: the event `stopped` was set before the request.
         """
+        connect, began, failed = self._prepared(), time.monotonic(), 0
         with self.watch.exchange() as stops:
-            return self._ask(body, read, request, call, most, stops)
-
-    def _ask(
-        self,
-        body: Mapping[str, Any],
-        read: Callable[[Mapping[str, Any]], Answer],
-        request: Callable[[], AbstractContextManager[None]],
-        call: CallKey,
-        most: int,
-        stops: int,
-    ) -> Answer:
-        """Repeat a request until it is answered; for ``stops`` see `ServerWatch.exchange`."""
-        connect = self._prepared()
-        began = time.monotonic()
-        failed = 0
-        while True:
-            self._pace.wait()
-            if self._stopped.is_set():
-                raise StoppedError
-            try:
-                with request():
-                    return read(self._exchange(connect, body, call, most))
-            except (PassingError, ExchangeError, GarbledError) as error:
-                problem, requested_wait = str(error), getattr(error, "seconds", 0.0)
-            # The wait is uniform between 0 and a limit that doubles with each failure (full jitter).
-            if self.watch.stops > stops or self.watch.check():
-                raise ConnectionError(
-                    scrub(
+            while True:
+                self._pace.wait()
+                if self._stopped.is_set():
+                    raise StoppedError
+                try:
+                    with request():
+                        return read(self._exchange(connect, body, call, most))
+                except (PassingError, ExchangeError, GarbledError) as error:
+                    problem, requested_wait = str(error), getattr(error, "seconds", 0.0)
+                if self.watch.stops > stops or self.watch.check():
+                    raise self._given_up(
                         f"{self.watch.reason}. All answers so far are stored: check the server, or raise "
-                        "server.silence if its answers take longer; then run the same command again to continue",
-                        self._key,
-                        2 * LONGEST_TEXT,
+                        "server.silence if its answers take longer; then run the same command again to continue"
                     )
-                ) from None
-            limit = min(_LONGEST_WAIT, self._server.backoff * 2.0 ** min(failed, 30))
-            wait = requested_wait + limit * uniform(call[0], "retry", *call[1:], failed)
-            failed += 1
-            spent = time.monotonic() - began
-            if failed > self._server.retries or spent + wait > self._server.patience:
-                raise ConnectionError(
-                    scrub(
+                # The wait is uniform between 0 and a limit that doubles with each failure (full jitter).
+                limit = min(_LONGEST_WAIT, self._server.backoff * 2.0 ** min(failed, 30))
+                wait = requested_wait + limit * uniform(call[0], "retry", *call[1:], failed)
+                failed += 1
+                spent = time.monotonic() - began
+                if failed > self._server.retries or spent + wait > self._server.patience:
+                    raise self._given_up(
                         f"{self._server.base_url} did not answer within server.retries ({self._server.retries}) and "
                         f"server.patience ({self._server.patience:g} s): {failed} requests failed in {spent:.0f} s, "
                         f"the last one: {problem}. All answers so far are stored: check that the server runs "
-                        "at this address, or raise these two settings; then run the same command again to continue",
-                        self._key,
-                        2 * LONGEST_TEXT,
+                        "at this address, or raise these two settings; then run the same command again to continue"
                     )
-                ) from None
-            if requested_wait:
-                self._pace.hold(requested_wait)
-            else:
-                wait = min(wait, self.watch.silence_left or wait)  # so that a stopped server is noticed in time
-            self._stopped.wait(wait)
+                if requested_wait:
+                    self._pace.hold(requested_wait)
+                else:
+                    wait = min(wait, self.watch.silence_left or wait)  # so that a stopped server is noticed in time
+                self._stopped.wait(wait)
+
+    def _given_up(self, text: str) -> ConnectionError:
+        return ConnectionError(scrub(text, self._key, 2 * LONGEST_TEXT))
 
     def _prepared(self) -> Callable[[], "_Connection"]:
         """Return the function that opens a connection; the key is read from the environment only once."""

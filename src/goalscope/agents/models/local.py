@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 from goalscope._ground.folder import NamedFile, anything_at
 from goalscope._ground.ids import content_id
 from goalscope._ground.progress import TALLY, Arrived
 from goalscope.agents.models._fast import SMALL
 from goalscope.agents.models.answering import Answering
-from goalscope.agents.models.base import MOST_NUMBER, Request, Sampling, model_backend
+from goalscope.agents.models.base import MOST_NUMBER, ChatFormat, Request, Sampling, model_backend
 from goalscope.agents.models.decode import Decoded, Decoding
 from goalscope.agents.models.dialect import Loaded
 from goalscope.agents.models.folders import check_folder, folder_identity, parts_identity, read_training, weight_octets
@@ -53,17 +53,13 @@ class LocalModel(Answering):
         revision: commit, tag or branch on the hub; use a commit if results must stay reproducible.
         slots: maximum number of requests decoded at once; None for 64, or for 256 in each of several parallel batches
             if a small model runs on a CPU.
-        reasoning: see `goalscope.agents.models.dialect.Dialect`.
-        today: see `goalscope.agents.models.dialect.Dialect`.
-        template_options: see `goalscope.agents.models.dialect.Dialect`.
-        thinking: see `goalscope.agents.models.dialect.Dialect`.
-        chat_template: see `goalscope.agents.models.dialect.Dialect`.
         device_map: distribution of a model over several devices, as in transformers ("auto").
         untrained: seed of random weights for the same architecture, as a control; None for the trained weights.
         random_weights: with ``untrained``: "default-init" (the library's initialisation), "initial" (the initialisation
             of a bundled model's training) or "permuted" (the trained weights, with the entries of each tensor
             permuted).
         name: short name for tables.
+        chat: see `goalscope.agents.models.base.ChatFormat`.
 
     Raises:
         FileNotFoundError: the path does not exist, or the folder has no configuration or no safetensors weights.
@@ -80,15 +76,11 @@ class LocalModel(Answering):
         dtype: str = "auto",
         revision: str | None = None,
         slots: int | None = None,
-        reasoning: str | Mapping[str, Any] = "auto",
         device_map: str | Mapping[str, Any] | None = None,
         untrained: int | None = None,
         random_weights: str = RANDOM_WEIGHTS[0],
-        today: str | None = None,
-        template_options: Mapping[str, Any] | None = None,
-        thinking: bool | None = None,
-        chat_template: str | None = None,
         name: str | None = None,
+        **chat: Unpack[ChatFormat],
     ) -> None:
         if dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
@@ -99,15 +91,7 @@ class LocalModel(Answering):
             raise ValueError(f"untrained must be a seed from 0 to {MOST_NUMBER}, got {untrained}")
         check_random_weights(random_weights, untrained)
         default = random_weights == RANDOM_WEIGHTS[0]
-        super().__init__(
-            model,
-            revision=revision,
-            reasoning=reasoning,
-            today=today,
-            template_options=template_options,
-            thinking=thinking,
-            chat_template=chat_template,
-        )
+        super().__init__(model, revision=revision, **chat)
         if random_weights == "initial" and not self.has_recipe:
             raise ValueError(
                 "random_weights: initial needs a bundled model, whose initial weights are known. Those of "
@@ -128,11 +112,7 @@ class LocalModel(Answering):
         *,
         name: str = "model",
         slots: int | None = None,
-        reasoning: str | Mapping[str, Any] = "auto",
-        today: str | None = None,
-        template_options: Mapping[str, Any] | None = None,
-        thinking: bool | None = None,
-        chat_template: str | None = None,
+        **chat: Unpack[ChatFormat],
     ) -> Self:
         """Wrap a model and a tokenizer that are already in memory; the model is neither copied nor moved.
 
@@ -140,7 +120,7 @@ class LocalModel(Answering):
             ValueError: see `LocalModel`.
         """
         self = cls.__new__(cls)
-        self._set(reasoning, today, template_options, thinking, chat_template)
+        self._set(None, **chat)
         self._source = self._name = name
         self._device, self._dtype, self._device_map = "auto", "auto", None
         self._revision, self._untrained, self._slots = None, None, slots

@@ -16,6 +16,7 @@ example of a chat prompt would show.
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -28,11 +29,133 @@ from goalscope._ground.checks import note_namesake
 from goalscope._ground.folder import NamedFile, package_text
 from goalscope.agents.agent import Past
 from goalscope.agents.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
-from goalscope.agents.printed_prompts import said_in, with_our_slots
+from goalscope.worlds.encodings import MATRIX, check_encoding, written
 from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.knowledge import RULES
 from goalscope.worlds.world import View
+
+# Recognise prompts that the papers print by the hash of their words, so that users can supply their own copy.
+#
+# The texts belong to their authors and are not part of the package. Two texts count as equal if they have the same
+# words and symbols in the same order. Line breaks, blanks, hyphens inside words (a printed line may end in a
+# hyphen), ligatures, the kind of quotation marks (including the backtick) and the names of slots are ignored. A slot
+# is any ``{{name}}``, such as ``{{grid_state}}``.
+
+_QUOTES: Final = str.maketrans({**dict.fromkeys("“”„‟«»″", '"'), **dict.fromkeys("‘’‚‛′`´", "'")})
+_SLOT: Final = re.compile(r"\{\{[^{}]*\}\}")
+_HYPHEN: Final = re.compile(r"(?<=[^\W\d_])[-\u2010\u2011\u00ad]\s*(?=[^\W\d_])")
+
+SLOTS: Final[Mapping[str, str]] = {"grid_state": "grid"}
+"""Slot of a printed prompt -> our placeholder for it; slots whose name is the same are not listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrintedPrompt:
+    """A prompt that a paper prints.
+
+    Attributes:
+        name: the paper and the section, such as "telos G.3".
+        title: what the prompt is for.
+        strategy: strategy of the task-world agents whose whole system prompt this is; "" for prompts of grids.
+        memory: whether those agents are shown the memory summary; False for prompts of grids.
+    """
+
+    name: str
+    title: str
+    strategy: str = ""
+    memory: bool = False
+
+
+PRINTED: Final[Mapping[str, PrintedPrompt]] = {
+    "505c8ca0aa94a808c2107725252e65146f3386dcb6f2bb5fbac688a8f651b530": PrintedPrompt(
+        name="telos G.2", title="behaviour in grids"
+    ),
+    "f7ccbafb649e43912f579a19b3ec0b949ea9204c5ed599ec3b45aa43bedda930": PrintedPrompt(
+        name="telos G.3", title="keys and doors"
+    ),
+    "58d8c54e21556c4bda0b24f60c7201b5b7ec53ed8a3656544774c8e24dd27f62": PrintedPrompt(
+        name="exploration C.3 base", title="task worlds, no strategy", strategy="base"
+    ),
+    "f211909fc724537bd5930463ff70df380785007dc1aabba24d69b356c67aa250": PrintedPrompt(
+        name="exploration C.3 exploration", title="task worlds, exploration", strategy="exploration"
+    ),
+    "1fa7ab7bf9cf06bb9e2686a53ef5679ff2f496723ea32caf6a937e6ffda15621": PrintedPrompt(
+        name="exploration C.3 exploitation", title="task worlds, exploitation", strategy="exploitation"
+    ),
+    "b1cde904a55141fcd8d3d01514c8de6591f272d0bf170d7c2db8fb1662715e44": PrintedPrompt(
+        name="exploration C.3 balance", title="task worlds, balance", strategy="balance"
+    ),
+    "e7ed23e18e5eaf245e1673b3bdf462bd4823c671616ebd52eaa056b64f77a060": PrintedPrompt(
+        name="exploration D", title="task worlds with the memory summary", strategy="base", memory=True
+    ),
+}
+"""Hash of a prompt's words -> the prompt."""
+
+
+def normalised(text: str) -> str:
+    """Return the words of a prompt in the form in which they are compared, separated by single blanks."""
+    text = unicodedata.normalize("NFKC", _SLOT.sub("{{}}", text)).translate(_QUOTES)
+    return " ".join(_HYPHEN.sub("", text).split())
+
+
+def hash_of(text: str) -> str:
+    """Return the hash that identifies a prompt."""
+    return sha256(normalised(text).encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def recognised(text: str) -> PrintedPrompt | None:
+    """Return the printed prompt that a text is a copy of, or None."""
+    return PRINTED.get(hash_of(text))
+
+
+def with_our_slots(text: str) -> str:
+    """Return a template with its printed slots renamed to our placeholders."""
+    for printed, ours in SLOTS.items():
+        text = text.replace(f"{{{{{printed}}}}}", f"{{{{{ours}}}}}")
+    return text
+
+
+def printed_entry(text: str) -> dict[str, str]:
+    """Return an entry for an agent's description if the prompt is one that a paper prints, else an empty mapping."""
+    printed = recognised(text)
+    return {} if printed is None else {"printed": printed.name}
+
+
+def said_in(text: str, strategy: str, memory: bool, reasoned: bool) -> set[str]:
+    """Return the placeholders that a system prompt for task worlds may lack, because its own words cover their content.
+
+    Raises:
+        ValueError: the text is a printed prompt of an agent with other settings.
+    """
+    printed = recognised(text)
+    if printed is None:
+        return set()
+    if (printed.strategy, printed.memory, False) != (strategy, memory, reasoned):
+        raise ValueError(
+            f"the printed prompt {printed.name} belongs to agents with strategy: {printed.strategy}, memory: "
+            f"{str(printed.memory).lower()} and reasoned: false, got strategy: {strategy}, memory: "
+            f"{str(memory).lower()} and reasoned: {str(reasoned).lower()}: set the agent to the former values, "
+            "or use another template"
+        )
+    return {"strategy", "summary"}
+
+
+# Prompt templates stored as data files and filled by plain substitution; nothing is ever executed.
+#
+# Templates for task worlds are separate from templates for grids, because the vocabulary of the bundled model is
+# built from the words of the latter.
+#
+# The prompt for grids has other wordings: five paraphrases, renamed symbols, and labels in another order. Each has
+# the same content as the default prompt: the same facts, the same example grid, and the same form of the answer. An
+# agent that follows the content therefore acts the same under all wordings. The texts of the paraphrases are in
+# ``wordings``; the other wordings are the default text with declared changes.
+#
+# A base model continues a text. Its prompt is a list of records of the same form as the record that it completes:
+# worked examples, one per action, in an order that does not depend on the world. All examples show the same grid,
+# rotated or mirrored, and its only optimal move, so they differ only in the direction. The last example shows the
+# action that the example of a chat prompt would show.
 
 TEMPLATES = ("grid", "key_door", "fog")
 """Names of the bundled templates for grids, each available in all forms of `SUFFIXES`."""
@@ -414,3 +537,39 @@ def turned(action: Action) -> Grid:
         Action.RIGHT: [row[::-1] for row in mirrored],
     }
     return Grid.parse(["".join(row) for row in turns[action]])
+
+
+# Bundled templates that show grids in another encoding: one sentence and the example differ from the usual ones.
+
+_MATRIX: Final = (
+    "ymbols are separated by blanks. The first line numbers the columns, and every further line begins with the number "
+    "of its row"
+)
+_LIST: Final = (
+    "is a list of its cells, row by row. The first line says how many rows and columns there are, and every further "
+    "line is one cell: its symbol, and then its position (row,col)"
+)
+_READING: Final = {
+    "coordinates": _LIST,
+    "adjacency": f"{_LIST}, and after the colon the positions of the cells next to it that are no walls, where the "
+    "cell itself is none",
+}
+_EXAMPLE: Final = re.compile(r"^ +0 1.*(?:\n\d.*)+", re.MULTILINE)
+
+
+def encoded_template(text: str, encoding: str) -> str:
+    """Return a bundled template for grids, rewritten for an encoding.
+
+    Raises:
+        ValueError: the encoding is unknown, or the text does not explain how to read the matrix.
+    """
+    if check_encoding(encoding) == MATRIX:
+        return text
+    for begin, subject in (("s", "it"), ("S", "Each grid")):
+        if begin + _MATRIX in text:
+            text = text.replace(begin + _MATRIX, f"{subject} {_READING[encoding]}")
+            return _EXAMPLE.sub(lambda match: written(encoding, match.group()), text)
+    raise ValueError(
+        f"encoding works only with prompts that show a grid as a matrix (tasks grid, key-door, fog, named), got "
+        f"{encoding!r} for another text: leave encoding out"
+    )

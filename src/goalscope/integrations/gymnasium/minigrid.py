@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
-from goalscope.agents.policies.missions import indicators, tokens
+from goalscope.agents.policies.files import indicators, tokens
 from goalscope.integrations.gymnasium.bounds import LevelBound
 from goalscope.integrations.gymnasium.levels import CARRIED, MOVABLE, Key, LevelSimulator
 from goalscope.integrations.gymnasium.toy_text import copied, make

@@ -19,9 +19,8 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from goalscope._ground import registry
 from goalscope._ground.untrusted import UntrustedError
 from goalscope.agents.agent import CHAT, TASK_CHAT, History, Observation, agent_id, check_fits
-from goalscope.agents.chat import ChatAgent, turn
+from goalscope.agents.chat import ChatAgent, TaskChatAgent, turn
 from goalscope.agents.models.base import Message, Model, Reply, Request, Sampling, check_type
-from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.integrations.inspect_ai.outputs import read_config, read_output, write_messages
 from goalscope.integrations.inspect_ai.provider import GoalscopeAPI, body_of
 from goalscope.integrations.inspect_ai.record import CLUSTER, KEY, EpisodeRecord, SampleRecord
