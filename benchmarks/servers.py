@@ -31,9 +31,9 @@ from goalscope.agents.agent import Observation
 from goalscope.agents.chat import turn
 from goalscope.agents.models import HttpModel, LocalModel, Reply, Request, Sampling
 from goalscope.agents.models.abilities import ServerReport
+from goalscope.cli.doctor_model import examine_server
 from goalscope.runs import Store, Study
 from goalscope.stats.intervals import exact_binomial
-from goalscope.verdict.preflight.server_report import examine_server
 
 
 def agent_settings(kind: Kind, name: str, local: Path, address: str) -> dict[str, Any]:

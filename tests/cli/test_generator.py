@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import pytest
 
 from goalscope._ground.arguments import Between, OutFile, Positive, Reads, Separated, Settings
-from goalscope.cli.further import COMMANDS, Commands
 from goalscope.cli.generator import generated, prints
+from goalscope.cli.program import COMMANDS, Commands
 
 
 @dataclass(frozen=True, kw_only=True)

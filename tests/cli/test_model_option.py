@@ -84,7 +84,7 @@ def test_a_tokenizer_that_cannot_be_read_stops_plan_and_run_alike(tiny: Path, tm
 
 
 def test_the_doctor_tries_a_model(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goalscope.verdict.preflight.model_report.SAMPLE_TOKENS", 3)
+    monkeypatch.setattr("goalscope.cli.doctor_model.SAMPLE_TOKENS", 3)
     told = json.loads("{" + call("doctor", "--model", tiny, "--json").partition("{")[2])
     assert (told["source"], told["reasoning"], told["chat_template"]) == ("folder", "none", True)
     assert told["cells"] == {symbol: [" ", symbol] for symbol in "#_AG"} and told["cell_problems"] == []

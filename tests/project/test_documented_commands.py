@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from goalscope._ground import registry
 from goalscope.cli import app
-from goalscope.cli.further import COMMANDS
+from goalscope.cli.program import COMMANDS
 
 # A sentence may name a command without all that it needs.
 SHOWN = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.cli.measuring import across, headline
+from goalscope.cli.front.measuring import across, headline
 from goalscope.measures import measure_episodes
 from goalscope.report import sections_of, write_report
 from goalscope.report.blocks import SPARSE, estimates_table, numbers_table

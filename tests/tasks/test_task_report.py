@@ -12,7 +12,7 @@ from task_run_agents import TaskDice, task_study
 
 from goalscope._ground.rng import stream
 from goalscope.cli.front.measuring import measured_rows
-from goalscope.cli.measuring import report as report_run
+from goalscope.cli.front.measuring import report as report_run
 from goalscope.cli.overrides import load_study
 from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Final
 from goalscope._ground.later import names_later
 
 if TYPE_CHECKING:
-    from goalscope.cli.further import Reads as Reads
-    from goalscope.cli.further import RunDirectory as RunDirectory
-    from goalscope.cli.further import Writes as Writes
-    from goalscope.cli.further import command as command
+    from goalscope.cli.program import Reads as Reads
+    from goalscope.cli.program import RunDirectory as RunDirectory
+    from goalscope.cli.program import Writes as Writes
     from goalscope.cli.program import app as app
+    from goalscope.cli.program import command as command
     from goalscope.cli.program import main as main
 
 _LATER: Final = {

@@ -1,11 +1,334 @@
-"""`goalscope doctor --model NAME` reports on a model, `doctor --server URL` on the abilities of a server."""
+"""Report on a language model before a study: its chat format, its speed, sample answers."""
 
 import math
-from dataclasses import asdict
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final
 
+import numpy as np
+
+from goalscope._ground.folder import NamedFile
+from goalscope._ground.rng import stream
+from goalscope.agents.agent import CHAT, Observation, build_agent
+from goalscope.agents.chat import ChatAgent, turn
+from goalscope.agents.choice import LEAST_MASS
+from goalscope.agents.faults import ways_in_use, what_helps
+from goalscope.agents.models import HttpModel, Server
+from goalscope.agents.models.abilities import ServerReport, check_server
+from goalscope.agents.models.base import Request, Sampling
+from goalscope.agents.models.folders import model_folder
+from goalscope.agents.models.gguf import read_header
+from goalscope.agents.models.grid_tokens import check_cell_tokens
+from goalscope.agents.models.http_client import Client, read_server_info
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.reading import token_octets
 from goalscope.cli.console import json_text, safe, say, table
-from goalscope.verdict.preflight.model_report import SIZES, ModelReport, Sample, report_model
-from goalscope.verdict.preflight.server_report import report_server
+from goalscope.runs.server_checks import wanted_by
+from goalscope.verdict.preflight.model_defaults import find_out
+from goalscope.worlds.generate import generate
+from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
+from goalscope.worlds.gridworld import GridView, GridWorld
+from goalscope.worlds.planning.shortest import optimal_actions
+
+SIZES: Final = (7, 9, 15)
+"""Sizes of the grids of the three sample prompts, in cells."""
+
+SAMPLE_TOKENS: Final = 512
+"""Maximum number of output tokens of a sample answer."""
+
+_DENSITY = 0.4
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One answer of the model.
+
+    Attributes:
+        size: rows and columns of the grid.
+        prompt_tokens: tokens of its prompt.
+        text: the parsed answer, without reasoning.
+        reasoning: the reasoning before it, or None.
+        finish: how the answer ended, "stop" or "length".
+        verdict: the name of the parsed action, or the problem of the answer.
+        valid: whether the answer contains an action.
+        optimal: whether that action is on a shortest path; None without an action.
+        mass: total probability of the four actions at their position in the answer; None if not computed.
+    """
+
+    size: int
+    prompt_tokens: int
+    text: str
+    reasoning: str | None
+    finish: str
+    verdict: str
+    valid: bool
+    optimal: bool | None
+    mass: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReport:
+    """Report on a model.
+
+    Attributes:
+        name: short name.
+        source: "folder", "GGUF file" or "hub".
+        architecture: class of the model.
+        quantisation: quantisation type of a GGUF file, or "".
+        parameters: number of weights.
+        device, dtype: device of the model, and type of its weights.
+        weight_octets: size of the weights in bytes.
+        token_octets: size of one token's keys and values in bytes; None if the configuration does not tell.
+        positions: maximum number of tokens of prompt and output together, or None.
+        tokenizer: which checks the tokenizer passed, in words.
+        chat_template: whether there is a chat template; base models have none.
+        reasoning: style that separates reasoning from the answer.
+        cells: tokens of each symbol of a grid in a prompt.
+        cell_problems: one sentence for each cell of the sample grids that is not a token of its own.
+        prompt_tokens: size -> tokens of the prompt of a grid of that size.
+        read_rate: prompt tokens per second; tokens that prompts share count once per prompt.
+        write_rate: output tokens per second for three simultaneous answers; NaN if they are too short to measure.
+        samples: three answers.
+        meaning: conclusions as sentences.
+    """
+
+    name: str
+    source: str
+    architecture: str
+    quantisation: str
+    parameters: int
+    device: str
+    dtype: str
+    weight_octets: int
+    token_octets: int | None
+    positions: int | None
+    tokenizer: str
+    chat_template: bool
+    reasoning: str
+    cells: Mapping[str, tuple[str, ...]]
+    cell_problems: tuple[str, ...]
+    prompt_tokens: Mapping[int, int]
+    read_rate: float
+    write_rate: float
+    samples: tuple[Sample, ...]
+    meaning: tuple[str, ...]
+
+
+def report_model(
+    model: str, *, device: str = "auto", chat_template: str | None = None, step: Step | None = None
+) -> ModelReport:
+    """Load a model, ask it about three grids, and return a report.
+
+    Args:
+        model: a folder, a GGUF file, a bundled model, or a name on the hub.
+        device: the device, see `LocalModel`.
+        chat_template: name of the chat template, for a model that has several.
+        step: called with the name of each piece of work as it begins.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no such model, or it cannot be read.
+        ImportError: torch, transformers, or a package for GGUF files is missing.
+        OSError: the hub does not have the model, or cannot be reached.
+    """
+    say = step or (lambda text: None)
+    say("reading the tokenizer")
+    defaults = find_out(model, network=True, chat_template=chat_template)
+    agent: Any = build_agent(CHAT, {**defaults.parameters, "device": device})
+    assert isinstance(agent, ChatAgent) and isinstance(agent.model, LocalModel)
+    local = agent.model
+    say("loading the weights")
+    network = local.model
+    grids = [generate(size, _DENSITY, rng=stream(0, "doctor", size)) for size in SIZES]
+    observations = [
+        Observation(view=GridView(grid=grid), episode_id=f"doctor {size}")
+        for grid, size in zip(grids, SIZES, strict=True)
+    ]
+    requests = [agent.request(observation) for observation in observations]
+    say(f"answering {len(requests)} prompts")
+    samples, rates = _samples(agent, requests, grids)
+    first = next(network.parameters())
+    config = network.config.get_text_config(decoder=True)
+    positions = getattr(config, "max_position_embeddings", None)
+    folder = model_folder(model)
+    gguf = folder is not None and NamedFile(folder).is_there()
+    cells, problems = _cells(local, agent, observations)
+    facts: dict[str, Any] = {
+        "name": defaults.name,
+        "source": "hub" if folder is None else "GGUF file" if gguf else "folder",
+        "architecture": type(network).__name__,
+        "quantisation": read_header(folder).quantisation if folder is not None and gguf else "",
+        "parameters": sum(weights.numel() for weights in network.parameters()),
+        "device": str(first.device),
+        "dtype": str(first.dtype).removeprefix("torch."),
+        "weight_octets": sum(weights.numel() * weights.element_size() for weights in network.parameters()),
+        "token_octets": token_octets(config, first.element_size()),
+        "positions": positions if isinstance(positions, int) and positions > 0 else None,
+        "tokenizer": local.tokenizer_checks,
+        "chat_template": not local.base,
+        "reasoning": local.marks.title,
+        "cells": cells,
+        "cell_problems": problems,
+        "prompt_tokens": {size: sample.prompt_tokens for size, sample in zip(SIZES, samples, strict=True)},
+        "read_rate": rates[0],
+        "write_rate": rates[1],
+        "samples": tuple(samples),
+    }
+    return ModelReport(**facts, meaning=tuple(_conclusions({**facts, "name": model, "used": ways_in_use(agent)})))
+
+
+def _samples(
+    agent: ChatAgent, requests: Sequence[Request], grids: Sequence[Grid]
+) -> tuple[list[Sample], tuple[float, float]]:
+    """Return the answers, and the tokens per second while reading and while writing."""
+    model: Any = agent.model
+    sampling_settings = {entry.name: getattr(agent.sampling, entry.name) for entry in fields(Sampling)}
+    started = time.perf_counter()
+    read = model.complete(requests, Sampling(**{**sampling_settings, "max_tokens": 1}))
+    reading = time.perf_counter() - started
+    max_tokens = min(SAMPLE_TOKENS, agent.sampling.max_tokens)
+    started = time.perf_counter()
+    written = model.complete(requests, Sampling(**{**sampling_settings, "max_tokens": max_tokens}))
+    writing = time.perf_counter() - started - reading
+    masses: list[float | None] = [None] * len(requests)
+    if model.style == "none":
+        likelihoods = model.likelihoods(requests, agent.sampling, reasoned=False)
+        masses = [math.fsum(map(math.exp, scored.logprobs)) for scored in likelihoods]
+    samples = []
+    for completion, grid, mass in zip(written, grids, masses, strict=True):
+        answer = turn(completion)
+        best = optimal_actions(grid, grid.start) if grid.start is not None else frozenset()
+        samples.append(
+            Sample(
+                size=grid.height,
+                prompt_tokens=len(completion.prompt_tokens or ()),
+                text=completion.answer,
+                reasoning=completion.reasoning,
+                finish=completion.finish,
+                verdict=answer.failure or Action(answer.action or 0).name,
+                valid=answer.failure is None,
+                optimal=None if answer.failure is not None else answer.action in best,
+                mass=mass,
+            )
+        )
+    tokens = sum(len(completion.output_tokens or ()) - 1 for completion in written)
+    rate = tokens / writing if writing > 0 and tokens > 0 else math.nan
+    return samples, (sum(len(completion.prompt_tokens or ()) for completion in read) / reading, rate)
+
+
+def _cells(
+    model: LocalModel, agent: ChatAgent, observations: Sequence[Observation]
+) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """Return the tokens of each symbol after a blank, and one sentence for each cell that is not a single token."""
+    symbols = {}
+    for symbol in (WALL, OPEN, AGENT, GOAL):
+        before, with_symbol = model.encode("0 _ _"), model.encode(f"0 _ _ {symbol}")
+        pairs = enumerate(zip(before, with_symbol, strict=False))
+        prefix = next((index for index, (old, new) in pairs if old != new), len(before))
+        symbols[symbol] = tuple(model.text([token]) for token in with_symbol[prefix:])
+    problems: list[str] = []
+    for observation in observations:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # they are returned, too
+            problems += check_cell_tokens(model, observation.grid.render(), prompt=agent.prompt(observation)).problems
+    return symbols, tuple(problems)
+
+
+def _conclusions(facts: Mapping[str, Any]) -> list[str]:
+    """Return conclusions in sentences: for `run`, for `probe`, and recommended changes."""
+    samples: Sequence[Sample] = facts["samples"]
+    valid = sum(sample.valid for sample in samples)
+    lines = [f"run: {valid} of {len(samples)} sample answers held an action."]
+    masses = [sample.mass for sample in samples if sample.mass is not None]
+    if valid < len(samples):
+        if masses and min(masses) >= LEAST_MASS:
+            lines.append(
+                f"Where an answer names its action, the four moves have {np.mean(masses):.2f} of the probability: with "
+                f"constrained choice these turns would be valid (`goalscope evaluate {facts['name']} --answer "
+                "likelihood`; another agent, never pooled with generated answers)."
+            )
+        else:
+            failures = Counter(sample.verdict for sample in samples if not sample.valid)
+            lines.append(f"What helps, in options of evaluate: {what_helps(failures, used=facts['used'])}.")
+    longest = max(facts["prompt_tokens"].values())
+    if facts["positions"] is not None and longest >= facts["positions"]:
+        lines.append(
+            f"A prompt of {longest} tokens does not fit the model's {facts['positions']} positions: use smaller worlds."
+        )
+    if not facts["chat_template"]:
+        lines.append("It is a base model: prompts are texts with one worked example an action, which it goes on with.")
+    if facts["quantisation"]:
+        lines.append(
+            f"Its weights were quantised ({facts['quantisation']}) and are taken apart into {facts['dtype']}: an agent "
+            "of its own, beside one with the original weights. Reading the file takes long each time; a folder that "
+            "it was converted to does not (docs/models.md)."
+        )
+    if facts["cell_problems"]:
+        lines.append(
+            f"probe: not every cell is one token of its own ({facts['cell_problems'][0]}): the site grid cannot be "
+            "captured."
+        )
+    else:
+        lines.append("probe: each cell is one token, every site of the prompt can be captured.")
+    if facts["reasoning"] == "none":
+        lines.append("Without marked reasoning there is no site post, which readings leave out with a notice.")
+    else:
+        lines.append(f"Reasoning is marked ({facts['reasoning']}): sites before and after it can be read (pre, post).")
+    if facts["source"] == "hub":
+        lines.append(
+            "It is named by its place on the hub: name a commit (revision) in a study whose results must last."
+        )
+    return lines
+
+
+# Report on what a server of language models can do, before it is used in a study.
+
+_GRID = "#####\n#A__#\n###_#\n#G__#\n#####"
+_SAMPLING = Sampling(max_tokens=256, reasoning_effort=None)
+
+
+def report_server(
+    url: str, model: str | None = None, *, step: Callable[[str], None] = lambda text: None, **settings: str | None
+) -> tuple[HttpModel, ServerReport]:
+    """Return the model that a server serves, the cost of examining it, and the report on its abilities.
+
+    Args:
+        url: its address, up to and including ``/v1``.
+        model: the served name; can be omitted if the server has one model.
+        step: called with the name of the work before it begins.
+        settings: other settings of `goalscope.agents.models.Server`; None for the defaults.
+
+    Raises:
+        ValueError: a setting does not fit, or the server names no model or several.
+        ConnectionError: the server cannot be reached.
+    """
+    settings_given = {name: value for name, value in settings.items() if value is not None}
+    server = Server.of({"base_url": url, "retries": 2, **settings_given})
+    served = HttpModel(model or _only_model(server), server=server)
+    step(f"trying {served.name} at {url}")
+    return served, examine_server(served)
+
+
+def examine_server(model: HttpModel, template: str = "") -> ServerReport:
+    """Return the report on a server; it is prompted with a small grid, in the given form of the template."""
+    agent = ChatAgent(model=model, sampling=_SAMPLING, template=template)
+    observation = Observation(view=GridWorld(grid=Grid.parse(_GRID)).begin().view)
+    return check_server(model, replace(wanted_by(agent, observation), everything=True))
+
+
+def _only_model(server: Server) -> str:
+    """Return the name of the only model of a server; raise a ValueError if it names none or several."""
+    names = read_server_info(Client(server)).models
+    if len(names) == 1:
+        return names[0]
+    answer = f"it names {', '.join(names[:20])}" if names else "the server names none"
+    raise ValueError(f"the model must be known, {answer}: give --model NAME")
+
+
+# `goalscope doctor --model NAME` reports on a model, `doctor --server URL` on the abilities of a server.
 
 _MAX_CHARACTERS = 300  # characters of a sample answer
 

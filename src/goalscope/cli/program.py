@@ -1,15 +1,146 @@
-"""The program `goalscope` and its global options. Its commands are generated, see `goalscope.cli.further`."""
+"""All commands by name: those of goalscope and those that other packages register. Each is imported on first use."""
 
+import inspect
 import shlex
 import sys
-from typing import Annotated
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-from goalscope._ground import own
+from goalscope._ground import own, registry
+from goalscope._ground.arguments import Reads as Reads
+from goalscope._ground.arguments import RunDirectory as RunDirectory
+from goalscope._ground.arguments import Writes as Writes
 from goalscope._ground.version import __version__
-from goalscope.cli.further import Commands
-from goalscope.cli.generator import as_lines
+from goalscope.cli.generator import Body, as_lines, generated
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "demo": ("front.running:demo", "Run a bundled model and three reference agents, and write a report."),
+    "evaluate": ("claims:evaluate", "Judge whether a model is goal-directed, how strongly and towards what."),
+    "ledger": ("claims:ledger", "Print the claims of an evaluation."),
+    "run": ("front.running:show_stages", "Run a study, or resume it."),
+    "merge": ("front.running:merge", "Merge the shards of a study into one run."),
+    "depends": (
+        "front.depending:show_dependences",
+        "Test what an agent's moves depend on, by changing one thing at a time.",
+    ),
+    "separate": ("hypotheses:separate", "Show which hypotheses a set of worlds can tell apart."),
+    "design": ("hypotheses:design", "Choose the worlds that best tell hypotheses apart."),
+    "attribute": (
+        "front.attributing:show_attributed",
+        "Find the hypothesis that explains an agent's moves, if any does.",
+    ),
+    "table": ("front.tables:show_table", "Write an environment as a table of states and transitions, for other tools."),
+    "estimate": ("front.expected:estimate", "Estimate what a study costs and, with --power, what it can detect."),
+    "import": ("front.importing:import_and_show", "Check recorded trajectories, and store them as a run."),
+    "measure": ("front.measuring:measure_and_show", "Measure a run, and print estimates with confidence intervals."),
+    "show": ("transcripts:show", "List the episodes of a run, or show one step by step."),
+    "compare": ("front.comparing:show_comparisons", "Compare agents or runs on the worlds they share, with tests."),
+    "report": ("front.measuring:report", "Write the report of a run as one HTML page."),
+    "view": ("exporting:view", "Write a page that shows each episode step by step."),
+    "figure": ("exporting:figure", "Write one figure or table of a report to a file, e.g. for a paper."),
+    "export": ("exporting:export", "Write the tables of a run as Parquet files."),
+    "capture": ("front.inside:capture", "Replay the recorded tokens of a run, and store the activations."),
+    "probe": ("front.inside:show_probed", "Fit probes and their controls on the activations of a run."),
+    "patch": ("front.inside:show_patched", "Patch activations, and measure whether the chosen move changes."),
+    "meg": ("front.goals:meg", "Measure goal-directedness (MEG, in nats) of agents towards several goals."),
+    "score": ("front.scoring:show_scored", "Score the exploration and exploitation errors in a log."),
+    "verify": ("verify:verify", "Verify a run or an evaluation against its checksums."),
+    "doctor": ("doctor:doctor", "Check the installation, a run, a model or a server."),
+}
+"""Name of a command -> where its function is, as "module:function", and its line in the list of commands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FurtherCommand:
+    """A command that another package registers.
+
+    Attributes:
+        body: the function that the command is generated from, see `goalscope.cli.generator`.
+        summary: the line of the command in the list of commands.
+    """
+
+    body: Callable[..., Any]
+    summary: str
+
+
+def command(name: str, *, summary: str, examples: tuple[str, ...] = ()) -> Callable[[Body], Body]:
+    """Return a decorator that registers a function as a command.
+
+    Args:
+        name: what the user types after ``goalscope``.
+        summary: the line of the command in the list of commands.
+        examples: whole command lines for the help, if the docstring of the function has no ``Examples:``.
+
+    Raises:
+        ValueError: if goalscope or another package already has a command of this name.
+    """
+    if name in COMMANDS:
+        raise ValueError(
+            f"cannot register a command named {name!r}: goalscope has a command of that name; choose another name"
+        )
+
+    def add(body: Body) -> Body:
+        if examples and "\n\nExamples:\n" not in (inspect.getdoc(body) or ""):
+            lines = "".join(f"\n    {line}" for line in examples)
+            body.__doc__ = f"{inspect.getdoc(body) or summary}\n\nExamples:{lines}"
+        registry.register("command", name, made_of=body)(FurtherCommand(body=body, summary=summary))
+        return body
+
+    return add
+
+
+class _Generated(Mapping[str, Any]):
+    """The commands by name, each generated on first use. Other packages are loaded only for names unknown here."""
+
+    def __init__(self) -> None:
+        self._made = dict[str, Any]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*COMMANDS, *registry.names("command")]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            if name in COMMANDS:
+                place, summary = COMMANDS[name]
+                module, _, function = place.partition(":")
+                body = getattr(import_module(f"goalscope.cli.{module}"), function)
+            elif name in registry.names("command"):
+                part: FurtherCommand = registry.resolve("command", name)
+                body, summary = part.body, part.summary
+            else:
+                raise KeyError(name)
+            self._made[name] = generated(name, body, summary)
+        return self._made[name]
+
+
+class Commands(TyperGroup):
+    """The command group. Listing its commands imports none of their modules."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = _Generated()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands."""
+        built_in = {name: summary for name, (_, summary) in COMMANDS.items()}
+        further = {name: registry.resolve("command", name).summary for name in registry.names("command")}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [*built_in.items(), *((name, text) for name, text in further.items() if name not in built_in)]
+            )
+
 
 app = typer.Typer(
     name="goalscope",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from goalscope._ground.arguments import Positive, Reads, Writes
-from goalscope.cli.further import command
+from goalscope.cli.program import command
 
 if TYPE_CHECKING:
     from goalscope.organisms import Card

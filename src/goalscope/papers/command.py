@@ -6,7 +6,7 @@ from typing import Annotated
 
 from goalscope._ground.arguments import Positive, Reads, Separated, Settings, Writes
 from goalscope.cli.console import say, table
-from goalscope.cli.further import command
+from goalscope.cli.program import command
 
 
 @command(

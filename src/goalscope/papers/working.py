@@ -71,7 +71,7 @@ def reproduce(
 
 def _read_given(item: "Item", logs: Path, out: Path) -> "Reproduction":
     """Reproduce an item from recorded logs, which are imported first, or from an existing run."""
-    from goalscope.cli.importing import import_path
+    from goalscope.cli.front.importing import import_and_show
     from goalscope.runs.tables import DATABASE
 
     path = logs
@@ -80,7 +80,7 @@ def _read_given(item: "Item", logs: Path, out: Path) -> "Reproduction":
             raise ValueError(
                 f"{item.name} needs {item.needs}, which recorded logs do not contain: give --logs a run directory"
             )
-        import_path(logs, out=out)
+        import_and_show(logs, out=out)
         path = out
     Folder(out).make()
     return read_run(item, path, out, [])
@@ -132,11 +132,13 @@ def run_item(
     item: "Item", study: "Study", out: Path, scale: float, workers: int = 1, origin: Mapping[str, Any] | None = None
 ) -> None:
     """Run the study of an item, or continue it."""
-    from goalscope.cli.studies import run_study_of
+    from goalscope.cli.console import progress
+    from goalscope.cli.front.running import show_stages, stages
 
     full = item.full and scale == 1
     arguments = {"item": item.name, "scale": scale, **(origin or {})}
-    run_study_of(study, out, workers, passed=arguments, full=full, guide=False, command="reproduce")
+    options: dict[str, Any] = {"full": full, "guide": False, "command": "reproduce", "stage": progress}
+    show_stages(stages(study, out, workers, passed=arguments, **options), out=out)
 
 
 def compute_exact(item: "Item", out: Path) -> "Reproduction":
@@ -160,8 +162,7 @@ def compute_exact(item: "Item", out: Path) -> "Reproduction":
 
 def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> "Reproduction":
     """Measure a run if necessary, print and write the lines of an item, and return them."""
-    from goalscope.cli.front.measuring import can_report, measured_rows
-    from goalscope.cli.measuring import warn_of_few
+    from goalscope.cli.front.measuring import can_report, measured_rows, warn_of_few
     from goalscope.papers.answers import TEXTS
     from goalscope.papers.claims import decide
     from goalscope.papers.comparable import other_worlds

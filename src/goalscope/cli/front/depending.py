@@ -9,8 +9,10 @@ from typing import Annotated, Any, Final
 
 from goalscope._ground.arguments import Positive, Reads, Settings, Writes
 from goalscope._ground.progress import TALLY, Display, aloud, lines
-from goalscope.cli.front.expected import measure_and_say
-from goalscope.cli.front.running import size_of, stages
+from goalscope.cli.console import say, show
+from goalscope.cli.front.expected import measure_and_say, size_of
+from goalscope.cli.front.running import stages
+from goalscope.cli.generator import prints
 from goalscope.cli.overrides import WorldOptions, worlds_of
 from goalscope.goals.counterfactual.changes import Thing
 from goalscope.goals.counterfactual.dependence import Dependence, dependences, sentence
@@ -225,3 +227,25 @@ def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
     if estimate is None:
         return {}
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+
+
+@prints(depends)
+def show_dependences(result: Dependences, *, dry: bool, as_json: bool = False) -> None:
+    """Test what an agent's moves depend on: change one thing in a state, keep everything else, and ask for one move.
+
+    To resume, run the same command on the same directory; no answer is asked for again.
+
+    Args:
+        as_json: print JSON.
+
+    Examples:
+        goalscope depends theseus --out runs/depends
+        goalscope depends runs/first --out runs/depends-first
+        goalscope depends optimal 'wrong-goal:target=top-right' --worlds key-door --moved goal,key --out runs/keys
+    """
+    if as_json and not dry:
+        say(result.to_json())
+    elif not dry:
+        show(dependence_table(result.found))
+        for line in result.sentences:
+            say(line)

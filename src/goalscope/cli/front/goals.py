@@ -1,27 +1,44 @@
 """Measure, store and return the maximum-entropy goal-directedness (MEG) of the agents of a run."""
 
+import json
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from goalscope._ground.arguments import Between, Reads, Separated
+from goalscope._ground.folder import Folder
 from goalscope._ground.own import consent
 from goalscope._ground.progress import TALLY, Stage, aloud, duration, lines
 from goalscope._ground.words import counted
+from goalscope.cli.console import progress, say, show, table
 from goalscope.goals import RunDirectedness, directedness, held_out_goals
 from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.decision import findings
 from goalscope.goals.finding import Finding
 from goalscope.goals.hypotheses.definition import Hypothesis
 from goalscope.goals.hypotheses.states import States, states_of
+from goalscope.goals.meg.file import FileMEG, meg_of_file
 from goalscope.goals.reading import phases_in, remembers
 from goalscope.inside.beliefs import DRAWS, joined, measure_decoded_beliefs
 from goalscope.measures.table import StepTable
+from goalscope.report.measured import MeasuredRows
 from goalscope.report.reading import Run
+from goalscope.report.sections.meg import (
+    belief_words,
+    contrasts_table,
+    estimates_table,
+    held_out_table,
+    note_lines,
+    where,
+)
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes, episode_column_parts, parts_of
 from goalscope.runs.packed_steps import HAS_EXTRA
+from goalscope.worlds.planning.soft import passes_reported_to
 from goalscope.worlds.world import World
 
 SOURCE = "meg"
@@ -176,3 +193,179 @@ def _relative_to_beliefs(
     states = (f"{models[name]} {'fitted' if name in probing.fitted else 'used again'}" for name in probing.probes)
     TALLY.tell(f"probes at {site}, layer {layer}: {', '.join(states)}")
     return findings
+
+
+_QUIET = 5.0  # seconds between two progress messages of a long computation
+
+
+def meg(
+    path: Annotated[Path, Reads("process", "run")],
+    *,
+    unknown: bool = False,
+    confidence: float = 0.95,
+    as_json: bool = False,
+    by: Sequence[str] = (),
+    hypotheses: Annotated[Sequence[str], Separated(";,")] = (),
+    utility: str = "",
+    invalid: str = "",
+    ridge: Annotated[float | None, Between(0)] = None,
+    beliefs: str = "",
+    draws: Annotated[int | None, Between(1, 1000)] = None,
+) -> None:
+    """Measure how goal-directed agents are (maximum-entropy goal-directedness, in nats), and towards which goal.
+
+    Give either a decision process of your own or a run. For a run, the results are stored and shown in its report.
+
+    Args:
+        path (FILE|RUN): a file with a decision process and an agent in it (.json, .npz), or a run directory.
+        unknown: also find the utility over states that best predicts the agent; for runs, on held-out episodes.
+        confidence (C): confidence level of the intervals.
+        as_json: print JSON.
+        by (TAGS): for runs: also group by these tags, e.g. size,density.
+        hypotheses (NAMES): goals to test, separated by commas or ';'. For files: names of goals in the file, or
+            rewards. For runs: goal, key, key held, corner top-left, corner top-right, corner bottom-left, corner
+            bottom-right, 'cell ROW COL', 'beside goal', or names of goals that the environments define. Default: goal,
+            key, key held and the four corners if the worlds have them, or the goals of the environments.
+        utility (WHICH): for runs: what is rewarded: steps (each step spent at the goal, the default) or arrival (being
+            there at the end).
+        invalid (WHICH): for runs: count a turn without a valid move as a step in place (no-op, the default) or as an
+            action (action).
+        ridge (R): for runs: penalty of --unknown. Default: 1.
+        beliefs (SITE:LAYER): for runs: also measure MEG towards the goal decoded from these activations, with a random
+            network and shuffled beliefs as controls.
+        draws: for runs: number of shuffles of --beliefs. Default: 20.
+
+    Examples:
+        goalscope meg world.json
+        goalscope meg world.npz --unknown --json
+        goalscope meg world.npz --hypotheses goal
+        goalscope meg runs/demo --by size,density
+        goalscope meg runs/demo --hypotheses 'goal,corner top-right'
+        goalscope meg runs/inside --beliefs pre:7
+    """
+    if ridge is not None and not unknown:
+        raise ValueError("--ridge is the penalty of --unknown: add --unknown, or leave out --ridge")
+    only_runs: dict[str, Any] = {
+        "by": by,
+        "hypotheses": hypotheses,
+        "utility": utility,
+        "invalid": invalid,
+        "ridge": ridge,
+        "beliefs": beliefs,
+        "draws": draws,
+    }
+    if Folder(path).is_there():
+        only_runs["ridge"] = 1.0 if ridge is None else ridge
+        measured = towards(path, unknown=unknown, confidence=confidence, stage=progress, **only_runs)
+        if as_json:
+            say(json.dumps(measured.to_plain(), indent=2, allow_nan=False))
+            return
+        _show_findings(measured)
+        say(f"{counted(len(measured.rows), 'row')} stored in {path}")
+        return
+    del only_runs["hypotheses"]
+    if names := [f"--{name}" for name, value in only_runs.items() if value not in ("", (), [], None)]:
+        raise ValueError(f"{', '.join(names)} applies only to runs, but {path} is a file: leave it out")
+    with passes_reported_to(_pass_reporter()):
+        results = [
+            meg_of_file(path, unknown=unknown, confidence=confidence, towards=goal) for goal in hypotheses or ("",)
+        ]
+    if as_json:
+        goals = {result.towards: result.to_plain() for result in results}
+        say(json.dumps({"goals": goals} if hypotheses else results[0].to_plain(), indent=2, allow_nan=False))
+        return
+    for result in results:
+        _show_file(path, result)
+
+
+def _show_file(path: Path, result: FileMEG) -> None:
+    """Print the MEG of the agent that a `.json` or `.npz` file describes (see docs/meg.md)."""
+    mdp, towards = result.mdp, f" towards {result.towards}" if result.towards else ""
+    discount = f", discount {mdp.discount:g}" if mdp.discount < 1 else ""
+    title = (
+        f"MEG{towards} in {path.name}: {mdp.states} states, {mdp.actions} actions, {mdp.horizon} decisions{discount}"
+    )
+    _figures(title, _lines(result))
+    for note in filter(None, (result.known.note, result.chance)):
+        say(f"note: {note}")
+    if (best := result.unknown) is not None:
+        limit = "" if best.attained else ", approached as the utilities grow without bound"
+        lines = [
+            ("MEG", best.value, "nats", f"with the best utility over states{limit}"),
+            ("upper bound", best.upper, "nats", "for any class of utilities over states"),
+            ("reachable bound", best.bound, "nats", "log A per decision that has an effect"),
+        ]
+        _figures("Utility unknown", lines)
+
+
+def _pass_reporter() -> Callable[[int, int], None]:
+    """Return a callback that prints the progress of the passes through the decisions of a process."""
+    start = last = time.monotonic()
+    number, last_done = 1, 0
+
+    def report(done: int, total: int) -> None:
+        nonlocal last, number, last_done
+        number, last_done, now = number + (done <= last_done), done, time.monotonic()
+        if now - last > _QUIET:
+            last = now
+            say(f"MEG: pass {number}, decision {done:,} of {total:,}, after {duration(now - start)}", error=True)
+
+    return report
+
+
+def _figures(title: str, lines: Sequence[tuple[str, float, str, str]]) -> None:
+    rows = [(label, _number(value), unit, meaning) for label, value, unit, meaning in lines]
+    table(("figure", "value", "unit", "meaning"), rows, title=title, numbers=(1,))
+
+
+def _lines(result: FileMEG) -> list[tuple[str, float, str, str]]:
+    directedness = result.known
+    share, beta = (math.nan, math.nan) if result.chance else (directedness.share, directedness.beta)
+    lines = [("MEG", directedness.value, "nats", "how much better than chance the utility predicts the agent")]
+    if directedness.n:
+        sampled = f"{100 * directedness.confidence:g} %, {directedness.method}, n = {directedness.n}"
+        lines += [
+            ("  from", directedness.low, "nats", sampled),
+            ("  to", directedness.high, "nats", sampled),
+            ("  bias", directedness.bias, "nats", "approximate upward bias of MEG from maximisation"),
+        ]
+    return [
+        *lines,
+        ("signed MEG", directedness.signed, "nats", "below 0: the agent does worse than the uniform policy"),
+        ("share", share, "share", "of the tight bound on the same side of 0"),
+        ("beta", beta, "nats/utility", "the rationality that best predicts the agent"),
+        ("tight bound", directedness.bound, "nats", "of an optimal policy in this process"),
+        ("tight bound below", directedness.bound_lowest, "nats", "of a policy that minimises the utility"),
+        ("reachable bound", directedness.reachable_bound, "nats", "log A per decision that has an effect"),
+        ("naive bound", directedness.naive_bound, "nats", "n log A"),
+        ("naive plug-in", directedness.plug_in, "nats", "with rationality 1; depends on the scale of the utility"),
+        ("utility", directedness.utility, "utility", "of the agent" + (", mean return" if directedness.n else "")),
+        ("uniform utility", directedness.uniform_utility, "utility", "of the uniform policy"),
+        ("lowest utility", directedness.lowest_utility, "utility", "lowest attainable"),
+        ("highest utility", directedness.highest_utility, "utility", "highest attainable"),
+    ]
+
+
+def _number(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:.6g}" if math.isfinite(value) else f"{value}"
+
+
+def _show_findings(measured: RunDirectedness) -> None:
+    for sentence in measured.sentences:
+        say(sentence)
+    noun = MeasuredRows(measured.rows).noun
+    # The estimates of a cell follow one another.
+    for cell, estimates in groupby(measured.estimates, key=lambda estimate: estimate.cell):
+        show(estimates_table(list(estimates), noun), f"MEG in nats (signed), one beta per line: {where(cell)}")
+    for note in note_lines(measured.estimates, noun):
+        say(f"note: {note}")
+    if measured.contrasts:
+        show(contrasts_table(measured.contrasts, noun))
+    if measured.held_out:
+        show(held_out_table(measured.held_out, noun), "Unknown utility: log-probability of held-out halves, in nats")
+    for words in belief_words(measured.beliefs) if measured.beliefs else ():
+        say(words)
+    if measured.left_out:
+        say(f"{counted(measured.left_out, 'episode')} left out, because the record stops before the end of the episode")
+    if measured.failed:
+        say(f"{counted(measured.failed, 'episode')} ended without a valid move; from there the agent stands still")

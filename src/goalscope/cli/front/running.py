@@ -1,25 +1,36 @@
 """Run a study in stages: first moves, episodes, activations, interventions, report."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Annotated, Any
 
 from goalscope._ground import own
+from goalscope._ground.arguments import Between, OutFolder, Positive, Reads
 from goalscope._ground.extras import how_to_install
 from goalscope._ground.progress import TALLY, Display, aloud, duration, lines
 from goalscope._ground.words import counted
-from goalscope.cli.front.expected import measure_and_say
-from goalscope.cli.front.measuring import can_report, write_page_of
+from goalscope.cli.claims import show_whole
+from goalscope.cli.console import json_text, progress, say
+from goalscope.cli.front.expected import measure_and_say, size_of
+from goalscope.cli.front.inside import show_inside, show_intervention
+from goalscope.cli.front.measuring import across, can_report, headline, measure_run, write_page_of
+from goalscope.cli.generator import lists, prints
+from goalscope.cli.overrides import StudyOptions, load_study, study_entries
 from goalscope.inside.interventions.experiment import InterventionSummary, study_interventions
 from goalscope.inside.probing.pipeline import InsideSummary, study_inside
+from goalscope.measures.behaviour import BEHAVIOUR
+from goalscope.report.measured import MeasuredRows
 from goalscope.report.reading import Run
-from goalscope.runs import Store, Study, StudyShard
+from goalscope.runs import Store, Study, StudyShard, content_hash
+from goalscope.runs import merge as merge_shards
 from goalscope.runs import run as run_episodes
 from goalscope.runs.opening import unmade
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.runs.tables import DATABASE
+from goalscope.verdict.merging import merge_evaluations
+from goalscope.verdict.opening import is_evaluation
 from goalscope.verdict.preflight import beyond_reach
 from goalscope.verdict.preflight.study_files import load
 
@@ -161,15 +172,6 @@ def stages(
         yield f"next: {program} measure {quote(str(out))}, {program} report {quote(str(out))}"
 
 
-def size_of(study: Study) -> str:
-    """Describe the size of a study in words."""
-    size = study.size()
-    return (
-        f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
-        f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
-    )
-
-
 def check_kept_apart(out: Path, *, imported: bool) -> None:
     """Raise a ValueError if a directory would mix imported trajectories with episodes of a study."""
     if unmade(out / DATABASE):
@@ -203,3 +205,139 @@ def _tell_changed_analysis(study: Study, out: Path) -> None:
 def _tests(study: Study) -> object:
     """Return the declared tests of a study. Its declared probing is not included, as it may change between sessions."""
     return (None, ()) if study.analysis is None else (study.analysis.invariance, study.analysis.pairs)
+
+
+def stages_of(
+    study: Annotated[str, Reads("study")],
+    *,
+    out: OutFolder,
+    workers: Positive = 1,
+    executor: str = "auto",
+    gpus: Annotated[float, Between(0)] = 0.0,
+    shard: str | None = None,
+    full: bool = False,
+    changes: StudyOptions,
+    stage: Display = lines,
+) -> Iterator[Result]:
+    """Run a study that the command line names and changes; yield the result of each stage.
+
+    Args:
+        study: a study file (YAML), or the name of one of the studies listed below.
+        out: the run directory to write.
+        workers: number of simultaneous calls to an agent (threads, processes or actors).
+        executor (NAME): where agents act: threads, processes, ray (needs the extra ray), or auto to choose.
+        gpus (N): with --executor ray: number of GPUs per actor; 0.5 lets two actors share one.
+        shard (K/N): run only the K-th of N parts, e.g. 3/16. Combine all N with goalscope merge.
+        full: for studies that read activations: compute the complete table, with all heads and controls.
+        changes: changes to the study, see `StudyOptions`.
+        stage: shows the progress of each stage.
+    """
+    overrides = changes.read(network=True)
+    passed = {"study": Path(study).name, "workers": workers, **overrides.given()}
+    options: dict[str, Any] = {"executor": executor, "gpus": gpus, "shard": shard, "full": full}
+    return stages(load_study(study, overrides), out, workers, passed=passed, stage=stage, **options)
+
+
+@lists("Studies", study_entries)
+@prints(stages_of)
+def show_stages(results: Iterator[Result], *, out: Path, as_json: bool = False) -> None:
+    """Run a study. To resume it, run the same command on the same directory; no finished episode is repeated.
+
+    A changed study has an id of its own and needs a new directory.
+
+    Args:
+        as_json: print the directory, study, agents and number of episodes as JSON.
+
+    Examples:
+        goalscope run study.yaml --out runs/first
+        goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small
+        goalscope run baseline --model HuggingFaceTB/SmolLM2-135M-Instruct --out runs/smollm2
+        goalscope run cognitive-map --out runs/inside
+        goalscope run baseline --shard 1/2 --out shards/1
+    """
+    began = time.monotonic()
+    for done in results:
+        if isinstance(done, str):
+            say(done, error=as_json)
+        elif as_json:
+            continue
+        elif isinstance(done, InsideSummary):
+            show_inside(done, time.monotonic() - began)
+        elif isinstance(done, InterventionSummary):
+            show_intervention(done)
+        began = time.monotonic()
+    if as_json:
+        with Store(out) as store:
+            [(episodes,)] = store.query("SELECT COUNT(*) FROM episodes")
+            names, study = list(store.agent_names()), store.study()
+        assert study is not None  # it was stored before the first episode
+        say(json_text({"run": str(out), "study": study.name, "id": study.id, "agents": names, "episodes": episodes}))
+
+
+def merge(
+    directory: OutFolder,
+    shards: Annotated[Sequence[Path], Reads("shard", "evaluation")],
+) -> None:
+    """Merge the shards of a study into one run, with the same content as a run without shards.
+
+    The shards are only read. Evaluations with the same plan can be merged too: the result has the models of all of
+    them, judged together.
+
+    Args:
+        directory (OUT): the directory to write; must not exist yet.
+        shards (SHARD ...): the run directories of all shards, in any order; or the directories of evaluations.
+
+    Examples:
+        goalscope merge runs/whole shards/1 shards/2
+    """
+    whole = [path for path in shards if is_evaluation(path)]
+    if whole and len(whole) < len(shards):
+        raise ValueError("cannot merge evaluations with shards of a study: give directories of one kind")
+    if whole:
+        began = time.monotonic()
+        show_whole(merge_evaluations(shards, directory), time.monotonic() - began)
+        return
+    with progress("episodes") as show:
+        done = merge_shards(
+            shards,
+            directory,
+            progress=lambda finished, total: show(finished, total),
+            arguments={"command": "merge", "passed": {"shards": [path.name for path in shards]}},
+        )
+    with Store(directory) as store:
+        digest = content_hash(store)
+    say(
+        f"{counted(done.shards, 'shard')}, {counted(done.episodes, 'episode')}, "
+        f"{counted(done.calls, 'journalled call')}: {directory}, content hash {digest}"
+    )
+    if done.measured:
+        say("rows of measures are not merged, because some compare worlds across shards: measure the merged run")
+    if done.read:
+        say("activations and probes are not merged: run capture and probe on the merged run")
+    say(f"next: goalscope measure {quote(str(directory))}, goalscope report {quote(str(directory))}")
+
+
+def demo(
+    *,
+    out: OutFolder = Path("runs/demo"),
+) -> None:
+    """Run a bundled language model beside an optimal, a random and an untrained agent, measure them and write a report.
+
+    Args:
+        out: the run directory to write.
+
+    Examples:
+        goalscope demo --out runs/demo
+    """
+    began = time.monotonic()
+    study = load_study("demo")
+    show_stages(stages(study, out, passed={"study": "demo", "workers": 1}, guide=False, stage=progress), out=out)
+    measure_run(out, progress)
+    page = write_page_of(out, stage=progress)
+    agents = [agent.name for agent in study.agents()]
+    with Store(out) as store:
+        measured = MeasuredRows(store, BEHAVIOUR)
+        headline(measured, agents, "Mean and 95 % interval over grids")
+        for tag in ("size", "density"):
+            across(measured, "action accuracy", agents, tag)
+    say(f"Report: {page.resolve()} (the whole demo took {duration(time.monotonic() - began)})")

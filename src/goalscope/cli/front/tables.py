@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 from goalscope._ground.arguments import Between, Reads, Writes
 from goalscope._ground.progress import TALLY, aloud
+from goalscope._ground.words import counted
+from goalscope.cli.console import say
+from goalscope.cli.generator import prints
 from goalscope.worlds.environments.environment import Environment, build
 from goalscope.worlds.environments.named import named_environment
 from goalscope.worlds.environments.stored import save_table
@@ -51,3 +54,21 @@ def table(
         )
     save_table(believed, out)
     return believed
+
+
+@prints(table)
+def show_table(believed: Believed, *, out: Path) -> None:
+    """Write an environment as a table of states, actions, transitions and goals, for other tools and for goalscope.
+
+    NumPy reads the file without goalscope. Studies, `goalscope meg`, and --worlds of `separate` and `design` read it,
+    too.
+
+    Examples:
+        goalscope table world.npz --out copy.npz
+        goalscope table warehouse:Warehouse:slip=0.1 --out warehouse.npz
+    """
+    found = believed.table
+    say(
+        f"{counted(len(found.states), 'state')}, {counted(len(found.actions), 'action')}, "
+        f"{counted(len(found.triples), 'transition')}; goals: {', '.join(found.goals)}; stored in {out}"
+    )
