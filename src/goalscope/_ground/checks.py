@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
@@ -36,6 +36,12 @@ def freeze(array: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
 def is_whole(value: Any) -> bool:
     """Return whether a value is an integer of Python or numpy; a boolean is not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Raise a ValueError if a setting has none of its possible values."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def check_whole(name: str, value: Any, least: int, unit: str = "", most: int | None = None) -> int:

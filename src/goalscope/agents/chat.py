@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, get_type_hints
 
+from goalscope._ground.checks import check_choice
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.progress import Arrived, handing_out, takes_arrived
 from goalscope.agents.agent import (
@@ -120,8 +121,8 @@ class ChatAgent:
     """Parameters of a study that are specific to this class -> type of the value."""
 
     def __post_init__(self) -> None:
-        if self.history is not None and self.history not in HISTORIES:
-            raise ValueError(f"the history of an agent must be one of {', '.join(HISTORIES)}, got {self.history!r}")
+        if self.history is not None:
+            check_choice("the history of an agent", self.history, HISTORIES)
         if self.choice is not None:
             self.choice.check_model(self.model, self.sampling)
         for name, value in self._derived_fields().items():

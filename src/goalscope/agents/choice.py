@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground.checks import check_choice
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Observation, Turn
 from goalscope.agents.models.base import Likelihoods, Model, Sampling, Scoring
 from goalscope.worlds.grid import SYMBOLS
@@ -60,8 +61,7 @@ class Choice:
     prior_symbol: str = ""
 
     def __post_init__(self) -> None:
-        if self.after not in AFTER:
-            raise ValueError(f"answer_after must be one of {', '.join(AFTER)}, got {self.after!r}")
+        check_choice("answer_after", self.after, AFTER)
         if not 0 <= self.least_mass <= 1:
             raise ValueError(f"least_mass must be a probability, 0 to 1, got {self.least_mass!r}")
         symbol = self.prior_symbol
@@ -126,8 +126,7 @@ def take_choice(parameters: dict[str, Any]) -> Choice | None:
     """
     answer = parameters.pop("answer", ANSWERS[0])
     settings = {name: parameters.pop(key) for key, name in _KEYS.items() if key in parameters}
-    if answer not in ANSWERS:
-        raise ValueError(f"answer must be one of {', '.join(ANSWERS)}, got {answer!r}")
+    check_choice("answer", answer, ANSWERS)
     if answer == ANSWERS[0]:
         if settings:
             keys = ", ".join(key for key, name in _KEYS.items() if name in settings)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope._ground.checks import check_probability, check_whole, freeze, is_whole
+from goalscope._ground.checks import check_choice, check_probability, check_whole, freeze, is_whole
 from goalscope._ground.rng import uniform
 from goalscope.agents.agent import Observation, Turn, agent_kind
 from goalscope.agents.prompts import WORDINGS, wording
@@ -232,8 +232,7 @@ class Forgetful(ScriptedAgent):
 
 
 def _check_side(name: str, side: Any) -> Any:
-    if side not in get_args(Side):
-        raise ValueError(f"{name} must be one of {', '.join(get_args(Side))}, got {side!r}")
+    check_choice(name, side, get_args(Side))
     return side
 
 

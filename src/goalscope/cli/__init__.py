@@ -1,6 +1,6 @@
 """The command line, and the functions of `import goalscope` that the commands call."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from goalscope._ground.later import names_later
 
@@ -12,17 +12,8 @@ if TYPE_CHECKING:
     from goalscope.cli.program import command as command
     from goalscope.cli.program import main as main
 
-_LATER: Final = {
-    "Reads": "further",
-    "RunDirectory": "further",
-    "Writes": "further",
-    "app": "program",
-    "command": "further",
-    "main": "program",
-}
-"""Name -> its module. Commands are built on first use, because `goalscope.run` needs none of them."""
-
 __all__ = ["Reads", "RunDirectory", "Writes", "app", "command", "main"]
 
 
-__getattr__ = names_later(__name__, _LATER)
+# Commands are built on first use, because `goalscope.run` needs none of them.
+__getattr__ = names_later(__name__, dict.fromkeys(__all__, "program"))

@@ -8,7 +8,7 @@ from shlex import quote
 from typing import Any, get_args
 
 from goalscope._ground.arguments import Positive, RunDirectory
-from goalscope._ground.checks import did_you_mean
+from goalscope._ground.checks import check_choice, did_you_mean
 from goalscope._ground.words import counted
 from goalscope.agents.agent import Agent
 from goalscope.cli.console import json_text, say, table
@@ -44,8 +44,8 @@ class Filter:
         if self.agent is not None and self.agent not in agents:
             close = did_you_mean(self.agent, agents)
             raise ValueError(f"--agent: this run has no agent {self.agent!r}{close}; it has {', '.join(agents)}")
-        if self.outcome is not None and self.outcome not in get_args(Outcome):
-            raise ValueError(f"--outcome must be one of {', '.join(get_args(Outcome))}, got {self.outcome!r}")
+        if self.outcome is not None:
+            check_choice("--outcome", self.outcome, get_args(Outcome))
         conditions = {"agent = ?": self.agent, "outcome = ?": self.outcome}
         conditions |= {"substr(world_id, 1, length(?)) = ?": self.world, "substr(id, 1, length(?)) = ?": prefix or None}
         active = {condition: value for condition, value in conditions.items() if value is not None}

@@ -26,7 +26,7 @@ from typing import (
 import numpy as np
 
 from goalscope._ground import registry
-from goalscope._ground.checks import near_miss
+from goalscope._ground.checks import check_choice, near_miss
 from goalscope._ground.rng import stream
 
 ModelFactory = TypeVar("ModelFactory", bound=Callable[..., Any])
@@ -113,8 +113,7 @@ class Message:
     content: str
 
     def __post_init__(self) -> None:
-        if self.role not in ROLES:
-            raise ValueError(f"the role of a message must be one of {', '.join(ROLES)}, got {self.role!r}")
+        check_choice("the role of a message", self.role, ROLES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +206,7 @@ class Part:
     text: str
 
     def __post_init__(self) -> None:
-        if self.kind not in PART_KINDS:
-            raise ValueError(f"the kind of a part must be one of {', '.join(PART_KINDS)}, got {self.kind!r}")
+        check_choice("the kind of a part", self.kind, PART_KINDS)
         if not isinstance(self.text, str):
             raise TypeError(f"the text of a part must be a string, got {type(self.text).__name__}")
 
@@ -260,8 +258,7 @@ class Reply:
             raise TypeError(
                 f"the parts of a reply must be a tuple of goalscope.agents.models.Part, got {self.parts!r:.200}"
             )
-        if self.finish not in FINISHES:
-            raise ValueError(f"the finish of a reply must be one of {', '.join(FINISHES)}, got {self.finish!r}")
+        check_choice("the finish of a reply", self.finish, FINISHES)
         if isinstance(self.redraws, bool) or not isinstance(self.redraws, int) or self.redraws < 0:
             raise ValueError(f"the redraws of a reply must be a whole number >= 0, got {self.redraws!r}")
         if self.finish == "failed" and not self.error:

@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict
 
+from goalscope._ground.checks import check_choice
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.progress import TALLY, Arrived
 from goalscope._ground.untrusted import printable, shorten
@@ -346,8 +347,7 @@ class EngineModel(Answering):
         name: str | None = None,
         **chat: Unpack[ChatFormat],
     ) -> None:
-        if dtype not in DTYPES:
-            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+        check_choice("dtype", dtype, DTYPES)
         if length is not None and not 1 <= length <= MOST_NUMBER:
             raise ValueError(f"length must be at least 1, got {length}")
         if memory is not None and not 0 < memory <= 1:

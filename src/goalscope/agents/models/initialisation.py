@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from goalscope._ground.checks import check_choice
 from goalscope._ground.rng import stream
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ RANDOM_WEIGHTS: Final = get_args(RandomWeights)
 
 def check_random_weights(kind: str, untrained: int | None) -> None:
     """Raise a ValueError if the kind of random weights is unknown, or if it lacks the seed of the weights."""
-    if kind not in RANDOM_WEIGHTS:
-        raise ValueError(f"random_weights must be one of {', '.join(RANDOM_WEIGHTS)}, got {kind!r}")
+    check_choice("random_weights", kind, RANDOM_WEIGHTS)
     if untrained is None and kind != RANDOM_WEIGHTS[0]:
         raise ValueError(f"random_weights: {kind} needs the seed of the weights: set untrained, e.g. untrained: 0")
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, Unpack
 
+from goalscope._ground.checks import check_choice
 from goalscope._ground.folder import NamedFile, anything_at
 from goalscope._ground.ids import content_id
 from goalscope._ground.progress import TALLY, Arrived
@@ -82,8 +83,7 @@ class LocalModel(Answering):
         name: str | None = None,
         **chat: Unpack[ChatFormat],
     ) -> None:
-        if dtype not in DTYPES:
-            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+        check_choice("dtype", dtype, DTYPES)
         if slots is not None and slots < 1:
             raise ValueError(f"slots must be at least 1, got {slots}")
         check_device_name(device)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from goalscope._ground.checks import check_choice
 from goalscope.agents.models.base import Part, PartKind
 
 Style = Literal["harmony", "tags", "none"]
@@ -76,8 +77,7 @@ class Marks:
     around: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.style not in STYLES:
-            raise ValueError(f"the style of reasoning must be one of {', '.join(STYLES)}, got {self.style!r}")
+        check_choice("the style of reasoning", self.style, STYLES)
         if self.style != "tags":
             return
         for name, tag in (("open", self.open), ("close", self.close)):

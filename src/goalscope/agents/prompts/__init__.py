@@ -25,7 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from goalscope._ground.checks import note_namesake
+from goalscope._ground.checks import check_choice, note_namesake
 from goalscope._ground.folder import NamedFile, package_text
 from goalscope.agents.agent import Past
 from goalscope.agents.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
@@ -216,17 +216,14 @@ _PLACEHOLDER, _BRACES = re.compile(r"\{\{([a-z_]+)\}\}"), re.compile(r"\{\{(.*?)
 
 def template(name: str, form: str = "schema") -> str:
     """Return the text of a bundled template, without the final newline of its file."""
-    if form not in SUFFIXES:
-        raise ValueError(f"the form of a bundled template must be one of {', '.join(SUFFIXES)}, got {form!r}")
-    if name not in (*TEMPLATES, ANY):
-        raise ValueError(f"a bundled template must be one of {', '.join((*TEMPLATES, ANY))}, got {name!r}")
+    check_choice("the form of a bundled template", form, SUFFIXES)
+    check_choice("a bundled template", name, (*TEMPLATES, ANY))
     return bundled(f"{name}{SUFFIXES[form]}.txt")
 
 
 def passage(name: str) -> str:
     """Return the text of a passage for task worlds, without the final newline of its file."""
-    if name not in PASSAGES:
-        raise ValueError(f"a passage must be one of {', '.join(PASSAGES)}, got {name!r}")
+    check_choice("a passage", name, PASSAGES)
     return bundled("tasks", f"{name}.txt")
 
 
@@ -412,8 +409,8 @@ def wording(name: str) -> Wording:
     Raises:
         ValueError: the name is unknown.
     """
-    if name and name not in WORDINGS:
-        raise ValueError(f"a wording must be one of {', '.join(WORDINGS)}, got {name!r}")
+    if name:
+        check_choice("a wording", name, WORDINGS)
     return WORDINGS[name] if name else Wording()
 
 
@@ -451,8 +448,7 @@ def _naming(text: str) -> str:
 
 def _paraphrase(name: str, form: str) -> str:
     """Return a paraphrase in a given form: its text for chats with that form of answer, or for base models."""
-    if form not in SUFFIXES:
-        raise ValueError(f"the form of a bundled template must be one of {', '.join(SUFFIXES)}, got {form!r}")
+    check_choice("the form of a bundled template", form, SUFFIXES)
     parts = _SECTION.split(bundled("wordings", f"{name}.txt"))
     sections = {title: text.strip("\n") for title, text in zip(parts[1::2], parts[2::2], strict=True)}
     return sections[form] if form == "completion" else f"{sections['chat']}\n\n{sections[form]}"

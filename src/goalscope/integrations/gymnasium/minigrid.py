@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.checks import check_choice
 from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
 from goalscope.agents.policies.files import indicators, tokens
@@ -89,8 +90,7 @@ class MiniGridLevel(StateCopy):
     ) -> None:
         if form not in ("words", "grid"):
             raise ValueError(f"form must be words or grid, got {form!r}")
-        if array not in ARRAYS:
-            raise ValueError(f"array must be one of {', '.join(ARRAYS)}, got {array!r}")
+        check_choice("array", array, ARRAYS)
         self._array, self._modules = array, tuple(modules)
         self._level, self._seed, self._form = level, seed, form
         self._begin()
