@@ -18,7 +18,7 @@ from goalscope.agents.chat import turn
 from goalscope.agents.models import Reply
 from goalscope.cli import app
 from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
-from goalscope.integrations.inspect_ai.log import inspect_episodes, is_inspect_log, log_version, replayed
+from goalscope.integrations.inspect_ai.formats import inspect_episodes, is_inspect_log, log_version, replayed
 from goalscope.integrations.inspect_ai.record import (
     KEY,
     TURN,

@@ -22,7 +22,7 @@ from goalscope.verdict import evaluate
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
 
-from goalscope.integrations.inspect_ai.meg import FINDINGS, LATER, finding_figures  # noqa: E402  (needs the extra)
+from goalscope.integrations.inspect_ai.scorers import FINDINGS, LATER, finding_figures  # noqa: E402  (needs the extra)
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 
@@ -254,7 +254,7 @@ def test_a_log_of_somebody_elses_task_has_no_score(tmp_path: Path) -> None:
     from inspect_ai.dataset import Sample
 
     log = played(tmp_path / "logs", task=Task(dataset=[Sample(input="Go.", target="gold")]))
-    from goalscope.integrations.inspect_ai.meg import meg
+    from goalscope.integrations.inspect_ai.scorers import meg
 
     scored = inspect_ai.score(log, meg(), action="append", display="none")
     assert scored.results.scores[-1].unscored_samples == 1

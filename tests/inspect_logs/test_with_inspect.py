@@ -587,7 +587,7 @@ def json_log(metadata: list[str]) -> str:
 def test_the_bounded_process_gives_what_inspect_itself_reads(foreign: Path, tmp_path: Path) -> None:
     from inspect_ai.log import read_eval_log
 
-    from goalscope.integrations.inspect_ai.log import _Log
+    from goalscope.integrations.inspect_ai.formats import _Log
     from goalscope.runs.importers.problems import Context, ImportLog
 
     plain = tmp_path / "log.json"

@@ -68,7 +68,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "verdict/merging.py": {"sqlite3.connect": _SQLITE},
     "runs/importers/archive.py": {"zipfile.ZipFile": _STREAM},
     "integrations/inspect_ai/export.py": {"write_eval_log": _PARTIAL},
-    "integrations/inspect_ai/log.py": {"zipfile.ZipFile": _STREAM, "open": _STREAM},
+    "integrations/inspect_ai/formats.py": {"zipfile.ZipFile": _STREAM, "open": _STREAM},
     "integrations/inspect_ai/log_process.py": {"read_eval_log": _CHECKED},
     "goals/meg/causal_tree.py": {"replace": "a method of a causal model, not of a path"},
     "worlds/planning/process_file.py": {"zipfile.ZipFile": _STREAM, "open": _STREAM},

@@ -19,7 +19,7 @@ from goalscope.runs import Store, run
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.merge import _usage
 from goalscope.verdict.evidence import ArmRun
-from goalscope.verdict.preflight.pace import _pace
+from goalscope.verdict.preflight.forecast import _pace
 from stored_steps import steps_as_table
 
 DICE = Dice()

@@ -29,8 +29,7 @@ from goalscope.verdict.preflight.first_turns import (
     most_turns,
     stored_first_turns,
 )
-from goalscope.verdict.preflight.forecast import amounts, forecast, span, whole
-from goalscope.verdict.preflight.pace import SPENT, stored_pace
+from goalscope.verdict.preflight.forecast import SPENT, amounts, forecast, span, stored_pace, whole
 from goalscope.verdict.preflight.power import CHANCE, DIFFICULTY, Assumptions, PowerLine, study_power
 
 _RANGES = ("turns", "seconds", "prompt_tokens", "output_tokens", "usd")

@@ -87,66 +87,42 @@ def towards(
     options: dict[str, Any] = {name: value for name, value in choices.items() if value} | {"confidence": confidence}
     with aloud():
         began = time.monotonic()
-        measured, total = _measured(
-            path,
-            options,
-            by=tuple(by),
-            hypotheses=tuple(hypotheses),
-            unknown=unknown,
-            ridge=ridge,
-            beliefs=beliefs,
-            draws=draws,
-            stage=stage,
-        )
+        with Store(path) as store:
+            total, worlds = count_episodes(store), _worlds(store)
+            if not total:
+                raise ValueError(f"{path} contains no episodes to measure: run its study first")
+            tasks, grids = (all(offer in world.offers for world in worlds) for offer in ("tasks", "cells"))
+            if beliefs and (tasks or not grids):
+                raise ValueError(
+                    f"--beliefs works only in grids, but {path} has other worlds (e.g. task worlds): leave it out"
+                )
+            tested_hypotheses = asked_hypotheses(tuple(hypotheses), worlds)
+            relative = None
+            if beliefs:  # first, to report a site that was not captured at once
+                relative = _relative_to_beliefs(path, beliefs, options, DRAWS if draws is None else draws, stage)
+            if not grids and any("cells" in world.offers for world in worlds):
+                raise ValueError(
+                    f"MEG cannot be measured in grids and other worlds together, but {path} has both: run them "
+                    "separately"
+                )
+            del worlds  # many of them are large
+            parts = _parts(store, grids=grids, tasks=tasks)
+            states = [entry for part in parts for entry in states_of(part, by=tuple(by))]
+        with stage("curves of worlds") as show:
+            measured = directedness(states, tested_hypotheses, by=tuple(by), progress=show, **options)
+        if unknown:
+            with stage("unknown utilities") as show:
+                without = {name: value for name, value in options.items() if name != "utility"}
+                held_out = held_out_goals(states, total=total, ridge=ridge, progress=show, **without)
+            measured = replace(measured, held_out=held_out)
+        measured = measured if relative is None else joined([measured, relative])
+        with stage("what each agent is after"):
+            measured = replace(measured, findings=tuple(_findings(path, states, tested_hypotheses)))
         with Store(path, "w") as store:
             store.put_rows(measured.rows, source=SOURCE)
             store.put_info(SOURCE, measured.to_plain())
         TALLY.tell(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}")
     return measured
-
-
-def _measured(
-    path: Path,
-    options: dict[str, Any],
-    *,
-    by: tuple[str, ...],
-    hypotheses: tuple[str, ...],
-    unknown: bool,
-    ridge: float,
-    beliefs: str,
-    draws: int | None,
-    stage: Stage,
-) -> tuple[RunDirectedness, int]:
-    """Return the directedness of the agents of a run, and the number of its episodes."""
-    with Store(path) as store:
-        total, worlds = count_episodes(store), _worlds(store)
-        if not total:
-            raise ValueError(f"{path} contains no episodes to measure: run its study first")
-        tasks, grids = (all(offer in world.offers for world in worlds) for offer in ("tasks", "cells"))
-        if beliefs and (tasks or not grids):
-            raise ValueError(
-                f"--beliefs works only in grids, but {path} has other worlds (e.g. task worlds): leave it out"
-            )
-        tested_hypotheses = asked_hypotheses(hypotheses, worlds)
-        relative = None
-        if beliefs:  # first, to report a site that was not captured at once
-            relative = _relative_to_beliefs(path, beliefs, options, DRAWS if draws is None else draws, stage)
-        if not grids and any("cells" in world.offers for world in worlds):
-            raise ValueError(
-                f"MEG cannot be measured in grids and other worlds together, but {path} has both: run them separately"
-            )
-        del worlds  # many of them are large
-        states = [entry for part in _parts(store, grids=grids, tasks=tasks) for entry in states_of(part, by=by)]
-    with stage("curves of worlds") as show:
-        measured = directedness(states, tested_hypotheses, by=by, progress=show, **options)
-    if unknown:
-        with stage("unknown utilities") as show:
-            without = {name: value for name, value in options.items() if name != "utility"}
-            held_out = held_out_goals(states, total=total, ridge=ridge, progress=show, **without)
-        measured = replace(measured, held_out=held_out)
-    measured = measured if relative is None else joined([measured, relative])
-    with stage("what each agent is after"):
-        return replace(measured, findings=tuple(_findings(path, states, tested_hypotheses))), total
 
 
 def _findings(path: Path, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> list[Finding]:

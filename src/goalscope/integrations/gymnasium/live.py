@@ -15,8 +15,7 @@ import numpy as np
 
 from goalscope._ground.ids import content_id
 from goalscope.goals.meg import RationalityCurve
-from goalscope.integrations.gymnasium.levels import LevelSimulator
-from goalscope.integrations.gymnasium.minigrid import LevelAsItIs
+from goalscope.integrations.gymnasium.minigrid import LevelAsItIs, LevelSimulator
 from goalscope.integrations.gymnasium.toy_text import ToyTextAsItIs
 from goalscope.worlds.environments.environment import Environment
 from goalscope.worlds.environments.playback import Mismatch, play_back

@@ -1,4 +1,4 @@
-"""MiniGrid and BabyAI levels as environments; `goalscope.integrations.gymnasium.levels` defines their states."""
+"""MiniGrid and BabyAI levels as environments; `goalscope.integrations.gymnasium.minigrid` defines their states.
 
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -11,10 +11,415 @@ from goalscope._ground.checks import check_choice
 from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
 from goalscope.agents.policies.files import indicators, tokens
-from goalscope.integrations.gymnasium.bounds import LevelBound
-from goalscope.integrations.gymnasium.levels import CARRIED, MOVABLE, Key, LevelSimulator
+from goalscope.integrations.gymnasium.minigrid import LevelBound
+from goalscope.integrations.gymnasium.minigrid import CARRIED, MOVABLE, Key, LevelSimulator
 from goalscope.integrations.gymnasium.toy_text import copied, make
 from goalscope.worlds.environments.environment import Observed, StateCopy, environment_kind
+
+_FACING = (right, down, left, up)
+_ARROWS = >v<^
+
+
+def _real(level: str, seed: int, modules: Sequence[str] = ()) -> Any:
+    Create a MiniGrid level at the beginning of an episode.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import check_choice
+from goalscope._ground.extras import lacking
+from goalscope._ground.ids import content_id
+from goalscope.agents.policies.files import indicators, tokens
+from goalscope.integrations.gymnasium.toy_text import copied, make
+from goalscope.worlds.environments.environment import Observed, StateCopy, environment_kind
+
+# Memory of BabyAI's instruction verifiers, which is part of the state of a level.
+#
+# A verifier remembers which of two instructions are done, what the agent carried in the previous step, and where the
+# objects of its instruction lay at the last drop. Which objects an instruction refers to is fixed at the beginning
+# of an episode.
+
+Memory = tuple[Any, ...]
+_NOTHING = -1
+
+
+class VerifierMemory:
+    """Access to the memory of a level's verifiers.
+
+    Args:
+        level: a level of BabyAI at the beginning of an episode.
+        movable: its movable objects.
+    """
+
+    def __init__(self, level: Any, movable: Sequence[Any]) -> None:
+        nodes = list(_nodes(level.instrs))
+        self._movable = movable
+        self._number: Mapping[int, int] = {id(item): number for number, item in enumerate(movable)}
+        self._sequences = [node for node in nodes if hasattr(node, "a_done")]
+        self._carriers = [node for node in nodes if hasattr(node, "preCarrying")]
+        names = {"GoToInstr": "desc", "PutNextInstr": "desc_fixed"}  # verifiers that depend on object positions
+        self._described = [getattr(node, names[type(node).__name__]) for node in nodes if type(node).__name__ in names]
+
+    def read(self) -> Memory:
+        """Return the memory as a hashable value."""
+        return (
+            tuple((node.a_done == "success", node.b_done == "success") for node in self._sequences),
+            tuple(
+                _NOTHING if node.preCarrying is None else self._number[id(node.preCarrying)] for node in self._carriers
+            ),
+            tuple(tuple((int(col), int(row)) for col, row in described.obj_poss) for described in self._described),
+        )
+
+    def write(self, memory: Memory) -> None:
+        """Set the verifiers to a stored memory."""
+        sequences, carried, positions = memory
+        for node, (first, second) in zip(self._sequences, sequences, strict=True):
+            node.a_done, node.b_done = "success" if first else False, "success" if second else False
+        for node, number in zip(self._carriers, carried, strict=True):
+            node.preCarrying = None if number == _NOTHING else self._movable[number]
+        for described, places in zip(self._described, positions, strict=True):
+            described.obj_poss = list(places)
+
+
+def _nodes(instruction: Any) -> Iterator[Any]:
+    """Yield an instruction and all instructions nested in it."""
+    yield instruction
+    for part in ("instr_a", "instr_b"):
+        if hasattr(instruction, part):
+            yield from _nodes(getattr(instruction, part))
+
+
+# Simulator of a MiniGrid or BabyAI level that sets a state, takes one step and reads the next state.
+#
+# The key of a state contains everything that a step can change except the step count: the position and direction of
+# the agent, the position of each movable object, whether doors are open, and the memory of BabyAI's instruction
+# verifiers.
+
+CARRIED, GONE, INSIDE = -1, -2, -10
+"""Positions of objects that are in no cell; an object inside object n has ``INSIDE - n``."""
+
+Key = tuple[Any, ...]
+MOVABLE = ("key", "ball", "box", "door")
+"""Types of the objects that a state says the position of."""
+
+
+class LevelSimulator:
+    """Level whose state can be read and written.
+
+    Levels keep references to particular objects, such as the door to open or the ball to fetch. Writing a state
+    therefore moves the original objects and never creates new ones.
+
+    Args:
+        real: the level at the beginning of an episode.
+    """
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+        self.size = self.real.grid.width, self.real.grid.height
+        self._fixed = [None if item is None or item.type in MOVABLE else item for item in self.real.grid.grid]
+        self.movable: list[Any] = []
+        for item in self.real.grid.grid:
+            while item is not None and item.type in MOVABLE:
+                self.movable.append(item)
+                item = item.contains
+        self._number = {id(item): number for number, item in enumerate(self.movable)}
+        self._memory = VerifierMemory(real, self.movable) if hasattr(real, "instrs") else None
+
+    def read(self) -> Key:
+        """Return the key of the state.
+
+        The key contains the agent, the position of each object, whether each door is open and locked, and the memory
+        of the verifiers.
+
+        Raises:
+            ValueError: something changed that is not part of the state.
+        """
+        level = self.real
+        positions = [GONE] * len(self.movable)
+        for index, (item, fixed) in enumerate(zip(level.grid.grid, self._fixed, strict=True)):
+            if item is not fixed:
+                self._record_position(item, index, positions)
+        self._record_position(level.carrying, CARRIED, positions)
+        for number, item in enumerate(self.movable):
+            if item.contains is not None and positions[number] != GONE:
+                self._record_position(item.contains, INSIDE - number, positions)
+        col, row = level.agent_pos
+        states = [(item.is_open, item.is_locked) if item.type == "door" else () for item in self.movable]
+        memory = () if self._memory is None else (self._memory.read(),)
+        return (int(col), int(row), int(level.agent_dir)), tuple(zip(positions, states, strict=True)), *memory
+
+    def write(self, state: Key) -> None:
+        """Set the level to a state."""
+        (col, row, facing), movable, *memory = state
+        level, cells = self.real, self._fixed.copy()
+        level.carrying = None
+        for item, (position, door_state) in zip(self.movable, movable, strict=True):
+            item.contains = None
+            if door_state:
+                item.is_open, item.is_locked = door_state
+            if position == CARRIED:
+                level.carrying, item.cur_pos = item, (-1, -1)
+            elif position >= 0:
+                cells[position], item.cur_pos = item, (position % self.size[0], position // self.size[0])
+        for item, (position, _) in zip(self.movable, movable, strict=True):
+            if position <= INSIDE:
+                self.movable[INSIDE - position].contains = item
+        level.grid.grid = cells
+        level.agent_pos, level.agent_dir = (col, row), facing
+        if self._memory is not None:
+            self._memory.write(memory[0])
+
+    def step(self, action: int) -> Any:
+        """Take an action and return the values of Gymnasium's `step`."""
+        self.real.step_count = 0  # MiniGrid's reward decreases with the step count and would drop below 0
+        return self.real.step(action)
+
+    def layout(self) -> list[str]:
+        """Describe the fixed cells row by row in words, with "" for free cells."""
+        return ["" if item is None else f"{item.type} ({item.color})" for item in self._fixed]
+
+    def _record_position(self, item: Any, position: int, positions: list[int]) -> None:
+        if item is None and position == CARRIED:
+            return
+        number = self._number.get(id(item))
+        if number is None:
+            raise ValueError(
+                f"a step changed {item!r:.80} at {position}, which is not part of the state: only keys, "
+                "balls, boxes and doors of the initial level may change"
+            )
+        positions[number] = position
+
+
+# Lower bounds on the steps to the goal of a MiniGrid or BabyAI level, used by A* search.
+#
+# The bound is the distance in an easier version of the level. There, movable objects block nothing, a closed door
+# costs one extra step, and a locked door requires a key of its colour. The bound adds up the distances between the
+# places that the mission requires, in their order. It may be too low, which makes the search slower, but it never
+# exceeds the true distance (tested on whole levels).
+#
+# Source: Pearl (1984), Heuristics, section 4.1 (relaxed models give admissible heuristics).
+
+# (column, row) offset of each direction, as MiniGrid numbers directions
+_STEPS: Final = ((1, 0), (0, 1), (-1, 0), (0, -1))
+
+
+class LevelBound:
+    """Lower bound for the states of one level. Call it with the key of a state.
+
+    Args:
+        level: the level at the beginning of an episode.
+    """
+
+    def __init__(self, level: LevelSimulator) -> None:
+        self._level, self._width = level, level.size[0]
+        words = level.layout()
+        self._free = [not word or word.startswith(("goal", "floor")) for word in words]
+        self._goals = [cell for cell, word in enumerate(words) if word.startswith("goal")]
+        self._doors = [number for number, item in enumerate(level.movable) if item.type == "door"]
+        self._ways: dict[Any, list[float]] = {}
+
+    def __call__(self, key: tuple[Any, ...]) -> float:
+        """Return a lower bound on the number of steps to the goal; infinite if the goal cannot be reached."""
+        return max(1.0, _Moment(self, key).mission())
+
+    def ways(self, cell: int, closed: frozenset[int], walled: frozenset[int]) -> list[float]:
+        """Return the number of steps from each pose (index 4 cell + direction) until the agent faces a cell."""
+        name = cell, closed, walled
+        if name not in self._ways:
+            self._ways[name] = self._search(cell, closed, walled)
+        return self._ways[name]
+
+    def _search(self, target: int, closed: frozenset[int], walled: frozenset[int]) -> list[float]:
+        free, width, cells = self._free, self._width, len(self._free)
+        ends = [math.inf] * (4 * cells)
+        # Steps cost 1 or 2, so poses are expanded in order of their number of steps.
+        rounds: list[list[int]] = [[], [], []]
+        for stand, facing in self.around(target):
+            if stand not in walled:
+                ends[4 * stand + facing] = 0.0
+                rounds[0].append(4 * stand + facing)
+        steps, empty = 0.0, 0
+        while empty < 3:
+            empty = 0 if rounds[0] else empty + 1
+            for pose in rounds[0]:
+                if ends[pose] < steps:
+                    continue
+                cell, facing = divmod(pose, 4)
+                further = 1 + (cell in closed)  # a forward step into this cell
+                for turn in (1, 3):
+                    turned = 4 * cell + (facing + turn) % 4
+                    if steps + 1 < ends[turned]:
+                        ends[turned] = steps + 1
+                        rounds[1].append(turned)
+                col, row = _STEPS[facing]
+                before = cell - col - row * width
+                if 0 <= before < cells and free[before] and before not in walled:
+                    moved = 4 * before + facing
+                    if steps + further < ends[moved]:
+                        ends[moved] = steps + further
+                        rounds[further].append(moved)
+            rounds, steps = [*rounds[1:], []], steps + 1
+        return ends
+
+    def around(self, cell: int) -> Iterator[tuple[int, int]]:
+        """Yield the poses from which the agent faces a cell."""
+        for facing, (col, row) in enumerate(_STEPS):
+            stand = cell - col - row * self._width
+            if 0 <= stand < len(self._free) and self._free[stand]:
+                yield stand, facing
+
+
+class _Moment:
+    """Lower bounds in one state."""
+
+    def __init__(self, bound: LevelBound, key: tuple[Any, ...]) -> None:
+        (col, row, facing), self.things = key[0], key[1]
+        self.bound, self.items, self.real = bound, bound._level.movable, bound._level.real
+        self.pose: int = 4 * (col + row * bound._width) + facing
+        self.memory = key[2] if len(key) > 2 else ((), (), ())
+        self.carried = next((number for number, (place, _) in enumerate(self.things) if place == CARRIED), None)
+        doors = [(number, self.things[number][1]) for number in bound._doors]
+        self.closed = frozenset(self.things[number][0] for number, (is_open, _) in doors if not is_open)
+        self.locked = {number: self.things[number][0] for number, (is_open, lock) in doors if lock and not is_open}
+
+    def mission(self) -> float:
+        """Bound the steps until the mission is complete."""
+        if hasattr(self.real, "instrs"):
+            # The same order as in `VerifierMemory.read`.
+            self._done, self._where = iter(self.memory[0]), iter(self.memory[2])
+            return self.instruction(self.real.instrs)
+        if self.bound._goals:
+            return min(self.way(cell) + 1 for cell in self.bound._goals)
+        mission, kind = str(self.real.mission), type(self.real).__name__
+        if hasattr(self.real, "obj") and mission.startswith("pick up"):
+            return self.pick_up([self.real.obj])
+        if kind == "UnlockEnv":
+            return self.opened(self.number(self.real.door))
+        return 1.0
+
+    def instruction(self, node: Any) -> float:
+        """Bound the steps until a BabyAI instruction is complete."""
+        kind = type(node).__name__
+        if hasattr(node, "a_done"):
+            done = next(self._done)
+            parts = [self.instruction(node.instr_a), self.instruction(node.instr_b)]
+            left = [part for part, finished in zip(parts, done, strict=True) if not finished]
+            return max(left, default=0.0)
+        if kind == "GoToInstr":
+            # The object has no position because it was carried at the last drop, so it has to be put down first.
+            return min((self.way(self.at(place)) for place in next(self._where)), default=1.0)
+        if kind == "OpenInstr":
+            return min(self.opened(self.number(door)) for door in node.desc.obj_set)
+        if kind == "PickupInstr":
+            return self.pick_up(node.desc.obj_set)
+        if kind == "PutNextInstr":
+            return self.put_next(node.desc_move.obj_set, node.desc_fixed.obj_set, list(map(self.at, next(self._where))))
+        return 0.0
+
+    def pick_up(self, objects: Iterable[Any]) -> float:
+        """Bound the steps until any of the objects has been picked up."""
+        return min(map(self._picked, map(self.number, objects)), default=math.inf)
+
+    def _picked(self, number: int) -> float:
+        place = self.things[number][0]
+        if place == CARRIED:
+            return 1.0
+        if place >= 0:
+            return self.way(place, free=True) + 1
+        if place <= INSIDE:  # the box that contains it has to be opened first
+            box = self.things[INSIDE - place][0]
+            return self.way(box) + 2 if box >= 0 else 3.0
+        return math.inf
+
+    def put_next(self, objects: Iterable[Any], others: Iterable[Any], beside: Sequence[int]) -> float:
+        """Bound the steps until one of ``objects`` lies next to one of ``others``, i.e. in a cell of ``beside``."""
+        least, width = math.inf, self.bound._width
+        is_carried = any(self.things[self.number(item)][0] == CARRIED for item in others)
+        for number in map(self.number, objects):
+            place = self.things[number][0]
+            if place < 0 and place != CARRIED:
+                least = min(least, self._picked(number) + 1)
+                continue
+            if (
+                is_carried or not beside
+            ):  # the other object is put down anywhere; then this object is fetched and put next to it
+                least = min(least, (self.way(place, free=True) if place >= 0 else 0.0) + 2)
+            for other in beside:
+                drops = [other + 1, other - 1, other + width, other - width]
+                if place == CARRIED:
+                    # Alternatively the other object is first picked up and put down closer.
+                    least = min(least, *(self.way(cell) + 1 for cell in drops), self.way(other) + 4)
+                    continue
+                carried = min(self.least(place, cell, frozenset()) for cell in drops)
+                fetched = self.way(place, free=True) + 1
+                least = min(least, fetched + carried + 1, max(self.way(other), self.way(place)) + 4)
+        return least
+
+    def way(self, cell: int, *, free: bool = False) -> float:
+        """Bound the steps until the agent faces a cell; with ``free``, its hands must also be empty."""
+        hands = float(free and self.carried is not None)
+        walled = frozenset(self.locked.values())
+        past = self.bound.ways(cell, self.closed, walled - {cell})[self.pose] + hands
+        if not walled:
+            return past
+        return min([past, *(self._through(number, cell, free) for number in self.locked)])
+
+    def opened(self, number: int) -> float:
+        """Bound the steps until a door has been opened."""
+        return (self._with_key(number) if number in self.locked else self.way(self.cell(number))) + 1
+
+    def _through(self, door: int, cell: int, free: bool) -> float:
+        """Bound the steps of a path through a locked door: first to the key, then to the door, then to the cell."""
+        place = int(self.locked[door])
+        return self._with_key(door) + 1 + self.least(place, cell, frozenset({place})) + float(free)
+
+    def _with_key(self, door: int) -> float:
+        """Bound the steps until the agent faces a locked door and carries the matching key."""
+        place, colour = int(self.locked[door]), str(self.items[door].color)
+        if self.carried is not None and self._opens(self.carried, colour):
+            return self.bound.ways(place, self.closed, frozenset())[self.pose]
+        least = math.inf
+        for number in range(len(self.items)):
+            if not self._opens(number, colour):
+                continue
+            lies = self.things[number][0]
+            container = self.things[INSIDE - lies][0] if lies <= INSIDE else lies
+            if container < 0:
+                least = min(least, 1.0 if container == CARRIED else math.inf)
+                continue
+            fetched = self.bound.ways(container, self.closed, frozenset())[self.pose]
+            fetched += 1 + (lies <= INSIDE) + (self.carried is not None)
+            least = min(least, fetched + self.least(container, place, frozenset()))
+        return least
+
+    def _opens(self, number: int, colour: str) -> bool:
+        return bool(self.items[number].type == "key" and self.items[number].color == colour)
+
+    def least(self, source: int, target: int, opened: frozenset[int]) -> float:
+        """Return the smallest number of steps from facing one cell to facing another."""
+        ways = self.bound.ways(target, self.closed - opened, frozenset())
+        return min((ways[4 * stand + facing] for stand, facing in self.bound.around(source)), default=math.inf)
+
+    def number(self, item: Any) -> int:
+        """Return the index of an object."""
+        return next(number for number, candidate in enumerate(self.items) if candidate is item)
+
+    def cell(self, number: int) -> int:
+        """Return the cell in which an object lies."""
+        return int(self.things[number][0])
+
+    def at(self, place: tuple[int, int]) -> int:
+        """Return the index of the cell at a column and row."""
+        return int(place[0] + place[1] * self.bound._width)
+
+
+# MiniGrid and BabyAI levels as environments; `goalscope.integrations.gymnasium.minigrid` defines their states.
 
 _FACING = ("right", "down", "left", "up")
 _ARROWS = ">v<^"

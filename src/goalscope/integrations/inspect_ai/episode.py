@@ -21,8 +21,7 @@ from goalscope._ground.untrusted import UntrustedError
 from goalscope.agents.agent import CHAT, TASK_CHAT, History, Observation, agent_id, check_fits
 from goalscope.agents.chat import ChatAgent, TaskChatAgent, turn
 from goalscope.agents.models.base import Message, Model, Reply, Request, Sampling, check_type
-from goalscope.integrations.inspect_ai.outputs import read_config, read_output, write_messages
-from goalscope.integrations.inspect_ai.provider import GoalscopeAPI, body_of
+from goalscope.integrations.inspect_ai.provider import GoalscopeAPI, body_of, read_config, read_output, write_messages
 from goalscope.integrations.inspect_ai.record import CLUSTER, KEY, EpisodeRecord, SampleRecord
 from goalscope.measures.behaviour import measure_episodes
 from goalscope.runs.episode import LiveEpisode

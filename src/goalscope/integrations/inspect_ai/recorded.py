@@ -190,16 +190,15 @@ def recorded_episode(recorded: RecordedEpisode, sample: Any, header: Any) -> tup
 
 
 def _step(index: int, turn: RecordedTurn, numbers: Mapping[str, int]) -> Step:
-    action = None if turn.action is None else numbers.get(turn.action)
-    unknown = turn.action is not None and action is None
-    return Step(
-        index=index,
-        state=(index,),
-        action=action,
-        failure=UNKNOWN_ACTION if unknown else turn.failure,
-        **step_fields(turn),
-        extra={**turn.extra, "named": turn.action} if unknown else dict(turn.extra),
-    )
+    return Step(index=index, state=(index,), **_decided(turn, numbers, turn.action), **step_fields(turn))
+
+
+def _decided(turn: RecordedTurn, numbers: Mapping[str, int], named: str | None) -> dict[str, Any]:
+    """Return the action of a turn by its name, or its failure; an unknown name is kept in the extra values."""
+    action = None if named is None else numbers.get(named)
+    if named is not None and action is None:
+        return {"action": None, "failure": UNKNOWN_ACTION, "extra": {**turn.extra, "named": turn.action}}
+    return {"action": action, "failure": turn.failure, "extra": dict(turn.extra)}
 
 
 def _replayed(recorded: RecordedEpisode, world: World, sample: Any, header: Any) -> tuple[Episode, str]:
@@ -258,12 +257,6 @@ def _check_state(world: World, turn: RecordedTurn, index: int, live: LiveEpisode
 def _turn(turn: RecordedTurn, names: Sequence[str]) -> Turn:
     """Convert a turn in a known world. Action names may be in upper or lower case."""
     numbers = {name.casefold(): number for number, name in enumerate(names)}
-    action = None if turn.action is None else numbers.get(turn.action.casefold())
-    unknown = turn.action is not None and action is None
+    named = None if turn.action is None else turn.action.casefold()
     fields = {name: getattr(turn, name) for name in STEP_FIELDS if name != "reward"}
-    return Turn(
-        action=action,
-        failure=UNKNOWN_ACTION if unknown else turn.failure,
-        **fields,
-        extra={**turn.extra, "named": turn.action} if unknown else dict(turn.extra),
-    )
+    return Turn(**_decided(turn, numbers, named), **fields)

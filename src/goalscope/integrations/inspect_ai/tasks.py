@@ -11,7 +11,7 @@ from goalscope._ground.folder import NamedFile
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.integrations.inspect_ai.episode import episode_measures, play, split_parameters
-from goalscope.integrations.inspect_ai.outputs import write_config
+from goalscope.integrations.inspect_ai.provider import write_config
 from goalscope.integrations.inspect_ai.record import VERSION, metadata_of
 from goalscope.runs.study import Study
 from goalscope.verdict.preflight import study_files

@@ -2,8 +2,7 @@
 
 from goalscope.verdict.preflight.cost import Cost, beyond_reach, costs
 from goalscope.verdict.preflight.first_turns import FirstTurns, Limits, ask_first_turns
-from goalscope.verdict.preflight.forecast import Forecast, forecast
-from goalscope.verdict.preflight.pace import StoredPace, stored_pace
+from goalscope.verdict.preflight.forecast import Forecast, StoredPace, forecast, stored_pace
 from goalscope.verdict.preflight.power import Assumptions, PowerPlan, layout, study_power
 
 __all__ = [

@@ -38,8 +38,8 @@ from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.server_checks import check_before_calls, spent_on_checks
 from goalscope.runs.store import writing
 from goalscope.runs.tables import DATABASE
+from goalscope.verdict.preflight.cost import counter
 from goalscope.verdict.preflight.memory import taken
-from goalscope.verdict.preflight.prompts import counter
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.world import TimedOracle, World
@@ -88,7 +88,7 @@ class FirstTurns(BaseModel):
         scored, optimal: number of turns with an action in states with known optimal actions, and how many of these are
             optimal.
         shared: share of a prompt, by bytes, that is the common beginning of all prompts; 0 for agents without a prompt.
-        counted: mean number of prompt tokens in these turns by `verdict.preflight.prompts.counter`; 0 for agents
+        counted: mean number of prompt tokens in these turns by `verdict.preflight.cost.counter`; 0 for agents
             without a prompt.
         usage: total usage of all turns, by name.
         portions: the portions, in order.
