@@ -4,8 +4,8 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -40,7 +40,6 @@ SAMPLE_TOKENS: Final = 512
 """Maximum number of output tokens of a sample answer."""
 
 _DENSITY = 0.4
-Step = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,29 +117,25 @@ class ModelReport:
     meaning: tuple[str, ...]
 
 
-def report_model(
-    model: str, *, device: str = "auto", chat_template: str | None = None, step: Step | None = None
-) -> ModelReport:
-    """Load a model, ask it about three grids, and return a report.
+def report_model(model: str, *, device: str = "auto", chat_template: str | None = None) -> ModelReport:
+    """Load a model, ask it about three grids, and return a report; each step is announced on standard error.
 
     Args:
         model: a folder, a GGUF file, a bundled model, or a name on the hub.
         device: the device, see `LocalModel`.
         chat_template: name of the chat template, for a model that has several.
-        step: called with the name of each piece of work as it begins.
 
     Raises:
         FileNotFoundError, ValueError: there is no such model, or it cannot be read.
         ImportError: torch, transformers, or a package for GGUF files is missing.
         OSError: the hub does not have the model, or cannot be reached.
     """
-    say = step or (lambda text: None)
-    say("reading the tokenizer")
+    say("reading the tokenizer", error=True)
     defaults = find_out(model, network=True, chat_template=chat_template)
     agent: Any = build_agent(CHAT, {**defaults.parameters, "device": device})
     assert isinstance(agent, ChatAgent) and isinstance(agent.model, LocalModel)
     local = agent.model
-    say("loading the weights")
+    say("loading the weights", error=True)
     network = local.model
     grids = [generate(size, _DENSITY, rng=stream(0, "doctor", size)) for size in SIZES]
     observations = [
@@ -148,7 +143,7 @@ def report_model(
         for grid, size in zip(grids, SIZES, strict=True)
     ]
     requests = [agent.request(observation) for observation in observations]
-    say(f"answering {len(requests)} prompts")
+    say(f"answering {len(requests)} prompts", error=True)
     samples, rates = _samples(agent, requests, grids)
     first = next(network.parameters())
     config = network.config.get_text_config(decoder=True)
@@ -156,28 +151,29 @@ def report_model(
     folder = model_folder(model)
     gguf = folder is not None and NamedFile(folder).is_there()
     cells, problems = _cells(local, agent, observations)
-    facts: dict[str, Any] = {
-        "name": defaults.name,
-        "source": "hub" if folder is None else "GGUF file" if gguf else "folder",
-        "architecture": type(network).__name__,
-        "quantisation": read_header(folder).quantisation if folder is not None and gguf else "",
-        "parameters": sum(weights.numel() for weights in network.parameters()),
-        "device": str(first.device),
-        "dtype": str(first.dtype).removeprefix("torch."),
-        "weight_octets": sum(weights.numel() * weights.element_size() for weights in network.parameters()),
-        "token_octets": token_octets(config, first.element_size()),
-        "positions": positions if isinstance(positions, int) and positions > 0 else None,
-        "tokenizer": local.tokenizer_checks,
-        "chat_template": not local.base,
-        "reasoning": local.marks.title,
-        "cells": cells,
-        "cell_problems": problems,
-        "prompt_tokens": {size: sample.prompt_tokens for size, sample in zip(SIZES, samples, strict=True)},
-        "read_rate": rates[0],
-        "write_rate": rates[1],
-        "samples": tuple(samples),
-    }
-    return ModelReport(**facts, meaning=tuple(_conclusions({**facts, "name": model, "used": ways_in_use(agent)})))
+    report = ModelReport(
+        name=defaults.name,
+        source="hub" if folder is None else "GGUF file" if gguf else "folder",
+        architecture=type(network).__name__,
+        quantisation=read_header(folder).quantisation if folder is not None and gguf else "",
+        parameters=sum(weights.numel() for weights in network.parameters()),
+        device=str(first.device),
+        dtype=str(first.dtype).removeprefix("torch."),
+        weight_octets=sum(weights.numel() * weights.element_size() for weights in network.parameters()),
+        token_octets=token_octets(config, first.element_size()),
+        positions=positions if isinstance(positions, int) and positions > 0 else None,
+        tokenizer=local.tokenizer_checks,
+        chat_template=not local.base,
+        reasoning=local.marks.title,
+        cells=cells,
+        cell_problems=problems,
+        prompt_tokens={size: sample.prompt_tokens for size, sample in zip(SIZES, samples, strict=True)},
+        read_rate=rates[0],
+        write_rate=rates[1],
+        samples=tuple(samples),
+        meaning=(),
+    )
+    return replace(report, meaning=tuple(_conclusions(report, model, ways_in_use(agent))))
 
 
 def _samples(
@@ -185,13 +181,12 @@ def _samples(
 ) -> tuple[list[Sample], tuple[float, float]]:
     """Return the answers, and the tokens per second while reading and while writing."""
     model: Any = agent.model
-    sampling_settings = {entry.name: getattr(agent.sampling, entry.name) for entry in fields(Sampling)}
     started = time.perf_counter()
-    read = model.complete(requests, Sampling(**{**sampling_settings, "max_tokens": 1}))
+    read = model.complete(requests, replace(agent.sampling, max_tokens=1))
     reading = time.perf_counter() - started
     max_tokens = min(SAMPLE_TOKENS, agent.sampling.max_tokens)
     started = time.perf_counter()
-    written = model.complete(requests, Sampling(**{**sampling_settings, "max_tokens": max_tokens}))
+    written = model.complete(requests, replace(agent.sampling, max_tokens=max_tokens))
     writing = time.perf_counter() - started - reading
     masses: list[float | None] = [None] * len(requests)
     if model.style == "none":
@@ -237,9 +232,9 @@ def _cells(
     return symbols, tuple(problems)
 
 
-def _conclusions(facts: Mapping[str, Any]) -> list[str]:
+def _conclusions(report: ModelReport, model: str, used: Sequence[str]) -> list[str]:
     """Return conclusions in sentences: for `run`, for `probe`, and recommended changes."""
-    samples: Sequence[Sample] = facts["samples"]
+    samples = report.samples
     valid = sum(sample.valid for sample in samples)
     lines = [f"run: {valid} of {len(samples)} sample answers held an action."]
     masses = [sample.mass for sample in samples if sample.mass is not None]
@@ -247,37 +242,37 @@ def _conclusions(facts: Mapping[str, Any]) -> list[str]:
         if masses and min(masses) >= LEAST_MASS:
             lines.append(
                 f"Where an answer names its action, the four moves have {np.mean(masses):.2f} of the probability: with "
-                f"constrained choice these turns would be valid (`goalscope evaluate {facts['name']} --answer "
+                f"constrained choice these turns would be valid (`goalscope evaluate {model} --answer "
                 "likelihood`; another agent, never pooled with generated answers)."
             )
         else:
             failures = Counter(sample.verdict for sample in samples if not sample.valid)
-            lines.append(f"What helps, in options of evaluate: {what_helps(failures, used=facts['used'])}.")
-    longest = max(facts["prompt_tokens"].values())
-    if facts["positions"] is not None and longest >= facts["positions"]:
+            lines.append(f"What helps, in options of evaluate: {what_helps(failures, used=used)}.")
+    longest = max(report.prompt_tokens.values())
+    if report.positions is not None and longest >= report.positions:
         lines.append(
-            f"A prompt of {longest} tokens does not fit the model's {facts['positions']} positions: use smaller worlds."
+            f"A prompt of {longest} tokens does not fit the model's {report.positions} positions: use smaller worlds."
         )
-    if not facts["chat_template"]:
+    if not report.chat_template:
         lines.append("It is a base model: prompts are texts with one worked example an action, which it goes on with.")
-    if facts["quantisation"]:
+    if report.quantisation:
         lines.append(
-            f"Its weights were quantised ({facts['quantisation']}) and are taken apart into {facts['dtype']}: an agent "
+            f"Its weights were quantised ({report.quantisation}) and are taken apart into {report.dtype}: an agent "
             "of its own, beside one with the original weights. Reading the file takes long each time; a folder that "
             "it was converted to does not (docs/models.md)."
         )
-    if facts["cell_problems"]:
+    if report.cell_problems:
         lines.append(
-            f"probe: not every cell is one token of its own ({facts['cell_problems'][0]}): the site grid cannot be "
+            f"probe: not every cell is one token of its own ({report.cell_problems[0]}): the site grid cannot be "
             "captured."
         )
     else:
         lines.append("probe: each cell is one token, every site of the prompt can be captured.")
-    if facts["reasoning"] == "none":
+    if report.reasoning == "none":
         lines.append("Without marked reasoning there is no site post, which readings leave out with a notice.")
     else:
-        lines.append(f"Reasoning is marked ({facts['reasoning']}): sites before and after it can be read (pre, post).")
-    if facts["source"] == "hub":
+        lines.append(f"Reasoning is marked ({report.reasoning}): sites before and after it can be read (pre, post).")
+    if report.source == "hub":
         lines.append(
             "It is named by its place on the hub: name a commit (revision) in a study whose results must last."
         )
@@ -288,28 +283,6 @@ def _conclusions(facts: Mapping[str, Any]) -> list[str]:
 
 _GRID = "#####\n#A__#\n###_#\n#G__#\n#####"
 _SAMPLING = Sampling(max_tokens=256, reasoning_effort=None)
-
-
-def report_server(
-    url: str, model: str | None = None, *, step: Callable[[str], None] = lambda text: None, **settings: str | None
-) -> tuple[HttpModel, ServerReport]:
-    """Return the model that a server serves, the cost of examining it, and the report on its abilities.
-
-    Args:
-        url: its address, up to and including ``/v1``.
-        model: the served name; can be omitted if the server has one model.
-        step: called with the name of the work before it begins.
-        settings: other settings of `goalscope.agents.models.Server`; None for the defaults.
-
-    Raises:
-        ValueError: a setting does not fit, or the server names no model or several.
-        ConnectionError: the server cannot be reached.
-    """
-    settings_given = {name: value for name, value in settings.items() if value is not None}
-    server = Server.of({"base_url": url, "retries": 2, **settings_given})
-    served = HttpModel(model or _only_model(server), server=server)
-    step(f"trying {served.name} at {url}")
-    return served, examine_server(served)
 
 
 def examine_server(model: HttpModel, template: str = "") -> ServerReport:
@@ -335,7 +308,7 @@ _MAX_CHARACTERS = 300  # characters of a sample answer
 
 def doctor_model(model: str, *, device: str, chat_template: str | None, as_json: bool) -> None:
     """Load a model, ask it for a move on three grids, and print a report."""
-    report = report_model(model, device=device, chat_template=chat_template, step=lambda text: say(text, error=True))
+    report = report_model(model, device=device, chat_template=chat_template)
     if as_json:
         say(json_text(asdict(report)))
         return
@@ -388,9 +361,18 @@ def _brief(text: str) -> str:
 
 
 def doctor_server(url: str, model: str | None, *, as_json: bool = False, **settings: str | None) -> None:
-    """Test the abilities of a server and print them, see `report_server`."""
-    step = (lambda text: None) if as_json else (lambda text: say(text, error=True))
-    served, report = report_server(url, model, step=step, **settings)
+    """Test the abilities of a server with a single model or the given one, and print them.
+
+    Raises:
+        ValueError: a setting does not fit, or the server names no model or several.
+        ConnectionError: the server cannot be reached.
+    """
+    settings_given = {name: value for name, value in settings.items() if value is not None}
+    server = Server.of({"base_url": url, "retries": 2, **settings_given})
+    served = HttpModel(model or _only_model(server), server=server)
+    if not as_json:
+        say(f"trying {served.name} at {url}", error=True)
+    report = examine_server(served)
     if as_json:
         say(json_text({"model": served.name, "mode": served.server.mode, **report.model_dump(mode="json")}))
         return
