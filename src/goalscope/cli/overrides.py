@@ -213,7 +213,18 @@ def with_model(study: Study, plain: dict[str, Any], defaults: ModelDefaults) -> 
     names = [entry.build().name for entry in agents]
     chat = [index for index, entry in enumerate(agents) if entry.kind in _KINDS]
     if not chat:
-        raise ValueError(_no_chat(study.name, names))
+        shipped = {name: read_yaml_text(study_files.text(name), name)["agents"] for name in study_files.names()}
+        # Studies of other packages are checked only when they are run.
+        kinds = {
+            name: {entry.get("kind") for entry in entries if isinstance(entry, Mapping)}
+            for name, entries in shipped.items()
+        }
+        having = [name for name in kinds if kinds[name] & {*_KINDS}]
+        raise ValueError(
+            f"--model replaces the model of chat agents, but {study.name} has no chat agent ({', '.join(names)}): run "
+            f"one of {', '.join(having)}, or a study with an agent of kind "
+            f"chat{did_you_mean(Path(study.name).stem, having)}"
+        )
     new = dict(
         zip((names[index] for index in chat), _new_names(defaults.name, [names[index] for index in chat]), strict=True)
     )
@@ -275,21 +286,3 @@ def _new_names(name: str, old: Sequence[str]) -> Iterator[str]:
     for former, parts in zip(old, words, strict=True):
         suffix = " ".join(parts[shared:]) if shared else f"({former})"
         yield f"{name} {suffix}".strip()[:_MAX_MODEL_NAME] if len(old) > 1 else name[:_MAX_MODEL_NAME]
-
-
-def _no_chat(study: str, agents: Sequence[str]) -> str:
-    """Return the error message for a study without a chat agent, naming the shipped studies that have one."""
-    having = [name for name in study_files.names() if any(_is_chat(entry) for entry in _agents(name))]
-    return (
-        f"--model replaces the model of chat agents, but {study} has no chat agent ({', '.join(agents)}): run one of "
-        f"{', '.join(having)}, or a study with an agent of kind chat{did_you_mean(Path(study).stem, having)}"
-    )
-
-
-def _agents(name: str) -> list[Any]:
-    plain = read_yaml_text(study_files.text(name), name)
-    return list(plain["agents"])
-
-
-def _is_chat(entry: Any) -> bool:
-    return isinstance(entry, Mapping) and entry.get("kind") in _KINDS

@@ -98,7 +98,8 @@ def _verified(run: Path, as_json: bool) -> dict[str, Any]:
         sound = not any(part.damaged for part in parts)
         digest = content_hash(store) if sound else ""
     if not as_json:
-        table(("what", "checked", "damaged"), [_row(part) for part in parts], title=f"verify {run}")
+        rows = [(part.what, f"{part.checked:,}", f"{len(part.damaged):,}") for part in parts]
+        table(("what", "checked", "damaged"), rows, title=f"verify {run}")
 
     def listed(part: VerifiedPart) -> str:
         rest = f" and {len(part.damaged) - 5} more" if len(part.damaged) > 5 else ""
@@ -136,10 +137,6 @@ def files(store: Store) -> Iterator[VerifiedPart]:
                 damaged.append(str(error)[:300])
         if found_artifacts:
             yield VerifiedPart(what=f"files: {kind}", checked=len(found_artifacts), damaged=tuple(damaged))
-
-
-def _row(part: VerifiedPart) -> tuple[str, ...]:
-    return part.what, f"{part.checked:,}", f"{len(part.damaged):,}"
 
 
 def doctor_run(path: Path, *, write: bool) -> bool:

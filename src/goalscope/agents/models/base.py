@@ -356,6 +356,30 @@ class Model(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class AskedElsewhere:
+    """A placeholder for a model that another library asks, while its episodes are played here.
+
+    Attributes:
+        name: the name of the model there, or of the library if no model is known.
+        library: name of the library.
+    """
+
+    name: str
+    library: str
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the library and the model; the library records all other settings."""
+        return {"kind": self.library, **({} if self.name == self.library else {"model": self.name})}
+
+    def render(self, messages: Sequence[Message], sampling: Sampling) -> None:
+        """Return None, because only the library knows the rendered text."""
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
+        """Raise an error, because the library that plays the episode asks the model."""
+        raise TypeError(f"{self.name} can only be asked by {self.library}, which plays this episode: run it there")
+
+
 @runtime_checkable
 class Scoring(Model, Protocol):
     """A model that also returns the likelihoods of given answers."""

@@ -1,6 +1,5 @@
 """Attribute an agent's moves to a hypothesis: ask, apply several methods, freeze the claim, then test it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -223,7 +222,7 @@ def attribute(
             findings = tuple(tested_in(finding, new, bound) for finding in findings)
         attributed = Attributed(agent=label, claim=claim, tests=tests, left_out=left_out, findings=findings)
         if out is not None:
-            Folder(out).save_text(json.dumps(plain(attributed), indent=1, allow_nan=False) + "\n", RESULT)
+            Folder(out).save_text(json_text(attributed.to_plain(), indent=1) + "\n", RESULT)
         return attributed
 
 
@@ -322,20 +321,6 @@ def _content(path: Path) -> str:
         )
 
 
-def plain(attributed: Attributed) -> dict[str, Any]:
-    """Return the result as plain JSON values; an interval without a bound has None as its end."""
-    result: dict[str, Any] = _finite(attributed.to_plain())
-    return result
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
-
-
 def summary(attributed: Attributed) -> list[str]:
     """Return the verdicts as sentences, one line each."""
     sentences = []
@@ -391,7 +376,7 @@ def show_attributed(attributed: Attributed, *, dry: bool = False, as_json: bool 
         goalscope attribute runs/first --hypotheses 'grids;key' --methods meg
     """
     if as_json:
-        say(json_text(plain(attributed)))
+        say(json_text(attributed.to_plain()))
         return
     say(attributed.sentence)
     for line in summary(attributed):

@@ -1,7 +1,6 @@
 """Test what an agent's moves depend on: a study of states with one thing changed, run like any other study."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from goalscope._ground.arguments import Positive, Reads, Settings, Writes
 from goalscope._ground.progress import TALLY, Display, aloud, lines
-from goalscope.cli.console import say, show
+from goalscope.cli.console import json_text, say, show
 from goalscope.cli.front.expected import measure_and_say, size_of
 from goalscope.cli.front.running import stages
 from goalscope.cli.generator import prints
@@ -72,11 +71,7 @@ class Dependences(Records):
 
     def to_json(self) -> str:
         """Return records and sentences as JSON; undefined numbers are null."""
-        records = [
-            {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in record.items()}
-            for record in self.records
-        ]
-        return json.dumps({"things": records, "sentences": self.sentences}, indent=2, allow_nan=False)
+        return json_text({"things": self.records, "sentences": self.sentences})
 
     def _repr_html_(self) -> str:
         table = dependence_table(self.found)

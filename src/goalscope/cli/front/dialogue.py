@@ -1,8 +1,7 @@
 """One episode as a conversation with a model that another library asks: prompts out, answers in, exact rewards."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from goalscope._ground.folder import NamedFile
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent, turn
-from goalscope.agents.models.base import Message, Reply, Request, Sampling
+from goalscope.agents.models.base import AskedElsewhere, Reply
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.study import Study
@@ -34,26 +33,6 @@ def episodes_of(study: str) -> Iterator[dict[str, Any]]:
             yield {"world": world, "seed": made.seed, "horizon": horizon, "trajectory": trajectory}
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A placeholder for the model that another library asks; here it has only a name.
-
-    Attributes:
-        name: name of the library.
-    """
-
-    name: str
-
-    def describe(self) -> Mapping[str, Any]:
-        return {"kind": self.name}
-
-    def render(self, messages: Sequence[Message], sampling: Sampling) -> None:
-        return None
-
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        raise TypeError("this dialogue has no model: the library that plays it asks the model")
-
-
 class WorldDialogue:
     """One episode as a conversation: prompts out, answers in.
 
@@ -71,7 +50,7 @@ class WorldDialogue:
         self, world: World, seed: int, horizon: int, trajectory: int, *, asked_by: str, prompt: str, template: str = ""
     ) -> None:
         self.world = world
-        self._agent = ChatAgent(model=_Asked(asked_by), task=prompt, template=template)
+        self._agent = ChatAgent(model=AskedElsewhere(asked_by, asked_by), task=prompt, template=template)
         spec = EpisodeSpec(
             world_id=self.world.id,
             agent_id=agent_id(self._agent),

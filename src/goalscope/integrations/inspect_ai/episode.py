@@ -5,8 +5,8 @@ parses the answer and acts.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Final
 
 from inspect_ai.event import ModelEvent
@@ -20,7 +20,7 @@ from goalscope._ground import registry
 from goalscope._ground.untrusted import UntrustedError
 from goalscope.agents.agent import CHAT, TASK_CHAT, History, Observation, agent_id, check_fits
 from goalscope.agents.chat import ChatAgent, TaskChatAgent, turn
-from goalscope.agents.models.base import Message, Model, Reply, Request, Sampling, check_type
+from goalscope.agents.models.base import AskedElsewhere, Model, Sampling, check_type
 from goalscope.integrations.inspect_ai.provider import GoalscopeAPI, body_of, read_config, read_output, write_messages
 from goalscope.integrations.inspect_ai.record import CLUSTER, KEY, EpisodeRecord, SampleRecord
 from goalscope.measures.behaviour import measure_episodes
@@ -41,31 +41,9 @@ _TYPES: Final[Mapping[str, Any]] = {
 _SAMPLING: Final = frozenset(entry.name for entry in fields(Sampling))
 
 
-@dataclass(frozen=True)
-class AskedByInspect:
-    """Placeholder for a model that Inspect calls itself; goalscope knows only its name.
-
-    Attributes:
-        name: the name in Inspect, ``provider/model``.
-    """
-
-    name: str
-
-    def describe(self) -> Mapping[str, Any]:
-        """Return the provider and the model. Inspect's log records all other settings."""
-        return {"kind": "inspect", "model": self.name}
-
-    def render(self, messages: Sequence[Message], sampling: Sampling) -> None:
-        """Return None, because only the provider knows the rendered text."""
-
-    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        """Raise an error, because only Inspect can call this model."""
-        raise TypeError(f"{self.name} can only be called by Inspect: run it with inspect eval")
-
-
 def asked_model(model: InspectModel) -> Model:
     """Return the goalscope model behind an Inspect model, or a placeholder if it is another provider's."""
-    return model.api.asked if isinstance(model.api, GoalscopeAPI) else AskedByInspect(str(model))
+    return model.api.asked if isinstance(model.api, GoalscopeAPI) else AskedElsewhere(str(model), "inspect")
 
 
 def split_parameters(kind: str, parameters: Mapping[str, Any]) -> tuple[dict[str, Any], Sampling]:
