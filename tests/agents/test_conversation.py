@@ -16,7 +16,7 @@ from goalscope.agents import ChatAgent, Observation, Past, agent_id, build_agent
 from goalscope.agents.models import Message, Reply, Request, Sampling
 from goalscope.runs import EpisodeSpec, Store, Study, World, content_hash, run
 from goalscope.runs.episode import LiveEpisode
-from goalscope.verdict.preflight import costs
+from goalscope.verdict.preflight.cost import costs
 from goalscope.worlds import Action, Grid, GridView
 
 FOGGED = Grid.parse("#####\n#A_**\n#####")

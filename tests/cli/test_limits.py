@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from goalscope.cli import app
 from goalscope.runs import Study
-from goalscope.verdict.preflight import beyond_reach
+from goalscope.verdict.preflight.cost import beyond_reach
 
 
 def study_of(size: int, agent: dict[str, Any], **more: Any) -> Study:

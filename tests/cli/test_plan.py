@@ -11,7 +11,7 @@ from command_line import call
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.cli import app
 from goalscope.runs import Study
-from goalscope.verdict.preflight import costs
+from goalscope.verdict.preflight.cost import costs
 
 STUDY = """\
 name: priced

@@ -9,7 +9,7 @@ import pytest
 
 from families import long_after
 from goalscope.runs import Store, Study, run
-from goalscope.verdict.preflight import costs
+from goalscope.verdict.preflight.cost import costs
 
 TEMPLATE = "{{grid}}\n{{history}}\nGo: "
 

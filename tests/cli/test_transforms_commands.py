@@ -15,8 +15,8 @@ from goalscope.cli import app
 from goalscope.cli.parsing import margins_of, split_names
 from goalscope.report.figures import as_csv
 from goalscope.runs import Store, Study, content_hash
-from goalscope.verdict.preflight import layout
 from goalscope.verdict.preflight import study_files as studies
+from goalscope.verdict.preflight.power import layout
 from measured_runs import measured, small_study
 
 MARGIN = {"success": 0.1, "action accuracy": 0.05}

@@ -19,8 +19,8 @@ from goalscope.agents.faults import EXAMPLE, LIKELIHOOD
 from goalscope.runs import Store
 from goalscope.verdict import Evaluation, evaluating, judging, subject_of
 from goalscope.verdict.plan import Plan
-from goalscope.verdict.preflight import FirstTurns, first_turns
-from goalscope.verdict.preflight.first_turns import without_action
+from goalscope.verdict.preflight import first_turns
+from goalscope.verdict.preflight.first_turns import FirstTurns, without_action
 from goalscope.verdict.preflight.seen_settings import with_seen_settings
 from goalscope.worlds.planning import optimal_actions
 from planted_findings import stated
@@ -276,7 +276,7 @@ def test_what_was_used_is_not_proposed(failure: str) -> None:
 
 
 def test_the_rates_of_a_batch_are_refused_without_a_turn(tmp_path: Path) -> None:
-    from goalscope.verdict.preflight import forecast
+    from goalscope.verdict.preflight.forecast import forecast
 
     study = resolve("arm", "grids").make([subject_of("optimal")], 1, 5)
     with pytest.raises(ValueError, match="at least one turn"):

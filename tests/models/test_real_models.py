@@ -19,8 +19,8 @@ from goalscope.agents.models import LocalModel
 from goalscope.agents.prompts import WORKED_RULE
 from goalscope.runs import Store, Study, run
 from goalscope.verdict import judging, page, subject_of
-from goalscope.verdict.preflight import Limits, ask_first_turns, forecast
-from goalscope.verdict.preflight.first_turns import most_turns
+from goalscope.verdict.preflight.first_turns import Limits, ask_first_turns, most_turns
+from goalscope.verdict.preflight.forecast import forecast
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 

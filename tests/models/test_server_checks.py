@@ -20,7 +20,7 @@ from goalscope.agents.models.abilities import (
 )
 from goalscope.agents.models.http_settings import Constraint
 from goalscope.runs import Store, run
-from goalscope.verdict.preflight import costs
+from goalscope.verdict.preflight.cost import costs
 from tampered import tampered
 
 DRAWN: dict[str, Any] = {"temperature": 0.7, "server": {"preflight": True}}

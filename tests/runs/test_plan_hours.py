@@ -15,8 +15,8 @@ from families import long_after
 from goalscope._ground.rng import spread
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.runs import Store, Study, content_hash, run
-from goalscope.verdict.preflight import FirstTurns, Limits, ask_first_turns, forecast, stored_pace
-from goalscope.verdict.preflight.first_turns import FEWEST, found, most_turns
+from goalscope.verdict.preflight.first_turns import FEWEST, FirstTurns, Limits, ask_first_turns, found, most_turns
+from goalscope.verdict.preflight.forecast import forecast, stored_pace
 from tampered import tampered
 
 CHAT = {"kind": "chat", "model": "theseus", "max_tokens": 8}

@@ -14,7 +14,7 @@ from goalscope.agents import TaskChatAgent
 from goalscope.agents.models import LocalModel
 from goalscope.cli.front.measuring import measured_rows
 from goalscope.runs import Store, Study, run
-from goalscope.verdict.preflight import costs
+from goalscope.verdict.preflight.cost import costs
 from goalscope.worlds.tasks import TaskWorld
 
 # A prompt of one's own: what is told, without the bundled words around it, so that a tiny model reads little.

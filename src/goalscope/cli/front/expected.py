@@ -19,8 +19,7 @@ from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 from goalscope.stats import Estimate
-from goalscope.verdict.preflight import beyond_reach
-from goalscope.verdict.preflight.cost import Cost, costs
+from goalscope.verdict.preflight.cost import Cost, beyond_reach, costs
 from goalscope.verdict.preflight.first_turns import (
     Limits,
     announced,
