@@ -1,4 +1,4 @@
-"""Chat agents: a language model, its prompts for observations, and the parsing of its answers.
+"""Chat agents for grids and task worlds: a language model, its prompts, and the parsing of its answers.
 
 Only the text of a view in a prompt depends on the kind of world, see `ChatAgent.step_text`.
 """

@@ -1,4 +1,4 @@
-"""The verdicts and claims of an evaluation on the terminal, and the command `ledger`."""
+"""The commands `evaluate` and `ledger`, and the verdicts and claims of an evaluation on the terminal."""
 
 import time
 from collections import Counter

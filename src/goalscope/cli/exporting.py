@@ -1,4 +1,4 @@
-"""The command `export`."""
+"""The commands that write files from runs: `export` (tables), `figure` (one figure or table) and `view` (episodes)."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Token ids of given answers after one prompt, and the likelihoods of these answers.
+"""Models whose tokens are known: answers from drawn tokens, and likelihoods of given answers.
 
 The likelihood of an answer is the product of the probabilities of its tokens, each given all tokens before it. An
 answer is tokenized together with the text before it, since a token may cross the boundary. The beginning that all

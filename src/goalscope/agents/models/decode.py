@@ -151,12 +151,6 @@ def log_probabilities(logits: Any, tokens: Any, top: int) -> list[dict[str, Any]
     ]
 
 
-# The lockstep engine: decode many requests in one batch with a shared cache, which they join and leave at any step.
-#
-# Finished requests leave the batch and waiting requests enter it between two steps. Beginnings of prompts are
-# computed once (`goalscope.agents.models.reading`). The output of a request depends only on the request, up to
-# rounding in matrix products of different shapes, which `benchmarks/determinism.py` measures.
-
 Streams = Sequence[np.random.Generator]
 
 _MOST_LOGITS: Final = 1 << 26  # maximum logits that are normalised at once

@@ -303,14 +303,6 @@ def _kill(process: "subprocess.Popen[str]", log: IO[bytes]) -> None:
     log.close()
 
 
-# The backend ``vllm``: a model in vLLM's engine, which runs in a separate process and Python environment.
-#
-# vLLM pins other versions of PyTorch and transformers than goalscope uses. The environment variable
-# ``GOALSCOPE_VLLM`` names its Python interpreter. The engine receives and returns only token ids. Chat formats and
-# likelihoods are computed in goalscope's process, and activations are captured by passing the same ids through the
-# same weights there.
-
-
 @model_backend("vllm")
 class EngineModel(Answering):
     """A causal language model in vLLM's engine on this machine.

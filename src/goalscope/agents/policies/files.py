@@ -387,12 +387,6 @@ def _layer(tensors: dict[str, Any], name: str, cell: Cell | None) -> Layer | Non
     return Layer(weights, biases, kept_weights, kept_biases) if fits else None
 
 
-# Trained policies as agents, stored as files of network layers that contain nothing that could run code.
-#
-# `save_policy` writes such a file from a policy of stable-baselines3 or from PyTorch modules, in the process that
-# has loaded them. The file is in the safetensors format; its metadata describe the layers and how observations are
-# preprocessed. Files that contain code or pickles (archives of stable-baselines3, TorchScript) are refused.
-
 MOST_BYTES: Final = 1 << 28
 _KEY: Final = "goalscope policy"
 

@@ -142,21 +142,6 @@ def said_in(text: str, strategy: str, memory: bool, reasoned: bool) -> set[str]:
     return {"strategy", "summary"}
 
 
-# Prompt templates stored as data files and filled by plain substitution; nothing is ever executed.
-#
-# Templates for task worlds are separate from templates for grids, because the vocabulary of the bundled model is
-# built from the words of the latter.
-#
-# The prompt for grids has other wordings: five paraphrases, renamed symbols, and labels in another order. Each has
-# the same content as the default prompt: the same facts, the same example grid, and the same form of the answer. An
-# agent that follows the content therefore acts the same under all wordings. The texts of the paraphrases are in
-# ``wordings``; the other wordings are the default text with declared changes.
-#
-# A base model continues a text. Its prompt is a list of records of the same form as the record that it completes:
-# worked examples, one per action, in an order that does not depend on the world. All examples show the same grid,
-# rotated or mirrored, and its only optimal move, so they differ only in the direction. The last example shows the
-# action that the example of a chat prompt would show.
-
 TEMPLATES = ("grid", "key_door", "fog")
 """Names of the bundled templates for grids, each available in all forms of `SUFFIXES`."""
 

@@ -1,1 +1,1 @@
-"""What `import goalscope` offers beside evaluations: each command is one call of a function of these modules."""
+"""What `import goalscope` offers beside evaluations: a command is one call of a function, and prints its result."""

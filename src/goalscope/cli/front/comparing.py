@@ -1,4 +1,4 @@
-"""Compare agents, runs and evaluations on the worlds that they share."""
+"""The command `compare`: agents, runs and evaluations on the worlds that they share."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,4 @@
-"""Ask for a few first moves before a run, and report the expected time and cost."""
+"""The command `estimate`, and the first moves before a run, from which time and cost are expected."""
 
 import math
 from collections.abc import Mapping, Sequence

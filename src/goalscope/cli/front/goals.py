@@ -1,4 +1,4 @@
-"""Measure, store and return the maximum-entropy goal-directedness (MEG) of the agents of a run."""
+"""The command `meg`: measure, store and print the maximum-entropy goal-directedness (MEG) of the agents of a run."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Probe or patch the activations of a run, as its study declares it, with the caller's changes."""
+"""The commands `capture`, `probe` and `patch`: what a study declares about activations, with the caller's changes."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Measure runs whose rows are missing, and write the report of a run."""
+"""The commands `measure` and `report`: measure runs whose rows are missing, and write their reports."""
 
 import time
 from collections.abc import Collection, Iterable, Sequence

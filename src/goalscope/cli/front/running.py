@@ -1,4 +1,4 @@
-"""Run a study in stages: first moves, episodes, activations, interventions, report."""
+"""The commands `run`, `merge` and `demo`: first moves, episodes, activations, interventions, report."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

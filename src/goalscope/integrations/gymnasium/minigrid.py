@@ -1,28 +1,4 @@
-"""MiniGrid and BabyAI levels as environments; `goalscope.integrations.gymnasium.minigrid` defines their states.
-
-from collections.abc import Sequence
-from functools import cached_property, partial
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
-from goalscope._ground.checks import check_choice
-from goalscope._ground.extras import lacking
-from goalscope._ground.ids import content_id
-from goalscope.agents.policies.files import indicators, tokens
-from goalscope.integrations.gymnasium.minigrid import LevelBound
-from goalscope.integrations.gymnasium.minigrid import CARRIED, MOVABLE, Key, LevelSimulator
-from goalscope.integrations.gymnasium.toy_text import copied, make
-from goalscope.worlds.environments.environment import Observed, StateCopy, environment_kind
-
-_FACING = (right, down, left, up)
-_ARROWS = >v<^
-
-
-def _real(level: str, seed: int, modules: Sequence[str] = ()) -> Any:
-    Create a MiniGrid level at the beginning of an episode.
-"""
+"""MiniGrid and BabyAI levels as environments, with states that can be read and written, and bounds for search."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -418,8 +394,6 @@ class _Moment:
         """Return the index of the cell at a column and row."""
         return int(place[0] + place[1] * self.bound._width)
 
-
-# MiniGrid and BabyAI levels as environments; `goalscope.integrations.gymnasium.minigrid` defines their states.
 
 _FACING = ("right", "down", "left", "up")
 _ARROWS = ">v<^"

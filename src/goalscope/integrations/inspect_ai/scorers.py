@@ -1,4 +1,4 @@
-"""Inspect scorer for MEG: the utility of each episode under each hypothesis, and the MEG over all episodes.
+"""Inspect scorers: MEG of each hypothesis, and the hypothesis that explains the moves of a log.
 
 A single episode has no MEG, because one rationality is fitted to all worlds. The scorer therefore stores the record of
 each episode with its score, and the metric evaluates the episodes of all samples and epochs together, as ``goalscope

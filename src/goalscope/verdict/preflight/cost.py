@@ -1,4 +1,4 @@
-"""Estimate the prompt tokens of an episode from a few of its prompts.
+"""Estimate prompts, calls and USD of a study before it runs.
 
 Tokens are counted by the model's own tokenizer if it is available, otherwise estimated from characters.
 """

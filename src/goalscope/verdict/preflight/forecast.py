@@ -1,4 +1,4 @@
-"""Predict the cost and time of a study from a stored run.
+"""Predict the time and cost of a study from first moves or from a stored run.
 
 The run gives the calls, tokens and seconds per episode, each as a mean over grids with its interval. Seconds are
 wall-clock time during which calls were in progress, so that simultaneous calls count once.
