@@ -610,7 +610,7 @@ def test_the_bounded_process_gives_what_inspect_itself_reads(foreign: Path, tmp_
 def test_samples_come_one_by_one_and_a_bound_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from goalscope._ground.bounded import BoundedWorker, Bounds
     from goalscope._ground.untrusted import UntrustedError
-    from goalscope.integrations.inspect_ai import log as reading
+    from goalscope.integrations.inspect_ai import formats as reading
     from goalscope.runs.importers.problems import Context, ImportLog
 
     path = tmp_path / "log.json"
