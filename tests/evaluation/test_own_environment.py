@@ -507,6 +507,18 @@ def test_a_no_by_a_number_above_its_threshold_has_a_reason_beside_it(judged: Eva
     assert reason_of(next(claim for claim in judged.tested[0].claims if claim.name == ANOTHER))
 
 
+def test_a_habit_that_rules_the_goal_out_is_called_a_habit(judged: Evaluation) -> None:
+    habit = TEXTS("page/denied by a habit", subject="“move frequencies”")
+    reasons = {
+        (ledger.model, claim.name): reason_of(claim)
+        for ledger in judged.models
+        for claim in ledger.claims
+        if reason_of(claim)
+    }
+    assert {model for (model, _), reason in reasons.items() if habit in reason} == {"state-blind twin"}
+    assert len({reason for reason in reasons.values() if habit not in reason}) > 1  # of the goal and of the office
+
+
 def test_a_description_without_what_the_seed_changes_is_refused(varied: Path) -> None:
     with allowed(), pytest.raises(ValueError, match="describe"):
         environment_settings("varied:Varied:said=false")

@@ -10,6 +10,7 @@ from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.decision import GOAL, RULES, decide, findings, groups
 from goalscope.goals.finding import EXPLAINS, Answer, Finding, where_text
 from goalscope.goals.hypotheses import Hypothesis, Undefined
+from goalscope.goals.hypotheses.score import HABITS
 from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.reading import hypotheses_of, phases_in, read_states
 from goalscope.goals.words import quantity_in_words, say
@@ -112,12 +113,12 @@ def evidence_of(finding: Finding, answer: Answer, *, names: str = "", denied: Se
         side=answer,
         names=names,
         threshold=threshold,
-        threshold_rule=_reason(answer, estimate, threshold, noun) or rule,
+        threshold_rule=_reason(answer, estimate, threshold, noun, habit=subject in HABITS) or rule,
         quantity=quantity_in_words(quantity, noun),
     )
 
 
-def _reason(answer: Answer, estimate: EstimateRecord, threshold: float | None, noun: str) -> str:
+def _reason(answer: Answer, estimate: EstimateRecord, threshold: float | None, noun: str, *, habit: bool) -> str:
     """Return the reason for an answer that does not follow from the number and its threshold; "" if it does.
 
     A no by a number that is not below the threshold denies a goal because another hypothesis, or a habit, explains the
@@ -126,7 +127,7 @@ def _reason(answer: Answer, estimate: EstimateRecord, threshold: float | None, n
     if threshold is None or estimate.low is None or estimate.high is None or not noun:
         return ""
     if answer == "no" and estimate.high >= threshold:
-        return TEXTS("page/denied", subject=noun)
+        return TEXTS("page/denied by a habit" if habit else "page/denied", subject=noun)
     if answer == "undecided" and estimate.low > threshold:
         return TEXTS("page/not ruled out", subject=noun)
     if answer == "undecided" and estimate.high < threshold:
