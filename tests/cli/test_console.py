@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from command_line import call
 from goalscope._ground.extras import how_to_install
-from goalscope._ground.progress import TALLY, Pace, duration
+from goalscope._ground.progress import TALLY, ModelsAtWork, Pace, duration
 from goalscope.cli.console import fail, progress, safe, table
 from goalscope.cli.doctor import NEEDS, examine
 
@@ -90,13 +90,27 @@ def test_while_models_work_a_line_comes_without_a_word_of_theirs(
     first, *lines = capsys.readouterr().err.splitlines()
     assert first == "grids: reading the weights of one"
     assert 2 <= len(lines) <= 5 and lines[0].startswith(
-        "grids: time left unknown; 0 answers (4 in progress); 0 tokens/s"
+        "grids: time left unknown; 0 answers (4 in progress); no tokens yet"
     )
     assert lines[-1].startswith("grids: 1 of 10 (10 %), time left ")
     assert "2 answers (2 in progress), 50 % invalid; " in lines[-1]
-    rates = [int(line.split("; ")[2].split(" tokens/s")[0]) for line in lines]
+    rates = [int(line.split("; ")[2].split(" tokens/s")[0]) for line in lines if "tokens/s" in line]
     assert max(rates) > 500 and "generated" in lines[-1]
     assert sys.platform != "linux" or " GB of memory" in lines[-1]
+
+
+def test_a_pass_longer_than_the_lines_are_apart_does_not_show_a_model_that_stands_still() -> None:
+    working = ModelsAtWork(0.0)
+    TALLY.add(begun=1, under_way=1)
+    speeds = []
+    for second in range(1, 61):  # a pass of 30 seconds over 600 tokens, twice
+        if second in (30, 60):
+            TALLY.add(computed_prompt=600)
+        speeds.append(working.words(float(second))[1])
+    TALLY.add(under_way=-1)
+    assert set(speeds[:29]) == {"no tokens yet"}
+    assert speeds[29] == speeds[59] == "20 tokens/s (0 generated)"
+    assert all(5 < int(speed.split()[0]) <= 20 for speed in speeds[29:])
 
 
 def test_the_time_left_grows_while_nothing_is_done(

@@ -258,7 +258,13 @@ class ModelsAtWork:
         if not self.begun:
             return []
         counts = TALLY.read()
-        self._samples.append((now, counts))
+        # Answers of models elsewhere report their tokens on arrival.
+        computes_prompts = counts["computed_prompt"] > self._first["computed_prompt"]
+        read, written = ("computed_prompt", "computed_output") if computes_prompts else ("told_prompt", "told_output")
+        # A sample is kept whenever tokens have come in, so that a speed covers whole passes, however long one takes.
+        latest = self._samples[-1][1]
+        if counts[read] + counts[written] > latest[read] + latest[written]:
+            self._samples.append((now, counts))
         while len(self._samples) > 2 and self._samples[1][0] <= now - QUIET_SECONDS:
             self._samples.pop(0)
         since, earlier = self._samples[0]
@@ -266,16 +272,11 @@ class ModelsAtWork:
         answers, invalid = (counts[name] - self._first[name] for name in ("answers", "invalid"))
         if not answers and not counts["under_way"]:  # weights are read, or prompts written
             return memory_words()
-        # Answers of models elsewhere report their tokens on arrival.
-        computes_prompts = counts["computed_prompt"] > self._first["computed_prompt"]
-        read, written = (
-            (counts[name] - earlier[name]) / seconds
-            for name in (("computed_prompt", "computed_output") if computes_prompts else ("told_prompt", "told_output"))
-        )
+        speeds = [(counts[name] - earlier[name]) / seconds for name in (read, written)]
         return [
             f"{answers} answers ({counts['under_way']} in progress)"
             + (f", {100 * invalid / answers:.0f} % invalid" if answers else ""),
-            f"{read + written:.0f} tokens/s ({written:.0f} generated)",
+            f"{sum(speeds):.0f} tokens/s ({speeds[1]:.0f} generated)" if sum(speeds) else "no tokens yet",
             *(f"nothing from {address} for {duration(now - since)}" for address, since in TALLY.silent.items()),
             *memory_words(),
         ]
