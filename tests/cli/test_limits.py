@@ -51,7 +51,7 @@ def test_models_that_are_not_on_this_machine_are_passed_over() -> None:
 )
 def test_a_strange_configuration_is_left_to_whoever_reads_the_model(written: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(written)
-    (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / "model.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")
     assert beyond_reach(study_of(31, {"kind": "chat", "model": str(tmp_path)})) == []
 
 

@@ -3,6 +3,7 @@
 import struct
 
 U32, TEXT, LIST = 4, 8, 9
+ALIGNMENT = 32
 
 
 def text(value: str | bytes) -> bytes:
@@ -22,8 +23,10 @@ def tensor(name: str, dimensions: list[int], offset: int = 0, kind: int = 0) -> 
 def whole(
     *entries: bytes, tensors: tuple[bytes, ...] = (), data: bytes = bytes(64), counts: tuple[int, int] | None = None
 ) -> bytes:
+    """Return a file; its data, if there are any, begin at a multiple of 32 bytes."""
     n_tensors, n_entries = counts or (len(tensors), len(entries))
-    return b"GGUF" + struct.pack("<IQQ", 3, n_tensors, n_entries) + b"".join((*entries, *tensors)) + data
+    header = b"GGUF" + struct.pack("<IQQ", 3, n_tensors, n_entries) + b"".join((*entries, *tensors))
+    return header + bytes(-len(header) % ALIGNMENT if data else 0) + data
 
 
 SOUND = (

@@ -1,6 +1,7 @@
 """Folders of models of unknown origin: each is one error of one line, and nothing outside of the folder is read."""
 
 import json
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -117,11 +118,19 @@ CASES: dict[str, tuple[Change, str]] = {
         without_a_weight,
         r"must be complete, but 1 are missing \(model.layers.1.mlp.up_proj.weight\)",
     ),
-    "no header": (content(WEIGHTS, b""), "SafetensorError"),
-    "a header of 2^60 bytes": (shard({}, length=1 << 60), "SafetensorError.*header too large"),
+    "no header": (content(WEIGHTS, b""), "model.safetensors must be an intact safetensors file, but its header"),
+    "a header of 2^60 bytes": (shard({}, length=1 << 60), f"its header has {1 << 60} bytes"),
     "a product that overflows": (
         shard({"x": {"dtype": "F32", "shape": [1 << 40, 1 << 40], "data_offsets": [0, 4]}}),
-        "SafetensorError.*overflow",
+        "its tensor x has 4 bytes, which differs from its shape",
+    ),
+    "weights beyond the end": (
+        shard({"x": {"dtype": "F32", "shape": [1 << 30], "data_offsets": [0, 1 << 32]}}),
+        f"its header describes {1 << 32} bytes of weights, and the file has 4",
+    ),
+    "weights of 100 GB that nobody wrote": (
+        lambda folder: os.truncate(folder / WEIGHTS, 10**11),
+        "model.safetensors must be an intact safetensors file, but .*sparse file with holes",
     ),
     "numbers that are none": (
         lambda folder: save_file(

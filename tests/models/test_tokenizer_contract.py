@@ -29,6 +29,7 @@ from goalscope.worlds.grid import SYMBOLS
 Change = Callable[[Path], object]
 
 PROMPT = f"0 1 2\n0 # # #\n1 # A G\n2 {' '.join(SYMBOLS)}\nIt's your turn: " + '{"action": "UP"} 12345'
+NO_WEIGHTS = b"\x02" + bytes(7) + b"{}"  # a safetensors file without tensors
 CONTENT = "{% for m in messages %}{{ m.content }}{% endfor %}"
 NEEDS_TOOLS = "{% for tool in tools %}{{ tool.function.name }} {% endfor %}" + CONTENT
 
@@ -352,7 +353,7 @@ def test_the_default_is_taken_and_others_are_chosen(tmp_path: Path) -> None:
 
 
 def folder_identity_of(folder: Path) -> Mapping[str, str]:
-    (folder / "model.safetensors").write_bytes(b"")
+    (folder / "model.safetensors").write_bytes(NO_WEIGHTS)
     return folder_identity(folder)
 
 

@@ -44,7 +44,7 @@ def tensor(shape: list[int], end: int = 4, dtype: str = "F32") -> dict[str, Any]
 def large(path: Path) -> int:
     """Write a file with 100 MB of header, and return its size."""
     with path.open("wb") as file:
-        file.write(struct.pack("<Q", 100_000_000))
+        file.write(struct.pack("<Q", 100_000_000) + bytes(60_000_000))  # holes may be half of it
         file.truncate(100_000_008)
     return 100_000_008
 

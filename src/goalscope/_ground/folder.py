@@ -35,7 +35,11 @@ from goalscope._ground.untrusted import lines as lines_of
 MOST_LOG_BYTES: Final = 16 * 2**30
 """Maximum size of a file that is read in pieces, such as a log."""
 MOST_HOLE_BYTES: Final = MOST_LINE_BYTES
-"""Maximum bytes that were never written (holes of a sparse file) in a file that is read in pieces."""
+"""Maximum bytes that were never written (holes of a sparse file) in a file that is read in pieces.
+
+Files of weights and activations may have more, since blocks of zeros are holes on some file systems, but at most half
+of their size. The time that their digest takes is then bounded by what somebody really wrote.
+"""
 MOST_ENTRIES: Final = 1_000_000
 """Maximum number of entries of a folder."""
 
@@ -202,10 +206,10 @@ class Folder:
     # Reading
 
     def open_file(self, *parts: str, most: int = MOST_LOG_BYTES, sparse: bool = False) -> BufferedReader:
-        """Open a file for reading in pieces; ``sparse`` allows holes, as files of weights may have.
+        """Open a file for reading in pieces; ``sparse`` allows holes up to half of it, as files of weights may have.
 
         Raises:
-            UntrustedError: if it has more than ``most`` bytes, or holes of more than `MOST_HOLE_BYTES` in total.
+            UntrustedError: if it has more than ``most`` bytes, or more holes in total than `MOST_HOLE_BYTES` describes.
             FileNotFoundError: if there is none.
         """
         names = self._split(parts)
@@ -606,20 +610,24 @@ def _checked_stream(number: int, path: Path, most: int, sparse: bool) -> Buffere
         _check(path, status, one_name=False, content=True)
         if status.st_size > most:
             raise UntrustedError(f"a file must have at most {most} bytes", f"one of {status.st_size}")
-        if not sparse and status.st_blocks * 512 < status.st_size - MOST_HOLE_BYTES:
-            _check_holes(number, status.st_size)
+        most_holes = max(MOST_HOLE_BYTES, status.st_size // 2 if sparse else 0)
+        if status.st_blocks * 512 < status.st_size - most_holes:
+            _check_holes(number, status.st_size, most_holes)
         return os.fdopen(number, "rb")
     except BaseException:
         os.close(number)
         raise
 
 
-def _check_holes(number: int, size: int) -> None:
-    """Refuse a file with large holes. File systems that compress have fewer blocks than bytes, but no holes."""
+def _check_holes(number: int, size: int, most: int) -> None:
+    """Refuse a file with holes of more than ``most`` bytes.
+
+    File systems that compress have fewer blocks than bytes, but no holes.
+    """
     if not hasattr(os, "SEEK_HOLE"):
         return
     offset = holes = 0
-    while offset < size and holes <= MOST_HOLE_BYTES:
+    while offset < size and holes <= most:
         hole = os.lseek(number, offset, os.SEEK_HOLE)
         try:
             offset = os.lseek(number, hole, os.SEEK_DATA) if hole < size else size
@@ -627,10 +635,10 @@ def _check_holes(number: int, size: int) -> None:
             offset = size
         holes += offset - hole if hole < size else 0
     os.lseek(number, 0, os.SEEK_SET)
-    if holes > MOST_HOLE_BYTES:
+    if holes > most:
         raise UntrustedError(
             "a file must have been written from its beginning to its end",
-            f"a sparse file with holes of more than {MOST_HOLE_BYTES} bytes",
+            f"a sparse file with holes of more than {most} bytes",
         )
 
 

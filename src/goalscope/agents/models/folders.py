@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -22,6 +22,7 @@ from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import UntrustedError, decode_object, shorten
 from goalscope.agents.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.agents.models.gguf import SUFFIX, check_packages, digest_of, gguf_in, read_header
+from goalscope.agents.models.safetensors_header import check_header
 
 PACKAGED: Final = {
     "theseus": "agents/theseus/weights",
@@ -95,16 +96,21 @@ def model_folder(path_or_name: str | Path) -> Path | None:
 def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
     """Return the sha256 of each file that determines a model's outputs, by file name.
 
+    Weights may have gigabytes, so their headers are checked before their digests are computed.
+
     Args:
         folder: the model's folder.
         weights: whether to include the weights; False for a model whose weights are drawn at random.
 
     Raises:
         FileNotFoundError: the folder has no configuration or no safetensors weights; the message says what is missing.
+        ValueError: the size of a file of weights differs from what its header describes.
     """
     if NamedFile(folder).is_there():
         return _gguf_identity(folder, weights=weights)
-    names = [*check_complete(folder), *named_template_files(folder)]
+    present = check_complete(folder)
+    check_weights(folder, present)
+    names = [*present, *named_template_files(folder)]
     return _digests(
         folder, [name for name in names if _OTHERS.fullmatch(name) or (weights and name.endswith(_WEIGHTS))]
     )
@@ -307,6 +313,18 @@ def check_complete(folder: Path) -> set[str]:
     return names
 
 
+def check_weights(folder: Path, names: Iterable[str]) -> None:
+    """Refuse a folder with a file of weights whose size differs from what its header describes."""
+    for name in sorted(names):
+        if name.endswith(_WEIGHTS[0]):
+            try:
+                check_header(folder / name)
+            except ValueError as error:
+                raise ValueError(
+                    f"{folder / name} must be an intact safetensors file, but {brief(error)}: {ADVICE}"
+                ) from error
+
+
 def check_folder(folder: Path) -> None:
     """Refuse a folder or GGUF file that is incomplete, refers to other places, names code, or has impossible sizes.
 
@@ -319,7 +337,7 @@ def check_folder(folder: Path) -> None:
             if _HEADER_COUNTS.fullmatch(name) and isinstance(value, int) and not 0 <= value <= _MOST_COUNT:
                 raise ValueError(f"{name} in {folder} must be from 0 to {_MOST_COUNT}, got {value}: {ADVICE}")
         return
-    check_complete(folder)
+    check_weights(folder, check_complete(folder))
     path = folder / "config.json"
     configuration = read_json(path)
     for name, value in _entries(configuration):
@@ -333,7 +351,7 @@ def check_folder(folder: Path) -> None:
             raise ValueError(f"{name} in {path} must be from 0 to {_MOST_COUNT}, got {str(value)[:40]}: {ADVICE}")
     weights_file = configuration.get("transformers_weights")
     if weights_file is not None:
-        _check_weights(folder, path, [weights_file])
+        _check_weight_names(folder, path, [weights_file])
     if _holds(folder, "adapter_config.json"):
         raise ValueError(
             f"a model's folder must hold a whole model, but {folder} holds an adapter (adapter_config.json): merge "
@@ -343,7 +361,7 @@ def check_folder(folder: Path) -> None:
         weights = read_json(folder / _INDEX).get("weight_map")
         if not isinstance(weights, dict):
             raise ValueError(f"{folder / _INDEX} must have weight_map, which names the file of each weight: {ADVICE}")
-        _check_weights(folder, folder / _INDEX, list(weights.values()))
+        _check_weight_names(folder, folder / _INDEX, list(weights.values()))
 
 
 _TEXT_OR_TOKEN: Final = ((str, dict), "a text, or an object with the text as content")
@@ -389,7 +407,7 @@ def _entries(configuration: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 waiting.append(value)
 
 
-def _check_weights(folder: Path, source: Path, names: list[Any]) -> None:
+def _check_weight_names(folder: Path, source: Path, names: list[Any]) -> None:
     for name in names:
         is_local_file = isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
         if not is_local_file or not _holds(folder, name):
