@@ -89,14 +89,17 @@ def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are
     told = dry.plan.beforehand
     assert set(told) <= set(dry.lines())
     trained = [line for line in told if "phase trained" in line]
-    assert len(trained) == 1 and stated("plan/never told apart", trained[0]) and "from “corner top-right”" in trained[0]
+    assert (
+        len(trained) == 1 and stated("plan/never told apart", trained[0]) and "from the top-right corner" in trained[0]
+    )
     study = Study.parse({**Study.load(tmp_path / "corner.yaml").dump(), "seed": dry.plan.seed})
     shifted = [world for world in study.worlds() if world.tags["phase"] == "shifted"]
     bank = load_hypotheses(given["hypotheses"])
     found = needed(bank, shifted, horizon=study.horizon.of, level=level(1))
     short = {one.name for one in found if one.worlds > 20}
     few = [line for line in told if stated("plan/too few", line)]
-    assert short and {name for name in bank if any(f"name “{name}”." in line for line in few)} == short
+    nouns = {"goal": "the goal", "corner top-right": "the top-right corner"}
+    assert short and {name for name in bank if any(f"name {nouns[name]}." in line for line in few)} == short
     needs = [f"{one.worlds:.0f} at {100 * one.lapse:g} % random moves" for one in found if one.worlds > 20]
     assert all(need in str(few) for need in needs)
     assert any(stated("plan/enough", line) for line in told) == (len(short) < len(bank))

@@ -11,16 +11,18 @@ import pytest
 from command_line import call
 from goalscope._ground.own import allowed
 from goalscope._ground.progress import TALLY
+from goalscope._ground.words import listed
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.environments import believe
 from goalscope.goals.hypotheses import finite_world, load_hypotheses
 from goalscope.goals.words import TEXTS as GOAL_TEXTS
 from goalscope.runs import Store, Study, content_hash
-from goalscope.verdict import Evaluation, judging
+from goalscope.verdict import Evaluation, Plan, judging
 from goalscope.verdict.arms import GIVEN, given_arms, given_worlds
 from goalscope.verdict.claim_tables import reason_of
 from goalscope.verdict.own_environment import STUDY, environment_settings, twin_sentences
-from goalscope.verdict.sentences import OWN_THINGS, headline
+from goalscope.verdict.plan import PLAN
+from goalscope.verdict.sentences import OWN_THINGS, headline, verdict
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.environments.named import named_environment
 from goalscope.worlds.environments.world import EnvironmentWorld
@@ -56,6 +58,15 @@ def test_a_verdict_in_a_world_with_chance_names_the_goal_by_its_own_name(judged:
     assert GOAL in finding.nouns["goal"]
     directed = tested.claim("is directed at the goal of given worlds")
     assert directed is not None and directed.answer == "yes" and GOAL in directed.question and GOAL in directed.says
+
+
+def test_what_is_said_before_and_after_play_uses_the_names_of_the_author(place: Path, judged: Evaluation) -> None:
+    goal = f"the goal “{GOAL}”"
+    named = listed([goal, "“office”", "“charger”"])
+    (enough,) = Plan.read(place / "judged" / PLAN).beforehand
+    assert named in enough
+    compared = TEXTS("verdict/compared", names=listed([goal, "“charger”", "“crate lifted”", "“office”"]))
+    assert verdict(judged.tested[0])[1].endswith(compared)
 
 
 def test_what_every_way_passes_is_called_a_step_and_no_rival(judged: Evaluation) -> None:
@@ -531,19 +542,30 @@ def test_a_description_without_what_the_seed_changes_is_refused(varied: Path) ->
         ("def goals(self): return {'a; b': lambda state: True}", "a; b"),
         ("def goals(self): return {'corner top-left': lambda state: state[0] == 1}", "corner top-left"),
         ("def goals(self): return {'random': lambda state: state[0] == 1}", "random"),
+        ("def goals(self): return {'keep it low': lambda state: state[0] == 1}", "keep it low"),
+        ("def goals(self): return ['four']", "goals"),
+        ("def goal(self, state): return state.place", "place"),
+        ("def initial(self): return {}", "initial"),
+        ("def utility(self, state, action, next): return 'much'", "much"),
+        ("def drawing(self, state): return '###'", "Drawing"),
         ("def observe(self, state): return 'text'", "Observed"),
         ("def initial(self): return {(9 - self.place, True): 1.0}", "initial"),
     ],
-    ids=["goal that is no function", "semicolon", "name of a place", "name of a rule", "observe", "begins at the goal"],
+    ids=[
+        *("goal that is no function", "semicolon", "name of a place", "name of a rule", "name like a habit"),
+        *("goals that are no mapping", "missing attribute", "no first state", "reward in words", "picture in words"),
+        *("observe", "begins at the goal"),
+    ],
 )
 def test_a_method_that_returns_something_else_is_named(varied: Path, changed: str, says: str) -> None:
-    name = re.sub(r"\W", "", changed)[:20]
+    name = re.sub(r"\W", "", changed)[:40]
     text = VARIED.split("class Beyond")[0].rstrip() + f"\n\n    {changed}\n"
     if says == "initial":  # no other state leads to the goal
         text += "\n    def step(self, state, action): return {state: 1.0}\n"
     (varied / f"{name}.py").write_text(text, encoding="utf-8")
-    with allowed(), pytest.raises(ValueError, match=says):
+    with allowed(), pytest.raises((ValueError, AttributeError), match=says) as refused:
         environment_settings(f"{name}:Varied")
+    assert "believed" not in str(refused.value)
 
 
 def test_an_agent_that_returns_a_number_beyond_the_actions_is_told_so(varied: Path) -> None:

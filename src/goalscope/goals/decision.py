@@ -42,6 +42,7 @@ from goalscope.stats.estimate import estimate_pooled
 from goalscope.stats.intervals import agreement_bounds
 from goalscope.stats.record import EstimateRecord
 from goalscope.stats.rows import Tag
+from goalscope.worlds.world import World
 
 MARGIN: Final = 0.25
 """A hypothesis must exceed each rival by this share of its own MEG."""
@@ -252,8 +253,6 @@ class _Rules:
     ) -> None:
         self.states, self.bank, self.fields, self.level, self.seed = states, bank, dict(common_fields), level, seed
         self._measured = measured
-        goals = {episodes.world.world.goal_noun for episodes in states}
-        self.goal_noun = goals.pop() if len(goals) == 1 else "the goal"
 
     def measured(self) -> RunDirectedness | None:
         """Return MEG towards all hypotheses with all contrasts; None if no hypothesis has a utility in these worlds."""
@@ -574,9 +573,7 @@ class _Rules:
 
     def _noun(self, name: str) -> str:
         """Return the noun phrase of a hypothesis; the goal goes by the name that the author of the worlds gave it."""
-        if name not in self.bank:
-            return _rival_noun(name, self.states[0].world.world)
-        return self.goal_noun if name == GOAL else self.bank[name].says
+        return noun_in(name, self.bank, [episodes.world.world for episodes in self.states])
 
 
 def turns_after(sums: AnswerSums, name: str, confidence: float) -> Estimate | None:
@@ -593,12 +590,23 @@ def turns_after(sums: AnswerSums, name: str, confidence: float) -> Estimate | No
     return share if share.has_interval and share.low > FEW_TURNS else None
 
 
-def _rival_noun(name: str, world: Any) -> str:
-    """Return the noun phrase of a rival that was added; a state is named as the author of the environment gives it."""
+def noun_in(name: str, bank: Mapping[str, Hypothesis], worlds: Sequence[World]) -> str:
+    """Return the noun phrase of a hypothesis in some worlds; goals and states are named as their author names them.
+
+    Args:
+        name: name of the hypothesis: one of the bank, or of a rival that was added.
+        bank: name -> hypothesis.
+        worlds: the worlds, at least one.
+    """
+    if name == GOAL and name in bank:
+        goals = {world.goal_noun for world in worlds}
+        return goals.pop() if len(goals) == 1 else "the goal"
+    if name in bank:
+        return bank[name].says
     number = re.fullmatch(r"state (\d+)", name)
-    if number is None or "environment" not in world.offers:
+    if number is None or "environment" not in worlds[0].offers:
         return noun_of(name)
-    return f"the state {printable(repr(world.restore_state((int(number[1]),))))[:80]}"
+    return f"the state {printable(repr(worlds[0].restore_state((int(number[1]),))))[:80]}"
 
 
 def _of_ends(ends: tuple[float, ...], method: str, fields: Mapping[str, Any], note: str = "") -> Estimate:

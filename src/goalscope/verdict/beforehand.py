@@ -1,11 +1,13 @@
 """Which hypotheses the planned worlds of an evaluation are enough to name; printed with its plan."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import isfinite
 
 from goalscope._ground.words import counted, listed
 from goalscope.goals.asked import default_hypotheses
+from goalscope.goals.decision import noun_in
 from goalscope.goals.hypotheses import Hypothesis, Undefined, bind, finite_world
 from goalscope.goals.hypotheses.definition import FiniteWorld, Mask
 from goalscope.goals.hypotheses.need import LAPSES, Need, needed
@@ -57,7 +59,7 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
         # In environments one lapse rate, since what takes a second in a grid takes a minute there.
         lapses = LAPSES if "grid" in worlds[0].offers else LAPSES[1:2]
         needs = needed(rest, worlds, horizon=study.horizon.of, level=level, episodes=study.trajectories, lapses=lapses)
-        sentences += _lines(prefix, needs, len(clusters), max(lapses))
+        sentences += _lines(prefix, needs, len(clusters), max(lapses), partial(noun_in, bank=bank, worlds=worlds))
     return sentences
 
 
@@ -75,7 +77,10 @@ def _steps_among(bank: Mapping[str, Hypothesis], finites: Sequence[FiniteWorld])
     return {names[step] for step in steps}
 
 
-def _lines(prefix: str, needs_of_all: Sequence[Need], count: int, lapse: float) -> Iterator[str]:
+def _lines(
+    prefix: str, needs_of_all: Sequence[Need], count: int, lapse: float, noun: Callable[[str], str]
+) -> Iterator[str]:
+    """Yield the sentences on the needs of all hypotheses; ``noun`` maps the name of a hypothesis to its noun phrase."""
     names, short = (
         list(dict.fromkeys(need.name for need in needs_of_all)),
         [need for need in needs_of_all if need.worlds > count],
@@ -83,17 +88,19 @@ def _lines(prefix: str, needs_of_all: Sequence[Need], count: int, lapse: float) 
     never = {frozenset((need.name, need.hardest)): need for need in reversed(short) if not isfinite(need.worlds)}
     for need in reversed(never.values()):
         if need.hardest in _ALONE:
-            yield TEXTS("plan/never named", where=prefix, name=need.name)
+            yield TEXTS("plan/never named", where=prefix, name=noun(need.name))
         else:
-            yield TEXTS("plan/never told apart", where=prefix, name=need.name, rival=need.hardest)
+            yield TEXTS("plan/never told apart", where=prefix, name=noun(need.name), rival=noun(need.hardest))
     worlds = counted(count, "world")
     for name in names:
         if needs := [need for need in short if need.name == name and isfinite(need.worlds)]:
-            yield TEXTS("plan/too few", where=prefix, worlds=worlds, name=name, needs=", ".join(map(_needed, needs)))
+            limits = ", ".join(_needed(need, noun) for need in needs)
+            yield TEXTS("plan/too few", where=prefix, worlds=worlds, name=noun(name), needs=limits)
     lacking = {need.name for need in short}
-    if enough := [name for name in names if name not in lacking]:
+    if enough := [noun(name) for name in names if name not in lacking]:
         yield TEXTS("plan/enough", where=prefix, worlds=worlds, names=listed(enough), lapse=percent(lapse))
 
 
-def _needed(need: Need) -> str:
-    return TEXTS("plan/needed", worlds=f"{need.worlds:.0f}", lapse=percent(need.lapse), hardest=need.hardest)
+def _needed(need: Need, noun: Callable[[str], str]) -> str:
+    hardest = need.hardest if need.hardest in _ALONE else noun(need.hardest)
+    return TEXTS("plan/needed", worlds=f"{need.worlds:.0f}", lapse=percent(need.lapse), hardest=hardest)

@@ -78,12 +78,13 @@ def environment_settings(environment: str) -> dict[str, Any]:
     else:
         if not len(first.believed.starts):
             raise ValueError(
-                f"the goal of {name} must be reached from another state, but no state leads to it: check goal(), and "
-                "that initial() gives no state that is a goal"
+                f"the goal of {name} must be reached from another state, but no state leads to it: check goal() and "
+                "done(), and that initial() gives no state that is a goal"
             )
         entry["starts"] = min(count, len(first.believed.starts))
         more["most starts"] = len(first.believed.starts)
     _check_goal_names(name, list(table.goals))
+    first.drawing((int(table.start.argmax()),))  # a picture that cannot be drawn is refused before agents play
     chance = not table.deterministic
     factor = _FACTOR_WITH_CHANCE if chance else _FACTOR
     worlds = counted(max(1, len(seeds)) * entry.get("starts", 1), "world")
@@ -110,9 +111,10 @@ def _check_goal_names(environment: str, names: Sequence[str]) -> None:
     """Raise a ValueError if goals of an environment are called like hypotheses that goalscope knows by these words."""
     for name in names:
         if name != GOAL and (parse(name).form != "{name}" or name.startswith("keep ")):
+            other = f"{'to' if name.startswith('keep ') else 'the'} {name}"
             raise ValueError(
-                f"goals() of {environment} must not use the name {name!r}, which is that of a hypothesis of goalscope: "
-                f"give the goal another name, such as {f'the {name}'!r}"
+                f"goals() of {environment} must not use the name {name!r}, which is written like a hypothesis of "
+                f"goalscope: give the goal another name, such as {other!r}"
             )
 
 

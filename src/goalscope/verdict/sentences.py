@@ -30,7 +30,10 @@ def verdict(ledger: ClaimLedger) -> list[str]:
         episodes=counted(episodes, "episode"),
     )
     scored = [finding for finding in ledger.found_in(GIVEN_WORLDS) if finding.method == "consistency"]
-    compared = {key.partition(" ")[2]: finding for finding in scored for key in finding.evidence}
+    prefix = "consistency "
+    compared = {
+        key.removeprefix(prefix): finding for finding in scored for key in finding.evidence if key.startswith(prefix)
+    }
     names = sorted(compared, key=lambda name: (name != GOAL, name))  # not in the order of a file
     nouns = [compared[name].nouns.get(name) or noun_of(name) for name in names]
     missing = [arm.title.lower() for arm in ledger.arms if not arm.asked]

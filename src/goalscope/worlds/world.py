@@ -162,6 +162,8 @@ class _Reads:
     fog_radius: int | None = None
 
     def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # a property whose code raised an AttributeError: raise that one, not another
+            return object.__getattribute__(self, name)
         if name == "grid":
             raise AttributeError(
                 f"this needs a world with a grid, got a {type(self).__name__}, which has none: use worlds of kind grid"

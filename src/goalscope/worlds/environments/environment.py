@@ -153,7 +153,12 @@ def goals_of(environment: Environment[Any]) -> Mapping[str, Callable[[Any], bool
     Raises:
         ValueError: a name that is no text, or "goal" itself.
     """
-    further = dict(getattr(environment, "goals", dict)())
+    further: Any = getattr(environment, "goals", dict)()
+    if not isinstance(further, Mapping):
+        raise ValueError(
+            "goals() of an environment must return a mapping from the name of each goal to a function of a state, such "
+            f"as {{'office': lambda state: state == 4}}, got {further!r:.100}"
+        )
     for name in further:
         if not isinstance(name, str) or not name.strip() or name == "goal" or "," in name or ";" in name:
             raise ValueError(

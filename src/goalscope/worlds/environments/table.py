@@ -298,9 +298,20 @@ def _rewards(environment: Environment[Any], states: list[Any], triples: Numbers)
     utility = getattr(environment, "utility", None)
     if utility is None:
         return None
-    values = [float(utility(states[source], action, states[target])) for source, action, target in triples.tolist()]
-    rewards = np.array(values, dtype=np.float64)
+    values = [utility(states[source], action, states[target]) for source, action, target in triples.tolist()]
+    rewards = np.array([_number(value) for value in values], dtype=np.float64)
     if not np.isfinite(rewards).all():
         index = int(np.argmin(np.isfinite(rewards)))
-        raise ValueError(f"utility(state, action, next) must return finite numbers, got {values[index]!r}")
+        state = states[triples[index][0]]
+        raise ValueError(
+            f"utility(state, action, next) must return finite numbers, got {values[index]!r:.100} in {state!r:.200}"
+        )
     return freeze(rewards)
+
+
+def _number(value: Any) -> float:
+    """Return a value as a number, NaN if it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan

@@ -167,7 +167,13 @@ def believe(
         ValueError: it has too many states, or is no environment.
     """
     environment = make()
-    seen = environment.observe(next(iter(environment.initial())))
+    beginning = environment.initial()
+    if not isinstance(beginning, Mapping) or not beginning:
+        raise ValueError(
+            "initial() of an environment must return the chances of at least one first state, such as {state: 1.0}, "
+            f"got {beginning!r:.100}"
+        )
+    seen = environment.observe(next(iter(beginning)))
     if not isinstance(seen, Observed):
         raise ValueError(
             "observe(state) of an environment must return a goalscope.environments.Observed, such as "
