@@ -1,6 +1,9 @@
-"""A world that draws itself as cells has a picture on the page, with the way of its agent."""
+"""Worlds that draw themselves as cells or as a graph have a picture on the page."""
 
-from goalscope.report.pictures import drawn_picture
+import re
+
+from goalscope.report.figures import as_figure
+from goalscope.report.pictures import drawn_picture, graph_picture
 from goalscope.worlds.drawing import Drawing
 
 
@@ -14,3 +17,25 @@ def test_the_picture_holds_the_cells_of_the_first_moment_and_the_way_through_all
     cells = [record for record in picture.records if record["what"] == "cell"]
     assert [record["shows"] for record in cells] == list("".join(rows))
     assert [(one["row"], one["column"]) for one in picture.records if one["what"] == "step"] == way
+
+
+def test_a_graph_has_a_box_for_each_node_in_columns_by_the_arrows_that_lead_there() -> None:
+    # Two roots, a cycle, a loop at one node, and a pair of nodes apart from the rest.
+    nodes = {"hall": "", "attic": "you & the cat", "cellar": "", "shed": "", "moon": "", "sun": ""}
+    edges = (("hall", "attic"), ("attic", "cellar"), ("cellar", "attic"), ("shed", "cellar"), ("attic", "attic"))
+    picture = graph_picture(Drawing(nodes=nodes, edges=(*edges, ("moon", "sun"), ("sun", "moon"))), "rooms")
+    left = {}
+    for x, name in re.findall(r'<text x="([\d.]+)" [^>]*>([^<]+)</text>', picture.svg):
+        left[name] = float(x)
+    assert "you &amp; the cat" in left and {*nodes} <= {*left}
+    assert left["hall"] == left["shed"] < left["attic"] == left["cellar"]
+    assert picture.svg.count("<rect") == 6 and picture.svg.count("<polygon") == 6, "no arrow from a node to itself"
+    assert [record["node"] for record in picture.records if record["shows"]] == ["attic"]
+    assert {(record["node"], record["to"]) for record in picture.records if record["what"] == "edge"} > {*edges}
+    as_figure(picture.svg)  # of elements that PDF and PNG can show
+
+
+def test_graphs_without_a_beginning_start_with_their_first_node() -> None:
+    picture = graph_picture(Drawing(nodes={"a": "", "b": "", "c": ""}, edges=(("a", "b"), ("b", "c"), ("c", "a"))), "x")
+    places = [float(x) for x in re.findall(r'<text x="([\d.]+)"', picture.svg)]
+    assert places == sorted(places) and len(set(places)) == 3

@@ -1,4 +1,4 @@
-"""Pictures of worlds: a grid with a trajectory, any world that can draw itself as cells, and a decoded map."""
+"""Pictures of worlds: a grid with a trajectory, any world that can draw itself as cells or graph, and a decoded map."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from goalscope.report.figures import INK, Picture, Record, drawing
+from goalscope.report.figures import INK, MUTED, Picture, Record, drawing
 from goalscope.runs.record import Episode
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.grid import Grid, Position
@@ -117,6 +117,65 @@ def drawn_picture(drawings: Sequence[Drawing], label: str) -> Picture:
         *({"what": "step", "step": at, "row": row, "column": col, "shows": ""} for at, (row, col) in enumerate(path)),
     )
     return Picture(drawing(len(first.rows[0]) * _CELL, len(first.rows) * _CELL, label, _FONT, parts), records)
+
+
+_NODE = (108, 34)
+"""Width and height of a node of a graph; columns and rows of nodes are 130 and 44 units apart, as in the viewer."""
+
+
+def graph_picture(graph: Drawing, label: str) -> Picture:
+    """Draw one moment of a graph: a box for each node with its name and its word, and an arrow for each edge.
+
+    Nodes that no arrow reaches stand on the left, or else the first node. The column of any other node is the least
+    number of arrows that lead there from the left.
+    """
+    columns = _columns(graph)
+    at = {
+        name: (col * 130.0 + 62, row * 44.0 + 24) for col, names in enumerate(columns) for row, name in enumerate(names)
+    }
+    parts = [_edge(at[start], at[target]) for start, target in graph.edges if start != target]
+    for name, (x, y) in at.items():
+        word = graph.nodes[name]
+        sides = f'x="{x - _NODE[0] / 2:g}" y="{y - _NODE[1] / 2:g}" width="{_NODE[0]}" height="{_NODE[1]}"'
+        parts.append(f'<rect {sides} stroke="{_LINE}" fill="{_SYMBOL_FILL["G"] if word else _OTHER_FILL}"/>')
+        lines = [(y - 2, name[:16]), (y + 11, word[:18])] if word else [(y + 4, name[:16])]
+        for height, text in lines:
+            parts.append(f'<text x="{x:g}" y="{height:g}" text-anchor="middle" fill="{INK}">{escape(text)}</text>')
+    records: tuple[Record, ...] = (
+        *({"what": "node", "node": name, "to": "", "shows": graph.nodes[name]} for name in at),
+        *({"what": "edge", "node": start, "to": target, "shows": ""} for start, target in graph.edges),
+    )
+    height = max(map(len, columns)) * 44 + 8
+    return Picture(drawing(len(columns) * 130, height, label, "10px", parts), records)
+
+
+def _columns(graph: Drawing) -> list[list[str]]:
+    """Return the names of the nodes in each column, see `graph_picture`."""
+    reached = {target for start, target in graph.edges if start != target}
+    columns = [[name for name in graph.nodes if name not in reached] or [next(iter(graph.nodes))]]
+    placed = set(columns[0])
+    while len(placed) < len(graph.nodes):
+        following = [target for start, target in graph.edges if start in columns[-1] and target not in placed]
+        if not following:  # a part that no node so far leads to
+            columns[0].append(next(name for name in graph.nodes if name not in placed))
+            placed.add(columns[0][-1])
+            continue
+        columns.append(list(dict.fromkeys(following)))
+        placed |= set(following)
+    return columns
+
+
+def _edge(start: tuple[float, float], target: tuple[float, float]) -> str:
+    """Draw an arrow between the borders of two nodes."""
+    right, down = target[0] - start[0], target[1] - start[1]
+    inside = min(_NODE[0] / 2 / abs(right) if right else np.inf, _NODE[1] / 2 / abs(down) if down else np.inf)
+    x, y = target[0] - right * inside, target[1] - down * inside
+    right, down = right / float(np.hypot(right, down)), down / float(np.hypot(right, down))
+    base = x - 7 * right, y - 7 * down
+    corners = ((x, y), (base[0] - 3.5 * down, base[1] + 3.5 * right), (base[0] + 3.5 * down, base[1] - 3.5 * right))
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
+    line = f'<path d="M{start[0]:g} {start[1]:g}L{x:.1f} {y:.1f}" stroke="{MUTED}" fill="none"/>'
+    return f'{line}<polygon points="{points}" fill="{MUTED}"/>'
 
 
 def _masks(grid: Grid) -> str:

@@ -12,7 +12,7 @@ from goalscope.measures.transcript import OUTCOMES, transcript, write_step
 from goalscope.report.blocks import number
 from goalscope.report.comparison import family_table
 from goalscope.report.ledger import RunData, describe_key
-from goalscope.report.pictures import drawn_picture, episode_picture
+from goalscope.report.pictures import drawn_picture, episode_picture, graph_picture
 from goalscope.report.sections.environments import MAX_PAIRS, has_goal_tables
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.report.texts import TEXTS
@@ -154,9 +154,11 @@ def episode_figure(episode: Episode, opening: str = "") -> Figure | None:
         drawings = [episode.world.drawing(state) for state in (*(step.state for step in episode.steps), episode.final)]
     except (ImportError, ValueError):  # of an environment whose package is elsewhere
         return None
-    visible = [drawing for drawing in drawings if drawing is not None and drawing.rows]
-    # A state after the end may have none.
-    return Figure(drawn_picture(visible, caption), caption=caption) if visible and drawings[0] is visible[0] else None
+    visible = [drawing for drawing in drawings if drawing is not None and (drawing.rows or drawing.nodes)]
+    if not visible or drawings[0] is not visible[0]:  # a state after the end may have none
+        return None
+    shown = drawn_picture(visible, caption) if visible[0].rows else graph_picture(visible[-1], caption)
+    return Figure(shown, caption=caption)
 
 
 def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
