@@ -788,7 +788,92 @@ OUTSIDE = tuple(
 )
 """Agents that pursue something else, or nothing."""
 
-CONSTRUCTIONS: tuple[Construction, ...] = (*WHOLE, *PARTLY, *OUTSIDE)
+
+def pace(legs: Sequence[int], *places: Callable[[FiniteWorld], Mask]) -> Agent:
+    """Return an agent that goes towards its places in turn, so many moves each, again and again."""
+    order = [number for number, leg in enumerate(legs) for _ in range(leg)]
+
+    def act(world: FiniteWorld, rng: Random) -> Table:
+        policies = [even(nearer(world, place(world))) for place in places]
+        return np.stack([policies[order[turn % len(order)]] for turn in range(world.horizon)])
+
+    return act
+
+
+def corner_at(number: int) -> Callable[[FiniteWorld], Mask]:
+    """Return the choice of a corner, in the order of the bank."""
+    return lambda world: only(world, corners(world)[number])
+
+
+def home(world: FiniteWorld) -> Mask:
+    """Return the cell of the start."""
+    return only(world, start(world))
+
+
+def the_goal(world: FiniteWorld) -> Mask:
+    """Return the cell of the goal."""
+    return only(world, goal(world))
+
+
+def in_row(row: Callable[[FiniteWorld], int]) -> Callable[[FiniteWorld], Mask]:
+    """Return the choice of all cells in reach in a row."""
+
+    def place(world: FiniteWorld) -> Mask:
+        line = room(world) & (np.array(cells(world))[:, 0] == row(world))
+        return line if line.any() else near(world, (row(world), start(world)[1]))
+
+    return place
+
+
+def in_column(column: Callable[[FiniteWorld], int]) -> Callable[[FiniteWorld], Mask]:
+    """Return the choice of all cells in reach in a column."""
+
+    def place(world: FiniteWorld) -> Mask:
+        line = room(world) & (np.array(cells(world))[:, 1] == column(world))
+        return line if line.any() else near(world, (start(world)[0], column(world)))
+
+    return place
+
+
+PACING = tuple(
+    Construction(name, agent)
+    for name, agent in (
+        ("two moves to the goal, two home, and again", pace((2, 2), the_goal, home)),
+        ("one move to the goal, one home, and again", pace((1, 1), the_goal, home)),
+        (
+            "three moves to the bottom-right corner, two to the top-left, and again",
+            pace((3, 2), corner_at(3), corner_at(0)),
+        ),
+        (
+            "two moves to the top-right corner, three to the bottom-left, and again",
+            pace((2, 3), corner_at(1), corner_at(2)),
+        ),
+        ("one move to each corner in turn", pace((1, 1, 1, 1), *map(corner_at, range(4)))),
+        ("two moves to each corner clockwise", pace((2, 2, 2, 2), *map(corner_at, (0, 1, 3, 2)))),
+        (
+            "one move to the goal, two to the middle, and again",
+            pace((1, 2), the_goal, lambda w: near(w, ((w.grid.height - 1) / 2, (w.grid.width - 1) / 2))),
+        ),
+        ("two moves away to the furthest cell, one home, and again", pace((2, 1), furthest(start), home)),
+        ("right column, anywhere", to(in_column(lambda w: w.grid.width - 2))),
+        ("bottom row, anywhere", to(in_row(lambda w: w.grid.height - 2))),
+        ("the goal's column, anywhere but at the goal", to(in_column(lambda w: goal(w)[1]))),
+        ("the row above the goal's, anywhere", to(in_row(lambda w: goal(w)[0] - 1))),
+        ("the column left of the goal's, anywhere", to(in_column(lambda w: goal(w)[1] - 1))),
+        ("the middle row, anywhere", to(in_row(lambda w: (w.grid.height - 1) // 2))),
+        (
+            "to and fro between the goal's row and the start's",
+            pace((3, 3), in_row(lambda w: goal(w)[0]), in_row(lambda w: start(w)[0])),
+        ),
+        (
+            "to and fro between left and right column",
+            pace((4, 4), in_column(lambda w: 1), in_column(lambda w: w.grid.width - 2)),
+        ),
+    )
+)
+"""Agents that pace between places or go to a line, written after the rules for parts were last changed."""
+
+CONSTRUCTIONS: tuple[Construction, ...] = (*WHOLE, *PARTLY, *OUTSIDE, *PACING)
 
 
 # The count of what the agents do.

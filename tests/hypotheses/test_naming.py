@@ -19,7 +19,7 @@ from planted_answers import (
 )
 
 from goalscope.goals.finding import BehaviourPart
-from goalscope.goals.hypotheses import parse
+from goalscope.goals.hypotheses import FiniteWorld, parse
 from goalscope.goals.hypotheses.errors import PATTERN, error_pattern, first_visits, rates
 
 
@@ -40,6 +40,31 @@ def goal_in_half(world: object, rng: np.random.Generator) -> np.ndarray:
     return follow("goal" if rng.random() < 0.5 else "near centre", world)[None]  # type: ignore[arg-type]
 
 
+def to_column(column: int) -> Agent:
+    """Return an agent that goes to the nearest cell of a column, found by a search of its own, and stays there."""
+
+    def act(world: FiniteWorld, rng: np.random.Generator) -> np.ndarray:
+        after = world.process.transitions
+        steps = np.where(np.arange(len(after)) % world.grid.width == column % world.grid.width, 0, 10**6)
+        solid = world.grid.walls.ravel() | (
+            np.arange(len(after)) == np.ravel_multi_index(world.grid.goal, world.grid.walls.shape)
+        )
+        steps = np.where(solid, 10**6, steps)
+        for _ in range(len(after)):
+            steps = np.where(solid, 10**6, np.minimum(steps, steps[after].min(axis=1) + 1))
+        near = steps[after] == steps[after].min(axis=1, keepdims=True)
+        return (near / near.sum(axis=1, keepdims=True))[None]
+
+    return act
+
+
+def to_and_fro(first: str, second: str, moves: int) -> Agent:
+    """Return an agent that makes some moves towards one place, as many towards another, and so on."""
+    return lambda world, rng: np.stack(
+        [follow((first, second)[turn // moves % 2], world) for turn in range(world.horizon)]
+    )
+
+
 NEVER_WHOLE: dict[str, Agent] = {
     "beside it": beside_goal(0, 1),
     "two below it": beside_goal(2, 0),
@@ -49,6 +74,7 @@ NEVER_WHOLE: dict[str, Agent] = {
     "right until blocked": until_blocked([3, 1, 0, 2]),
     "up until blocked": until_blocked([0, 2, 3, 1]),
     "half of the worlds": goal_in_half,
+    "paces between goal and start": to_and_fro("goal", "start", 2),
     "at random": lambda world, rng: world.even[None],
     "a fixed move for each state": lambda world, rng: np.eye(4)[rng.integers(0, 4, len(world.even))][None],
 }
@@ -90,6 +116,21 @@ def test_every_split_of_errors_is_named_alike_and_never_otherwise(fixed: float, 
 def test_who_comes_near_it_is_not_named_after_it(name: str) -> None:
     verdict = planted(0, 3).verdict(NEVER_WHOLE[name])
     assert not (verdict.kind in ("named", "partly", "set") and "goal" in verdict.names), verdict.sentence()
+
+
+PACING: dict[str, Agent] = {
+    "two corners in turn": to_and_fro("corner bottom-right", "corner top-left", 1),
+    "two corners by two moves": to_and_fro("corner bottom-right", "corner top-left", 2),
+    "the left column": to_column(1),
+}
+"""Agents that follow the way to a corner again and again, or to the line on which it lies."""
+
+
+@pytest.mark.parametrize("name", PACING)
+def test_who_paces_or_goes_to_a_line_follows_no_corner_in_a_part(name: str) -> None:
+    for seed in (200, 204):
+        verdict = planted(seed, 3).verdict(PACING[name])
+        assert verdict.kind not in ("named", "partly"), verdict.sentence()
 
 
 @pytest.mark.full

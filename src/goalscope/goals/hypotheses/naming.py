@@ -10,9 +10,13 @@ each hypothesis of the bank that is followed in new states beyond chance we test
    not needed, since a rival that the agent follows leaves a pattern in the errors. For the same reason, rivals against
    which the errors have a pattern are excluded.
 2. The strongest pattern is that of a part which can be stated: the turns from some turn on or until some turn, a
-   distance or a side of the place, or the size of the grid. The hypothesis is named with this part if the rules of the
-   score, or the first rule, name it among the answers there, where rivals are added that imitate it in a part, and if
-   its strength elsewhere is significantly below half of that in the part (for turns: below that in the part).
+   distance or a side of the place, or the size of the grid. The hypothesis is named with this part if
+
+   - the rules of the score, or the first rule, name it among the answers there, where rivals are added that imitate it
+     in a part: cells around its place, the place's row and column, and keeping a direction until blocked;
+   - most moves there follow it, at the level `SURE`, since the part was chosen among dozens;
+   - its strength elsewhere is significantly below half of that in the part (for turns: below that in the part);
+   - for turns, it is followed in none of the other turns: an agent that paces to and fro follows its aim repeatedly.
 
 A hypothesis that explains a part which cannot be stated is not named. A part is also looked for where the score names a
 hypothesis for the whole behaviour, and the errors have a pattern beyond doubt.
@@ -42,6 +46,7 @@ from goalscope.goals.hypotheses.errors import (
 from goalscope.goals.hypotheses.evidence import AnswerSums, Predictions, evidence, predictions_in
 from goalscope.goals.hypotheses.regions import SIDES
 from goalscope.goals.hypotheses.score import (
+    HALF,
     LEVEL,
     STRONG,
     Ends,
@@ -61,7 +66,7 @@ OFFSETS: Final = [(down, right) for down in range(-2, 3) for right in range(-2, 
 
 SURE: Final = 0.01
 """Level at which a pattern in the errors is certain: it excludes that a hypothesis describes the whole behaviour, and
-it limits a name that the score gives to a part."""
+it limits a name that the score gives to a part. Also the level at which a part is followed."""
 
 _MOST_ACTIONS: Final = 5  # for which every order of two of them is a rival
 
@@ -212,18 +217,21 @@ class _Naming:
         if not solved:
             for answers in self.answers:
                 solved[answers.world.world.id] = predictions_in(answers.world, rivals, self.asked_count)
-        within = judge(evidence(inside, rivals, self.asked_count, solved), seed=self.seed, level=self.level)
+        sums = evidence(inside, rivals, self.asked_count, solved)
+        within = judge(sums, seed=self.seed, level=self.level)
         if within.kind != "named":
             within = _Naming(inside, rivals, self.asked_count, solved, self.seed, self.level, masks)._alone(within)
-        if within.kind != "named" or within.names != (name,):
+        followed = ResampledSums(sums, self.seed, min(SURE, self.level)).strength[1, number]
+        if within.kind != "named" or within.names != (name,) or followed <= HALF:
             return None
         rest = ResampledSums(
             evidence(elsewhere, self.hypotheses, self.asked_count, self.predictions), self.seed, self.level
         )
         # Before and after a turn, an agent may follow it by the way; elsewhere, less than half is asked.
-        strength = within.score(name).strength
-        limit = strength[1] if part.kind in ("from turn", "until turn") else strength[0] / 2
-        if rest.strength[2, number] >= limit:
+        strength, in_time = within.score(name).strength, part.kind in ("from turn", "until turn")
+        if rest.strength[2, number] >= (strength[1] if in_time else strength[0] / 2):
+            return None
+        if in_time and self._followed_again(number, elsewhere, strength[0] / 2):
             return None
         turns = [sum(len(answers.state) for answers in some) for some in (inside, elsewhere)]
         part = part.model_copy(update={"share": turns[0] / sum(turns)})
@@ -244,18 +252,32 @@ class _Naming:
         alone = [number for number in whole if not self._unbeaten(new_states, number, whole)]
         return replace(verdict, kind="named", names=(self.names[alone[0]],)) if len(alone) == 1 else verdict
 
+    def _followed_again(self, number: int, elsewhere: Sequence[Answers], limit: float) -> bool:
+        """Return whether a hypothesis is followed in one of the turns outside of its part, by more than a limit."""
+        for turn in np.unique(np.concatenate([answers.time for answers in elsewhere])).tolist():
+            at_turn = [answers.only(np.flatnonzero(answers.time == turn)) for answers in elsewhere]
+            at_turn = [answers for answers in at_turn if len(answers.state)]
+            if len(_clusters(at_turn)) < FEWEST:
+                continue
+            sums = evidence(at_turn, self.hypotheses, self.asked_count, self.predictions)
+            if ResampledSums(sums, self.seed, self.level).strength[1, number] > limit:
+                return True
+        return False
+
     def _with_rivals(self, hypothesis: Hypothesis, part: BehaviourPart) -> dict[str, Hypothesis]:
         """Return the hypotheses with rivals that imitate one in a part.
 
         An agent that keeps one direction until it is blocked moves towards everything that lies in this direction. The
-        first turns on the way to a place are those on the way to the cells around it.
+        first turns on the way to a place are those on the way to the cells around it, and an agent on the way to its
+        row or column moves as if it were after the place, until it is there.
         """
         actions = dict.fromkeys(name.lower() for answers in self.answers for name in action_names(answers.world.world))
         pairs = permutations(actions if len(actions) <= _MOST_ACTIONS else (), 2)
         moving = [made("keep {name} until blocked, else {name}", pair) for pair in pairs]
-        around = hypothesis.kind == "place" and part.kind == "until turn"
+        around = hypothesis.kind == "place" and part.kind in ("until turn", "side", "other side")
         cells = [made("{place} {offset}", (hypothesis, offset)) for offset in (OFFSETS if around else ())]
-        rivals = [*cells, *moving]
+        lines = [made(f"{line} of {{place}}", (hypothesis,)) for line in (("row", "column") if around else ())]
+        rivals = [*cells, *lines, *moving]
         return {**self.hypotheses, **{rival.text: rival for rival in rivals if rival.text not in self.hypotheses}}
 
     def _states_in(self, part: BehaviourPart, hypothesis: Hypothesis) -> dict[str, Mask]:

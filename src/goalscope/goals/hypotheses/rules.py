@@ -135,6 +135,18 @@ def door_open(world: FiniteWorld) -> Mask:
     return np.arange(world.process.states) >= 2 * world.grid.walls.size
 
 
+@hypothesis("row of {place}", kind="event", says="the row of {}")
+def row_of(world: FiniteWorld, place: Hypothesis) -> Mask:
+    """Return the states in which the agent is in the row of a place."""
+    return np.asarray(world.further(place.cell(world))[:, 0] == 0)
+
+
+@hypothesis("column of {place}", kind="event", says="the column of {}")
+def column_of(world: FiniteWorld, place: Hypothesis) -> Mask:
+    """Return the states in which the agent is in the column of a place."""
+    return np.asarray(world.further(place.cell(world))[:, 1] == 0)
+
+
 @hypothesis("random", kind="table")
 def random(world: FiniteWorld) -> Array:
     """Act uniformly at random over the offered actions."""
