@@ -123,10 +123,11 @@ def test_single_answers_tell_a_goal_from_the_step_on_every_way_there(tmp_path: P
 def test_what_explains_an_agent_that_follows_no_hypothesis_is_the_rule_that_it_follows(
     tmp_path: Path, rule: str, reason: str, subject: str
 ) -> None:
-    worlds = {"kind": "grid", "sizes": [7, 9], "densities": [0.3, 0.6], "count": 6, "minimum_distance": 3}
+    worlds = {"kind": "grid", "sizes": [7, 9], "densities": [0.3, 0.6], "count": 8, "minimum_distance": 3}
     folder = played(tmp_path, [worlds], [twin(rule, lapse=0.1, name="planted")], answers=2)
     with Store(folder) as store:
         found = decide(read_states(store, "planted")[0], load_hypotheses("goal;corner top-left"))
     assert (found.reason, found.subject) == (reason, subject), say(found)
+    assert found.part is None or (found.part.kind, found.part.side) == ("side", "to the left")
     # Of an agent that is after the goal in a part of the states it is not said that the goal explains all of it.
     assert found.about("goal") == ("no" if reason == "another rule" else "yes")
