@@ -3,8 +3,8 @@
     python benchmarks/dependence.py --seeds 40             # 40 worlds a study
     python benchmarks/dependence.py --seeds 40 --count 25  # 100 worlds
 
-Each study is new worlds; each state and its changed versions is asked twice, as `goalscope depends` does. Every seed is
-written to --out as it ends; called again, the script goes on where it stopped.
+Each study is new worlds; each state, in one of the turns 1 to 10, and its changed versions are asked twice, as
+`goalscope depends` does. Every seed is written to --out as it ends; called again, the script goes on where it stopped.
 """
 
 import argparse
@@ -19,9 +19,11 @@ import planted_agents
 
 from goalscope.goals.counterfactual.dependence import Dependence, dependences
 from goalscope.goals.counterfactual.turns import asked_of
+from goalscope.goals.counterfactual.worlds import TURNS
 from goalscope.runs import Store, Study, run
 
 THINGS = ("goal", "wall", "corner", "agent")
+AGENTS = (*planted_agents.FAMILIES, *planted_agents.LATE)
 planted_agents.register()
 
 
@@ -31,7 +33,7 @@ def study(families: tuple[str, ...], count: int, seed: int) -> Study:
     return Study.parse(
         {
             "seed": seed,
-            "worlds": [{"kind": "changed", "of": [entry]}],
+            "worlds": [{"kind": "changed", "of": [entry], "turns": list(TURNS)}],
             "agents": [{"kind": "planted", "family": name, "name": name} for name in families],
             "trajectories": 2,
             "horizon": {"steps": 1},
@@ -58,7 +60,7 @@ def main() -> None:
     done = {line["seed"] for line in lines if line["count"] == options.count}
     for seed in sorted(set(range(options.seeds)) - done):
         with tempfile.TemporaryDirectory() as directory:
-            found = planted(tuple(planted_agents.FAMILIES), Path(directory) / "run", count=options.count, seed=seed)
+            found = planted(AGENTS, Path(directory) / "run", count=options.count, seed=seed)
         shares = {f"{agent} {thing}": (one.share.value, one.answer) for (agent, thing), one in found.items()}
         lines.append({"seed": seed, "count": options.count, "found": shares})
         with options.out.open("a") as file:
@@ -66,7 +68,7 @@ def main() -> None:
     studies = [line["found"] for line in lines if line["count"] == options.count]
     worlds = 4 * options.count
     print(f"{len(studies)} studies of {worlds} worlds; mean share; of 100 studies how many say: depends/does not")
-    for family in planted_agents.FAMILIES:
+    for family in AGENTS:
         print(f"| {family} | " + " | ".join(cell(studies, f"{family} {thing}") for thing in THINGS) + " |")
 
 
@@ -75,7 +77,7 @@ def cell(studies: list[Mapping[str, tuple[float, str]]], key: str) -> str:
     shares, verdicts = zip(*(one[key] for one in studies if key in one), strict=True)
     counts, each = Counter(verdicts), 100 / len(verdicts)
     mean = "–" if counts["untestable"] > len(verdicts) / 2 else f"{np.nanmean(shares):.2f}"
-    return f"{mean}; {each * counts['depends']:.0f}/{each * counts['does not']:.0f}"
+    return f"{mean}; {each * counts['yes']:.0f}/{each * counts['no']:.0f}"
 
 
 if __name__ == "__main__":

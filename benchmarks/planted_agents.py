@@ -307,9 +307,23 @@ FAMILIES: dict[str, Callable[[Seen], np.ndarray[Any, Any]]] = {
 """Name -> the probabilities of the four moves."""
 
 
+def late(turns: int, first: Callable[[Seen], np.ndarray[Any, Any]]) -> Callable[[Seen], np.ndarray[Any, Any]]:
+    """Return a rule that acts by another one for some turns, and then goes to the goal."""
+    return lambda seen: first(seen) if seen.observation.step < turns else to_goal(seen)
+
+
+LATE: dict[str, Callable[[Seen], np.ndarray[Any, Any]]] = {
+    "random for 4": late(4, FAMILIES["random"]),
+    "random for 8": late(8, FAMILIES["random"]),
+    "right for 4": late(4, lambda seen: np.array([0.0, 0.0, 0.0, 1.0])),
+    "a corner for 4": late(4, FAMILIES["corner"]),
+}
+"""Agents that go to the goal from a turn on."""
+
+
 @dataclass(frozen=True)
 class Planted(ScriptedAgent):
-    """An agent that acts by one of `FAMILIES`."""
+    """An agent that acts by one of `FAMILIES` or `LATE`."""
 
     kind: ClassVar[str] = "planted"
     family: str = field(default="seeker")
@@ -321,7 +335,7 @@ class Planted(ScriptedAgent):
         if cell is None:
             raise ValueError("a planted agent must see its own cell (A)")
         grid = view.grid.at(start=None)
-        return FAMILIES[self.family](Seen(grid, cell, view.carrying_key, observation))
+        return {**FAMILIES, **LATE}[self.family](Seen(grid, cell, view.carrying_key, observation))
 
 
 def register() -> None:

@@ -10,9 +10,9 @@ from families import long_after
 from goalscope.agents import ChatAgent
 from goalscope.agents.models.base import Sampling
 from goalscope.agents.prompts import PARAPHRASES, WORDINGS, drawn_in
-from goalscope.goals.counterfactual.changes import THINGS, WORDED, Thing, best_actions, changed_grids
-from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, ChangedWorld
-from goalscope.runs import Study
+from goalscope.goals.counterfactual.changes import THINGS, WORDED, Thing, Walk, best_actions, changed_grids
+from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, TURN, ChangedWorld
+from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.layouts import layout
@@ -169,3 +169,91 @@ def test_what_cannot_be_changed_is_refused(changes: dict[str, object], said: str
 def test_a_thing_that_no_world_has_is_refused() -> None:
     with pytest.raises(ValueError, match="key"):
         changed_study(moved=["goal", "key"]).worlds()
+
+
+def test_every_state_and_version_is_come_to_by_a_walk_of_its_turn() -> None:
+    worlds = changed_study(turns=[1, 2, 6, 11], moved=["goal", "wall", "corner", "agent"]).worlds()
+    walks = {world.original: world.walk for world in worlds if world.moved == NOTHING}
+    turns = [len(walk) + 1 for walk in walks.values()]
+    assert len(set(turns)) == len(turns) == 3 and set(turns) <= {1, 2, 6, 11}, "each turn as often as the others"
+    for world in worlds:
+        assert isinstance(world, ChangedWorld) and world.tags[TURN] == len(world.walk) + 1
+        assert len(world.walk) == len(walks[world.original])
+        assert world.moved == "agent" or world.walk == walks[world.original]
+        cells = [*((row, col) for row, col, _ in world.walk), world.grid.start]
+        for (row, col, move), after in zip(world.walk, cells[1:], strict=True):
+            assert move is not None and not world.grid.walls[row, col] and (row, col) != world.grid.goal
+            down, right = ((-1, 0), (1, 0), (0, -1), (0, 1))[move]
+            assert (row + down, col + right) == after
+        again = ChangedWorld.from_plain(world.to_plain())
+        assert again.id == world.id and again.walk == world.walk
+
+
+def test_an_agent_is_told_the_turn_and_its_earlier_moves() -> None:
+    for world in changed_study(turns=[4], moved=["goal", "agent", "order"]).worlds():
+        assert isinstance(world, ChangedWorld)
+        spec = EpisodeSpec(agent_id="one", world_id=world.id, seed=0, horizon=1, trajectory=0)
+        seen = LiveEpisode(spec, world, None, "actions").observe()
+        assert seen.step == 3 and [past.action for past in seen.history] == [move for _, _, move in world.walk]
+        shown = [past.view for past in seen.history]
+        assert [(view.grid.start, view.grid.at(start=None)) for view in shown] == [
+            ((row, col), world.grid.at(start=None)) for row, col, _ in world.walk
+        ]
+        assert {type(view) for view in shown} == {type(seen.view)}
+        assert LiveEpisode(spec, world, None).observe().history == ()
+        spoken = LiveEpisode(spec, world, None, "conversation").observe().history
+        assert [past.text for past in spoken] == [("UP", "DOWN", "LEFT", "RIGHT")[past.action] for past in spoken]
+
+
+ROOM = Grid.parse("######\n#___G#\n#A__K#\n######")
+
+
+@pytest.mark.parametrize(
+    ("walk", "message"),
+    [
+        ([[2, 2, 3]], "turn 1"),  # away from the agent
+        ([[1, 1, 1], [2, 1, 3]], "turn 2"),  # past the agent
+        ([[1, 4, 2], [1, 3, 2], [1, 2, 2], [1, 1, 1]], "turn 1"),  # from the goal
+        ([[2, 4, 2], [2, 3, 2], [2, 2, 2]], "turn 1"),  # from the key
+        ([[0, 1, 1]], "wall"),
+        ([[9, 1, 0]], "9"),
+        ([[1, 1, 4]], "4"),
+        ([[1, 1, True]], "walk|integer"),
+        ([[1, 1]], "walk|Field|tuple"),
+        ("UP", "walk"),
+    ],
+)
+def test_a_walk_that_does_not_lead_to_the_agent_is_refused(walk: object, message: str) -> None:
+    plain = {"grid": ROOM.render(), "original": "w", "moved": NOTHING, "walk": [[1, 1, None], [1, 1, 2], [1, 1, 1]]}
+    assert ChangedWorld.from_plain(plain).walk == ((1, 1, None), (1, 1, 2), (1, 1, 1)), "it may bump and pause"
+    with pytest.raises(ValueError, match=message):
+        ChangedWorld.from_plain({**plain, "walk": walk})
+
+
+def test_changes_keep_what_a_walk_passed_or_bumped_into() -> None:
+    """The agent bumped into the wall at (3, 1); through an open cell the walk would lead elsewhere."""
+    grid = Grid.parse("#######\n#_____#\n#A___G#\n###_###\n#_____#\n#######")
+    walk = ((1, 1, 3), (1, 2, 2), (1, 1, 1), (2, 1, 1))
+
+    def found(thing: Thing, walk: Walk = ()) -> set[Grid]:
+        return set(changed_grids(grid, thing, 1000, rng=np.random.default_rng(0), walk=walk))
+
+    assert any(not changed.walls[3, 1] for changed in found("wall"))
+    assert any(changed.goal == (1, 2) for changed in found("goal"))
+    things: tuple[Thing, ...] = ("wall", "goal", "corner")
+    for thing in things:
+        kept = found(thing, walk)
+        assert kept and (kept <= found(thing) or thing == "corner"), "corners are closed as far as the walk allows"
+        for changed in kept:
+            assert not changed.walls[1, 1] and not changed.walls[1, 2] and changed.walls[3, 1]
+            assert changed.goal not in ((1, 1), (1, 2))
+
+
+def test_walks_that_a_study_lists_must_fit_its_worlds() -> None:
+    entry = {"kind": "text", "grids": [ROOM.render()]}
+    listed = changed_study(of=[entry], walks=[[[1, 1, 1]]], moved=["goal"]).worlds()
+    assert listed and all(world.walk == ((1, 1, 1),) for world in listed)
+    with pytest.raises(ValueError, match="walks"):
+        changed_study(of=[entry], walks=[[], []]).worlds()
+    with pytest.raises(ValueError, match="turn 1"):
+        changed_study(of=[entry], walks=[[[1, 2, 0]]]).worlds()

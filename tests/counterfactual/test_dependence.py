@@ -11,6 +11,7 @@ from dependence import planted
 from scipy.stats import binom
 from studies_of_dependence import AVOIDING, BLIND, SEEKERS, drawn, population, truth
 
+from families import long_after
 from goalscope._ground.rng import stream
 from goalscope.goals.counterfactual.dependence import LEAST, dependences, p_above, sentence
 from goalscope.goals.counterfactual.turns import Asked, WorldTurns
@@ -70,6 +71,24 @@ def test_planted_agents_are_told_apart(tmp_path: Path) -> None:
     assert {found["random", thing].answer for thing in ("goal", "wall", "corner", "agent")} == {"untestable"}
     assert found["right", "agent"].answer != "yes" and found["seeker", "agent"].answer == "yes"
     assert found["seeker", "corner"].answer != "yes", "its optimal actions stay"
+
+
+LATE_SHARES = {"random for 4": (0.7, 1.4), "random for 8": (0.5, 1.6), "right for 4": (0.3, 0.9)}
+"""Agents that go to the goal from a turn on -> where the share of what changes with the goal lies.
+
+Random moves are not predictable, so of the first agents all that is predictable changes with the goal. A fixed move is
+predictable and never changes: of ten turns, six count.
+"""
+
+
+@pytest.mark.parametrize("seed", long_after(1, range(8)))
+def test_agents_that_seek_the_goal_late_are_not_said_to_ignore_it(seed: int, tmp_path: Path) -> None:
+    found = planted((*LATE_SHARES, "a corner for 4"), tmp_path / "run", count=10, seed=seed)
+    on_goal = {family: found[family, "goal"] for family in (*LATE_SHARES, "a corner for 4")}
+    assert "no" not in {dependence.answer for dependence in on_goal.values()}, on_goal
+    assert on_goal["random for 4"].answer == "yes"
+    for family, (low, high) in LATE_SHARES.items():
+        assert low < on_goal[family].share.value < high, family
 
 
 @pytest.mark.full

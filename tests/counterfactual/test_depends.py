@@ -123,6 +123,13 @@ def test_agents_of_a_run_are_asked_in_states_that_they_came_through(tmp_path: Pa
     assert [agent.name for agent in asked.agents()] == ["optimal", "lured"]
     states = [world for world in asked.worlds() if world.tags[MOVED] == NOTHING]
     assert len(states) == 9 and {world.grid.start for world in states} <= cells
+    with Store(tmp_path / "run") as store:
+        begun = {
+            tuple((*step.state[:2], int(step.action)) for step in episode.steps[:number])
+            for episode in store.episodes()
+            for number in range(len(episode.steps))
+        }
+    assert {world.walk for world in states} <= begun and len({len(world.walk) for world in states}) > 2
     assert len(asked.worlds()) > 40 and study_of(str(tmp_path / "run"), seed=1).id == asked.id
     assert len(study_of(str(tmp_path / "run"), states=4).worlds()) < len(asked.worlds())
     found = goalscope.depends(str(tmp_path / "run"), tmp_path / "out", seed=1)
@@ -214,7 +221,7 @@ def test_an_evaluation_says_what_actions_depend_on(tmp_path: Path) -> None:
 
 
 def test_a_run_of_changed_worlds_is_no_run_of_grids_to_an_evaluation(tmp_path: Path) -> None:
-    goalscope.depends("optimal", tmp_path / "run", worlds=[{**SMALL[0], "count": 12}])
+    goalscope.depends("optimal", tmp_path / "run", worlds=[{**SMALL[0], "count": 30}])
     goalscope.measure(tmp_path / "run")
     found = goalscope.evaluate(str(tmp_path / "run"), tmp_path / "logs")
     asked = {arm.name for arm in found.models[0].arms if arm.asked}

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import starmap
 from typing import Any, Final
 
 from goalscope.agents.agent import History, Observation, Past, Turn, check_action
@@ -53,9 +54,9 @@ class LiveEpisode:
         self._knows_world = knows_world
         self._session = world.begin_episode(spec.seed, spec.id)
         self._view: View | None = None  # the last view, until a step is taken
-        self._history: tuple[Past, ...] = ()
-        self._failure = failure or (FailurePolicy() if study is None else study.failure)
         self._history_as: History = history or ("none" if study is None else study.history)
+        self._history = () if self._history_as == "none" else tuple(starmap(self._past, world.earlier))
+        self._failure = failure or (FailurePolicy() if study is None else study.failure)
         self._attempts: list[dict[str, Any]] = []
         self._twice = study is not None and study.answers == 2
         self._first: Turn | None = None  # first answer to a step that is answered a second time
@@ -70,7 +71,7 @@ class LiveEpisode:
         self._view = self._session.view
         return Observation(
             view=self._view,
-            step=len(self.steps),
+            step=len(self._world.earlier) + len(self.steps),
             attempt=self._attempt,
             episode_id=self.spec.id,
             seed=self.spec.seed,
@@ -80,6 +81,11 @@ class LiveEpisode:
             horizon=self._world.planned(self.spec.horizon) if self._knows_world else 0,
             shared_examples=self._world.shared_examples,
         )
+
+    def _past(self, view: View, action: int | None) -> Past:
+        """Return a turn before the episode; in a conversation, its answer is the name of the move."""
+        spoken = self._history_as in ("conversation", "reasoning") and action is not None
+        return Past(view=view, action=action, text=view.actions[action] if spoken else None)
 
     @property
     def _attempt(self) -> int:

@@ -1,4 +1,7 @@
-"""The arm *depends*: one thing in a state is changed, everything else stays, and one move is requested."""
+"""The arm *depends*: one thing in a state is changed, everything else stays, and one move is requested.
+
+The states lie in the first turns of an episode (`TURNS`), after walks of earlier moves.
+"""
 
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -6,10 +9,12 @@ from typing import Final
 
 from goalscope.goals.counterfactual.dependence import ENOUGH, LEAST, NOISE, Dependence, dependences
 from goalscope.goals.counterfactual.turns import asked_of
+from goalscope.goals.counterfactual.worlds import TURNS
 from goalscope.verdict.arms import CHANGED, NO_GRIDS, Arm, arm
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
 from goalscope.verdict.rules import question
 from goalscope.verdict.sentences import OWN_THINGS, THINGS
+from goalscope.verdict.texts import TEXTS
 
 ARM: Final = "depends"
 
@@ -25,6 +30,7 @@ arm(
                 "of": [
                     {"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count, "minimum_distance": 3}
                 ],
+                "turns": list(TURNS),
             }
         ],
         recorded=lambda tags: tags.get("kind") == "changed",
@@ -57,12 +63,14 @@ def depends_on(data: ArmData, thing: str) -> Evidence:
     detail = f"change {dependence.change.value:.2f}, predictable part {part:.2f}, {dependence.versions} changed worlds"
     if dependence.answer == "untestable":
         return Evidence(why=f"its two answers in the same state may be unrelated ({detail})", detail=detail)
-    decided = Evidence.of(dependence.share, side=dependence.answer, detail=detail)
-    return (
-        decided
-        if decided.why
-        else Evidence(estimate=dependence.share, side=decided.side, detail=detail, p=dependence.adjusted)
-    )
+    evidence = Evidence.of(dependence.share, side=dependence.answer, detail=detail)
+    if evidence.why:
+        return evidence
+    rule = ""
+    if dependence.answer == "undecided" and dependence.share.low > LEAST:
+        level = f"{1 - data.run.confidence:.3g}"
+        rule = TEXTS("page/dependence not shown", enough=f"{ENOUGH:g}", level=level, p=f"{dependence.adjusted:.3g}")
+    return replace(evidence, p=dependence.adjusted, threshold_rule=rule)
 
 
 for _thing, _name in THINGS.items():

@@ -245,6 +245,11 @@ class World(_Reads, ABC):
         """Id that selects the examples in the prompts, so that worlds can share them; "" to select them by episode."""
         return ""
 
+    @property
+    def earlier(self) -> Sequence[tuple[View, int | None]]:
+        """What an agent saw and did before an episode begins here; None for a turn without a valid move."""
+        return ()
+
     def described(self) -> dict[str, Any]:
         """Return the plain values whose hash is the world's id."""
         return {"kind": self.kind, "world": self.to_plain()}

@@ -16,6 +16,7 @@ from goalscope.cli.overrides import WorldOptions, worlds_of
 from goalscope.goals.counterfactual.changes import Thing
 from goalscope.goals.counterfactual.dependence import Dependence, dependences, sentence
 from goalscope.goals.counterfactual.turns import asked_of, rows_of, visited_states
+from goalscope.goals.counterfactual.worlds import TURNS
 from goalscope.report.sections.dependence import dependence_table
 from goalscope.runs import Store, Study
 from goalscope.runs.kinds import expand
@@ -111,7 +112,8 @@ def depends(
         worlds (STUDY|KIND): the worlds of a study (a file or a registered name); or a kind of worlds, either its name
             or
             an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'; from Python also a list of
-            entries. The worlds must be grids; their start is the state. Default: 100 grids of the sizes 7 and 9.
+            entries. The worlds must be grids. Their start is the state, in one of the turns 1 to 10 after a random
+            walk. Default: 100 grids of the sizes 7 and 9.
         moved (THINGS): what to change: some of goal, key, door (opened), 'added key', 'removed key', wall, corner,
             agent; or only the prompt: names (symbols of the cells), order (of legend and moves), words (paraphrases).
             Default: goal, key, door, wall, corner and agent, as far as the worlds have them.
@@ -171,11 +173,11 @@ def study_of(
                 "the agents of a run are asked in the run's own states: give only the run, without further models, "
                 "--worlds or --set"
             )
-        entries, base = _of_run(next(iter(logs)), states, seed)
+        entries, visited = _of_run(next(iter(logs)), states, seed)
     else:
         base = [dict(entry) for entry in worlds] or [dict(WORLDS)]
-        entries = _entries(subjects, settings, base, seed)
-    changed = {"kind": "changed", "of": base, "changes": changes, **({"moved": list(moved)} if moved else {})}
+        entries, visited = _entries(subjects, settings, base, seed), {"of": base, "turns": list(TURNS)}
+    changed = {"kind": "changed", **visited, "changes": changes, **({"moved": list(moved)} if moved else {})}
     study = {"name": "dependence", "seed": seed, "worlds": [changed], "agents": entries, "horizon": {"steps": 1}}
     twice = Study.assemble({**study, "trajectories": 2})
     all_report_likelihoods = all(
@@ -202,14 +204,14 @@ def _entries(
     return [agent.entry(name=agent.name, task="key-door" if has_key else "grid") for agent in agents]
 
 
-def _of_run(path: Path, states: int, seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the agents of a run and the states that they visited."""
+def _of_run(path: Path, states: int, seed: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the agents of a run, and the states that they visited with the turns before these."""
     with Store(path) as store:
         study = store.study()
         if study is None:
             raise ValueError(f"{path} was imported, so its agents cannot be asked here: name an agent or model instead")
-        base = visited_states(store, store.agent_names(), states, seed=seed)
-    return [entry.dump() for entry in study.agents_], [base]
+        visited = visited_states(store, store.agent_names(), states, seed=seed)
+    return [entry.dump() for entry in study.agents_], visited
 
 
 def _passed(models: str | Sequence[str], study: Study) -> dict[str, Any]:

@@ -7,9 +7,13 @@
   contains all open cells moves. Agent, objects and optimal actions stay the same.
 
 The goal remains reachable in all of these grids.
+
+A state after earlier turns also has a *walk*, the cells and moves that led the agent to its cell. Changes keep the
+cells that the walk passed or bumped into, so that it leads through the changed grid in the same way. An agent that
+stands elsewhere came there by a walk of its own.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import product
 from typing import Final, Literal, get_args
 
@@ -17,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.agents.prompts import PARAPHRASES
-from goalscope.worlds.dynamics import settle
-from goalscope.worlds.grid import Action, Grid
+from goalscope.worlds.dynamics import State, settle, step
+from goalscope.worlds.grid import DELTAS, Action, Grid, Position
 from goalscope.worlds.planning.shortest import distances_to, optimal_actions
 
 Thing = Literal["agent", "goal", "key", "door", "added key", "removed key", "wall", "corner", "names", "order", "words"]
@@ -31,7 +35,57 @@ legend and moves, or all words of the prompt."""
 _NAMES: Final[Mapping[str, str]] = {"agent": "start", "goal": "goal", "key": "key", "added key": "key"}
 
 
-def changed_grids(grid: Grid, thing: Thing, count: int, *, rng: np.random.Generator) -> list[Grid]:
+Walk = tuple[tuple[int, int, int | None], ...]
+"""Earlier turns of an agent: row and column of its cell, and its move; None for a turn without a valid move."""
+
+
+def walk_to(grid: Grid, moves: int, rng: np.random.Generator) -> Walk:
+    """Draw a random walk that ends at the agent's cell and passes neither the goal nor the key nor the door.
+
+    It is empty if the agent cannot have come to its cell by this number of moves, because no cell beside it is free.
+    """
+    assert grid.start is not None  # worlds show their agent
+    cell, walk = grid.start, list[tuple[int, int, int | None]]()
+    closed = {cell for cell in (grid.goal, grid.key, grid.door) if cell is not None}
+    for _ in range(moves):
+        free = [origin for origin in grid.open_around(cell) if origin not in closed]
+        if not free:
+            return ()
+        origin = free[int(rng.integers(len(free)))]
+        move = DELTAS.tolist().index([cell[0] - origin[0], cell[1] - origin[1]])
+        walk.append((*origin, move))
+        cell = origin
+    return tuple(walk[::-1])
+
+
+def check_walk(grid: Grid, walk: Walk) -> None:
+    """Check that a walk leads through a grid to the agent's cell.
+
+    Raises:
+        ValueError: it leaves the grid or the open cells, it does not end at the agent's cell, or it passes the goal or
+            the key.
+    """
+    assert grid.start is not None  # worlds show their agent
+    cells = [*((row, col) for row, col, _ in walk), grid.start]
+    for turn, ((*cell, move), after) in enumerate(zip(walk, cells[1:], strict=True), 1):
+        state = settle(grid, grid.check_cell((cell[0], cell[1])))
+        leads = state if move is None else step(grid, state, move)
+        if state.position == grid.goal or state.phase or leads != State(after):
+            name = "no move" if move is None else Action(move).name
+            raise ValueError(
+                f"turn {turn} of a walk must lead from {state.position} to {after} without passing the goal or the "
+                f"key, but {name} does not in the grid\n{grid}"
+            )
+
+
+def _cells_of(grid: Grid, walk: Walk) -> set[Position]:
+    """Return the cells of a grid that a walk passed or bumped into."""
+    cells = {(row, col) for row, col, _ in walk}
+    cells |= {(row + int(DELTAS[move][0]), col + int(DELTAS[move][1])) for row, col, move in walk if move is not None}
+    return {(row, col) for row, col in cells if 0 <= row < grid.height and 0 <= col < grid.width}
+
+
+def changed_grids(grid: Grid, thing: Thing, count: int, *, rng: np.random.Generator, walk: Walk = ()) -> list[Grid]:
     """Return grids that differ from a given one in one thing; the goal remains reachable.
 
     The most informative grids come first: those in which no previously optimal action is still optimal (for a wall:
@@ -42,8 +96,17 @@ def changed_grids(grid: Grid, thing: Thing, count: int, *, rng: np.random.Genera
         thing: what to change, none of `WORDED`.
         count: maximum number of grids, drawn without replacement. The list is empty if the grid lacks the thing.
         rng: random number generator of the draw.
+        walk: the agent's earlier turns. They lead through all returned grids to the agent's cell, except where the
+            agent is what changes.
     """
-    changes = _walls(grid) if thing == "wall" else _corners(grid) if thing == "corner" else elsewhere(grid, thing)
+    walked_cells = _cells_of(grid, walk) if thing != "agent" else set[Position]()
+    changes = (
+        _walls(grid, walked_cells)
+        if thing == "wall"
+        else _corners(grid, walked_cells)
+        if thing == "corner"
+        else elsewhere(grid, thing, walked_cells)
+    )
     candidates, first, less_telling = list(dict.fromkeys(changes)), list[Grid](), list[Grid]()
     optimal = best_actions(grid)
     for index in rng.permutation(len(candidates)):
@@ -62,17 +125,18 @@ def best_actions(grid: Grid) -> frozenset[Action]:
     return optimal_actions(grid, grid.start)
 
 
-def elsewhere(grid: Grid, thing: str) -> Iterator[Grid]:
-    """Yield all grids with one object moved, the door opened, or a key added or removed."""
+def elsewhere(grid: Grid, thing: str, walked_cells: Collection[Position] = ()) -> Iterator[Grid]:
+    """Yield all grids with one object moved to a cell not walked on, the door opened, or a key added or removed."""
     if thing in ("door", "removed key"):
         name = thing.removeprefix("removed ")
-        if getattr(grid, name) is not None and (thing == "door" or grid.door is None):
+        exists = getattr(grid, name) not in (None, *walked_cells)
+        if exists and (thing == "door" or grid.door is None):
             yield grid.at(**{name: None})
         return
     name = _NAMES[thing]
     if (getattr(grid, name) is None) != (thing == "added key"):
         return
-    occupied = {cell for cell in grid.objects.values() if cell is not None}
+    occupied = {cell for cell in (*grid.objects.values(), *walked_cells) if cell is not None}
     for row, col in zip(*np.nonzero(~grid.walls), strict=True):
         cell = int(row), int(col)
         if cell in occupied:
@@ -82,9 +146,9 @@ def elsewhere(grid: Grid, thing: str) -> Iterator[Grid]:
             yield changed
 
 
-def _walls(grid: Grid) -> Iterator[Grid]:
-    """Yield the grids with one cell closed or opened on or beside a shortest path of the agent."""
-    objects = {cell for cell in grid.objects.values() if cell is not None}
+def _walls(grid: Grid, walked_cells: Collection[Position]) -> Iterator[Grid]:
+    """Yield the grids with one cell closed or opened on or beside a shortest path of the agent, except walked cells."""
+    objects = {cell for cell in (*grid.objects.values(), *walked_cells) if cell is not None}
     way = _around(_on_shortest_paths(grid))
     for row, col in zip(*np.nonzero(way), strict=True):
         inside = 0 < row < grid.height - 1 and 0 < col < grid.width - 1  # the outer walls stay
@@ -109,12 +173,13 @@ def _around(cells: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     return near
 
 
-def _corners(grid: Grid) -> Iterator[Grid]:
+def _corners(grid: Grid, walked_cells: Collection[Position]) -> Iterator[Grid]:
     """Yield for each corner the grid in which as many rows and columns around it as possible become walls.
 
-    The cells of agent and objects stay open, and the optimal actions stay the same.
+    The cells of agent and objects and the walked cells stay as they are, and so do the optimal actions.
     """
-    optimal, objects = best_actions(grid), [cell for cell in grid.objects.values() if cell is not None]
+    optimal = best_actions(grid)
+    objects = [cell for cell in (*grid.objects.values(), *walked_cells) if cell is not None and not grid.walls[cell]]
     sides = []
     for axis in (0, 1):
         lines, object_lines = np.flatnonzero(~grid.walls.all(axis=1 - axis)), [cell[axis] for cell in objects]

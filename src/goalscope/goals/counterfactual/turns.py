@@ -39,7 +39,7 @@ CHANGE, PREDICTABLE, VARIATION = "change of the moves", "predictable part of the
 
 @dataclass(slots=True)
 class WorldTurns:
-    """The first turns of an agent in one world.
+    """An agent's answers in one world: its first turns there.
 
     Attributes:
         counts: ``[A]`` number of answers with each move.
@@ -69,7 +69,10 @@ class Asked:
 
 
 def visited_states(store: Store, agents: Collection[str], count: int, *, seed: int) -> dict[str, Any]:
-    """Draw one visited state of each grid in a run, and return them as a worlds entry of a study.
+    """Draw one visited state of each grid in a run, with the turns before it, for an entry of kind `changed`.
+
+    Returns:
+        The keys ``of`` and ``walks`` of the entry.
 
     Worlds with fog, with an instruction, or of another kind are left out, and so are turns in which the agent holds the
     key, because a grid cannot show that.
@@ -83,28 +86,32 @@ def visited_states(store: Store, agents: Collection[str], count: int, *, seed: i
     Raises:
         ValueError: the run has no suitable state.
     """
-    turns: dict[str, list[str]] = {}
+    turns: dict[str, list[tuple[str, list[list[int | None]]]]] = {}
     for episode in store.episodes():
         world = episode.world
         shown_whole = world.offers >= {"grid", "seen state"} and world.fog_radius is None
         if episode.agent in agents and shown_whole:
-            without_key = (step.state for step in episode.steps if step.state[2] == 0)
-            turns.setdefault(world.cluster_id, []).extend(shown(world.grid, state).render() for state in without_key)
-    rng, renderings = stream(seed, "visited states"), dict[str, None]()
+            without_key = [step for step in episode.steps if step.state[2] == 0]
+            walk = [[*step.state[:2], None if step.action is None else int(step.action)] for step in without_key]
+            turns.setdefault(world.cluster_id, []).extend(
+                (shown(world.grid, step.state).render(), walk[:number]) for number, step in enumerate(without_key)
+            )
+    rng, renderings = stream(seed, "visited states"), dict[str, list[list[int | None]]]()
     for cluster in sorted(turns):
         if states := turns[cluster]:
-            renderings.setdefault(states[int(rng.integers(len(states)))])
+            renderings.setdefault(*states[int(rng.integers(len(states)))])
     if not renderings:
         raise ValueError(
             f"{store.path} has no turns of {', '.join(agents)} in grids without fog: name the agent itself and add "
             "--worlds"
         )
     chosen = sorted(rng.permutation(len(renderings))[:count].tolist())
-    return {"kind": "text", "grids": [list(renderings)[index] for index in chosen]}
+    grids = [list(renderings)[index] for index in chosen]
+    return {"of": [{"kind": "text", "grids": grids}], "walks": [renderings[grid] for grid in grids]}
 
 
 def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
-    """Collect each agent's first moves in original and changed states; episodes in other worlds are ignored."""
+    """Collect each agent's moves in original and changed states; episodes in other worlds are ignored."""
     sides: dict[tuple[str, str], tuple[Any, WorldTurns]] = {}
     for episode in episodes:
         if "changed" not in episode.world.offers or not episode.steps:

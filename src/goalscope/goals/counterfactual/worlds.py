@@ -5,6 +5,10 @@ entries ``of`` defines a state, with the agent at its start. A state and its ver
 share the example, so that prompts differ only in the grid. With ``horizon: {steps: 1}`` and two trajectories the agent
 answers twice in each, and an answer depends only on its prompt.
 
+An agent may act otherwise in its fifth turn than in its first. With ``turns: [1, 2, 3]`` each state has one of these
+turns, and a walk of earlier moves that leads to it: the agent is told the turn, and sees the walk if it is shown its
+history. ``walks`` lists the walks themselves, such as those on which an agent came to the states of a run.
+
 The kind ``changed-environment`` does the same for environments, whose method ``elsewhere()`` names the things that can
 be changed.
 """
@@ -12,25 +16,35 @@ be changed.
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
-from typing import Any, ClassVar, Final, Literal, Self
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, StrictInt, TypeAdapter, field_validator
 
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.rng import stream
-from goalscope.goals.counterfactual.changes import THINGS, WORDED, Thing, changed_grids
+from goalscope.goals.counterfactual.changes import (
+    THINGS,
+    WORDED,
+    Thing,
+    Walk,
+    changed_grids,
+    check_walk,
+    walk_to,
+)
 from goalscope.runs import kinds
 from goalscope.stats.rows import Tag
 from goalscope.worlds.environments.environment import changes_of
 from goalscope.worlds.environments.world import EnvironmentWorld
 from goalscope.worlds.grid import Grid
-from goalscope.worlds.gridworld import GridSession, GridWorld, WordedSession
+from goalscope.worlds.gridworld import GridSession, GridView, GridWorld, WordedSession, WordedView
 from goalscope.worlds.world import Offer, World, read_plain
 
 MOVED: Final = "moved"
 """Tag that names the changed thing."""
+TURN: Final = "turn"
+"""Tag that holds the turn of a state, counted from 1."""
 NOTHING: Final = "nothing"
 """Value of the tag in the unchanged world."""
 _CANDIDATES: Final = 6
@@ -39,6 +53,14 @@ _MOST_STATES: Final = 100_000
 """Number of states of all changed environments together above which there are fewer candidates."""
 USUAL: Final[tuple[Thing, ...]] = ("goal", "key", "door", "wall", "corner", "agent")
 """Default list of things to change; things that the worlds lack are skipped."""
+TURNS: Final = tuple(range(1, 11))
+"""Turns in which agents are asked, unless a study says otherwise: as many as most agents take to the goal."""
+_MOST_TURNS: Final = 1000
+_StoredTurn = Annotated[
+    tuple[StrictInt, StrictInt, Annotated[int, Field(strict=True, ge=0, le=3)] | None], Field(strict=False)
+]
+_StoredWalk = Annotated[tuple[_StoredTurn, ...], Field(strict=False, max_length=_MOST_TURNS)]
+_WALK: Final = TypeAdapter[Walk](_StoredWalk)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +72,11 @@ class ChangedWorld(GridWorld):
         original: content id of the unchanged state.
         moved: the changed thing, `NOTHING` for the unchanged state.
         wording: name of the prompt wording, "" for the agent's own.
+        walk: the turns before the state.
         cluster, tags: as in `World`.
+
+    Raises:
+        ValueError: the walk does not lead through the grid to the agent's cell.
     """
 
     kind: ClassVar[str] = "changed"
@@ -58,6 +84,11 @@ class ChangedWorld(GridWorld):
     original: str
     moved: str = NOTHING
     wording: str = ""
+    walk: Walk = ()
+
+    def __post_init__(self) -> None:
+        GridWorld.__post_init__(self)
+        check_walk(self.grid, self.walk)
 
     # GridWorld stores an older form without the kind; this class does not.
     described, stored = World.described, World.stored
@@ -72,10 +103,19 @@ class ChangedWorld(GridWorld):
         session = super().begin(rng)
         return WordedSession(session, self.wording) if self.wording else session
 
+    @cached_property
+    def earlier(self) -> tuple[tuple[GridView, int | None], ...]:
+        """What the agent saw and did on its walk to the state."""
+        grids = [(self.grid.at(start=(row, col)), move) for row, col, move in self.walk]
+        if self.wording:
+            return tuple((WordedView(grid=grid, wording=self.wording), move) for grid, move in grids)
+        return tuple((GridView(grid=grid), move) for grid, move in grids)
+
     def to_plain(self) -> dict[str, Any]:
-        """Return the grid as text, the id of the original, the changed thing, and the wording if there is one."""
-        worded = {"wording": self.wording} if self.wording else {}
-        return {"grid": self.grid.render(), "original": self.original, "moved": self.moved, **worded}
+        """Return the grid as text, the id of the original, the changed thing, and wording and walk if there are any."""
+        further = {"wording": self.wording} if self.wording else {}
+        walked = {"walk": [list(turn) for turn in self.walk]} if self.walk else {}
+        return {"grid": self.grid.render(), "original": self.original, "moved": self.moved, **further, **walked}
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
@@ -84,9 +124,11 @@ class ChangedWorld(GridWorld):
         Raises:
             ValueError: a key is unknown or missing, or a value is invalid.
         """
-        worded = {"wording": str} if isinstance(plain, Mapping) and "wording" in plain else {}
-        values = read_plain(plain, "a changed world", grid=str, original=str, moved=str, **worded)
-        return cls(grid=Grid.parse(values.pop("grid")), **values, cluster=cluster, tags=tags or {})
+        optional = {"wording": str, "walk": list}
+        further = {key: kind for key, kind in optional.items() if isinstance(plain, Mapping) and key in plain}
+        values = read_plain(plain, "a changed world", grid=str, original=str, moved=str, **further)
+        walk = _WALK.validate_python(values.pop("walk", ()))
+        return cls(grid=Grid.parse(values.pop("grid")), **values, walk=walk, cluster=cluster, tags=tags or {})
 
 
 @kinds.world_kind("changed", world=ChangedWorld)
@@ -97,12 +139,17 @@ class ChangedWorlds(kinds.StudyPart):
         of: worlds entries, all of them grids without fog; their start is the state.
         moved: things to change, see `THINGS`; by default all of `USUAL` that the worlds have.
         changes: maximum number of versions of a state for each thing.
+        turns: turns of the states, counted from 1 and drawn evenly; before a later turn lies a random walk. A state
+            that cannot be walked to has turn 1.
+        walks: for each world of ``of`` in order, the turns before its state; empty to draw walks.
     """
 
     kind: Literal["changed"]
     of: kinds.Entries
     moved: tuple[Thing, ...] = kinds.sequence(default=())
     changes: int = Field(default=2, ge=1, le=100)
+    turns: tuple[Annotated[int, Field(ge=1, le=_MOST_TURNS)], ...] = kinds.sequence(default=(1,), min_length=1)
+    walks: tuple[_StoredWalk, ...] = kinds.sequence(default=())
 
     @field_validator("of", mode="before")
     @classmethod
@@ -132,30 +179,52 @@ class ChangedWorlds(kinds.StudyPart):
         """Yield each state, followed by its changed versions.
 
         Raises:
-            ValueError: no world has one of the named things, or no world has any changeable thing.
+            ValueError: no world has one of the named things, or no world has any changeable thing; or a walk does not
+                lead to the state of its world.
         """
-        changed = set[str]()
-        for world in kinds.expand(self.of, seed):
+        changed, turns = set[str](), self._turns(seed, path)
+        worlds = list(kinds.expand(self.of, seed))
+        if self.walks and len(self.walks) != len(worlds):
+            raise ValueError(
+                f"walks of {path} must have an entry for each of the {len(worlds)} worlds, got {len(self.walks)}: "
+                "use [] for a world without earlier turns"
+            )
+        for number, world in enumerate(worlds):
             shared: dict[str, Any] = {"original": GridWorld(grid=world.grid).id, "cluster": world.cluster_id}
-            versions: list[tuple[str, Grid, str]] = [(NOTHING, world.grid, "")]
+            before = next(turns) - 1
+            walk = self.walks[number] if self.walks else self._walk(world.grid, before, seed)
+            versions: list[tuple[str, Grid, str, Walk]] = [(NOTHING, world.grid, "", walk)]
             for thing in self.moved or USUAL:
                 rng = stream(seed, "changed", shared["original"], thing)
                 if thing in WORDED:
                     drawn = rng.permutation(WORDED[thing])[: self.changes].tolist()
-                    versions += [(thing, world.grid, wording) for wording in drawn]
-                else:
-                    versions += [(thing, grid, "") for grid in changed_grids(world.grid, thing, self.changes, rng=rng)]
-            changed.update(thing for thing, _, _ in versions[1:])
+                    versions += [(thing, world.grid, wording, walk) for wording in drawn]
+                    continue
+                for grid in changed_grids(world.grid, thing, self.changes, rng=rng, walk=walk):
+                    own_walk = self._walk(grid, len(walk), seed) if thing == "agent" else walk
+                    if len(own_walk) == len(walk):
+                        versions.append((thing, grid, "", own_walk))
+            changed.update(thing for thing, *_ in versions[1:])
             if len(versions) > 1:
-                for moved, grid, wording in versions:
-                    tags = {**world.tags, "kind": "changed", MOVED: moved}
-                    yield ChangedWorld(grid=grid, moved=moved, wording=wording, **shared, tags=tags)
+                for moved, grid, wording, own_walk in versions:
+                    tags = {**world.tags, "kind": "changed", MOVED: moved, TURN: len(walk) + 1}
+                    yield ChangedWorld(grid=grid, moved=moved, wording=wording, walk=own_walk, **shared, tags=tags)
         if lacking := [thing for thing in self.moved if thing not in changed]:
             names = ", ".join(lacking)
             advice = f"leave {names} out of --moved" if changed else f"name in --moved some of {', '.join(USUAL)}"
             raise ValueError(f"{path} has no grid in which {names} can be changed: {advice}, or use other worlds")
         if not changed:
             raise ValueError(f"{path} has no grid in which any of {', '.join(THINGS)} can be changed: use other worlds")
+
+    def _turns(self, seed: int, path: str) -> Iterator[int]:
+        """Yield the turn of each state, all turns equally often."""
+        rng = stream(seed, "turns of states", path)
+        while True:
+            yield from rng.permutation(self.turns).tolist()
+
+    @staticmethod
+    def _walk(grid: Grid, moves: int, seed: int) -> Walk:
+        return walk_to(grid, moves, stream(seed, "walk", GridWorld(grid=grid).id))
 
 
 @dataclass(frozen=True, kw_only=True)
