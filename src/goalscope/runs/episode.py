@@ -84,8 +84,8 @@ class LiveEpisode:
 
     def _past(self, view: View, action: int | None) -> Past:
         """Return a turn before the episode; in a conversation, its answer is the name of the move."""
-        spoken = self._history_as in ("conversation", "reasoning") and action is not None
-        return Past(view=view, action=action, text=view.actions[action] if spoken else None)
+        spoken = self._history_as in ("conversation", "reasoning")
+        return Past(view=view, action=action, text=None if action is None or not spoken else view.actions[action])
 
     @property
     def _attempt(self) -> int:
