@@ -85,6 +85,8 @@ def test_targets_are_the_executed_actions_from_the_step_on() -> None:
     plans = label_plans(cells_at(pairs), [arrived, stopped], horizon=3)
     assert plans.tokens.tolist() == [[D, UNKNOWN, UNKNOWN], [R, END, END], [D, D, R]]
     np.testing.assert_array_equal(plans.length, [np.nan, 1, 3])
+    kept = label_plans(cells_at(pairs), [arrived, stopped], horizon=3, dropped=True)
+    assert kept.tokens.tolist() == [[D, UNKNOWN, UNKNOWN], [R, END, END], [UNKNOWN] * 3]  # the last has five moves
     with pytest.raises(ValueError, match="episodes"):
         label_plans(cells_at(pairs), [arrived])
     with pytest.raises(ValueError, match="horizon"):

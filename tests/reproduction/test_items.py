@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 from planted_rows import item_of, rows_of
@@ -12,8 +11,6 @@ from goalscope.cli.overrides import Overrides, load_study
 from goalscope.inside.probing import beliefs
 from goalscope.papers import ItemReading, ReadAgents, find, items, read, scaled
 from goalscope.papers.claims import TESTS
-from goalscope.papers.comparable import other_worlds
-from goalscope.runs import Study
 from goalscope.stats.rows import Rows
 from goalscope.verdict.preflight.model_defaults import find_out, ready_models, ready_name
 
@@ -113,32 +110,6 @@ def test_a_reading_stands_beside_what_is_printed_and_says_what_is_not_there() ->
     other = read(item, rows, ReadAgents(agents=("A",), model=""))
     assert [line.within for line in other] == [None] * 3  # another model's numbers are not compared
     assert [line.ours for line in read(item, rows, ReadAgents(agents=("B",)))] == [None] * 3
-
-
-def test_limits_of_tokens_effort_worlds_and_probes_stand_in_the_way_of_a_comparison() -> None:
-    reading = ItemReading(label="x", measure="success", percent=True, published=50.0)
-    item, rows = item_of(readings=(reading,)), Rows.from_rows(rows_of("success", [0, 1] * 6))
-
-    def differs(published: Study, ran: Study | None, probed: bool = False, **drawn: Any) -> str:
-        sampling = {"temperature": 0.7, "top_p": 0.95, "max_tokens": 10_000, "reasoning_effort": "low"} | drawn
-        descriptions = {"A": {"kind": "chat", "sampling": sampling}}
-        found = tuple(other_worlds(published, ran, probed=probed))
-        subject = ReadAgents(agents=("A",), model="GPT-OSS-20B", descriptions=descriptions, differs=found)
-        (line,) = read(item, rows, subject)
-        assert (line.within is None) == bool(line.differs)
-        return "; ".join(line.differs)
-
-    baseline, probes = load_study("baseline"), load_study("cognitive-map")
-    assert differs(baseline, baseline) == "" == differs(baseline, scaled(baseline, 0.1))  # fewer of each are the same
-    assert "max_tokens 96" in differs(baseline, baseline, max_tokens=96)
-    assert "reasoning_effort high, the paper's is low" in differs(baseline, baseline, reasoning_effort="high")
-    for change, word in (("worlds.0.sizes=[7,9]", "worlds"), ("horizon.factor=2", "horizon")):
-        assert f"other {word}" in differs(baseline, load_study("baseline", Overrides(settings=[change])))
-    assert "other worlds" in differs(baseline, None)  # imported logs
-    assert differs(probes, probes, True) == "" and differs(probes, scaled(probes, 0.1, least=2)) == ""
-    assert "probes of fewer" in differs(probes, scaled(probes, 0.1, least=2), True)
-    fewer = load_study("cognitive-map", Overrides(settings=["analysis.inside.probes.epochs=2"]))
-    assert "probes of fewer" in differs(probes, fewer, True)
 
 
 def test_several_arms_never_share_a_line_and_values_have_the_names_of_the_paper() -> None:

@@ -5,7 +5,7 @@ All items are declared in `items.yaml`, and `goalscope reproduce` runs them.
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -55,7 +55,7 @@ class ItemReading(StudyPart):
         percent: whether the paper prints the number in per cent.
         published: printed values for the item's model.
         others: other model -> printed values.
-        differs: known differences between the printed numbers and ours, in addition to those of the item.
+        basis: field -> what this line was measured on and where that is printed, in place of the item's declaration.
         control: tags that are changed to select the rows of the control; empty for a random agent in the same worlds.
         control_is: description of the control in words.
         called: value of the tag `by` -> the paper's name for the value.
@@ -69,7 +69,7 @@ class ItemReading(StudyPart):
     percent: bool = False
     published: Published | None = None
     others: dict[str, Published] = Field(default_factory=dict)
-    differs: tuple[str, ...] = sequence(default=())
+    basis: dict[str, Annotated[tuple[str, ...], Field(strict=False)]] = Field(default_factory=dict)
     control: dict[str, Tag] = Field(default_factory=dict)
     control_is: str = ""
     called: dict[Tag, Tag] = Field(default_factory=dict)
@@ -144,12 +144,14 @@ class Item(StudyPart):
         full: whether the run is read with the settings of `--full`, as published.
         least: minimum number of worlds per cell at a reduced scale, because probes need grids on both sides of their
             split.
+        tested: minimum number of tested worlds per cell at a reduced scale. Two are needed for the control of beliefs
+            of other states of the same size and density.
         model: the model to which the printed numbers belong.
         exact: name of the function that computes the item without a study.
         section: section of the report that shows the item.
         where: tags of the rows of all readings.
         prompts: the printed prompts that the published numbers used, see `goalscope.agents.prompts`.
-        differs: known differences between the printed numbers and ours (sites, worlds, decoding), for all readings.
+        basis: declaration of what the printed numbers were measured on, see `goalscope.papers.contract`.
         readings, claims: lines to read and sentences to test.
         note: caveat about the numbers.
     """
@@ -162,18 +164,19 @@ class Item(StudyPart):
     changes: tuple[str, ...] = sequence(default=())
     full: bool = False
     least: int = 1
+    tested: int = 2
     model: str = ""
     exact: str = ""
     section: str = ""
     where: dict[str, Tag] = Field(default_factory=dict)
     prompts: tuple[str, ...] = sequence(default=())
-    differs: tuple[str, ...] = sequence(default=())
+    basis: str = ""
     readings: tuple[ItemReading, ...] = sequence(default=())
     claims: tuple[QuotedClaim, ...] = sequence(default=())
     note: str = ""
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _one_kind(self) -> Self:
         if sum(map(bool, (self.why_not, self.study, self.exact))) != 1:
             raise ValueError(f"{self.name} must have exactly one of the keys why_not, study and exact")
         if self.name.split()[0] not in PAPERS:
@@ -209,19 +212,21 @@ def find(name: str) -> Item:
     return items()[key]
 
 
-def scaled(study: Study, scale: float, *, least: int = 1) -> Study:
+def scaled(study: Study, scale: float, *, least: int = 1, tested: int = 1) -> Study:
     """Reduce the size of a study.
 
     Args:
         study: the study at the published size.
         scale: fraction of the size, in (0, 1].
         least: minimum number of worlds of each kind, size and density.
+        tested: minimum number of them on which probes are tested.
 
     Returns:
         The study itself if ``scale`` is 1. Otherwise, the number of worlds of each entry is multiplied by ``scale``
         but is at least ``least``; if that is not enough, the number of trajectories is reduced too, to at least one.
         Numbers of random networks and of intervention pairs are multiplied as well, and three steps per grid are read
-        instead of all. Sizes, densities and agents do not change, so every cell of a table is filled.
+        instead of all. Sizes, densities and agents do not change, so every cell of a table is filled. The part of the
+        worlds that is tested grows only as far as ``tested`` needs, and is at most a half.
 
     Raises:
         ValueError: a scale outside (0, 1].
@@ -239,15 +244,17 @@ def scaled(study: Study, scale: float, *, least: int = 1) -> Study:
             entry["count"] = min(count, max(least, round(count * scale)))
             remaining = min(1.0, scale * sum(counts) / sum(other.get("count", 0) for other in settings["worlds"]))
     settings["trajectories"] = max(1, round(settings["trajectories"] * remaining))
-    _thin(settings.get("analysis") or {}, scale)
+    fewest = min((entry["count"] for entry in settings["worlds"] if "count" in entry), default=1)
+    _thin(settings.get("analysis") or {}, scale, tested / fewest)
     settings["name"] = f"{study.name} (scale {scale:g})"[:200]
     return Study.assemble(settings)
 
 
-def _thin(analysis: dict[str, Any], scale: float) -> None:
-    """Reduce the numbers of random networks and intervention pairs in an analysis."""
+def _thin(analysis: dict[str, Any], scale: float, tested: float) -> None:
+    """Reduce the numbers of random networks and intervention pairs in an analysis, and test enough grids."""
     inside = analysis.get("inside")
     if inside:
+        inside["test"] = max(inside["test"], min(0.5, tested))
         if inside["random"]:
             inside["random"]["seeds"] = max(1, round(inside["random"]["seeds"] * scale))
         inside["steps"] = _STEPS if inside["steps"] is None else inside["steps"]

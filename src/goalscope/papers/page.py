@@ -6,11 +6,14 @@ from pathlib import Path
 from goalscope._ground.words import counted, listed
 from goalscope.papers.answers import TEXTS, word_of
 from goalscope.papers.claims import Tested
+from goalscope.papers.contract import COUNTED, Term
 from goalscope.papers.item import PAPERS, Item
 from goalscope.papers.readings import ItemLine, equal_as_printed, in_figures
 from goalscope.report import Declared, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Footnotes, Table, number
 from goalscope.runs import Store
+
+_DECLARED = ("headings/field", "headings/printed", "headings/place", "headings/ours", "headings/equality")
 
 
 def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, made_here: bool, scale: float) -> str:
@@ -43,7 +46,7 @@ def sentence(item: Item, lines: Sequence[ItemLine], agents: Sequence[str], *, ma
     if not compared:
         why = f": {'; '.join(reasons)}" if reasons else ", since ours has no interval"
         models = listed(list(dict.fromkeys(name for line in printed for name in line.published)))
-        other = any(reason.startswith("printed of ") for reason in reasons)
+        other = any(reason.startswith("model: ") for reason in reasons)
         rest = f"Ours neither confirm nor refute what is printed of {models}" if other else "They need not agree"
         return f"{who}No printed number is compared with ours{why}. {rest}."
     inside = sum(bool(line.within) for line in compared)
@@ -92,10 +95,26 @@ def _control(line: ItemLine, notes: Footnotes) -> str:
     return f"{in_figures(line.control, line.percent)}{mark and f' ({mark})'}"
 
 
-def declared(
+def declarations_of(declared: Sequence[Term]) -> Table:
+    """Tabulate what the printed numbers and ours were measured on, and where the former is printed."""
+    rows = tuple(
+        (
+            TEXTS(f"fields/{entry.field}"),
+            entry.printed,
+            entry.place,
+            entry.ours,
+            TEXTS(f"equality/{'same' if entry.equal else 'counted' if entry.field == COUNTED else 'different'}"),
+        )
+        for entry in declared
+    )
+    return Table(caption=TEXTS("notes/declared"), headings=tuple(map(TEXTS, _DECLARED)), rows=rows)
+
+
+def sections(
     item: Item,
     lines: Sequence[ItemLine],
     tested: Sequence[Tested],
+    declared: Sequence[Term],
     agents: Sequence[str],
     *,
     made_here: bool,
@@ -107,7 +126,7 @@ def declared(
             anchor=item.name,
             title=f"{item.name}: {item.title}",
             paragraphs=[sentence(item, lines, agents, made_here=made_here, scale=scale), PAPERS[item.name.split()[0]]],
-            tables=[table_of(item, lines)] if lines else [],
+            tables=[*([table_of(item, lines)] if lines else []), declarations_of(declared)],
         )
     ]
     if tested:
@@ -131,6 +150,7 @@ def write(
     item: Item,
     lines: Sequence[ItemLine],
     tested: Sequence[Tested],
+    declared: Sequence[Term],
     agents: Sequence[str],
     *,
     made_here: bool,
@@ -142,7 +162,7 @@ def write(
     """Write the page of an item, with the collapsed report of its run below.
 
     Args:
-        item, lines, tested, agents, made_here, scale: the item and its results.
+        item, lines, tested, declared, agents, made_here, scale: the item and its results.
         run: the measured run.
         numbers: the results as JSON, which the page embeds.
         path: path of the page.
@@ -153,6 +173,6 @@ def write(
     """
     with Store(run) as store:
         report = Group(title="The report of the run", sections=sections_of(RunData.of(store)))
-        sections = lay_out(declared(item, lines, tested, agents, made_here=made_here, scale=scale))
-        text = render_page(item.name, [], sections, numbers, [report])
+        content = lay_out(sections(item, lines, tested, declared, agents, made_here=made_here, scale=scale))
+        text = render_page(item.name, [], content, numbers, [report])
     return write_page(path, text)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from pydantic import Field
@@ -15,7 +15,7 @@ from goalscope.inside.probing.scores import summarise
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.comparison import compare_transforms
 from goalscope.measures.exploration.relation import log_relation
-from goalscope.papers.comparable import differences, too_few
+from goalscope.papers.contract import declare, differences, too_few
 from goalscope.papers.item import MIDDLE, How, Item, ItemReading
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.record import StoredEstimate
@@ -42,14 +42,12 @@ class ReadAgents:
     Attributes:
         agents: names of the model's agents in the run.
         model: the papers' name for the model, "" if there is none.
-        descriptions: agent -> description of the agent in the run.
-        differs: differences between the run's worlds and probes and those of the item's study.
+        ours: field -> what the numbers of the run were measured on, see `goalscope.papers.contract.ours_of`.
     """
 
     agents: tuple[str, ...]
     model: str = ""
-    descriptions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    differs: tuple[str, ...] = ()
+    ours: Mapping[str, str] = field(default_factory=dict)
 
 
 class ItemLine(StrictRecord):
@@ -66,7 +64,7 @@ class ItemLine(StrictRecord):
         percent: whether all numbers are in per cent.
         within: whether the printed number for the same model lies in our interval; None if there is no such number, if
             the two are not comparable, or if our estimate has no interval.
-        differs: reasons why the printed number is not comparable.
+        differs: the differences between what the two were measured on, which stand in the way of a comparison.
     """
 
     label: str
@@ -156,6 +154,7 @@ def _lines(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents, en
         values = list(dict.fromkeys([*printed_values, *sorted(measured_values, key=str)]))
         if all(isinstance(value, int | float) for value in values):
             values.sort(key=float)  # type: ignore[arg-type]
+    declared = declare(item, subject.ours, reading)
     for value in values:
         ours = _at(groups, reading.by, value)
         published = {
@@ -163,8 +162,7 @@ def _lines(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents, en
         }
         differs = tuple[str, ...]()
         if any(number is not None for number in published.values()):
-            known_differences = differences(item, reading, subject.descriptions, published, subject.model)
-            differs = tuple(dict.fromkeys([*known_differences, *subject.differs, *too_few(ours)]))
+            differs = (*differences(declared, reading), *too_few(ours))
         control = _at(own_controls, reading.by, value)
         yield ItemLine(
             label=f"{reading.label}{ending}",

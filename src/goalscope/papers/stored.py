@@ -16,8 +16,9 @@ from goalscope._ground.version import __version__
 from goalscope._ground.words import counted, listed
 from goalscope.papers.answers import word_of
 from goalscope.papers.claims import Tested
+from goalscope.papers.contract import Term, blocks
 from goalscope.papers.item import PAPERS, Item
-from goalscope.papers.page import declared
+from goalscope.papers.page import sections
 from goalscope.papers.readings import ItemLine, equal_as_printed, in_figures
 from goalscope.report import Declared, Group, lay_out, render_page, write_page
 from goalscope.report.blocks import Footnotes, Table
@@ -38,12 +39,13 @@ class Reproduction(SealedRecord, Records):
         scale: fraction of the published size, 0 if there is none (exact items, logs).
         agents: the agents whose numbers are read; empty for an exact item.
         made_here: whether all agents are models that come with this package.
+        declared: what the printed numbers and ours were measured on, field by field.
         lines, claims: the numbers and the tested sentences.
     """
 
     what: ClassVar[str] = "result of goalscope reproduce"
     advice: ClassVar[str] = "remove it to run again"
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     item: str
     title: str
     note: str
@@ -52,6 +54,7 @@ class Reproduction(SealedRecord, Records):
     scale: float = Field(ge=0, le=1)
     agents: tuple[str, ...] = Field(max_length=10_000)
     made_here: bool
+    declared: tuple[Term, ...] = Field(default=(), max_length=100)
     lines: tuple[ItemLine, ...] = Field(max_length=100_000)
     claims: tuple[Tested, ...] = Field(max_length=100_000)
 
@@ -83,7 +86,8 @@ def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 def key_of(item: Item, scale: float) -> str:
     """Return the id of an item's declaration, its scale and the version of goalscope."""
-    return content_id("reproduction", [item.model_dump(mode="json"), float(scale), __version__])
+    basis = {field: list(texts) for field, texts in blocks().get(item.basis, {}).items()}
+    return content_id("reproduction", [item.model_dump(mode="json"), basis, float(scale), __version__])
 
 
 def read_result(folder: Path) -> Reproduction | None:
@@ -211,16 +215,22 @@ def write_all(results: Mapping[str, Reproduction], items: Mapping[str, Item], pa
     """
     groups = []
     for paper, title in PAPERS.items():
-        sections = [
+        own_sections = [
             section
             for name, result in results.items()
             if name.startswith(f"{paper} ")
-            for section in declared(
-                items[name], result.lines, result.claims, result.agents, made_here=result.made_here, scale=result.scale
+            for section in sections(
+                items[name],
+                result.lines,
+                result.claims,
+                result.declared,
+                result.agents,
+                made_here=result.made_here,
+                scale=result.scale,
             )
         ]
-        if sections:
-            groups.append(Group(title=title, sections=lay_out(sections)))
+        if own_sections:
+            groups.append(Group(title=title, sections=lay_out(own_sections)))
     lines = [line for result in results.values() if result.agents for line in result.lines if printed_in([line])]
     exact = [line for result in results.values() if not result.agents for line in result.lines if printed_in([line])]
     answers = Counter(claim.answer for result in results.values() for claim in result.claims)

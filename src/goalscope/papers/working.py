@@ -11,10 +11,12 @@ from goalscope.cli.console import progress, say, show
 
 if TYPE_CHECKING:
     from goalscope.papers.claims import Tested
+    from goalscope.papers.contract import Term
     from goalscope.papers.item import Item
     from goalscope.papers.readings import ItemLine
     from goalscope.papers.stored import Reproduction
-    from goalscope.runs import Study
+    from goalscope.runs import Store, Study
+    from goalscope.runs.probing_config import Inside
 
 
 def reproduce(
@@ -97,7 +99,7 @@ def _run(
 ) -> "Reproduction":
     """Run the study of an item at the requested size, and read the item from the run."""
     from goalscope.cli.overrides import Overrides
-    from goalscope.papers.comparable import as_printed, with_nearest_prompts
+    from goalscope.papers.as_printed import as_printed, with_nearest_prompts
     from goalscope.papers.costs import seconds
 
     study = published_study(item, scale, model)
@@ -125,7 +127,8 @@ def published_study(item: "Item", scale: float, model: str | None = None) -> "St
     from goalscope.papers.item import scaled
 
     options = StudyOptions(settings=item.changes, model=model)
-    return scaled(load_study(item.study, options.read(network=True)), scale, least=item.least)
+    study = load_study(item.study, options.read(network=True))
+    return scaled(study, scale, least=item.least, tested=item.tested)
 
 
 def run_item(
@@ -144,7 +147,9 @@ def run_item(
 def compute_exact(item: "Item", out: Path) -> "Reproduction":
     """Compute an exact item, print and write it, and return it."""
     from goalscope.papers.claims import decide_exact
+    from goalscope.papers.contract import declare
     from goalscope.papers.exact import compute
+    from goalscope.papers.page import declarations_of
 
     Folder(out).make()
     lines, files, texts = compute(item, out)
@@ -154,7 +159,9 @@ def compute_exact(item: "Item", out: Path) -> "Reproduction":
     if lines:
         _show(item, lines)
     _say_claims(tested)
-    written, _ = _write(item, out, lines, tested, [], False, scale=0)
+    declared = declare(item, {})
+    show(declarations_of(declared), title=f"{item.name}: {item.title}")
+    written, _ = _write(item, out, lines, tested, declared, [], False, scale=0)
     if files:
         say("written: " + ", ".join(map(str, files)))
     return written
@@ -165,25 +172,22 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
     from goalscope.cli.front.measuring import can_report, measured_rows, warn_of_few
     from goalscope.papers.answers import TEXTS
     from goalscope.papers.claims import decide
-    from goalscope.papers.comparable import other_worlds
+    from goalscope.papers.contract import declare, ours_of
     from goalscope.papers.readings import ReadAgents, read, with_all_agents
     from goalscope.runs import Store
 
     rows = measured_rows(path, progress)
     with Store(path) as store:
         descriptions = dict(store.agents().values())
-        all_agents, ran = store.agent_names(), store.study()
+        all_agents, ran, inside = store.agent_names(), store.study(), _probed_with(store)
     models = [name for name, description in descriptions.items() if description.get("kind") in ("chat", "task-chat")]
     # Without a language model, only the first agent is read, because a mean over agents with different goals describes
     # none of them.
     read_agents = [name for name in agents if name in all_agents] or models or all_agents[:1]
     described = {name: descriptions.get(name, {}) for name in read_agents}
-    subject = ReadAgents(
-        agents=tuple(read_agents),
-        model=_paper_name(read_agents, descriptions),
-        descriptions=described,
-        differs=tuple(other_worlds(published_study(item, 1), ran, probed=item.full)),
-    )
+    model = _paper_name(read_agents, descriptions)
+    ours = ours_of(item, ran, described, model, inside if item.full else None)
+    subject = ReadAgents(agents=tuple(read_agents), model=model, ours=ours)
     if unread := [name for name in all_agents if name not in read_agents]:
         say(f"also in this run: {', '.join(unread)}", error=True)
     say(f"read: {', '.join(read_agents)}")
@@ -194,7 +198,8 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
     if tested:
         say(TEXTS("notes/printed"))
     made_here = all(map(_made_here, described.values()))
-    written, numbers = _write(item, out, lines, tested, read_agents, made_here, scale=scale)
+    declared = declare(item, ours)
+    written, numbers = _write(item, out, lines, tested, declared, read_agents, made_here, scale=scale)
     if can_report():
         from goalscope.papers import page
 
@@ -202,6 +207,7 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
             item,
             lines,
             tested,
+            declared,
             read_agents,
             made_here=made_here,
             scale=scale,
@@ -213,6 +219,16 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
     page_path = quote(str(out / "report.html"))
     say(f"written: {out / 'reproduction.json'}; the report's section: {item.section} ({page_path})")
     return written
+
+
+def _probed_with(store: "Store") -> "Inside | None":
+    """Return the settings of the probes of a run, None if it has none."""
+    from goalscope.inside.probing.pipeline import INFO
+    from goalscope.runs.probing_config import Inside
+
+    noted = store.info().get(INFO) or {}
+    settings = [facts["settings"] for facts in noted.values() if "settings" in facts]
+    return Inside.parse(settings[-1]) if settings else None
 
 
 def takes(seconds: Sequence[float] | None) -> str:
@@ -234,6 +250,7 @@ def _write(
     out: Path,
     lines: Sequence["ItemLine"],
     tested: Sequence["Tested"],
+    declared: Sequence["Term"],
     agents: Sequence[str],
     made_here: bool,
     *,
@@ -251,6 +268,7 @@ def _write(
         scale=float(scale),
         agents=tuple(agents),
         made_here=made_here,
+        declared=tuple(declared),
         lines=tuple(lines),
         claims=tuple(tested),
     )

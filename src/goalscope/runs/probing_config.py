@@ -89,7 +89,8 @@ class Probes(StudyPart):
 class Decoders(StudyPart):
     """Training of plan decoders. The paper uses 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4.
 
-    With `stepwise`, decoders that receive the tokens decoded so far are trained in addition to the one-shot ones.
+    With `stepwise`, decoders that receive the tokens decoded so far are trained in addition to the one-shot ones. Plans
+    longer than the horizon are cut there; `longer: dropped`, the authors' rule, leaves them out of training and test.
     """
 
     layers: DecoderLayers = (1, 2, 4)
@@ -99,6 +100,7 @@ class Decoders(StudyPart):
     rate: float = Field(default=3e-3, gt=0)
     batch: int = Field(default=32, ge=1, le=65_536)
     stepwise: bool = False
+    longer: Literal["cut", "dropped"] = "cut"
 
 
 class RandomNetworks(StudyPart):

@@ -316,14 +316,18 @@ def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
     return Decisions(action=action, optimal=optimal, place=place, goal=goal, agent=agent, **shared_columns)
 
 
-def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HORIZON) -> Plans:
+def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HORIZON, dropped: bool = False) -> Plans:
     """Return the plans of T = ``horizon`` actions executed from some steps onwards; episodes as in `label_cells`.
 
-    Plans longer than the horizon are truncated, not dropped.
+    Plans longer than the horizon are cut there. With ``dropped``, they are unknown from their first token on instead,
+    so that they are neither trained on nor scored.
     """
     tokens = np.full((len(cells), check_whole("the horizon of plans", horizon, 1)), UNKNOWN, dtype=np.int8)
     for row, episode, number in steps_of(cells, episodes):
-        actions = [step.action for step in episode.steps[number:] if step.action is not None][:horizon]
+        actions = [step.action for step in episode.steps[number:] if step.action is not None]
+        if len(actions) > horizon and dropped:
+            continue
+        actions = actions[:horizon]
         tokens[row, : len(actions)] = actions
         tokens[row, len(actions) :] = END if episode.success else UNKNOWN
     return Plans(tokens=tokens, **{name: getattr(cells, name) for name in _STEP})

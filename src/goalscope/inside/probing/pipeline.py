@@ -65,7 +65,7 @@ Reading = tuple[Rows, list[ShownMap]]
 Settings = TypeVar("Settings", bound=FitSettings)
 
 _IN_EVERY_ID: Final = {"hidden", "epochs", "rate", "batch"}  # settings that are part of the id of every fit
-_OWN_KEYS: Final = {"layers", "stepwise"}  # settings that choose decoders but do not affect their training
+_OWN_KEYS: Final = {"layers", "stepwise", "longer"}  # settings that choose decoders or plans, not how they are trained
 
 Place = tuple[str, int]
 """A site and a layer."""
@@ -255,10 +255,14 @@ class AnalysisReader:
         for episode, step in zip(dataset.cells.episode_id.tolist(), dataset.cells.step.tolist(), strict=True):
             digest.update(f"{episode} {step}\n".encode())
         probes = declared.probes.model_dump(exclude_defaults=True) | declared.probes.model_dump(include=_IN_EVERY_ID)
+        # The key is left out where it has its default, so that the ids of stored fits do not change.
+        plans = declared.decoders.model_dump(exclude=_OWN_KEYS) | declared.decoders.model_dump(
+            include={"longer"}, exclude_defaults=True
+        )
         return ProbeStore(
             store=self.store,
             decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": declared.test},
-            settings={"cells": probes, "distance": probes, "plan": declared.decoders.model_dump(exclude=_OWN_KEYS)},
+            settings={"cells": probes, "distance": probes, "plan": plans},
             models={network: capture.model for network, capture in dataset.captures.items()},
             first="/".join(map(str, dataset.places[0])),
             tags={"agent": dataset.captures[OWN].agent},
@@ -276,7 +280,8 @@ class AnalysisReader:
     @cached_property
     def executed(self) -> Plans:
         """The actions that followed each step."""
-        return label_plans(self.dataset.cells, self._episodes)
+        dropped = self.declared.decoders.longer == "dropped"
+        return label_plans(self.dataset.cells, self._episodes, dropped=dropped)
 
     @cached_property
     def distances(self) -> npt.NDArray[np.float64]:
