@@ -12,9 +12,8 @@ from planted_rows import item_of, rows_of
 from scipy.stats import binom
 
 from goalscope._ground.rng import stream
-from goalscope.goals.finding import Answer
 from goalscope.papers import Item, QuotedClaim, ReadAgents, items
-from goalscope.papers.answers import TEXTS, word_of
+from goalscope.papers.answers import TEXTS, Verdict, word_of
 from goalscope.papers.claims import decide, decide_exact
 from goalscope.papers.exact import exact_value
 from goalscope.papers.readings import ItemLine
@@ -134,7 +133,7 @@ def test_sentences_have_their_tests_and_a_law_each() -> None:
     for test, bound, wanted in (("above", 0.2, "yes"), ("above", 0.5, "no"), ("under", 0.5, "yes")):
         assert answer_to(rows_of("success", [0.3, 0.4] * 10), test=test, bound=bound) == wanted
     assert answer_to(rows_of("success", [0.0] * 60), test="under", bound=0.1) == "yes"  # an exact bound, no width of 0
-    assert answer_to(rows_of("success", [0.0] * 6), test="under", bound=0.1) == "undecided"
+    assert answer_to(rows_of("success", [0.0] * 6), test="under", bound=0.1, least=6) == "undecided"
 
     def spread(by: float) -> list[Row]:
         rng = stream(7, "spread")
@@ -295,4 +294,6 @@ def test_a_lower_measure_is_compared_grid_by_grid() -> None:
 
 
 def test_each_answer_has_a_word_of_its_own() -> None:
-    assert len({word_of(answer) for answer in get_args(Answer)}) == len(get_args(Answer)) == len(TEXTS.keys("answers"))
+    assert (
+        len({word_of(answer) for answer in get_args(Verdict)}) == len(get_args(Verdict)) == len(TEXTS.keys("answers"))
+    )

@@ -92,7 +92,7 @@ def test_few_grids_tell_nothing(sided: Rows) -> None:
     few = sided.where(np.isin(sided.cluster, sorted(set(sided.cluster.tolist()))[:3]))
     for name, agent in NAMES.items():
         said = said_of("telos table 3", few, [agent])
-        assert said[MEAN].answer == said[EACH].answer == "undecided", name
+        assert said[MEAN].answer == said[EACH].answer == "few", name
     originals = said_of("telos table 3", sided.select(transform="identity"), [NAMES["optimal"]])
     assert originals[MEAN].answer == "undecided" and "transformed" in originals[MEAN].why
 
@@ -214,7 +214,7 @@ def test_probes_of_one_size_are_compared_with_the_general_one_grid_by_grid() -> 
     assert list(parts) == [f"size {size}: probe of that size less general" for size in (7, 9)]
     assert all(part.value == pytest.approx(0.1, abs=0.02) and part.clusters == 30 for part in parts.values())
     few = said_of("telos figure 16", sized(dict.fromkeys(SIZES, 0.0), grids=3), ["A"])
-    assert few["one size equal", ACCURACY].answer == "undecided"
+    assert few["one size equal", ACCURACY].answer == "few"
     rows = sized(as_printed)
     general = said_of("telos figure 16", rows.select(scope="general"), ["A"])
     assert general["one size equal", ACCURACY].answer == "untestable"

@@ -1,18 +1,21 @@
 """Answers to whether a sentence holds, derived from the intervals of its parts, and the words for them.
 
 Yes: all intervals lie on the claimed side. No: an interval lies on the other side. Undecided: neither, so that more
-worlds can decide. Untestable: the run has no value of it.
+worlds can decide. Untestable: the run has no value of it. Uninformative: it would be yes, but an agent without what the
+sentence claims has it too. Few: the run has fewer grids than the sentence declares to need.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from goalscope._ground.texts import Catalogue
 from goalscope.goals.finding import Answer
 from goalscope.stats import Estimate
 
+Verdict = Literal[Answer, "uninformative", "few"]
+"""Answer to a sentence of a paper."""
 Parts = Sequence[tuple[str, Estimate]]
-Found = tuple[Answer, Parts, str]
+Found = tuple[Verdict, Parts, str]
 """Answer, name and estimate of each part, and a reason or caveat."""
 
 TEXTS: Final = Catalogue.of_package("goalscope.papers")
@@ -20,7 +23,7 @@ TEXTS: Final = Catalogue.of_package("goalscope.papers")
 _OPPOSITE: Final[dict[Answer, Answer]] = {"yes": "no", "no": "yes"}
 
 
-def word_of(answer: Answer) -> str:
+def word_of(answer: Verdict) -> str:
     """Return the word that is printed for an answer, for example "holds"."""
     return TEXTS(f"answers/{answer}")
 

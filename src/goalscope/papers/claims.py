@@ -14,15 +14,37 @@ import numpy as np
 from pydantic import Field
 
 from goalscope._ground.sealed import StrictRecord
+from goalscope._ground.words import listed
 from goalscope.goals.finding import Answer
-from goalscope.papers.answers import Found, joined, on_side, word_of
+from goalscope.papers.answers import TEXTS, Found, Verdict, joined, on_side, word_of
 from goalscope.papers.item import Item, QuotedClaim
+from goalscope.papers.null_agents import SCRIPTED, NullAgent
 from goalscope.papers.of_agents import equal_but_different, moved_differently, predicts
 from goalscope.papers.of_pairs import one_size_equal, one_size_higher, one_size_lower, unmoved, unmoved_on_each
 from goalscope.papers.readings import ItemLine, ReadAgents, selected
 from goalscope.stats import LESS, Estimate, Regression, estimate_mean, indicators, regress
 from goalscope.stats.record import StoredEstimate
 from goalscope.stats.rows import Rows, Tag
+
+
+class NullResult(StrictRecord):
+    """Answer of an agent without what a sentence claims, with its numbers.
+
+    Attributes:
+        name: name of the agent, see `goalscope.papers.null_agents`.
+        answer: whether the sentence holds for it.
+        parts: name and estimate of each part.
+    """
+
+    name: str
+    answer: Answer
+    parts: tuple[tuple[str, StoredEstimate], ...] = Field(default=(), max_length=1000)
+
+    @property
+    def text(self) -> str:
+        """The answer with the first number."""
+        figures = f", {self.parts[0][1]}" if self.parts else ""
+        return f"{self.name}: {word_of(self.answer)}{figures}"
 
 
 class Tested(StrictRecord):
@@ -35,6 +57,7 @@ class Tested(StrictRecord):
         parts: name and estimate of each part.
         why: reason or caveat, "" for none.
         about: the models that the sentence is about, "" if the tested model is among them.
+        nulls: the same test on agents without what the sentence claims.
     """
 
     __test__ = False  # not a class of tests for pytest
@@ -42,13 +65,16 @@ class Tested(StrictRecord):
     said: str
     quoted: str = ""
     place: str = ""
-    answer: Answer
+    answer: Verdict
     parts: tuple[tuple[str, StoredEstimate], ...] = Field(default=(), max_length=1000)
     why: str = ""
     about: str = ""
+    nulls: tuple[NullResult, ...] = Field(default=(), max_length=100)
 
 
-def decide(item: Item, rows: Rows, subject: ReadAgents, agents: Sequence[str] = ()) -> list[Tested]:
+def decide(
+    item: Item, rows: Rows, subject: ReadAgents, agents: Sequence[str] = (), nulls: Sequence[NullAgent] = ()
+) -> list[Tested]:
     """Test each claim of an item on a run.
 
     Args:
@@ -56,8 +82,59 @@ def decide(item: Item, rows: Rows, subject: ReadAgents, agents: Sequence[str] = 
         rows: all rows of the run.
         subject: the agents whose figures are read.
         agents: all agents of the run, for claims that compare agents.
+        nulls: agents without what the claims say, on which the same is tested.
     """
-    return [_tested(item, claim, rows, subject, agents or subject.agents) for claim in item.claims]
+    tested = []
+    for claim in item.claims:
+        result = _tested(item, claim, rows, subject, agents or subject.agents)
+        fitting = [null for null in nulls if _fits(claim, null)]
+        tested.append(_compare_with_nulls(result, [_null_result(item, claim, null) for null in fitting]))
+    return tested
+
+
+def _fits(claim: QuotedClaim, null: NullAgent) -> bool:
+    """Return whether a null agent is one for a claim: several agents for claims that compare agents, else one."""
+    if (null.name == SCRIPTED) != (claim.test in _OF_ALL):
+        return False
+    return not claim.nulls or null.name in claim.nulls
+
+
+def _null_result(item: Item, claim: QuotedClaim, null: NullAgent) -> NullResult:
+    changed = item.model_copy(update={"where": {**item.where, **null.tags}})
+    result = _tested(changed, claim, null.rows, ReadAgents(agents=null.agents, model=item.model), null.agents, least=1)
+    answer: Answer = "untestable" if result.answer in ("few", "uninformative") else result.answer  # type: ignore[assignment]
+    return NullResult(name=null.name, answer=answer, parts=result.parts)
+
+
+def _compare_with_nulls(result: Tested, nulls: Sequence[NullResult]) -> Tested:
+    """Put a result beside those of null agents.
+
+    A sentence that would hold is uninformative if it also holds for a null agent, or if no part of it differs from that
+    of the null agent by more than both intervals allow. The two are independent samples, so that their half-widths add
+    in squares.
+    """
+    indistinct = [null.name for null in nulls if null.parts and not _differ(result.parts, null.parts)]
+    satisfying = [null.name for null in nulls if null.answer == "yes"]
+    changes: dict[str, object] = {"nulls": tuple(nulls)}
+    if result.answer == "yes" and (satisfying or indistinct):
+        why = "" if satisfying else TEXTS("notes/same", names=listed(indistinct))
+        changes |= {"answer": "uninformative", "why": "; ".join(filter(None, (result.why, why)))}
+    return result.model_copy(update=changes)
+
+
+def _differ(parts: Sequence[tuple[str, Estimate]], null_parts: Sequence[tuple[str, Estimate]]) -> bool:
+    """Return whether some part differs between an agent and a null agent; True if they have no part in common."""
+    by_name = dict(null_parts)
+    pairs = [(part, by_name[name]) for name, part in parts if name in by_name]
+    widths = [float(np.hypot(_half_width(part), _half_width(null))) for part, null in pairs]
+    return not pairs or any(
+        abs(part.value - null.value) > width for (part, null), width in zip(pairs, widths, strict=True)
+    )
+
+
+def _half_width(estimate: Estimate) -> float:
+    """Return half the width of an interval, 0 for a value on which all grids agree."""
+    return (estimate.high - estimate.low) / 2 if estimate.has_interval else 0.0
 
 
 def decide_exact(item: Item, lines: Sequence[ItemLine]) -> list[Tested]:
@@ -97,12 +174,15 @@ def _told(claim: QuotedClaim, outcome: Found, model_names: str) -> Tested:
     )
 
 
-def _tested(item: Item, claim: QuotedClaim, rows: Rows, subject: ReadAgents, agents: Sequence[str]) -> Tested:
+def _tested(
+    item: Item, claim: QuotedClaim, rows: Rows, subject: ReadAgents, agents: Sequence[str], *, least: int | None = None
+) -> Tested:
     models = claim.about or (item.model,)
     model_names = "" if subject.model in models or not claim.quoted else " and ".join(models)
     if claim.test in _OF_AGENTS:
         related = rows.where(rows.among("agent", agents if claim.test == "predicts" else subject.agents))
-        return _told(claim, _OF_AGENTS[claim.test](claim, related), model_names)
+        outcome = _of_few(claim, related, least) or _OF_AGENTS[claim.test](claim, related)
+        return _told(claim, outcome, model_names)
     free = {claim.over, *(name for name, value in claim.where.items() if value is None)}
     fixed = item.model_copy(update={"where": {name: tag for name, tag in item.where.items() if name not in free}})
     tags = {name: tag for name, tag in claim.where.items() if tag is not None}
@@ -119,9 +199,25 @@ def _tested(item: Item, claim: QuotedClaim, rows: Rows, subject: ReadAgents, age
         why = "no value in these rows" if undefined else "the run has no such rows"
         return _told(claim, ("untestable", (), why), model_names)
     try:
-        return _told(claim, _OF_ROWS[claim.test](claim, selected_rows), model_names)
+        outcome = _of_few(claim, selected_rows, least) or _OF_ROWS[claim.test](claim, selected_rows)
+        return _told(claim, outcome, model_names)
     except ValueError as error:
         return _told(claim, ("undecided", (), str(error)), model_names)
+
+
+def _of_few(claim: QuotedClaim, rows: Rows, least: int | None) -> Found | None:
+    """Return that there are too few grids: fewer than ``least``, or than half of it at a value that is compared."""
+    least = claim.least if least is None else least
+    parts = [("", least, rows)]
+    if claim.over and claim.test in _OF_VALUES:
+        for value in _values(claim, rows):
+            part = rows.select(**{claim.over: value})
+            parts.append((f" at {claim.over} {_text(value)}", -(-least // 2), part))
+    for where, needed, part in parts:
+        grids = len(set(part.cluster.tolist()))
+        if grids < needed:
+            return "few", (), TEXTS("notes/few", grids=grids, where=where, least=needed)
+    return None
 
 
 def _values(claim: QuotedClaim, rows: Rows) -> list[Tag]:
@@ -360,6 +456,10 @@ _OF_AGENTS: Final[Mapping[str, Callable[[QuotedClaim, Rows], Found]]] = {
     "moved differently": moved_differently,
 }
 TESTS: Final = (*_OF_ROWS, *_OF_AGENTS)
+_OF_VALUES: Final = ("falls", "rises", "not monotone", "peak", "above", "under", "crossing")
+"""Tests that compare the values of a tag one by one."""
+_OF_ALL: Final = ("predicts", "equal but different")
+"""Tests of several different agents."""
 
 
 def lines_of(tested: Tested) -> Iterator[str]:
@@ -370,3 +470,5 @@ def lines_of(tested: Tested) -> Iterator[str]:
         yield f"  said of {tested.about}, of which this run has none: that sentence is not tested"
     for name, estimate in tested.parts:
         yield f"  {name}: {estimate}"
+    if tested.nulls:
+        yield f"  {TEXTS('notes/nulls')}: {'; '.join(null.text for null in tested.nulls)}"

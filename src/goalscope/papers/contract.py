@@ -234,14 +234,28 @@ def _times(trajectories: int) -> str:
     return f"{trajectories} {'trajectory' if trajectories == 1 else 'trajectories'} each"
 
 
-def _of_probes(item: Item, entries: Sequence[Mapping[str, Any]], trajectories: int, inside: Inside) -> dict[str, str]:
-    """Declare the training and the test set, the fit, and the steps or plans that are scored."""
+def count_tested_grids(item: Item, study: Study) -> int:
+    """Return the number of grids or maps on which an item is measured, those of the test set if it has probes."""
+    inside = study.analysis.inside if study.analysis is not None else None
+    if inside is not None and item.full:
+        return _grid_counts(study.dump()["worlds"], inside)[1]
+    return len({world.cluster_id for world in study.worlds()})
+
+
+def _grid_counts(entries: Sequence[Mapping[str, Any]], inside: Inside) -> tuple[int, int]:
+    """Return the number of grids, and that of grids on which probes are tested."""
     tested = total = 0
     for entry in entries:
         kinds = len(entry.get("sizes", [0])) * len(entry.get("densities", [0]))
         count = int(entry.get("count", 1))
         total += kinds * count
         tested += kinds * min(max(1, round(inside.test * count)), count - 1)
+    return total, tested
+
+
+def _of_probes(item: Item, entries: Sequence[Mapping[str, Any]], trajectories: int, inside: Inside) -> dict[str, str]:
+    """Declare the training and the test set, the fit, and the steps or plans that are scored."""
+    total, tested = _grid_counts(entries, inside)
     steps = {None: "every step", 1: "first steps"}.get(inside.steps, f"{inside.steps} steps of each grid")
     fit: Probes | Decoders = inside.probes
     part, probe = inside.probes.validation, f"width {inside.probes.hidden}, "

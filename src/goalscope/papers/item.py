@@ -102,6 +102,8 @@ class QuotedClaim(StudyPart):
         factors: for the test "interaction", the numeric tags.
         than: for the test "lower", the other measure.
         margin: the largest deviation regarded as negligible, in the measure's unit.
+        least: minimum number of grids or maps; at each value that is compared, half as many are needed.
+        nulls: names of the null agents that lack what the sentence claims; all by default.
     """
 
     quoted: str = ""
@@ -120,6 +122,8 @@ class QuotedClaim(StudyPart):
     factors: tuple[str, ...] = sequence(default=())
     than: str = ""
     margin: float | None = Field(default=None, gt=0)
+    least: int = Field(default=10, ge=1)
+    nulls: tuple[str, ...] = sequence(default=())
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
@@ -151,6 +155,8 @@ class Item(StudyPart):
         section: section of the report that shows the item.
         where: tags of the rows of all readings.
         prompts: the printed prompts that the published numbers used, see `goalscope.agents.prompts`.
+        nulls: tags that select the rows of something without what the sentences claim, such as a network with random
+            weights; empty for null agents that act in the same worlds, see `goalscope.papers.null_agents`.
         basis: declaration of what the printed numbers were measured on, see `goalscope.papers.contract`.
         readings, claims: lines to read and sentences to test.
         note: caveat about the numbers.
@@ -170,6 +176,7 @@ class Item(StudyPart):
     section: str = ""
     where: dict[str, Tag] = Field(default_factory=dict)
     prompts: tuple[str, ...] = sequence(default=())
+    nulls: tuple[dict[str, Tag], ...] = sequence(default=())
     basis: str = ""
     readings: tuple[ItemReading, ...] = sequence(default=())
     claims: tuple[QuotedClaim, ...] = sequence(default=())

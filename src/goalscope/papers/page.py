@@ -136,11 +136,12 @@ def sections(
                 f"“{claim.quoted}” ({claim.place})" if claim.quoted else "not printed; ours",
                 claim.said,
                 "; ".join(f"{name}: {estimate}" for name, estimate in claim.parts),
+                "; ".join(null.text for null in claim.nulls),
                 "; ".join(filter(None, (claim.about and f"said of {claim.about}: that is not tested here", claim.why))),
             )
             for claim in tested
         )
-        headings = ("here", "printed", "tested", "parts", "about whom, and why")
+        headings = ("here", "printed", "tested", "parts", TEXTS("notes/nulls"), "about whom, and why")
         table = Table(caption=TEXTS("notes/page"), headings=headings, rows=parts)
         sections.append(Declared(anchor=f"{item.name} in words", title="In words", tables=[table]))
     return sections

@@ -110,10 +110,23 @@ def _run(
     if model or templates:
         study = with_nearest_prompts(study)  # after the settings, because a setting may name a prompt
     say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))
+    _warn_of_few_grids(item, study)
     arguments = {**({"model": model} if model else {}), **({"changed": list(settings)} if settings else {})}
     run_item(item, study, out, scale, workers, arguments)
     at_size = all(sized.dump().get(name) == study.dump().get(name) for name in ("worlds", "trajectories", "horizon"))
     return read_run(item, out, out, asked_in(study), scale=scale if at_size else 0)
+
+
+def _warn_of_few_grids(item: "Item", study: "Study") -> None:
+    """Say before anything is run which sentences have too few grids to be tested."""
+    from goalscope.papers.answers import TEXTS
+    from goalscope.papers.contract import count_tested_grids
+
+    grids = count_tested_grids(item, study)
+    lacking = [claim.least for claim in item.claims if claim.least > grids]
+    if lacking:
+        fields = {"count": len(lacking), "of": len(item.claims), "grids": grids, "least": max(lacking)}
+        say(TEXTS("notes/scale", **fields), error=True)
 
 
 def asked_in(study: "Study") -> list[str]:
@@ -173,6 +186,7 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
     from goalscope.papers.answers import TEXTS
     from goalscope.papers.claims import decide
     from goalscope.papers.contract import declare, ours_of
+    from goalscope.papers.null_agents import nulls_of
     from goalscope.papers.readings import ReadAgents, read, with_all_agents
     from goalscope.runs import Store
 
@@ -192,7 +206,7 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
         say(f"also in this run: {', '.join(unread)}", error=True)
     say(f"read: {', '.join(read_agents)}")
     lines = read(item, rows, with_all_agents(item, subject, all_agents))
-    tested = decide(item, rows, subject, all_agents)
+    tested = decide(item, rows, subject, all_agents, nulls_of(item, path, rows, read_agents))
     _show(item, lines)
     _say_claims(tested)
     if tested:
