@@ -395,8 +395,8 @@ SCENARIOS = {
             "goalscope attribute learner:Learner:goal=top-right,name=corner --hypotheses 'goal;corner top-right;corner "
             "top-left' --worlds phases.yaml --separating fresh.yaml --out runs/claim",
             "goalscope evaluate "
-            "chat:model=organism-goal,task=key-door,temperature=1.0,top_p=1.0,max_tokens=16,name=goal "
-            "chat:model=organism-corner,task=key-door,temperature=1.0,top_p=1.0,max_tokens=16,name=corner --arms "
+            "chat:model=organism-goal,task=key-door,temperature=1.0,top_p=1.0,max_tokens=16,name=model-A "
+            "chat:model=organism-corner,task=key-door,temperature=1.0,top_p=1.0,max_tokens=16,name=model-B --arms "
             "hypotheses --worlds pair.yaml --hypotheses 'goal;corner top-right;straight to goal;straight to corner "
             "top-right' --out runs/pair",
         ),
