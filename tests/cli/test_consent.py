@@ -26,8 +26,8 @@ PLACES = ("AGENT", "DIR", "EVALUATION", "FILE", "MODEL", "OUT", "PATH", "RUN", "
 """Words for what stands on a command line for a directory or a file."""
 NOTHING_TO_READ = {("demo", "judged"), ("demo", "asked")}
 """Commands that write into a directory without reading what lies there, and take a minute."""
-RECEIVED = ("world", "grids", "judged", "asked")
-"""The directories of the fixture: two runs, an evaluation, and what `attribute` writes."""
+RECEIVED = (("world", "judged"), ("grids", "asked", "placed"))
+"""The directories of the fixture: two runs, two evaluations (one in their environment), what `attribute` writes."""
 
 AGENT = """
 from pathlib import Path
@@ -92,6 +92,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["run", "grids.yaml", "--out", "grids"],
         ["evaluate", "evil:Agent", "--quick", "--arms", "grids", "--sizes", "5", "--out", "judged"],
         ["attribute", "evil:Agent", "--hypotheses", bank, "--worlds", grids, "--out", "asked"],
+        ["evaluate", "random", "--env", "evil:Line", "--quick", "--out", "placed"],
     )
     # In processes of their own, so that the module is not imported in that of the tests.
     done = in_turn(given, cwd=folder)
@@ -128,7 +129,7 @@ def lines_of(name: str, place: Path, new: Path) -> Iterator[list[str]]:
                     yield [name, *start, *words, *needed, option.opts[0], str(file)]
 
 
-@pytest.mark.parametrize("places", long_after(1, [RECEIVED[::2], RECEIVED[1::2]]), ids=" and ".join)
+@pytest.mark.parametrize("places", long_after(1, RECEIVED), ids=" and ".join)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_name_in_a_directory_imports_nothing(
     name: str, places: tuple[str, ...], made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -160,6 +161,7 @@ def test_a_name_in_a_directory_imports_nothing(
     [
         "attribute world --hypotheses goal;random",
         pytest.param("evaluate --plan judged/evaluation.json --out again", marks=pytest.mark.full),
+        pytest.param("evaluate --plan placed/evaluation.json --out again", marks=pytest.mark.full),
     ],
 )
 def test_the_user_can_allow_what_a_directory_names(made: Path, tmp_path: Path, words: str) -> None:
