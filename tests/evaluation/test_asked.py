@@ -72,7 +72,6 @@ def test_without_named_places_unable_is_never_said(readers: Path, tmp_path: Path
     found = judged(tmp_path / "one", {"grids": 2}, *map(subject_of, texts))
     told = [ledger.claim("is able where it fails") for ledger in found.models]
     assert [one.answer for one in told if one is not None] == ["yes", "untestable"]
-    assert told[1] is not None and "no places were named" in told[1].says
 
 
 @pytest.mark.full
