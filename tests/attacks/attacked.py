@@ -57,6 +57,8 @@ def shorten() -> None:
     making.AGREEMENTS = (0.75,)  # type: ignore[assignment, attr-defined]
 
 
+PATIENCE = 8
+"""Seconds by the clock for each second of processor time that a command may use, since the machine may be busy."""
 HEAVY = {"activations", "inspect_ai", "interventions", "models", "openenv", "probing", "theseus", "verifiers"}
 """Packages that import PyTorch or another large library."""
 
@@ -81,7 +83,7 @@ def work(task: dict[str, Any]) -> None:
         os.dup2(os.open(folder.parent / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(folder)
-    faulthandler.dump_traceback_later(0.9 * task["seconds"], file=2)
+    faulthandler.dump_traceback_later(0.9 * PATIENCE * task["seconds"], file=2)
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if task["memory"] else 0
     for limit, most in (
         (resource.RLIMIT_AS, in_use + task["memory"] if task["memory"] else resource.RLIM_INFINITY),
@@ -89,6 +91,8 @@ def work(task: dict[str, Any]) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(limit, (most, most))
+    # The hard limit stays, since a bounded process of a command sets one of its own.
+    resource.setrlimit(resource.RLIMIT_CPU, (int(task["seconds"]), resource.getrlimit(resource.RLIMIT_CPU)[1]))
     sys.argv = ["goalscope", *task["words"]]
     from goalscope.cli import main
 
@@ -115,7 +119,7 @@ def serve() -> None:
         if child == 0:
             work(task)
         ended, pause = 0, 0.002
-        while not ended and time.monotonic() - began < task["seconds"]:
+        while not ended and time.monotonic() - began < PATIENCE * task["seconds"]:
             time.sleep(pause)
             pause = min(0.05, 1.5 * pause)
             ended, status, usage = os.wait4(child, os.WNOHANG)
@@ -126,7 +130,7 @@ def serve() -> None:
             _, status, usage = os.wait4(child, 0)
         result = {
             "status": os.waitstatus_to_exitcode(status),
-            "late": late,
+            "late": late or (os.WIFSIGNALED(status) and usage.ru_utime + usage.ru_stime >= int(task["seconds"])),
             "seconds": time.monotonic() - began,
             "memory": max(0, usage.ru_maxrss * 1024 - base),
         }

@@ -22,7 +22,7 @@ from samples import Sample, Samples
 from attacks import MARK, PLACES, Attack, attacks_on, kinds_of_files
 
 SECONDS: Final = 40.0
-"""Time that a command may take, on a machine that has other work, too."""
+"""Processor time that a command may use; by the clock it may take longer (`attacked.PATIENCE`)."""
 MEMORY: Final = 2**30
 """Bytes that it may take beyond what the sound sample takes."""
 _MOST: Final = 8 * 2**30  # address space
