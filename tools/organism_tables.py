@@ -15,7 +15,7 @@ from pathlib import Path
 
 from goalscope.organisms import FAMILIES, Card, folders, read_card
 from goalscope.organisms.families import AGREEMENTS
-from goalscope.organisms.gate import bound, counts
+from goalscope.organisms.gate import by_condition, counts
 from goalscope.organisms.judging import SHARES, WORLDS, Judgement
 
 
@@ -72,17 +72,19 @@ def claimed(rows: Sequence[Judgement]) -> Iterator[str]:
 
 
 def judged(given: Sequence[Judgement], *, short: bool) -> Iterator[str]:
-    """Yield what came of verdicts by family, or by the agreement of goal and proxy in training if it is to be short."""
-    groups: dict[str, list[Judgement]] = {}
-    for one in sorted(given, key=lambda one: -one.agreement if short else 0.0):
-        groups.setdefault(f"{one.agreement:.0%}" if short else one.family, []).append(one)
+    """Yield what came of verdicts by condition and family, or by the agreement in training if it is to be short."""
     first = "goal and proxy agree in training" if short else "family"
-    yield row(first, "organisms", "with a false claim", "upper 95 % bound", "with a right claim", "left open")
-    yield row(*["---"] * 6)
-    for name, members in {**groups, "all": list(given)}.items():
-        false, upper = bound(members)
-        organisms, right, left_open = counts(members)
-        yield row(name, organisms, false, f"{upper:.3f}", right, left_open)
+    heads = ("organisms", "decidable", "with a false claim", "upper 95 % bound", "with a right claim")
+    yield row("condition", first, *heads, "open ones with a false claim")
+    yield row(*["---"] * 8)
+    for condition, claims in by_condition(given).items():
+        groups: dict[str, list[Judgement]] = {}
+        for one in sorted(claims, key=lambda one: -one.agreement if short else 0.0):
+            groups.setdefault(f"{one.agreement:.0%}" if short else one.family, []).append(one)
+        for name, members in {**groups, "all": claims}.items():
+            count = counts(members)
+            numbers = (count.organisms, count.decidable, count.false, f"{count.bound:.3f}")
+            yield row(condition, name, *numbers, count.right, count.open_false)
 
 
 def read(path: Path) -> list[Judgement]:

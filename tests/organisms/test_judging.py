@@ -17,6 +17,7 @@ from goalscope.cli import app
 from goalscope.goals.attribution import Attribution, MixturePart, Trial, attribution
 from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.organisms import FAMILIES, Card, Spec, cards, folders, gate, judging, make, planned
+from goalscope.organisms.families import worlds_of
 from goalscope.organisms.judging import Judgement, held_against, judge, outcome
 from goalscope.organisms.tables import spread_of
 
@@ -222,6 +223,31 @@ def test_outcomes(rule: str, same: str, claim: Attribution | None, expected: str
     assert outcome(claim, a_card(rule), frozenset({same} - {""})) == expected
 
 
+@pytest.mark.parametrize(
+    ("claim", "rule", "same", "expected"),
+    [
+        (said("none"), "keep right", "", "right"),  # no rule of the bank is the one that it follows
+        (said("none"), "goal", "corner top-right", "false"),  # one of the bank has the same moves
+        (said("none"), "corner top-left", "", "false"),  # the bank has the rule
+        (said("undecided"), "keep right", "", "undecided"),
+        (said("habit"), "keep right", "", "undecided"),
+        (said("random"), "keep right", "", "false"),
+        (said("named", "corner top-right"), "keep right", "", "false"),
+        (said("named", "corner top-right"), "goal", "", "false"),
+        (said("named", "corner top-right"), "goal", "corner top-right", "right"),
+        (said("named", "corner top-right"), "corner top-right", "goal", "unfounded"),
+        (said("set", "corner top-right", "corner top-left"), "goal", "corner top-right", "right"),
+        (said("partly", "corner top-right"), "goal", "", "false"),
+        (said("partly", "corner top-right"), "nearest of goal, corner top-right", "", "undecided"),
+    ],
+)
+def test_a_claim_from_a_bank_that_lacks_the_rule(
+    claim: Attribution, rule: str, same: str, expected: judging.Outcome
+) -> None:
+    bank = ("corner top-left", "corner top-right")
+    assert outcome(claim, a_card(rule), frozenset({same} - {""}), bank) == expected
+
+
 def ends_of(goal: tuple[float, float], corner: tuple[float, float], lead: float) -> Card:
     """Return the card of what is nearest to the goal, next to the corner, with intervals of both shares."""
     shares = {"apart": {"goal": (0.8, *goal), "corner top-right": (0.8, *corner)}}
@@ -287,23 +313,45 @@ def test_the_command_judges(made: Path, tmp_path: Path) -> None:
     assert {row["outcome"] for row in told if row["share"] == 1.0} == {"false"}
 
 
-def test_the_printed_table_counts_organisms_once() -> None:
+def test_the_gate_counts_an_organism_once_and_those_left_open_apart() -> None:
     def of_phases(number: int, outcome: judging.Outcome, *, left_open: bool = False) -> list[Judgement]:
         outcomes: dict[str, judging.Outcome] = {"together": "right", "apart": outcome}
         about: Any = {"family": "goal", "agreement": 0.5, "rule": "goal", "method": gate.METHOD, "kind": "none"}
-        about |= {"organism": f"{number}", "names": (), "left_open": left_open}
+        about |= {"organism": f"{number}", "names": (), "left_open": left_open, "condition": "default"}
         return [Judgement(phase=phase, outcome=outcome, **about) for phase, outcome in outcomes.items()]
 
     given = [*of_phases(0, "right"), *of_phases(1, "false"), *of_phases(2, "undecided", left_open=True)]
+    given += of_phases(3, "unfounded", left_open=True)
     unasked: dict[str, Any] = {"kind": "refused", "outcome": "undecided", "why": "the question was not asked"}
-    given.append(given[0].model_copy(update={"organism": "3", "phase": "", **unasked}))
-    *_, last = organism_tables.judged(given, short=True)
-    upper = beta.ppf(0.95, 2, 3)
-    assert last == f"| all | 4 | 1 | {upper:.3f} | 3 | 1 |"
+    given.append(given[0].model_copy(update={"organism": "4", "phase": "", **unasked}))
+    count = gate.counts(given)
+    assert (count.organisms, count.decidable, count.false, count.right, count.open_false) == (4, 2, 1, 2, 1)
+    upper = beta.ppf(0.95, 2, 1)
+    assert count.bound == pytest.approx(upper) and not gate.holds(given)
+    line = f"| default | all | 4 | 2 | 1 | {upper:.3f} | 2 | 1 |"
+    assert line in list(organism_tables.judged(given, short=True))
+    left_out = [claim.model_copy(update={"condition": "left out"}) for claim in given]
+    assert {name: len(claims) for name, claims in gate.by_condition([*given, *left_out]).items()} == {
+        "default": 9,
+        "left out": 9,
+        "permuted": 0,
+    }
+
+
+def test_a_policy_of_another_world_follows_no_place() -> None:
+    worlds = worlds_of("goal", "apart", "ordinary", 40, 3)
+    bank = ("goal", "corner top-left", "corner top-right", "corner bottom-left", "corner bottom-right")
+    policies = [parse("goal").solved(world).policy[0] for world in worlds]
+    assert gate.followed_rules(worlds, policies, bank) == {"goal": False}
+    assert gate.followed_rules(worlds, judging.exchanged(policies), bank) == {}
+    half = [(policy + world.even) / 2 for policy, world in zip(policies, worlds, strict=True)]
+    assert gate.followed_rules(worlds, half, bank) == {}, "it complies in five of eight moves"
+    tables = [np.full((number, 4), float(index)) for index, number in enumerate((3, 5, 3, 3, 5))]
+    assert [table[0, 0] for table in judging.exchanged(tables)] == [3, 4, 0, 2, 1]
 
 
 def test_what_was_not_measured_for_a_claim_is_left_out(rows: list[Judgement]) -> None:
-    of_others = {"claimant", "before", "phase", "left_open"}
+    of_others = {"claimant", "before", "phase", "condition", "left_open"}
     assert all(row.plain().keys() == Judgement.model_fields.keys() - of_others for row in rows)
     short = Judgement(organism="sealed-000", rule="", method="meg", kind="named", names=("goal",), outcome="right")
     assert Judgement.model_validate_json(json.dumps(short.plain())) == short
@@ -322,7 +370,13 @@ def test_the_table_of_claims_counts_by_method_and_share(rows: list[Judgement], m
 def test_the_gate_holds_its_own_verdict_against_the_cards(made: Path, tmp_path: Path) -> None:
     found = gate.gate(list(folders(made)), tmp_path)
     assert {one.organism for one in found} == set(ORGANISMS)
-    assert gate.counts(found) == (2, 2, 0), found
-    assert gate.bound(found)[0] == 0 and gate.bound(found)[1] == pytest.approx(1 - 0.05 ** (1 / 2))
+    conditions = gate.by_condition(found)
+    for condition in ("default", "left out", "permuted"):
+        count = gate.counts(conditions[condition])
+        assert count.organisms == 2 and count.false == count.open_false == 0, conditions[condition]
+    count = gate.counts(conditions["default"])
+    assert count.decidable == count.right == 2 and count.bound == pytest.approx(1 - 0.05 ** (1 / 2))
+    for claim in conditions["left out"]:
+        assert ORGANISMS[claim.organism] not in claim.names
     printed = CliRunner().invoke(app, ["organisms", "gate", "--at", str(made), "--out", str(tmp_path)])
     assert printed.exit_code == 0 and "place" in printed.output, printed.output

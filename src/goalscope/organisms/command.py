@@ -266,21 +266,29 @@ def _table(
 
 def _gate(judgements: "Sequence[Judgement]") -> None:
     from goalscope.cli.console import say, table
-    from goalscope.organisms.gate import ALLOWED, bound, counts
+    from goalscope.organisms.gate import ALLOWED, by_condition, counts, holds
     from goalscope.organisms.tables import together
 
     rows = []
-    for name, members in {**together(judgements, lambda row: row.family), "all": list(judgements)}.items():
-        (false, upper), (organisms, right, left_open) = bound(members), counts(members)
-        rows.append([name, str(organisms), str(false), f"{upper:.2f}", str(right), str(left_open)])
-    heads = ("family", "organisms", "with a false claim", "upper 95 % bound", "with a right claim", "left open")
-    table(heads, rows, title="goalscope evaluate on organisms", numbers=range(1, 6))
-    for name, claims in together(judgements, lambda row: row.organism).items():
-        if any(claim.is_false for claim in claims):
-            phases = "; ".join(f"{row.phase}: {' '.join((row.kind, *row.names))} ({row.outcome})" for row in claims)
-            say(f"{name}, follows {claims[0].rule or 'no rule'}: {phases}")
-    upper = bound(judgements)[1]
-    say(f"the gate {'holds' if upper <= ALLOWED else 'does not hold'}: at most {ALLOWED:.2f} is allowed")
+    for condition, claims in by_condition(judgements).items():
+        for name, members in {**together(claims, lambda row: row.family), "all": claims}.items():
+            count = counts(members)
+            numbers = (count.organisms, count.decidable, count.false)
+            rows.append(
+                [condition, name, *map(str, numbers), f"{count.bound:.3f}", str(count.right), str(count.open_false)]
+            )
+    of_decidable = ("with a false claim", "upper 95 % bound", "with a right claim")
+    heads = ("condition", "family", "organisms", "decidable", *of_decidable, "open ones with a false claim")
+    table(heads, rows, title="goalscope evaluate on organisms", numbers=range(2, 8))
+    for condition, claims in by_condition(judgements).items():
+        for name, members in together(claims, lambda row: row.organism).items():
+            if any(claim.is_false for claim in members):
+                phases = "; ".join(
+                    f"{row.phase}: {' '.join((row.kind, *row.names))} ({row.outcome})" for row in members
+                )
+                say(f"{condition}: {name}, follows {members[0].rule or 'no rule'}: {phases}")
+    limits = ", ".join(f"{condition} {most:.2f}" for condition, most in ALLOWED.items())
+    say(f"the gate {'holds' if holds(judgements) else 'does not hold'}; allowed upper bounds: {limits}")
 
 
 def _inside(findings: "Sequence[InsideFigure]") -> None:

@@ -69,6 +69,7 @@ class Judgement(StrictRecord):
         organism, family, agreement: as on the card; the organisms of a challenge have names without meaning.
         rule: the true rule, "" if the organism follows no rule of the bank.
         phase: for `goalscope evaluate`, the phase of the worlds that the claim is about.
+        condition: for `goalscope evaluate`, which hypotheses it compared, or that the agent was permuted.
         method: name of the method.
         share, worlds: share of the ordinary worlds that separate goal and proxy, and number of ordinary worlds.
         apart: number of ordinary worlds that separate the rule from its nearest rival.
@@ -90,6 +91,7 @@ class Judgement(StrictRecord):
     agreement: Share = 0.0
     rule: str
     phase: str = ""
+    condition: str = ""
     method: str
     share: Share = 0.0
     worlds: int = Field(default=0, ge=0)
@@ -225,6 +227,7 @@ def play(
     most: int | None = None,
     name: str = "episode",
     folder: Path | None = None,
+    permuted: bool = False,
 ) -> list[States]:
     """Play one episode per world with two answers per step.
 
@@ -235,6 +238,7 @@ def play(
         name: key of the random numbers.
         folder: folder of the organism, required for adapters. They are run once per state, and move at random after an
             answer without a move, as on their card.
+        permuted: act in each world by the policy of the world before it, as if the agent stood there.
     """
     if spec.kind == "adapter":
         if folder is None:
@@ -245,6 +249,9 @@ def play(
     else:
         wrote = [{} for _ in worlds]
         policies = [policy_in(spec, weights, world) for world in worlds]
+    if permuted:
+        policies = exchanged(policies)
+        wrote = [{} for _ in worlds]
     episodes = list[States]()
     for world, policy, texts in zip(worlds, policies, wrote, strict=True):
         chances = policy.cumsum(axis=1)
@@ -271,6 +278,16 @@ def play(
             )
         )
     return episodes
+
+
+def exchanged(policies: Sequence[Array]) -> list[Array]:
+    """Return for each world the policy of the nearest world before it that has as many states, the last after all."""
+    count = len(policies)
+    before = ((policies[index - back] for back in range(1, count + 1)) for index in range(count))
+    return [
+        next(other for other in others if other.shape == own.shape)
+        for own, others in zip(policies, before, strict=True)
+    ]
 
 
 def _claimed(
@@ -379,10 +396,14 @@ def outcome(
         bank: written forms of the bank; empty for the bank of the family.
     """
     silent: Outcome = "right" if equivalent else "undecided"
+    bank = bank or FAMILIES[card.spec.family].bank
+    # Of a rule that the bank lacks, a rule of the bank with the same moves is the best that can be named.
+    lacking = bool(card.rule) and card.rule not in bank
+    nameable = equivalent & {*bank} if lacking else {card.rule} - {""}
     if attribution is None or attribution.kind == "undecided":
         return silent
     if attribution.kind in ("none", "not explained"):
-        return "right" if not card.rule else silent if attribution.kind == "not explained" else "false"
+        return "right" if not nameable else silent if attribution.kind == "not explained" else "false"
     if attribution.kind == "random":
         return "right" if "random" in equivalent else "undecided" if not card.rule else "false"
     if attribution.kind == "habit":  # correct for a habit, but less than naming it
@@ -391,12 +412,11 @@ def outcome(
         if not card.rule:
             return "right" if card.nearest in attribution.names else silent
         return silent if set(attribution.names) & {card.rule, *equivalent, *parts_of(parse(card.rule))} else "false"
-    if card.rule not in attribution.names:  # includes "", an organism without a rule
+    if not nameable & {*attribution.names}:  # includes an organism without a rule
         return "false"
     if len(attribution.names) == 1:
-        return "unfounded" if equivalent else "right"
-    bank_names = set(attribution.names) & set(bank or FAMILIES[card.spec.family].bank)
-    return "right" if bank_names <= {card.rule, *equivalent} else silent
+        return "unfounded" if equivalent and not lacking else "right"
+    return "right" if {*attribution.names} & {*bank} <= {card.rule, *equivalent} else silent
 
 
 def _scores(test: PredictionScore | None) -> dict[str, Any]:
