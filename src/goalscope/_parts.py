@@ -12,6 +12,7 @@ from goalscope._ground import registry
 _MODULES: Final = {
     "world": "runs.builtin_worlds goals.counterfactual.worlds runs.environment_kinds runs.kinds",
     "environment": "worlds.environments.stored",
+    "thing": "worlds.objects",
     "head": "inside.probing.builtin_heads",
     "intervention": (
         "inside.interventions.patching inside.interventions.steering inside.interventions.ablation "

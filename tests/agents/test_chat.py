@@ -62,7 +62,7 @@ def test_bundled_templates_show_the_grid_the_legend_and_the_form_of_the_answer(t
 def test_the_key_and_the_history_stand_in_the_prompt() -> None:
     keyed = ChatAgent(model=Scripted(), task="key-door")
     assert "carries the key: no" in text(keyed, Observation(view=GridView(grid=KEYED)))
-    assert "carries the key: yes" in text(keyed, Observation(view=GridView(grid=GRID, carrying_key=True)))
+    assert "carries the key: yes" in text(keyed, Observation(view=GridView(grid=GRID.at(held=("K",)))))
     fogged = ChatAgent(model=Scripted(), task="fog")
     history = (Past(view=GridView(grid=FOGGED), action=Action.UP), Past(view=GridView(grid=FOGGED), action=None))
     assert "\n(1,1) UP\n(1,1) none\n" in text(fogged, Observation(view=GridView(grid=FOGGED), history=history))
@@ -75,7 +75,7 @@ def test_the_key_and_the_history_stand_in_the_prompt() -> None:
     ("task", "observation", "words"),
     [
         ("grid", Observation(view=GridView(grid=KEYED)), "task to key-door"),
-        ("grid", Observation(view=GridView(grid=GRID, carrying_key=True)), "task to key-door"),
+        ("grid", Observation(view=GridView(grid=GRID.at(held=("K",)))), "task to key-door"),
         ("grid", Observation(view=GridView(grid=FOGGED)), "task to fog"),
         ("key-door", Observation(view=GridView(grid=FOGGED)), "task to fog"),
         (

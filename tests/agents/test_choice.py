@@ -99,7 +99,7 @@ def test_the_prior_is_read_where_the_grid_shows_nothing() -> None:
     shown, hidden = GRID.render(), "  0 1 2 3 4\n0 ? ? ? ? ?\n1 ? ? ? ? ?\n2 ? ? ? ? ?"
     assert plain.count(shown) == 1 and plain.replace(shown, hidden) == blank, "nothing else differs"
     past = Past(view=GridView(grid=FOGGED), action=Action.UP)
-    seen = content_free(Observation(view=GridView(grid=KEYED, carrying_key=True), history=(past,)), ".")
+    seen = content_free(Observation(view=GridView(grid=KEYED.at(held=("K",))), history=(past,)), ".")
     assert set(seen.view.text + seen.history[0].view.text) <= set(" \n0123456789.")
     assert seen.carrying_key and seen.history[0].action == Action.UP
 

@@ -36,6 +36,7 @@ from goalscope.worlds import (
     step,
     two_path,
 )
+from goalscope.worlds.dynamics import opaque_cells
 from goalscope.worlds.planning import distances_to, shortest_length, solve
 
 AGENTS: list[ScriptedAgent] = [
@@ -64,7 +65,7 @@ def reachable(grid: Grid) -> list[State]:
 
 
 def look(grid: Grid, state: State, **more: object) -> Observation:
-    return Observation(view=GridView(grid=shown(grid, state), carrying_key=state.carrying_key), **more)  # type: ignore[arg-type]
+    return Observation(view=GridView(grid=shown(grid, state)), **more)  # type: ignore[arg-type]
 
 
 def worlds() -> list[Grid]:
@@ -274,14 +275,12 @@ def test_optimal_finds_its_way_through_fog(layout: str) -> None:
         state, fog = initial_state(grid), Fog.start(grid, radius=3)
         for index in range(400):
             seen = fog.view(shown(grid, state))
-            turn = Optimal().act(
-                [Observation(view=GridView(grid=seen, carrying_key=state.carrying_key), step=index, seed=number)]
-            )[0]
+            turn = Optimal().act([Observation(view=GridView(grid=seen), step=index, seed=number)])[0]
             assert turn.action is not None
             state = step(grid, state, turn.action)
             if state.position == grid.goal:
                 break
-            fog = fog.look(state.position, state.door_open)
+            fog = fog.look(state.position, opaque_cells(grid, state))
         assert state.position == grid.goal
 
 

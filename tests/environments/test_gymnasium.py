@@ -153,12 +153,12 @@ def test_a_policy_acts_in_a_run_by_its_most_probable_action_or_by_its_chances(tm
 
 def test_planes_show_each_thing_at_its_cell() -> None:
     grid = layout("key-door", seed=0, index=0)
-    found = planes(GridView(grid=grid, carrying_key=False))
+    found = planes(GridView(grid=grid))
     assert found.dtype == np.float32 and found.shape == (6, grid.height, grid.width)
     np.testing.assert_array_equal(found[0], grid.walls)
     for plane, cell in zip(found[1:5], (grid.start, grid.goal, grid.key, grid.door), strict=True):
         assert np.argwhere(plane).tolist() == [list(cell)]  # type: ignore[arg-type]
-    assert not found[5].any() and planes(GridView(grid=grid, carrying_key=True))[5].all()
+    assert not found[5].any() and planes(GridView(grid=grid.at(held=("K",))))[5].all()
 
 
 def test_meg_takes_policies_in_single_precision_and_refuses_those_that_are_none() -> None:

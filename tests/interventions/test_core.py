@@ -148,7 +148,7 @@ def test_pairs_of_another_hypothesis_follow_it_and_its_controls_move_the_goal_al
     null = counterfactuals(original, "goal", control=True, hypothesis=corner)
     differ = [view for view in null if not best(view) & best(original.view)]
     assert len(null) > 15 and len(differ) > 1
-    assert best(GridView(grid=PLAIN, carrying_key=True), corner) == frozenset()
+    assert best(GridView(grid=PLAIN.at(held=("K",))), corner) == frozenset()
     assert best(original.view, "corner top-right +9,+9") == frozenset()  # undefined here
 
     def acts(views: Sequence[GridView]) -> list[Side]:

@@ -280,7 +280,7 @@ def test_an_organism_plays_from_observations_as_it_does_in_worlds(made: Path) ->
     folder = made / "goal-table-75-0"
     player, grid, card = OrganismPlayer(folder, seed=1), Grid.parse(GRID), read_card(folder)
     own = policy(card.spec, cards.read_weights(folder, card), grid, np.array([grid.start]), np.array([False]))[0]
-    seen = planes(GridView(grid=grid, carrying_key=False))
+    seen = planes(GridView(grid=grid))
     for observation in (GRID, seen):
         assert player.probabilities(observation) == pytest.approx(own)
         assert player.predict(observation, deterministic=True)[0] == own.argmax()

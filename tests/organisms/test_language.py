@@ -57,7 +57,7 @@ def states(world: FiniteWorld) -> list[tuple[int, GridView]]:
     for number in np.flatnonzero(world.live & world.reached).tolist():
         held, cell = divmod(number, world.grid.walls.size)
         state = State(divmod(cell, world.grid.width), held > 0)
-        found.append((number, GridView(grid=shown(world.grid, state), carrying_key=state.carrying_key)))
+        found.append((number, GridView(grid=shown(world.grid, state))))
     return found
 
 

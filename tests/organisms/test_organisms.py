@@ -178,7 +178,7 @@ def test_the_agent_acts_as_its_table_says_in_every_state(tmp_path: Path) -> None
     for number in np.flatnonzero(world.live & world.reached).tolist():
         phase, cell = divmod(number, world.grid.walls.size)
         state = State(divmod(cell, world.grid.width), phase > 0)
-        view = GridView(grid=shown(world.grid, state), carrying_key=state.carrying_key)
+        view = GridView(grid=shown(world.grid, state))
         assert agent.probabilities(Observation(view=view)) == pytest.approx(exact[number])
     large = worlds_of("small grids", "apart", "measured", 1, 3)[0]
     with pytest.raises(ValueError, match="9x9"):

@@ -17,7 +17,19 @@ from threading import RLock
 from typing import Any, Final, TypeVar
 
 KINDS: Final = (
-    *("world", "environment", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim"),
+    *(
+        "world",
+        "environment",
+        "thing",
+        "agent",
+        "model",
+        "measure",
+        "head",
+        "intervention",
+        "section",
+        "attribution",
+        "claim",
+    ),
     *("arm", "hypothesis", "analysis", "study", "command", "importer", "exporter"),
 )
 """The kinds of parts that have names."""

@@ -158,7 +158,7 @@ def content_free(observation: Observation, symbol: str) -> Observation:
     """Return an observation whose grids, including those of earlier steps, show the same character in every cell."""
 
     def blank(view: Any) -> GridView:
-        return _ContentFree(grid=view.grid, carrying_key=view.carrying_key, symbol=symbol)
+        return _ContentFree(grid=view.grid, symbol=symbol)
 
     history = tuple(replace(past, view=blank(past.view)) for past in observation.history)
     return replace(observation, view=blank(observation.seen(GridView)), history=history)

@@ -19,9 +19,11 @@ from goalscope._ground.rng import uniform
 from goalscope.agents.agent import Observation, Turn, agent_kind
 from goalscope.agents.prompts import WORDINGS, wording
 from goalscope.stats.rows import Tag
-from goalscope.worlds.grid import ACTIONS, CORNERS, Grid, Position, Side
+from goalscope.worlds.dynamics import end_cells
+from goalscope.worlds.grid import ACTIONS, CORNERS, KEY, Grid, Position, Side
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.planning.shortest import distances_to, optimal_batch, solve
+from goalscope.worlds.things import arrangement_of
 from goalscope.worlds.world import View
 
 Distribution = npt.NDArray[np.float64]
@@ -82,10 +84,9 @@ class ScriptedAgent(Scripted):
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the probability of each of the four actions, ``[4]``, here those of `table` in the agent's cell."""
-        view = observation.seen(GridView)
-        return _entry(self, view.grid, _agent_cell(observation), view.carrying_key)
+        return _entry(self, observation.grid, _agent_cell(observation))
 
-    def table(self, grid: Grid, carrying_key: bool) -> Distribution | None:
+    def table(self, grid: Grid) -> Distribution | None:
         """Return the action probabilities at each cell of a grid without fog and without an agent, ``[H, W, 4]``.
 
         The result is None if the probabilities depend on more than the cell; such an agent overrides ``probabilities``.
@@ -106,8 +107,8 @@ class Optimal(ScriptedAgent):
 
     kind: ClassVar[str] = "optimal"
 
-    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
-        return _plan_optimal(grid, carrying_key)
+    def table(self, grid: Grid) -> Distribution:  # noqa: D102
+        return _plan_optimal(grid)
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,8 @@ class EpsilonGreedy(ScriptedAgent):
     kind: ClassVar[str] = "epsilon-greedy"
     epsilon: float = field(metadata=PROBABILITY)
 
-    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
-        return (1 - self.epsilon) * _plan_optimal(grid, carrying_key) + self.epsilon * _UNIFORM
+    def table(self, grid: Grid) -> Distribution:  # noqa: D102
+        return (1 - self.epsilon) * _plan_optimal(grid) + self.epsilon * _UNIFORM
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class Uniform(ScriptedAgent):
         probabilities[list(view.offered)] = 1 / len(view.offered)
         return probabilities
 
-    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
+    def table(self, grid: Grid) -> Distribution:  # noqa: D102
         return np.broadcast_to(_UNIFORM, (*grid.walls.shape, 4))
 
 
@@ -160,8 +161,8 @@ class KeyLured(ScriptedAgent):
 
     kind: ClassVar[str] = "key-lured"
 
-    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
-        return _plan_key(grid, carrying_key)
+    def table(self, grid: Grid) -> Distribution:  # noqa: D102
+        return _plan_key(grid)
 
 
 def _check_target(name: str, target: Any) -> str | Position:
@@ -192,9 +193,9 @@ class WrongGoal(ScriptedAgent):
     version: ClassVar[int] = 2
     target: str | Position = field(default="top-right", metadata={"check": _check_target})
 
-    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
+    def table(self, grid: Grid) -> Distribution:  # noqa: D102
         target = self._target(grid)
-        return _plan_optimal(grid, carrying_key) if target == grid.goal else _plan_target(grid, carrying_key, target)
+        return _plan_optimal(grid) if target == grid.goal else _plan_target(grid, target)
 
     def _target(self, grid: Grid) -> Position:
         if isinstance(self.target, str):
@@ -252,8 +253,8 @@ class SideBiased(ScriptedAgent):
     epsilon: float = field(metadata=PROBABILITY)
     side: Side = field(default="left", metadata={"check": _check_side})
 
-    def table(self, grid: Grid, carrying_key: bool) -> Distribution:  # noqa: D102
-        optimal = _plan_optimal(grid, carrying_key)
+    def table(self, grid: Grid) -> Distribution:  # noqa: D102
+        optimal = _plan_optimal(grid)
         return (1 - self.epsilon) * optimal + self.epsilon * _UNIFORM if grid.goal_lies(self.side) else optimal
 
 
@@ -273,37 +274,36 @@ def _agent_cell(observation: Observation) -> Position:
 
 
 @lru_cache(maxsize=65536)
-def _entry(agent: ScriptedAgent, grid: Grid, position: Position, carrying_key: bool) -> Distribution:
+def _entry(agent: ScriptedAgent, grid: Grid, position: Position) -> Distribution:
     """Return an agent's probabilities at a cell; grids that differ only in the agent's cell share one table."""
-    table = agent.table(grid.at(start=None), carrying_key)
+    table = agent.table(grid.at(start=None))
     if table is None:
         raise NotImplementedError(f"{type(agent).__name__} must define its probabilities, or a table of them")
     return freeze(table[position])
 
 
 @lru_cache(maxsize=4096)
-def _plan_optimal(grid: Grid, carrying_key: bool) -> Distribution:
+def _plan_optimal(grid: Grid) -> Distribution:
     """Return ``[H, W, 4]``: the distribution of `Optimal` at each cell."""
-    phase = int(carrying_key)
     fog_as_walls = grid if grid.fog is None else grid.at(walls=grid.walls | grid.fog, fog=None)
     sets = np.zeros((*grid.walls.shape, 4), dtype=bool)
     if grid.goal is not None:
-        by_phase = solve(fog_as_walls).optimal
-        sets = by_phase[min(phase, len(by_phase) - 1)]
+        paths = solve(fog_as_walls)
+        sets = paths.optimal[paths.first]
     if grid.fog is not None:
-        solid = _solid(grid, carrying_key)
+        solid = _solid(grid)
         sets = _fill_empty(sets, _towards(solid, [(int(row), int(col)) for row, col in np.argwhere(grid.fog)]))
         sets = _fill_empty(sets, _towards(solid | grid.fog, [] if grid.key is None else [grid.key]))
     return _normalised(sets)
 
 
 @lru_cache(maxsize=4096)
-def _plan_key(grid: Grid, carrying_key: bool) -> Distribution:
+def _plan_key(grid: Grid) -> Distribution:
     """Return ``[H, W, 4]``: the distribution of `KeyLured` at each cell."""
-    plan = _plan_optimal(grid, carrying_key)
+    plan = _plan_optimal(grid)
     if grid.key is None:
         return plan
-    solid = _solid(grid, carrying_key)
+    solid = _solid(grid)
     if grid.fog is not None:
         solid |= grid.fog
     if grid.goal is not None:
@@ -314,9 +314,9 @@ def _plan_key(grid: Grid, carrying_key: bool) -> Distribution:
 
 
 @lru_cache(maxsize=4096)
-def _plan_target(grid: Grid, carrying_key: bool, target: Position) -> Distribution:
+def _plan_target(grid: Grid, target: Position) -> Distribution:
     """Return ``[H, W, 4]``: the distribution of `WrongGoal` at each cell, for an open target other than the goal."""
-    blocked = _solid(grid, carrying_key)
+    blocked = _solid(grid)
     solid = blocked.copy()
     if grid.goal is not None:
         solid[grid.goal] = True
@@ -345,11 +345,18 @@ def _staying(blocked: npt.NDArray[np.bool_], solid: npt.NDArray[np.bool_], cell:
     return _fill_empty(stay, aside)
 
 
-def _solid(grid: Grid, carrying_key: bool) -> npt.NDArray[np.bool_]:
-    """Return a new array ``[H, W]`` of the walls, including the locked door for an agent without the key."""
+def _solid(grid: Grid) -> npt.NDArray[np.bool_]:
+    """Return a new array ``[H, W]`` of the cells that the agent cannot enter, or that end its episode without success.
+
+    These are the walls, the locked door for an agent without the key, and things.
+    """
     solid = grid.walls.copy()
-    if grid.door is not None and not carrying_key:
+    if grid.door is not None and KEY not in grid.held:
         solid[grid.door] = True
+    if grid.things:
+        arrangement = arrangement_of(grid.things, grid.held)
+        for cell in (*arrangement.solid_cells(arrangement.initial), *end_cells(grid)):
+            solid[cell] = True
     return solid
 
 

@@ -30,8 +30,8 @@ import numpy.typing as npt
 from goalscope.measures.definition import PAPER, Entries, measure, ratio
 from goalscope.measures.table import StepTable
 from goalscope.runs.record import World
-from goalscope.worlds.dynamics import State
-from goalscope.worlds.fog import visible
+from goalscope.worlds.dynamics import State, opaque_cells
+from goalscope.worlds.fog import blocked, visible
 from goalscope.worlds.grid import ACTIONS, DELTAS, Grid, Position
 
 Mask = npt.NDArray[np.bool_]
@@ -94,7 +94,7 @@ class _Sight:
     def __init__(self, world: World) -> None:
         self.grid = world.grid
         self._radius = world.fog_radius or 1
-        self._visible: dict[tuple[Position, bool], Mask] = {}
+        self._visible: dict[State, Mask] = {}
         open_cells = np.pad(~world.grid.walls, 1)
         height, width = world.grid.walls.shape
         # Open cells and their neighbours: the inside of walls does not matter for choosing moves.
@@ -106,14 +106,10 @@ class _Sight:
         """Yield, for each state of a path, ``[H, W]`` the cells seen up to there."""
         seen = np.zeros_like(self.grid.walls)
         for state in path:
-            key = state.position, state.door_open
-            if key not in self._visible:
-                solid = self.grid.walls
-                if self.grid.door is not None and not state.door_open:
-                    solid = solid.copy()
-                    solid[self.grid.door] = True
-                self._visible[key] = visible(solid, state.position, self._radius)
-            seen = seen | self._visible[key]
+            if state not in self._visible:
+                solid = blocked(self.grid.walls, opaque_cells(self.grid, state))
+                self._visible[state] = visible(solid, state.position, self._radius)
+            seen = seen | self._visible[state]
             yield seen
 
 
@@ -121,7 +117,7 @@ def _redundant(path: Sequence[State], sight: _Sight) -> Iterator[bool]:
     """Yield, for each step, whether it returns to an earlier state of knowledge."""
     # The set of seen cells only grows, so its size identifies it.
     sizes = (int((seen & sight.useful).sum()) for seen in sight.along(path))
-    knowledge = [(state.position, state.phase, size) for state, size in zip(path, sizes, strict=True)]
+    knowledge = [(state.position, state[2], size) for state, size in zip(path, sizes, strict=True)]
     earlier = {knowledge[0]}
     for before, after in pairwise(knowledge):
         yield before[:2] != after[:2] and after in earlier

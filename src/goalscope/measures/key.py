@@ -39,7 +39,7 @@ def stage_accuracy(*, stage: str) -> StepMeasure:
         raise ValueError(f"stage must be one of {', '.join(_STAGES)}, got {stage!r}")
 
     def accuracy(table: StepTable) -> Entries:
-        within = (table.state[:, 2] == list(_STAGES).index(stage)) & table.optimal.any(axis=1)
+        within = ((table.state[:, 2] & 3) == list(_STAGES).index(stage)) & table.optimal.any(axis=1)
         value = ratio(table.per_episode(within & table.is_optimal), table.per_episode(within))
         doors = np.array([world.grid.door is not None for world in table.worlds], dtype=bool)
         return Entries.where(doors[table.world], value)

@@ -143,12 +143,11 @@ def transformed(episode: Episode, transform: Transform) -> Episode:
     if transform.swapped:
         raise ValueError("transform must rotate or reflect; exchanging start and goal gives no valid episode")
     original = episode.world
-    shape = original.grid.walls.shape
     grid = transform.grid(original.grid)
     world = GridWorld(grid=grid, fog_radius=original.fog_radius, cluster=original.cluster_id, tags=original.tags)
 
     def moved(state: State) -> State:
-        return State(transform.position(state.position, shape), state.carrying_key, state.door_open)
+        return transform.state(original.grid, state)
 
     actions = [None if turn.action is None else transform.action(turn.action) for turn in episode.steps]
     steps = tuple(

@@ -47,7 +47,7 @@ def view_of(world: FiniteWorld, state: int) -> GridView:
     key_phase, cell = divmod(state, world.grid.walls.size)
     row, column = divmod(cell, world.grid.width)
     place = State((row, column), key_phase > 0)
-    return GridView(grid=shown(world.grid, place), carrying_key=place.carrying_key)
+    return GridView(grid=shown(world.grid, place))
 
 
 def written(world: FiniteWorld, state: int, style: tuple[bool, bool], rng: np.random.Generator) -> str | None:

@@ -104,7 +104,7 @@ def _written() -> tuple[Numbers, Numbers, dict[str, int]]:
     grid = Grid(walls=walls, start=(1, 1), goal=(1, 2), key=(2, 1))
     agent, encode = ChatAgent.build({"model": SOURCE, "task": TASK}), _dialect().encode
     ids = {symbol: encode(f" {symbol}")[0] for symbol in (WALL, OPEN, GOAL, AGENT, KEY)}
-    views = [GridView(grid=grid, carrying_key=False), GridView(grid=grid, carrying_key=True)]
+    views = [GridView(grid=grid), GridView(grid=grid.at(held=(KEY,)))]
     chats = [agent.messages(Observation(view=view)) for view in views]
     templates = np.array([encode(_dialect().render(chat, agent.sampling)) for chat in chats])
     places = np.flatnonzero(np.isin(templates[0], list(ids.values())))

@@ -20,6 +20,7 @@ from goalscope.runs.record import NO_ACTION, Episode, EpisodeSpec, World
 from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
 from goalscope.stats.rows import Tag
+from goalscope.worlds.dynamics import flag_count, phase_column
 from goalscope.worlds.grid import ACTIONS
 
 _HEAD_NAMES = ("episode_id", "agent", "outcome", "cluster", "trajectory", "seed", "horizon", "tags")
@@ -41,7 +42,7 @@ class EpisodeColumns:
         worlds: the G worlds, in the order in which episodes refer to them.
         world: ``[E]`` int64 index of each episode's world.
         length: ``[E]`` int64 number of steps; the steps of an episode are contiguous.
-        state: ``[N, S]`` int64 state before the action. On grids: (row, col, phase), with phase as in `State`. In other
+        state: ``[N, S]`` int64 state before the action. On grids: (row, col, phase), see `phase_column`. In other
             worlds: the numbers of the state, padded with -1.
         action: ``[N]`` int64, `NO_ACTION` for a turn without a valid move.
         withheld: ``[N]`` bool, whether the server withheld the answer, so that the turn has no move.
@@ -82,7 +83,7 @@ def episode_columns(episodes: Iterable[Episode]) -> EpisodeColumns:
         kinds.add(planar)
         heads.add(episode.world, episode.spec, episode.agent, episode.outcome, episode.tags, length=len(steps))
         *before, last = (
-            (*state.position, state.phase) if planar else state
+            (*state.position, phase_column(state[2])) if planar else state
             for state in (*(step.state for step in steps), episode.final)
         )
         states += before
@@ -308,19 +309,19 @@ def _checked_walks(store: Store, page: Sequence[tuple[Any, ...]]) -> list[Any]:
 def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> dict[str, npt.NDArray[Any]]:
     """Add the episodes of a page of (number, columns of the episode), and return the columns of their steps by name."""
     walks = [walk_numbers(walk) for walk in _checked_walks(store, page)]
-    sizes, ends = list[tuple[int, int]](), list[tuple[Any, ...]]()
+    sizes, ends = list[tuple[int, int, int]](), list[tuple[Any, ...]]()
     for (_, *header), walk in zip(page, walks, strict=True):
         world, head, count = store.world(header[1]), decode_head(header), len(walk)
         if header[12] != count or count > head["spec"].horizon:
             raise ValueError(f"episode {head['spec'].id} must have its {header[12]!r} steps, got {count}")
         heads.add(world, **head, length=count)
-        sizes.append((world.grid.height, world.grid.width))
+        sizes.append((world.grid.height, world.grid.width, flag_count(world.grid)))
         ends.append(tuple(header[9:12]))
     steps = np.concatenate([*walks, np.zeros((0, WALK_WIDTH), dtype=np.int64)])
     action = steps[:, -1].copy()  # a view of one column would keep the other columns in memory
     if not ((action >= NO_ACTION) & (action < len(ACTIONS))).all():
         raise ValueError("each step must have one of the four actions or none: the file is damaged")
-    size = np.array(sizes, dtype=np.int64).reshape(-1, 2)
+    size = np.array(sizes, dtype=np.int64).reshape(-1, 3)
     return {
         "state": _states(steps[:, :-1], np.repeat(size, list(map(len, walks)), axis=0)),
         "action": action,
@@ -354,12 +355,10 @@ def _withheld(store: Store, numbers: Sequence[int], walks: Sequence[Numbers]) ->
 
 
 def _states(cells: Numbers, size: Numbers) -> Numbers:
-    """Return states ``[N, 3]`` from (row, col, flags) on grids of these sizes ``[N, 2]``."""
-    cell, flags = cells[:, :2], cells[:, 2]
-    if not ((cell >= 0) & (cell < size)).all() or not ((flags >= 0) & (flags <= 3)).all():
-        raise ValueError("states must be stored as row and col in their grid and flags 0..3")
-    # Phases as in `State`: the key held and the door open count one each.
-    return np.column_stack([cell, (flags & 1) + (flags >> 1)])
+    """Return states ``[N, 3]`` from (row, col, flags) on grids with so many rows, columns and flags ``[N, 3]``."""
+    if not ((cells[:, :3] >= 0) & (cells[:, :3] < size)).all():
+        raise ValueError("states must be stored as row and col in their grid, and flags that the grid can have")
+    return np.column_stack([cells[:, :2], phase_column(cells[:, 2])])
 
 
 def _as_integers(cells: Sequence[tuple[Any, ...]] | npt.NDArray[Any], columns: int) -> Numbers:

@@ -6,6 +6,7 @@ Episodes are encoded for storage directly from the arrays, without intermediate 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -19,14 +20,23 @@ from goalscope.runs.codec import encode_head, encode_tags
 from goalscope.runs.packed_steps import PackedSteps, pack_numbers
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.tables import EncodedEpisode
-from goalscope.worlds.dynamics import initial_state, phases, state_number, step_batch, transitions
+from goalscope.worlds.dynamics import (
+    configurations,
+    end_cells,
+    initial_state,
+    phases,
+    shown,
+    state_number,
+    state_with,
+    step_batch,
+    transitions,
+)
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.world import World
 
 # maximum number of steps in a part, which limits its memory and the time until it is committed
 _MOST_STEPS, _MOST_STATES = 60_000, 500_000
-_FLAGS = np.array([0, 1, 3])  # for each phase
 
 Planned = tuple[EpisodeSpec, World]
 
@@ -52,7 +62,7 @@ def parts(planned: Iterable[Planned]) -> Iterator[list[Planned]]:
         steps += spec.horizon
         if id(world) not in worlds:
             worlds.add(id(world))
-            states += 3 * world.grid.walls.size if played_world(world) else 0
+            states += max(3, phases(world.grid)) * world.grid.walls.size if played_world(world) else 0
         if part and (steps > _MOST_STEPS or states > _MOST_STATES):
             yield part
             part, worlds, steps, states = [], set(), spec.horizon, 0
@@ -78,10 +88,13 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
     """Play episodes for which `plays_together` and `played_world` hold, and return them encoded for storage."""
     worlds = {id(world): world for _, world in planned}
     tables = [_tables(agent, world.grid) for world in worlds.values()]
-    begins = np.array([0, *accumulate(len(goal) for _, _, goal in tables)])
-    after = np.concatenate([table + begin for (table, _, _), begin in zip(tables, begins[:-1], strict=True)])
-    chances = np.concatenate([chance for _, chance, _ in tables])
-    at_goal = np.concatenate([goal for _, _, goal in tables])
+    begins = np.array([0, *accumulate(len(table.flags) for table in tables)])
+    after = np.concatenate([table.after + begin for table, begin in zip(tables, begins[:-1], strict=True)])
+    chances = np.concatenate([table.chances for table in tables])
+    at_goal, has_ended = (
+        np.concatenate([getattr(table, name) for table in tables]) for name in ("at_goal", "has_ended")
+    )
+    flags = np.concatenate([table.flags for table in tables])
     numbers = {key: number for number, key in enumerate(worlds)}
     of = np.array([numbers[id(world)] for _, world in planned])
     first = np.array([state_number(world.grid, initial_state(world.grid)) for world in worlds.values()])
@@ -101,43 +114,61 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
         moves_made.append((live, live_states, action))
         state[live] = step_batch(after[None], np.int64(0), live_states, action)  # type: ignore[arg-type]
         turn += 1
-        live = live[~at_goal[state[live]] & (turn < horizon[live])]
+        live = live[~has_ended[state[live]] & (turn < horizon[live])]
 
     episode, passed_states, actions = (np.concatenate([part[at] for part in moves_made]) for at in range(3))
     order = np.argsort(episode, kind="stable")
     length = np.bincount(episode, minlength=len(planned))
-    walk = np.column_stack([_cells(passed_states, of[episode], begins, shapes), actions])[order]
-    final = _cells(state, of, begins, shapes)
+    walk = np.column_stack([_cells(passed_states, of[episode], begins, shapes, flags), actions])[order]
+    final = _cells(state, of, begins, shapes, flags)
     ends = np.cumsum(length)
     tags = encode_tags(getattr(agent, "tags", None) or {})
-    small = walk.astype(np.int8).tobytes() if shapes.max() <= 127 else None
+    small = walk.astype(np.int8).tobytes() if max(shapes.max(), flags.max()) <= 127 else None
     stored = list[EncodedEpisode]()
-    rows = zip(planned, ends.tolist(), length.tolist(), final.tolist(), at_goal[state].tolist(), strict=True)
-    for (spec, world), end, count, last, solved in rows:
+    outcomes = np.where(at_goal[state], "goal", np.where(has_ended[state], "ended", "horizon"))
+    rows = zip(planned, ends.tolist(), length.tolist(), final.tolist(), outcomes.tolist(), strict=True)
+    for (spec, world), end, count, last, outcome in rows:
         steps = walk[end - count : end]
         packed = pack_numbers(steps) if small is None else b"b" + small[4 * (end - count) : 4 * end]
-        header = encode_head(spec, agent.name, "goal" if solved else "horizon", last, count, tags)
+        header = encode_head(spec, agent.name, outcome, last, count, tags)
         stored.append((world, header, PackedSteps(packed, b"")))
     return stored
 
 
-def _tables(
-    agent: ScriptedAgent, grid: Grid
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return transitions, cumulative probabilities ``[S, 4]`` and whether each state is the goal, for one grid."""
-    count, plain = phases(grid), grid.at(start=None)
-    views = [plain, plain.at(key=None), plain.at(key=None, door=None)][:count]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """Transitions ``[S, 4]``, cumulative probabilities ``[S, 4]``, and for each state of one grid its flags, whether it
+    is the goal, and whether the episode has ended there, ``[S]`` each."""
+
+    after: npt.NDArray[np.int32]
+    chances: npt.NDArray[np.float64]
+    flags: npt.NDArray[np.int64]
+    at_goal: npt.NDArray[np.bool_]
+    has_ended: npt.NDArray[np.bool_]
+
+
+def _tables(agent: ScriptedAgent, grid: Grid) -> _Table:
+    flags = configurations(grid)
     chances = []
-    for phase, seen in enumerate(views if grid.key is not None else views[:1]):
-        table = agent.table(seen, phase > 0)
+    for number in flags if grid.key is not None or grid.things else flags[:1]:
+        view = grid if number == 0 or grid.start is None else shown(grid, state_with(number, grid.start))
+        table = agent.table(view.at(start=None, goal=grid.goal))
         if table is None:
             raise ValueError(f"agent {agent.name} has no table of probabilities, so it cannot be played in parallel")
         chances.append(table.reshape(-1, 4))
-    chances += chances[-1:] * (count - len(chances))  # a grid without a key has no later phases
-    goal = np.zeros(grid.walls.shape, dtype=bool)
+    chances += chances[-1:] * (len(flags) - len(chances))  # a grid without a key has no later phases
+    goal, end = np.zeros(grid.walls.shape, dtype=bool), np.zeros(grid.walls.shape, dtype=bool)
     if grid.goal is not None:
-        goal[grid.goal] = True
-    return transitions(grid), np.cumsum(np.concatenate(chances), axis=1), np.tile(goal.reshape(-1), count)
+        goal[grid.goal] = end[grid.goal] = True
+    for cell in end_cells(grid):
+        end[cell] = True
+    return _Table(
+        after=transitions(grid),
+        chances=np.cumsum(np.concatenate(chances), axis=1),
+        flags=np.repeat(flags, grid.walls.size),
+        at_goal=np.tile(goal.reshape(-1), len(flags)),
+        has_ended=np.tile(end.reshape(-1), len(flags)),
+    )
 
 
 def _cells(
@@ -145,8 +176,9 @@ def _cells(
     world: npt.NDArray[np.int64],
     begins: npt.NDArray[np.int64],
     shapes: npt.NDArray[np.int64],
+    flags: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
     """Convert state indices in worlds to (row, col, flags), ``[N, 3]``."""
-    phase, cell = np.divmod(state - begins[world], shapes.prod(axis=1)[world])
+    cell = (state - begins[world]) % shapes.prod(axis=1)[world]
     row, col = np.divmod(cell, shapes[world, 1])
-    return np.column_stack([row, col, _FLAGS[phase]])
+    return np.column_stack([row, col, flags[state]])

@@ -3,39 +3,54 @@
 A state is the agent's cell and a phase: 0 without the key, 1 with the key while the door is locked, 2 once the door is
 open. Grids with a key and no door have phases 0 and 1; plain grids have phase 0 only. The agent picks up the key on
 entering its cell. A door opens as soon as the agent stands next to it with the key; a locked door blocks like a wall.
+
+In grids with things (`goalscope.worlds.things`), the flags of a state also contain the digits of the things, and the
+place of the phase is taken by the *configuration*: the flags with which an agent can be anywhere in the grid.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.worlds.grid import DELTAS, Action, Grid, Position
+from goalscope._ground.checks import freeze
+from goalscope.worlds.grid import DELTAS, KEY, Action, Grid, Position
+from goalscope.worlds.things import Thing, arrangement_of
+
+_MOST_STATES: Final = 200_000
 
 Box = tuple[slice, slice]
 """Slices of rows and columns that select a rectangle of cells."""
 
 
 class State(tuple[int, int, int]):
-    """Where the agent is and what it has done: (row, col, flags), with flags 1 for the key plus 2 for the open door.
+    """Where the agent is and what it has done: (row, col, flags).
+
+    The flags are 1 for the key, plus 2 for the open door, plus 4 times the number of the things' state.
 
     Args:
         position: cell of the agent, (row, col).
         carrying_key: whether the agent has picked up the key.
         door_open: whether the agent has opened the door.
+        things: digits of the things as one number, see `goalscope.worlds.things.Arrangement.pack`.
     """
 
     __slots__ = ()
 
-    def __new__(cls, position: Position, carrying_key: bool = False, door_open: bool = False) -> "State":
+    def __new__(
+        cls, position: Position, carrying_key: bool = False, door_open: bool = False, things: int = 0
+    ) -> "State":
         """Encode the attributes as (row, col, flags)."""
-        return super().__new__(cls, (*position, carrying_key + 2 * door_open))
+        return super().__new__(cls, (*position, carrying_key + 2 * door_open + 4 * things))
 
-    def __getnewargs__(self) -> tuple[Position, bool, bool]:  # for copies
-        return self.position, self.carrying_key, self.door_open
+    def __getnewargs__(self) -> tuple[Position, bool, bool, int]:  # for copies
+        return self.position, self.carrying_key, self.door_open, self.things
 
     def __repr__(self) -> str:
-        return f"State({self.position}, carrying_key={self.carrying_key}, door_open={self.door_open})"
+        things = f", things={self.things}" if self.things else ""
+        return f"State({self.position}, carrying_key={self.carrying_key}, door_open={self.door_open}{things})"
 
     @property
     def position(self) -> Position:
@@ -55,17 +70,85 @@ class State(tuple[int, int, int]):
     @property
     def phase(self) -> int:
         """The phase of the episode: 0 without the key, 1 with the key, 2 once the door is open."""
-        return (self[2] & 1) + (self[2] >> 1)
+        return (self[2] & 1) + (self[2] >> 1 & 1)
+
+    @property
+    def things(self) -> int:
+        """The digits of the grid's things as one number, 0 at the start of an episode."""
+        return self[2] >> 2
+
+
+def state_with(flags: int, position: Position = (0, 0)) -> State:
+    """Return the state with these flags at a cell."""
+    return State(position, bool(flags & 1), bool(flags & 2), flags >> 2)
+
+
+def configurations(grid: Grid) -> tuple[int, ...]:
+    """Return the flags of each phase, or of each configuration in a grid with things, in ascending order."""
+    return thing_table(grid)[0] if grid.things else (0, 1, 3)[: phases(grid)]
 
 
 def phases(grid: Grid) -> int:
-    """Return the number of phases P of a grid: 3 with a door, 2 with a key but no door, else 1."""
+    """Return the number of phases P of a grid: 3 with a door, 2 with a key but no door, else 1.
+
+    In a grid with things, return the number of configurations.
+    """
+    if grid.things:
+        return len(thing_table(grid)[0])
     return 3 if grid.door is not None else 2 if grid.key is not None else 1
 
 
 def state_number(grid: Grid, state: State) -> int:
     """Return the index of a state in `transitions`: ``phase * H * W + row * W + col``."""
-    return state.phase * grid.walls.size + state.position[0] * grid.width + state.position[1]
+    return phase_index(grid, state) * grid.walls.size + state.position[0] * grid.width + state.position[1]
+
+
+def phase_index(grid: Grid, state: State) -> int:
+    """Return the index of a state's phase, or of its configuration in a grid with things.
+
+    A grid that no longer shows its door or key can have fewer phases than the state's phase requires.
+
+    Raises:
+        ValueError: no agent can be in this state.
+    """
+    if not grid.things:
+        return min(state.phase, phases(grid) - 1)
+    try:
+        return thing_table(grid)[0].index(state[2])
+    except ValueError:
+        raise ValueError(f"the things of this grid are never in the state of {state!r}: check its flags") from None
+
+
+def configuration_index(grid: Grid, phase: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the index of the phase or configuration of each number ``[N]`` in the form of `phase_column`.
+
+    Raises:
+        ValueError: no agent can be in one of these configurations.
+    """
+    if not grid.things:
+        return np.minimum(phase, phases(grid) - 1)
+    numbers = phase_column(np.array(thing_table(grid)[0]))
+    index = np.minimum(np.searchsorted(numbers, phase), len(numbers) - 1)
+    if (numbers[index] != phase).any():
+        raise ValueError("the things of this grid are never in one of these states: check the stored flags")
+    return index
+
+
+def flag_count(grid: Grid) -> int:
+    """Return the number of values that the flags of a grid's states can have, from 0."""
+    return 4 * arrangement_of(grid.things, grid.held).states if grid.things else 4
+
+
+Flags = TypeVar("Flags", int, npt.NDArray[np.int64])
+
+
+def phase_column(flags: Flags) -> Flags:
+    """Return the numbers that stand for flags in columns of states: the phase, plus 4 times the number of the things.
+
+    The order of the numbers is that of the flags.
+    """
+    phase: Flags = (flags & 1) + (flags >> 1 & 1) + (flags >> 2 << 2)
+    return phase
 
 
 def settle(grid: Grid, position: Position, carrying_key: bool = False, door_open: bool = False) -> State:
@@ -99,11 +182,23 @@ def initial_state(grid: Grid) -> State:
     """
     if grid.start is None:
         raise ValueError("an episode needs a grid that shows its agent, got a grid without one: mark its cell with A")
-    return settle(grid, grid.start)
+    state = settle(grid, grid.start, KEY in grid.held)
+    return State(state.position, state.carrying_key, state.door_open, initial_flags(grid) >> 2)
+
+
+def initial_flags(grid: Grid) -> int:
+    """Return the flags of an agent that stands away from all objects of the grid: what it carries, and the things."""
+    flags = int(KEY in grid.held)
+    if grid.things:
+        arrangement = arrangement_of(grid.things, grid.held)
+        flags += 4 * arrangement.pack(arrangement.initial)
+    return flags
 
 
 def step(grid: Grid, state: State, action: int) -> State:
     """Return the state after one action. A move into a wall, into a locked door or out of the grid changes nothing."""
+    if grid.things:
+        return _step_among_things(grid, state, action)
     (row, col, _), (down, right) = state, Action(action).delta
     row, col = row + down, col + right
     if not (0 <= row < grid.height and 0 <= col < grid.width) or grid.walls[row, col]:
@@ -113,17 +208,95 @@ def step(grid: Grid, state: State, action: int) -> State:
     return settle(grid, (row, col), state.carrying_key, state.door_open)
 
 
+def _step_among_things(grid: Grid, state: State, action: int) -> State:
+    (row, col, flags), (down, right) = state, Action(action).delta
+    arrangement, target = arrangement_of(grid.things, grid.held), (row + down, col + right)
+    parts = arrangement.unpack(flags >> 2)
+    now = grid.at(door=None) if state.door_open else grid
+    if arrangement.is_end((row, col)) or not arrangement.is_free(now, target, parts):
+        return state
+    cell, after = arrangement.enter(now, target, parts, action)
+    if cell == (row, col) and after == parts:
+        return state  # sent back
+    settled = settle(grid, cell, state.carrying_key, state.door_open)
+    return State(settled.position, settled.carrying_key, settled.door_open, arrangement.pack(after))
+
+
+def end_cells(grid: Grid) -> list[Position]:
+    """Return the cells of the things that end an episode without success."""
+    arrangement = arrangement_of(grid.things, grid.held)
+    return [cell for cell in arrangement.at if arrangement.is_end(cell)]
+
+
+def has_ended(grid: Grid, state: State) -> bool:
+    """Return whether an episode has ended in this state: at the goal, or on a thing that ends it without success."""
+    if state.position == grid.goal:
+        return True
+    return bool(grid.things) and arrangement_of(grid.things, grid.held).is_end(state.position)
+
+
 def shown(grid: Grid, state: State) -> Grid:
     """Return the grid as it looks in this state: the agent at its cell, without a key it carries or a door it opened.
 
-    The agent hides the goal when it stands on the goal's cell.
+    The agent hides the goal when it stands on the goal's cell. What it carries is `Grid.held`. Things that the state no
+    longer draws are left out.
     """
+    load: tuple[str, ...] = (KEY,) if state.carrying_key else ()
+    things: tuple[Thing, ...] = ()
+    if grid.things:
+        arrangement = arrangement_of(grid.things, grid.held)
+        parts = arrangement.unpack(state.things)
+        things = tuple(entry for index, entry in enumerate(grid.things) if arrangement.kinds[index].shown(parts[index]))
+        pairs = zip(arrangement.kinds, parts, strict=True)
+        load += tuple(kind.symbol for kind, digit in pairs if kind.carried(digit))
     return grid.at(
         start=state.position,
         goal=None if state.position == grid.goal else grid.goal,
         key=None if state.carrying_key else grid.key,
         door=None if state.door_open else grid.door,
+        things=things,
+        held=load,
     )
+
+
+def seen_state(grid: Grid, picture: Grid) -> State:
+    """Return a state of a grid that looks like this picture of it without fog.
+
+    Which of several equal things lies in which state can be unknown, if the future does not depend on it.
+
+    Raises:
+        ValueError: the picture shows no agent, or the grid never looks like that.
+    """
+    if picture.start is None:
+        raise ValueError("the state of an agent can be seen only in a grid that shows it, got one without an agent (A)")
+    is_open = grid.door is not None and picture.door is None
+    number = 0
+    if grid.things:
+        flags = _flags_by_picture(grid).get((KEY in picture.held, is_open, picture.things, picture.held))
+        if flags is None:
+            raise ValueError(f"the things of this grid never look like that:\n{picture}")
+        number = flags >> 2
+    return State(picture.start, KEY in picture.held, is_open, number)
+
+
+@lru_cache(maxsize=256)
+def _flags_by_picture(grid: Grid) -> dict[tuple[bool, bool, tuple[Thing, ...], tuple[str, ...]], int]:
+    """Map what is seen of key, door and things to the flags of the first configuration that looks like that."""
+    pictures: dict[tuple[bool, bool, tuple[Thing, ...], tuple[str, ...]], int] = {}
+    for flags in configurations(grid):
+        state = state_with(flags, grid.start or (0, 0))
+        picture = shown(grid, state)
+        pictures.setdefault((state.carrying_key, state.door_open, picture.things, picture.held), flags)
+    return pictures
+
+
+def opaque_cells(grid: Grid, state: State) -> list[Position]:
+    """Return the cells other than walls that block the agent's way and view in this state."""
+    cells = [] if grid.door is None or state.door_open else [grid.door]
+    if grid.things:
+        arrangement = arrangement_of(grid.things, grid.held)
+        cells += arrangement.solid_cells(arrangement.unpack(state.things))
+    return cells
 
 
 def transitions(grid: Grid) -> npt.NDArray[np.int32]:
@@ -133,6 +306,8 @@ def transitions(grid: Grid) -> npt.NDArray[np.int32]:
         ``[P * H * W, 4]`` int32, with states numbered as by `state_number`. From a wall, every action leads to the
         same wall.
     """
+    if grid.things:
+        return thing_table(grid)[1]
     count, cells = phases(grid), grid.walls.size
     table = np.empty((count, cells, 4), dtype=np.int32)
     for phase in range(count):
@@ -148,6 +323,65 @@ def transitions(grid: Grid) -> npt.NDArray[np.int32]:
         moved = target != np.arange(cells)[:, None]
         table[phase] = target + np.where(moved, after.reshape(-1)[target], phase) * cells
     return table.reshape(count * cells, 4)
+
+
+@lru_cache(maxsize=1024)
+def thing_table(grid: Grid) -> tuple[tuple[int, ...], npt.NDArray[np.int32]]:
+    """Return the configurations of a grid with things, and the next state for every state and action.
+
+    The configurations are the flags that an agent can reach from those of the first state if it can stand in any cell,
+    in ascending order. Only moves to a thing, to a cell beside one that is near, or to key and door ask `step`; all
+    others are plain moves between cells.
+
+    Returns:
+        the flags of the C configurations; and ``[C * H * W, 4]`` int32, as in `transitions`.
+
+    Raises:
+        ValueError: there are more than 200,000 states.
+    """
+    arrangement, size = arrangement_of(grid.things, grid.held), grid.walls.size
+    touched = {*arrangement.at, *arrangement.beside}
+    if grid.key is not None:
+        touched.add(grid.key)
+    if grid.door is not None:
+        touched.update(grid.open_around(grid.door))
+    into = [
+        ((row - down, col - right), action)
+        for row, col in sorted(touched)
+        for action, (down, right) in enumerate(DELTAS.tolist())
+        if 0 <= row - down < grid.height and 0 <= col - right < grid.width
+    ]
+    results: dict[int, dict[tuple[Position, int], State]] = {}
+    waiting = [initial_flags(grid)]
+    while waiting:
+        flags = waiting.pop()
+        if flags in results:
+            continue
+        if len(results) * size > _MOST_STATES:
+            raise ValueError(
+                f"a grid with things may have at most {_MOST_STATES:,} states, got more than {len(results):,} states "
+                f"of its {len(grid.things)} things in {size} cells: leave out things that can change"
+            )
+        blocked = opaque_cells(grid, state_with(flags))
+        origins = [(cell, action) for cell, action in into if not grid.walls[cell] and cell not in blocked]
+        results[flags] = {(cell, action): step(grid, state_with(flags, cell), action) for cell, action in origins}
+        waiting += {after[2] for after in results[flags].values()}
+        if grid.door is not None and flags & 1:
+            waiting.append(flags | 2)  # an episode may begin beside the door
+    configurations = tuple(sorted(results))
+    index = {flags: number for number, flags in enumerate(configurations)}
+    table = np.empty((len(configurations), size, 4), dtype=np.int32)
+    for number, flags in enumerate(configurations):
+        solid = grid.walls.copy()
+        for cell in opaque_cells(grid, state_with(flags)):
+            solid[cell] = True
+        table[number] = transitions_batch(solid) + number * size
+        for (cell, action), after in results[flags].items():
+            row, col = after.position
+            table[number, cell[0] * grid.width + cell[1], action] = index[after[2]] * size + row * grid.width + col
+        for row, col in end_cells(grid):
+            table[number, row * grid.width + col] = number * size + row * grid.width + col
+    return configurations, freeze(table.reshape(-1, 4))
 
 
 def transitions_batch(walls: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:

@@ -1,8 +1,8 @@
 """Fog: which cells the agent can see from its cell, and which it has seen so far.
 
-The agent sees a cell if the cell lies within the radius, counted in steps (Manhattan distance), and if no wall or
-locked door lies on Bresenham's line between the two. It also sees the wall that blocks a line. Cells that were seen
-once stay visible.
+The agent sees a cell if the cell lies within the radius, counted in steps (Manhattan distance), and if no wall, locked
+door or solid thing lies on Bresenham's line between the two. It also sees the wall that blocks a line. Cells that were
+seen once stay visible.
 
 The paper gives a radius of 3 and one picture (Fig. 11), but does not say which distance it uses. Some path reproduces
 the picture with the Manhattan distance, which we therefore use; no path does with the Euclidean or Chebyshev distance,
@@ -13,6 +13,7 @@ or rotates what the agent sees.
 Source: behavioural and representational evaluation, Appendix A and Fig. 11.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import check_shape, check_whole, freeze
+from goalscope.worlds.dynamics import initial_state, opaque_cells
 from goalscope.worlds.grid import Grid, Position, check_inside
 
 _RADIUS = "a radius of sight"
@@ -31,7 +33,7 @@ class Fog:
 
     Attributes:
         walls: ``[H, W]`` bool, the world's walls.
-        door: cell of a locked door, or None.
+        opaque: cells that block the view at first like walls: a locked door, and things that are solid.
         radius: radius of sight in steps.
         seen: ``[H, W]`` bool, the cells seen so far.
 
@@ -40,7 +42,7 @@ class Fog:
     """
 
     walls: npt.NDArray[np.bool_]
-    door: Position | None
+    opaque: tuple[Position, ...]
     radius: int
     seen: npt.NDArray[np.bool_]
 
@@ -65,25 +67,24 @@ class Fog:
         if grid.start is None or grid.fog is not None:
             description = "one under fog" if grid.fog is not None else "one without an agent (A)"
             raise ValueError(f"fog needs the whole grid with its agent to start from, got {description}")
-        fog = cls(walls=grid.walls, door=grid.door, radius=radius, seen=np.zeros_like(grid.walls))
+        opaque = tuple(opaque_cells(grid, initial_state(grid)))
+        fog = cls(walls=grid.walls, opaque=opaque, radius=radius, seen=np.zeros_like(grid.walls))
         return fog.look(grid.start)
 
-    def look(self, position: Position, door_open: bool = False) -> "Fog":
+    def look(self, position: Position, opaque: Sequence[Position] | None = None) -> "Fog":
         """Return the fog after the agent has looked around from another cell.
 
         Args:
             position: cell of the agent, (row, col).
-            door_open: whether the world's door is open and so does not block the view.
+            opaque: cells that block the view now, see `goalscope.worlds.dynamics.opaque_cells`; by default those of the
+                start.
         """
-        solid = self.walls
-        if self.door is not None and not door_open:
-            solid = solid.copy()
-            solid[self.door] = True
+        solid = blocked(self.walls, self.opaque if opaque is None else opaque)
         seen = self.seen | visible(solid, position, self.radius)
-        return Fog(walls=self.walls, door=self.door, radius=self.radius, seen=seen)
+        return Fog(walls=self.walls, opaque=self.opaque, radius=self.radius, seen=seen)
 
     def view(self, grid: Grid) -> Grid:
-        """Return a grid of this world in which all unseen cells are hidden, including an unseen goal, key or door.
+        """Return a grid of this world in which all unseen cells are hidden, including unseen objects.
 
         Args:
             grid: the current state of the world, with the agent at its cell.
@@ -97,7 +98,18 @@ class Fog:
                 f"the agent's own cell must have been seen, got {grid.start}: call look({grid.start}) first"
             )
         visible_objects = {name: cell for name, cell in grid.objects.items() if cell is not None and self.seen[cell]}
-        return Grid(walls=grid.walls & self.seen, fog=~self.seen, **visible_objects)
+        things = tuple(entry for entry in grid.things if self.seen[entry[0]])
+        return Grid(walls=grid.walls & self.seen, fog=~self.seen, things=things, held=grid.held, **visible_objects)
+
+
+def blocked(walls: npt.NDArray[np.bool_], cells: Sequence[Position]) -> npt.NDArray[np.bool_]:
+    """Return the walls ``[H, W]`` together with further cells; the same array if there are none."""
+    if not cells:
+        return walls
+    walls = walls.copy()
+    for cell in cells:
+        walls[cell] = True
+    return walls
 
 
 def visible(walls: npt.NDArray[np.bool_], position: Position, radius: int = 3) -> npt.NDArray[np.bool_]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import freeze, is_whole
+from goalscope.worlds.things import Thing, kind_of, kinds
 
 Position = tuple[int, int]
 Side = Literal["left", "right", "top", "bottom"]
@@ -54,7 +55,7 @@ WALL, OPEN, GOAL, AGENT, KEY, DOOR, FOG = "#", "_", "G", "A", "K", "D", "*"
 
 _OBJECTS = {AGENT: "start", GOAL: "goal", KEY: "key", DOOR: "door"}
 SYMBOLS: Final = (WALL, OPEN, FOG, *_OBJECTS)
-"""All symbols that a cell can have."""
+"""All symbols that a cell without a thing can have."""
 
 OPEN_ELSEWHERE: Final = (" ", ".", "")
 """Symbols that other programs write for an open cell; `Grid.parse` refuses them, `read_open_cells` replaces them."""
@@ -62,7 +63,7 @@ OPEN_ELSEWHERE: Final = (" ", ".", "")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """One grid as seen at one moment: walls, the agent's cell, goal, key, door and fog.
+    """One grid as seen at one moment: walls, the agent's cell, goal, key, door, things and fog.
 
     Attributes:
         walls: ``[H, W]`` bool, True for walls.
@@ -71,9 +72,14 @@ class Grid:
         key: cell of a key on the ground, None if there is no key or the agent carries it.
         door: cell of a locked door, None if there is no door or it is open.
         fog: ``[H, W]`` bool, True for hidden cells; None for a fully observed grid.
+        things: cell and symbol of each thing (see `goalscope.worlds.things`), sorted by cell. The agent may stand on a
+            thing, which the text then hides.
+        held: symbols of what the agent carries, sorted: `KEY` for the key, those of things otherwise. Empty in a
+            world; the text does not show it.
 
     Raises:
-        ValueError: an object lies outside the grid, on a wall or on another object, or there are walls under fog.
+        ValueError: an object or thing lies outside the grid, on a wall or on another one, there are walls under fog, or
+            no kind of thing is registered for a symbol.
     """
 
     walls: npt.NDArray[np.bool_]
@@ -82,6 +88,8 @@ class Grid:
     key: Position | None = None
     door: Position | None = None
     fog: npt.NDArray[np.bool_] | None = None
+    things: tuple[Thing, ...] = ()
+    held: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         walls = np.asarray(self.walls)
@@ -115,6 +123,30 @@ class Grid:
                 )
             occupied[cell] = name
             object.__setattr__(self, name, cell)
+        if self.things or self.held:
+            self._check_things(occupied)
+
+    def _check_things(self, occupied: dict[Position, str]) -> None:
+        """Check the things and sort them by cell."""
+        for symbol in (*(symbol for _, symbol in self.things), *self.held):
+            kind = kind_of(symbol)
+            if kind is None and not (symbol == KEY and symbol in self.held):
+                registered = ", ".join(f"{other.symbol} ({other.name})" for other in kinds())
+                raise ValueError(f"no kind of thing is registered for the symbol {symbol!r}: use one of {registered}")
+        things = []
+        for thing_cell, symbol in self.things:
+            cell = self.check_cell(thing_cell, f"thing {symbol!r}")
+            if self.walls[cell] or (self.fog is not None and self.fog[cell]):
+                raise ValueError(f"thing {symbol!r} must lie on a visible open cell, got {cell}")
+            if occupied.get(cell, "start") != "start":
+                raise ValueError(
+                    f"thing {symbol!r} must have a cell to itself, got {cell}, where {occupied[cell]} lies: move one "
+                    "of them"
+                )
+            occupied[cell] = f"thing {symbol!r}"
+            things.append((cell, symbol))
+        object.__setattr__(self, "things", tuple(sorted(things)))
+        object.__setattr__(self, "held", tuple(sorted(self.held)))
 
     def check_cell(self, cell: Sequence[int] | npt.NDArray[Any], name: str = "position") -> Position:
         """Return ``cell`` as a tuple of plain integers.
@@ -210,7 +242,8 @@ class Grid:
         """
         rows = _read_cells(text)
         width = len(rows[0][1])
-        positions: dict[str, Position] = {}
+        positions: dict[str, Any] = {}
+        things: list[Thing] = []
         for row, (line, cells) in enumerate(rows):
             if len(cells) != width:
                 raise ValueError(
@@ -219,7 +252,10 @@ class Grid:
                 )
             for col, symbol in enumerate(cells):
                 if symbol not in SYMBOLS:
-                    valid = " ".join(sorted(SYMBOLS))
+                    if len(symbol) == 1 and kind_of(symbol) is not None:
+                        things.append(((row, col), symbol))
+                        continue
+                    valid = f"{' '.join(sorted(SYMBOLS))} or a thing, {' '.join(kind.symbol for kind in kinds())}"
                     hint = f"; an open cell is written {OPEN}" if symbol in OPEN_ELSEWHERE else ""
                     raise ValueError(f"a cell must be one of {valid}: line {line}, column {col} holds {symbol!r}{hint}")
                 name = _OBJECTS.get(symbol, "")
@@ -231,7 +267,7 @@ class Grid:
                 if name:
                     positions[name] = (row, col)
         symbols = np.array([cells for _, cells in rows])
-        return cls(walls=symbols == WALL, fog=symbols == FOG, **positions)
+        return cls(walls=symbols == WALL, fog=symbols == FOG, things=tuple(things), **positions)
 
     def render(self) -> str:
         """Return the text form: a header of column indices, then one line per row that begins with its index.
@@ -240,7 +276,7 @@ class Grid:
         labels: width 1 for grids of at most 10 rows and columns, width 2 for larger grids.
         """
         fog = None if self.fog is None else self.fog.tobytes()
-        text = _without_agent(self.walls.tobytes(), self.walls.shape, fog, self.goal, self.key, self.door)
+        text = _without_agent(self.walls.tobytes(), self.walls.shape, fog, self.goal, self.key, self.door, self.things)
         if self.start is None:
             return text
         width = _label_width(self.height, self.width)
@@ -254,7 +290,8 @@ class Grid:
 
     def _content(self) -> tuple[object, ...]:
         fog = None if self.fog is None else self.fog.tobytes()
-        return self.walls.tobytes(), self.walls.shape, fog, self.start, self.goal, self.key, self.door
+        objects = self.start, self.goal, self.key, self.door
+        return self.walls.tobytes(), self.walls.shape, fog, *objects, self.things, self.held
 
     def __eq__(self, other: object) -> bool:
         return self._content() == other._content() if isinstance(other, Grid) else NotImplemented
@@ -302,10 +339,12 @@ def _without_agent(
     goal: Position | None,
     key: Position | None,
     door: Position | None,
+    things: tuple[Thing, ...],
 ) -> str:
     """Return the text form of a grid without its agent. Only the agent moves from turn to turn, so this is cached."""
     seen = None if fog is None else np.frombuffer(fog, dtype=bool).reshape(shape)
-    grid = Grid(walls=np.frombuffer(walls, dtype=bool).reshape(shape), fog=seen, goal=goal, key=key, door=door)
+    layout = np.frombuffer(walls, dtype=bool).reshape(shape)
+    grid = Grid(walls=layout, fog=seen, goal=goal, key=key, door=door, things=things)
     width = _label_width(*shape)
     lines = [["", *map(str, range(grid.width))]]
     # A list, because NumPy discards a KeyboardInterrupt that arrives while single texts of an array are read.
@@ -326,6 +365,8 @@ def symbols(grid: Grid) -> npt.NDArray[np.str_]:
     cells = np.where(grid.walls, WALL, OPEN).astype("<U1")
     if grid.fog is not None:
         cells[grid.fog] = FOG
+    for thing_cell, symbol in grid.things:
+        cells[thing_cell] = symbol
     for symbol, name in _OBJECTS.items():
         cell: Position | None = getattr(grid, name)
         if cell is not None:

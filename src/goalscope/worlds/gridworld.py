@@ -18,9 +18,9 @@ import numpy as np
 from goalscope._ground.checks import check_whole
 from goalscope.stats.rows import Tag
 from goalscope.worlds.drawing import Drawing
-from goalscope.worlds.dynamics import State, initial_state, shown, step
+from goalscope.worlds.dynamics import State, flag_count, has_ended, initial_state, opaque_cells, shown, state_with, step
 from goalscope.worlds.fog import Fog
-from goalscope.worlds.grid import ACTIONS, GOAL, Action, Grid, Position, symbols
+from goalscope.worlds.grid import ACTIONS, GOAL, KEY, Action, Grid, Position, symbols
 from goalscope.worlds.world import Offer, Session, View, World, read_plain
 
 
@@ -29,14 +29,17 @@ class GridView(View):
     """A grid as seen by the agent.
 
     Attributes:
-        grid: the grid with the agent at its cell and fog over unseen cells.
-        carrying_key: whether the agent has the key.
+        grid: the grid with the agent at its cell and fog over unseen cells; ``grid.held`` is what the agent carries.
     """
 
     shows: ClassVar[str] = "a grid"
     actions: ClassVar[tuple[str, ...]] = tuple(Action.__members__)
     grid: Grid
-    carrying_key: bool = False
+
+    @property
+    def carrying_key(self) -> bool:
+        """Whether the agent has the key."""
+        return KEY in self.grid.held
 
     @property
     def text(self) -> str:
@@ -46,6 +49,11 @@ class GridView(View):
     def fields(self) -> Mapping[str, str]:
         """Return the grid as text, and whether the agent carries the key."""
         return {"grid": self.text, "carrying_key": "yes" if self.carrying_key else "no"}
+
+    @property
+    def standing_on(self) -> str:
+        """Symbol of the thing on which the agent stands, and which the text therefore hides; "" if there is none."""
+        return next((symbol for cell, symbol in self.grid.things if cell == self.grid.start), "")
 
     @property
     def drawing(self) -> Drawing:
@@ -69,7 +77,8 @@ class GridView(View):
         for past in history:
             texts = [] if past.text is None and past.reasoning is None else [past.text, past.reasoning]
             entries.append([past.view.text, None if past.action is None else int(past.action), *texts])
-        return [self.text, self.carrying_key, entries]
+        things = [list(self.grid.held), self.standing_on] if self.grid.things or set(self.grid.held) - {KEY} else []
+        return [self.text, self.carrying_key, *things, entries]
 
 
 def drawn(grid: Grid) -> Drawing:
@@ -82,22 +91,22 @@ class _StateNode:
     """One state of a grid, with its view and its successors, each computed once."""
 
     def __init__(self, grid: Grid, state: State, nodes: "dict[State, _StateNode]") -> None:
-        self._grid, self.state, self._nodes = grid, state, nodes
-        self.done = state.position == grid.goal
+        self.grid, self.state, self._nodes = grid, state, nodes
+        self.solved, self.done = state.position == grid.goal, has_ended(grid, state)
         self._successors: dict[int, _StateNode] = {}
         nodes[state] = self
 
     @cached_property
     def view(self) -> GridView:
         """The grid in this state."""
-        return GridView(grid=shown(self._grid, self.state), carrying_key=self.state.carrying_key)
+        return GridView(grid=shown(self.grid, self.state))
 
     def after(self, action: int) -> "_StateNode":
         """Return the state that an action leads to."""
         node = self._successors.get(action)
         if node is None:
-            state = step(self._grid, self.state, action)
-            node = self._successors[action] = self._nodes.get(state) or _StateNode(self._grid, state, self._nodes)
+            state = step(self.grid, self.state, action)
+            node = self._successors[action] = self._nodes.get(state) or _StateNode(self.grid, state, self._nodes)
         return node
 
 
@@ -117,26 +126,29 @@ class GridSession(Session):
         view = self._node.view
         if self._fog is None:
             return view
-        return GridView(grid=self._fog.view(view.grid), carrying_key=view.carrying_key)
+        return GridView(grid=self._fog.view(view.grid))
 
     @property
     def state(self) -> State:
-        """The agent's cell, whether it has the key, and whether it opened the door."""
+        """The agent's cell, whether it has the key, whether it opened the door, and the state of the things."""
         return self._node.state
 
     @property
     def done(self) -> bool:
-        """Whether the agent has reached the goal."""
+        """Whether the agent has reached the goal, or a thing has ended the episode."""
         return self._node.done
 
-    solved = done
+    @property
+    def solved(self) -> bool:
+        """Whether the agent has reached the goal."""
+        return self._node.solved
 
     def step(self, action: int | None) -> None:
         """Make a move; None leaves the state unchanged."""
         if action is not None:
             self._node = self._node.after(action)
             if self._fog is not None:
-                self._fog = self._fog.look(self.state.position, self.state.door_open)
+                self._fog = self._fog.look(self.state.position, opaque_cells(self._node.grid, self.state))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,11 +184,21 @@ class PlanarWorld(World):
             ValueError: the cell lies outside the grid, or the flags are invalid.
         """
         row, col, flags = state
-        if not isinstance(row, int) or not isinstance(col, int) or flags not in (0, 1, 2, 3):
+        grid, most = self.grid, flag_count(self.grid) - 1
+        if not isinstance(row, int) or not isinstance(col, int) or not isinstance(flags, int) or not 0 <= flags <= most:
             raise ValueError(
-                f"a stored state must be row, col and flags from 0 to 3, got {row!r}, {col!r} and {flags!r}"
+                f"a stored state must be row, col and flags from 0 to {most}, got {row!r}, {col!r} and {flags!r}"
             )
-        return State(self.grid.check_cell((row, col)), bool(int(flags) & 1), bool(int(flags) & 2))
+        return state_with(int(flags), grid.check_cell((row, col)))
+
+
+def _check_first_view(grid: Grid) -> None:
+    """Raise a ValueError if the text of a world's grid would not show all of it."""
+    if grid.held or any(cell == grid.start for cell, _ in grid.things):
+        raise ValueError(
+            "a world must begin with an agent that carries nothing and stands on no thing, since the text of the "
+            "grid shows neither: start elsewhere"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +227,7 @@ class GridWorld(PlanarWorld):
             raise ValueError(
                 f"a world must show its agent and its goal, got a grid without its {missing}:\n{self.grid}"
             )
+        _check_first_view(self.grid)
 
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
         """Begin an episode; grids are deterministic."""
@@ -263,7 +286,7 @@ class WordedSession(GridSession):
     def view(self) -> WordedView:
         """The grid as the agent sees it now, and the wording."""
         view = super().view
-        return WordedView(grid=view.grid, carrying_key=view.carrying_key, wording=self._wording)
+        return WordedView(grid=view.grid, wording=self._wording)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,8 +355,12 @@ class NamedWorld(GridWorld):
         GridWorld.__post_init__(self)
         if self.marker is None:
             object.__setattr__(self, "marker", self.grid.goal)
-        if self.fog_radius is not None or self.grid.key is not None or self.grid.door is not None:
-            raise ValueError("a world that names its target must be a grid without fog, key or door: leave these out")
+        grid = self.grid
+        if self.fog_radius is not None or grid.key is not None or grid.door is not None or grid.things:
+            raise ValueError(
+                "a world that names its target must be a grid without fog, key or door, and without things: leave "
+                "these out"
+            )
         if not self.named and self.marker != self.grid.goal:
             raise ValueError(
                 f"the goal {self.grid.goal} is not at the marker G, {self.marker}, so the instruction must name it: "

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position, check_inside
+from goalscope.worlds.things import arrangement_of, kind_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +59,15 @@ class Transform:
 
         Raises:
             ValueError: start and goal are to be swapped, but the grid does not show both, or has a locked door (the
-                swap could put the key behind it).
+                swap could put the key behind it) or things.
         """
         objects = grid.objects
         if self.swapped:
+            if grid.things:
+                raise ValueError(
+                    "start and goal can be swapped only in a grid without things, which could block the way back: use "
+                    "another transform"
+                )
             if grid.door is not None:
                 raise ValueError(
                     f"start and goal can be swapped only without a locked door, got one at {grid.door}: "
@@ -73,7 +80,13 @@ class Transform:
                 )
             objects |= {"start": grid.goal, "goal": grid.start}
         moved = {name: self.position(cell, grid.walls.shape) for name, cell in objects.items() if cell is not None}
-        return Grid(walls=self.field(grid.walls), fog=None if grid.fog is None else self.field(grid.fog), **moved)
+        things = [(self.position(cell, grid.walls.shape), self._turned(symbol)) for cell, symbol in grid.things]
+        fog = None if grid.fog is None else self.field(grid.fog)
+        return Grid(walls=self.field(grid.walls), fog=fog, things=tuple(things), held=grid.held, **moved)
+
+    def _turned(self, symbol: str) -> str:
+        kind = kind_of(symbol)
+        return symbol if kind is None else kind.turned(lambda action: self.action(Action(action)))
 
     def position(self, cell: Position, shape: Sequence[int]) -> Position:
         """Return the new position of a cell ``(row, col)`` of an ``(H, W)`` grid.
@@ -87,6 +100,17 @@ class Transform:
         for _ in range(self.turns):
             row, col, height, width = width - 1 - col, row, width, height
         return row, col
+
+    def state(self, grid: Grid, state: State) -> State:
+        """Return the state in the transformed grid that corresponds to a state of this grid."""
+        number = state.things
+        if grid.things:
+            before, after = arrangement_of(grid.things, grid.held), self.grid(grid).things
+            parts, cells = before.unpack(number), [self.position(cell, grid.walls.shape) for cell, _ in grid.things]
+            moved = [parts[cells.index(cell)] for cell, _ in after]
+            number = arrangement_of(after, grid.held).pack((*moved, *parts[len(moved) :]))
+        position = self.position(state.position, grid.walls.shape)
+        return State(position, state.carrying_key, state.door_open, number)
 
     def action(self, action: Action) -> Action:
         """Return the action in the transformed grid that corresponds to ``action``."""

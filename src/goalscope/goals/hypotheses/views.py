@@ -7,7 +7,7 @@ import numpy as np
 
 from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation
-from goalscope.worlds.dynamics import State, shown, state_number
+from goalscope.worlds.dynamics import configurations, seen_state, shown, state_number, state_with
 from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.planning.tasks import process_of_map
@@ -41,8 +41,8 @@ def view_of(world: World, state: int) -> View:
     if "grid" not in world.offers:
         raise Undefined(f"a world of kind {world.kind} cannot compute the view of a state")
     phase, cell = divmod(state, world.grid.walls.size)
-    at = State(divmod(cell, world.grid.width), phase > 0, phase > 1)
-    return GridView(grid=shown(world.grid, at), carrying_key=at.carrying_key)
+    at = state_with(configurations(world.grid)[phase], divmod(cell, world.grid.width))
+    return GridView(grid=shown(world.grid, at))
 
 
 def action_names(world: World) -> tuple[str, ...]:
@@ -63,8 +63,7 @@ def number_of(observation: Observation) -> int:
     """
     view, world = observation.view, observation.world
     if isinstance(view, GridView) and view.grid.start is not None and world is not None:
-        is_open = world.grid.door is not None and view.grid.door is None
-        return state_number(world.grid, State(view.grid.start, view.carrying_key, is_open))
+        return state_number(world.grid, seen_state(world.grid, view.grid))
     if isinstance(view, TaskView) and world is not None and view.memory.position is not None:
         names = world.task_map.board.names
         achieved = sum(1 << names.index(name) for name in view.memory.achieved)

@@ -27,7 +27,7 @@ from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.record import Episode, Step
 from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.tables import DATABASE
-from goalscope.worlds.dynamics import shown
+from goalscope.worlds.dynamics import opaque_cells, shown
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import Grid
 
@@ -78,7 +78,7 @@ def grids_seen(episode: Episode) -> Iterator[Grid]:
     for step in episode.steps:
         grid = shown(world.grid, step.state)
         if fog is not None:
-            fog = fog.look(step.state.position, step.state.door_open)
+            fog = fog.look(step.state.position, opaque_cells(world.grid, step.state))
             grid = fog.view(grid)
         yield grid
 

@@ -206,11 +206,11 @@ def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
 def originals_of(store: Store, agent_id: str) -> list[Original]:
     """Return the first state of each grid that the agent saw without fog, in the order of the run."""
     originals: dict[str, Original] = {}
-    for episode, step, grid in steps_seen(store, agent_id, "first"):
+    for episode, _, grid in steps_seen(store, agent_id, "first"):
         world = episode.world
         if grid.fog is not None or world.tags.get("transform", "identity") != "identity":
             continue
-        view = GridView(grid=grid, carrying_key=step.state.carrying_key)
+        view = GridView(grid=grid)
         tags = {"size": grid.height, "density": world.tags.get("density")}
         originals.setdefault(world.id, Original(view=view, cluster=world.cluster or world.id, tags=tags))
     return list(originals.values())

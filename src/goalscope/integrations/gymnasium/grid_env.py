@@ -121,7 +121,7 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
             return grid.render()
         if self._form == "symbols":
             return _symbols(grid)
-        return planes(GridView(grid=grid, carrying_key=self._state.carrying_key))
+        return planes(GridView(grid=grid))
 
     def _info(self) -> dict[str, Any]:
         optimal, grid = self._paths.optimal_in(self._state).copy(), shown(self._grid, self._state).render()

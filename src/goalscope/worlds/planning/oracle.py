@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.worlds.dynamics import initial_state
+from goalscope.worlds.dynamics import configuration_index, initial_state
 from goalscope.worlds.planning.shortest import ShortestPaths, solve
 from goalscope.worlds.world import Oracle, World
 
 
 @dataclass(frozen=True, slots=True)
 class GridOracle:
-    """Shortest paths on a grid; states are (row, col, flags)."""
+    """Shortest paths on a grid; states are (row, col, phase), see `phase_column`."""
 
     paths: ShortestPaths
     length: int
@@ -20,7 +20,7 @@ class GridOracle:
     def look_up(self, states: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
         """Return the optimal actions ``[N, 4]`` and the number of steps to the goal ``[N]`` of states ``[N, 3]``."""
         row, col, phase = states.T
-        index = np.minimum(phase, len(self.paths.distance) - 1), row, col
+        index = configuration_index(self.paths.grid, phase), row, col
         return self.paths.optimal[index], self.paths.distance[index].astype(np.int64)
 
 

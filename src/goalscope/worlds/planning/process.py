@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from goalscope._ground.checks import freeze
 from goalscope._ground.distributions import to_distributions
-from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
+from goalscope.worlds.dynamics import configuration_index, initial_state, state_number, transitions
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.planning.mdp import TabularMDP, at_cell, sparse_transitions
 from goalscope.worlds.planning.tasks import process_of_map
@@ -210,9 +210,8 @@ def grid_process(grid: Grid) -> Process:
     start[state_number(grid, initial_state(grid))] = 1.0
 
     def number(states: Numbers) -> Numbers:
-        # A phase beyond the grid's last phase counts as the last phase.
         row, col, phase = states.T
-        numbers: Numbers = np.minimum(phase, phases(grid) - 1) * grid.walls.size + row * grid.width + col
+        numbers: Numbers = configuration_index(grid, phase) * grid.walls.size + row * grid.width + col
         return numbers
 
     return Process(transitions=table, start=start, number=number)

@@ -13,7 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import freeze
-from goalscope.worlds.dynamics import State, initial_state, neighbours, phases, settle, transitions
+from goalscope.worlds.dynamics import (
+    State,
+    initial_flags,
+    initial_state,
+    neighbours,
+    phase_index,
+    phases,
+    settle,
+    state_with,
+    transitions,
+)
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 from goalscope.worlds.planning._fast import UNREACHABLE, spread_words
 
@@ -26,12 +36,14 @@ class ShortestPaths:
     """Distances and optimal actions for every state of one grid.
 
     Attributes:
-        distance: ``[P, H, W]`` int64 steps to the goal, by phase; -1 if the goal cannot be reached.
+        distance: ``[P, H, W]`` int64 steps to the goal, by phase or configuration; -1 if it cannot be reached.
         optimal: ``[P, H, W, 4]`` bool, whether an action brings the agent nearer to the goal.
+        grid: the grid.
     """
 
     distance: npt.NDArray[np.int64]
     optimal: npt.NDArray[np.bool_]
+    grid: Grid
 
     def steps_from(self, state: State) -> int:
         """Return the number of steps from a state to the goal, -1 if the goal cannot be reached."""
@@ -43,8 +55,12 @@ class ShortestPaths:
         return chosen
 
     def _index(self, state: State) -> tuple[int, int, int]:
-        # A grid that no longer shows its door or key can have fewer phases than the state's phase requires.
-        return min(state.phase, len(self.distance) - 1), *state.position
+        return phase_index(self.grid, state), *state.position
+
+    @property
+    def first(self) -> int:
+        """Index of the phase or configuration in which the grid shows its objects."""
+        return phase_index(self.grid, state_with(initial_flags(self.grid)))
 
 
 @lru_cache(maxsize=4096)
@@ -56,6 +72,8 @@ def solve(grid: Grid) -> ShortestPaths:
     """
     if grid.goal is None:
         raise ValueError("distances need a grid that shows its goal, got a grid without one: mark its cell with G")
+    if grid.things:
+        return _solve_among_things(grid, grid.goal)
     opened = _search(grid.walls, [(0, grid.goal)])
     if grid.door is None:
         distance = np.repeat(opened[None], phases(grid), axis=0)
@@ -73,7 +91,28 @@ def solve(grid: Grid) -> ShortestPaths:
     else:  # each move may lead into another phase
         after, own_distance = distance.reshape(-1)[transitions(grid)], distance.reshape(-1, 1)
         optimal = ((own_distance > 0) & (after == own_distance - 1)).reshape(*distance.shape, 4)
-    return ShortestPaths(distance=freeze(distance), optimal=freeze(optimal))
+    return ShortestPaths(distance=freeze(distance), optimal=freeze(optimal), grid=grid)
+
+
+def _solve_among_things(grid: Grid, goal: Position) -> ShortestPaths:
+    """Search breadth-first backwards from the goal over the table of all configurations and cells."""
+    table = transitions(grid)
+    distance = np.full(len(table), UNREACHABLE, dtype=np.int64)
+    distance[goal[0] * grid.width + goal[1] :: grid.walls.size] = 0
+    table = np.where((distance == 0)[:, None], np.arange(len(table))[:, None], table)  # episodes end at the goal
+    sources = np.argsort(table, axis=None, kind="stable")
+    ends = np.searchsorted(table.reshape(-1)[sources], np.arange(len(table) + 1))
+    front, level = np.flatnonzero(distance == 0), 0
+    while len(front):
+        level += 1
+        before = np.concatenate([sources[ends[state] : ends[state + 1]] for state in front.tolist()]) // len(ACTIONS)
+        front = np.unique(before[distance[before] == UNREACHABLE])
+        distance[front] = level
+    optimal = (distance[:, None] > 0) & (distance[table] == distance[:, None] - 1)
+    shape = -1, *grid.walls.shape
+    return ShortestPaths(
+        distance=freeze(distance.reshape(shape)), optimal=freeze(optimal.reshape(*shape, 4)), grid=grid
+    )
 
 
 def distances(grid: Grid, carrying_key: bool = False) -> npt.NDArray[np.int64]:

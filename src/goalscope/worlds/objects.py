@@ -1,0 +1,201 @@
+"""The kinds of things that come with goalscope: coloured keys and doors, teleporter, lava, one-way cells and others."""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final
+
+from goalscope.worlds.grid import DELTAS, Action
+from goalscope.worlds.things import (
+    Cell,
+    Kind,
+    Parts,
+    ThingGrid,
+    carried_index,
+    indices,
+    thing,
+    with_digit,
+)
+
+KEYS: Final = ("r", "b", "y")
+"""Symbols of the coloured keys."""
+
+
+class Key(Kind):
+    """A key, which the agent picks up on entering its cell and which a chest uses up."""
+
+    states = 3  # lies, held, spent
+    events: ClassVar[Mapping[str, int]] = {"held": 1, "spent": 2}
+
+    def carried(self, own: int) -> bool:
+        """Return whether the key was picked up and is not spent."""
+        return own == 1
+
+    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
+        """Pick the key up."""
+        return cell, with_digit(parts, index, 1) if parts[index] == 0 else parts
+
+
+class Opening(Kind):
+    """Something solid that opens for good, and is then no longer drawn."""
+
+    states = 2
+    events: ClassVar[Mapping[str, int]] = {"open": 1}
+
+    def solid(self, own: int) -> bool:
+        """Return whether it is still closed."""
+        return own == 0
+
+
+class Door(Opening):
+    """A locked door, which opens when the agent stands beside it with the key of its colour."""
+
+    near = True
+    key: ClassVar[str]
+
+    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
+        """Open if the agent carries the key."""
+        opens = parts[index] == 0 and carried_index(grid, parts, self.key) >= 0
+        return cell, with_digit(parts, index, 1) if opens else parts
+
+
+def _key_and_door(colour: str) -> None:
+    """Register the key and the door of one colour."""
+    small, capital = colour[0], colour[0].upper()
+    key = {
+        "symbol": small,
+        "name": f"{colour} key",
+        "legend": f"a {colour} key",
+        "rule": f"The agent picks up the {colour} key by itself when it enters its cell.",
+    }
+    door = {
+        "symbol": capital,
+        "key": small,
+        "name": f"{colour} door",
+        "legend": f"a locked {colour} door",
+        "rule": (
+            f"A locked {colour} door cannot be entered. It opens by itself and vanishes as soon as the agent stands on "
+            f"a cell next to it and carries the {colour} key."
+        ),
+    }
+    thing(type(f"{colour.title()}Key", (Key,), key | {"__module__": __name__}))
+    thing(type(f"{colour.title()}Door", (Door,), door | {"__module__": __name__}))
+
+
+for _colour in ("red", "blue", "yellow"):
+    _key_and_door(_colour)
+
+
+@thing
+class Teleporter(Kind):
+    """A teleporter, which moves the agent to the next teleporter in reading order, and from the last to the first."""
+
+    symbol, name, legend = "T", "teleporter", "a teleporter"
+    rule = (
+        "An agent that enters a teleporter comes out at the next one, row by row, and from the last one at the first."
+    )
+
+    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
+        """Move the agent to the next teleporter; a single teleporter does nothing."""
+        places = indices(grid, self.symbol)
+        return grid.things[places[(places.index(index) + 1) % len(places)]][0], parts
+
+
+@thing
+class Lava(Kind):
+    """Lava, which ends the episode."""
+
+    symbol, name, legend = "L", "lava", "lava"
+    rule = "An agent that enters lava has failed: the episode ends there."
+    ends = True
+
+
+class OneWay(Kind):
+    """A cell that can only be entered by one of the four moves; it can be left by all of them."""
+
+    direction: ClassVar[Action]
+
+    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
+        """Send an agent back that came by another move."""
+        down, right = DELTAS[action].tolist()
+        return cell if action == self.direction else (cell[0] - down, cell[1] - right), parts
+
+    def turned(self, turn: Callable[[int], int]) -> str:
+        """Return the symbol of the turned direction."""
+        return _ARROWS[turn(self.direction)]
+
+
+_ARROWS: Final = "^v<>"
+for _action in Action:
+    _direction = _action.name.lower()
+    thing(
+        type(
+            f"OneWay{_action.name.title()}",
+            (OneWay,),
+            {
+                "symbol": _ARROWS[_action],
+                "name": f"one-way cell {_direction}",
+                "legend": f"a cell that can only be entered by the move {_action.name}",
+                "direction": _action,
+                "__module__": __name__,
+            },
+        )
+    )
+
+
+@thing
+class Coin(Kind):
+    """A coin, which the agent collects on entering its cell and carries from then on."""
+
+    symbol, name, legend = "c", "coin", "a coin"
+    rule = "The agent collects a coin by itself when it enters its cell."
+    states = 2
+    events: ClassVar[Mapping[str, int]] = {"collected": 1}
+
+    def carried(self, own: int) -> bool:
+        """Return whether the coin was collected."""
+        return own == 1
+
+    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
+        """Collect the coin."""
+        return cell, with_digit(parts, index, 1)
+
+
+@thing
+class Chest(Opening):
+    """A chest, which opens when the agent comes to stand beside it with a key of any colour, and uses that key up."""
+
+    symbol, name, legend = "H", "chest", "a locked chest"
+    rule = (
+        "A locked chest cannot be entered. It opens by itself and vanishes as soon as the agent stands on a cell next "
+        "to it and carries a red, blue or yellow key, which is then used up."
+    )
+    near = True
+
+    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
+        """Open with the first key that the agent carries."""
+        keys = [key for key in (carried_index(grid, parts, symbol) for symbol in KEYS) if key >= 0]
+        if parts[index] == 1 or not keys:
+            return cell, parts
+        return cell, with_digit(with_digit(parts, keys[0], 2), index, 1)
+
+
+@thing
+class Gate(Opening):
+    """A gate, which a button opens."""
+
+    symbol, name, legend = "E", "gate", "a closed gate"
+    rule = "A closed gate cannot be entered. All gates open and vanish when the agent enters the cell of a button."
+
+
+@thing
+class Button(Kind):
+    """A button, which opens all gates of the grid when the agent enters its cell."""
+
+    symbol, name, legend = "o", "button", "a button that opens all gates"
+    states = 2
+    events: ClassVar[Mapping[str, int]] = {"pressed": 1}
+
+    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
+        """Open every gate; the button is then used up."""
+        for gate in indices(grid, Gate.symbol):
+            parts = with_digit(parts, gate, 1)
+        return cell, with_digit(parts, index, 1)
