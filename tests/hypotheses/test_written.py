@@ -129,7 +129,7 @@ def test_what_is_wrong_is_named(text: str, fact: str | None) -> None:
 def test_banks_are_data_that_is_read_back() -> None:
     for name, forms in banks().items():
         assert tuple(load_hypotheses(name)) == forms == tuple(parse(form).text for form in forms)
-    assert {"grids", "keys", "doors", "task-maps", "sentinels"} == set(banks())
+    assert {"grids", "keys", "doors", "task-maps", "sentinels", "things"} == set(banks())
 
 
 @pytest.mark.parametrize("suffix", [".yaml", ".json"])

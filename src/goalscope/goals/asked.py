@@ -9,6 +9,7 @@ from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.hypotheses.written import bind, parse
 from goalscope.worlds.grid import CORNERS
 from goalscope.worlds.planning.process import process_of
+from goalscope.worlds.things import kinds
 from goalscope.worlds.world import World
 
 IN_GRIDS: Final = ("goal", "key", "key held", *(f"corner {name}" for name in CORNERS))
@@ -18,11 +19,15 @@ IN_GRIDS: Final = ("goal", "key", "key held", *(f"corner {name}" for name in COR
 def default_hypotheses(worlds: Iterable[World]) -> dict[str, Hypothesis]:
     """Return the default hypotheses of some worlds.
 
-    In grids these are `IN_GRIDS`. Other worlds supply goals of their own, and may mark some of them as defaults.
+    In grids these are `IN_GRIDS`, and the places and events of their things. Other worlds supply goals of their own,
+    and may mark some of them as defaults.
     """
+    worlds = tuple(worlds)
     processes = [process for world in worlds if "grid" not in world.offers and (process := process_of(world))]
     named = dict.fromkeys(name for process in processes for name in process.asked or process.goals)
-    return {name: parse(name) for name in named or IN_GRIDS}
+    symbols = {symbol for world in worlds if "grid" in world.offers for _, symbol in world.grid.things}
+    of_things = [text for kind in (kinds() if symbols else ()) if kind.symbol in symbols for text in kind.hypotheses]
+    return {name: parse(name) for name in named or (*IN_GRIDS, *of_things)}
 
 
 def asked_hypotheses(

@@ -115,6 +115,15 @@ class Kind:
         """
         return self.symbol
 
+    def event(self, word: str) -> str:
+        """Return the hypothesis that an event has happened to a thing of this kind, such as "red key held"."""
+        return f"{self.name} {word}"
+
+    @property
+    def hypotheses(self) -> tuple[str, ...]:
+        """The hypotheses about things of this kind: its place and its events."""
+        return f"at {self.name}", *map(self.event, self.events)
+
     @property
     def carried_digit(self) -> int:
         """The digit of a thing that the agent carries; -1 if a thing of this kind cannot be carried."""

@@ -28,7 +28,7 @@ from goalscope._ground.distributions import to_array, to_distributions
 from goalscope._ground.untrusted import shorten
 from goalscope.goals.hypotheses.views import Undefined, view_of
 from goalscope.goals.meg import KnownMEG, meg_known
-from goalscope.worlds.dynamics import phases
+from goalscope.worlds.dynamics import configurations, phases
 from goalscope.worlds.grid import Grid, Position
 from goalscope.worlds.planning.mdp import utility_range, value_iteration
 from goalscope.worlds.planning.process import Process, grid_process, process_of
@@ -43,7 +43,7 @@ Kind = Literal["place", "event", "utility", "policy", "table", "condition"]
 
 PARTS: Final = (
     *("hypothesis", "place", "event", "condition", "places", "terms", "whole", "offset", "corner", "sides", "cells"),
-    *("source", "object", "name"),
+    *("source", "object", "thing", "happening", "name"),
 )
 """Placeholders that a form may contain; `goalscope.goals.hypotheses.written` documents how each is written."""
 
@@ -142,6 +142,11 @@ class FiniteWorld:
         return FiniteWorld(world=self.world, process=grid_process(grid), horizon=self.horizon, believed=grid)
 
     @cached_property
+    def flags(self) -> Numbers:
+        """Flags of each state of a grid, ``[S]``, see `goalscope.worlds.State`."""
+        return np.repeat(configurations(self.grid), self.grid.walls.size)
+
+    @cached_property
     def even(self) -> Array:
         """``[S, A]`` uniform policy over the offered actions."""
         shape, offered = (self.process.states, self.process.actions), self.process.offered
@@ -176,6 +181,17 @@ class FiniteWorld:
         """Return the offset (rows, columns) from the agent's cell in each state to a given cell, ``[S, 2]``."""
         cells = np.stack(np.unravel_index(np.arange(self.grid.walls.size), self.grid.walls.shape), axis=1)
         return np.tile(np.array(cell) - cells, (phases(self.grid), 1)).astype(np.float64)
+
+    @cached_property
+    def cell_steps(self) -> Numbers:
+        """Minimum number of steps from the start to each cell of a grid, ``[H, W]``; `FAR` if unreachable."""
+        steps, near, level = np.full(self.process.states, FAR), self.process.start > 0, 0
+        while near.any():
+            steps[near], level = level, level + 1
+            after = np.zeros_like(near)
+            after[self.process.transitions[near]] = True
+            near = after & (steps == FAR)
+        return np.asarray(steps.reshape(-1, *self.grid.walls.shape).min(axis=0))
 
     def steps_to(self, targets: Mask) -> Numbers:
         """Return the minimum number of steps from each state to a set of target states, ``[S]``.

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from goalscope._ground import registry
 from goalscope.goals.hypotheses.definition import FAR, FiniteWorld, Hypothesis, Numbers, hypothesis
 from goalscope.goals.hypotheses.views import Undefined
 from goalscope.worlds.grid import CORNERS, Position
@@ -92,6 +93,16 @@ def near(world: FiniteWorld, place: Hypothesis) -> Position:
     return int(rows[index]), int(cols[index])
 
 
+@hypothesis("at {thing}", kind="place", says="the nearest {}")
+def at_thing(world: FiniteWorld, name: str) -> Position:
+    """Return the cell of the thing with this name that has the shortest path from the start."""
+    symbol = registry.resolve("thing", name).symbol
+    cells = [cell for cell, other in world.grid.things if other == symbol]
+    if not cells:
+        raise Undefined(f"this world has no {name}")
+    return _first(world, cells, f"no {name}")
+
+
 @hypothesis("mirror of {place}", kind="place", says="the mirror image of {}")
 def mirror(world: FiniteWorld, place: Hypothesis) -> Position:
     """Return the mirror image of a place, with left and right exchanged."""
@@ -124,7 +135,14 @@ def _shown(name: str, world: FiniteWorld) -> Position:
 
 
 def _ways(world: FiniteWorld) -> Numbers:
-    """Return the steps from the start without passing the goal, ``[H, W]``; `FAR` if unreachable. Doors are open."""
+    """Return the steps from the start without passing the goal, ``[H, W]``; `FAR` if unreachable.
+
+    The door D counts as open. Among things, the steps are those of the shortest episode, which may take keys along.
+    """
+    if world.grid.things:
+        steps = world.cell_steps.copy()
+        steps[_shown("goal", world)] = FAR
+        return steps
     solid = world.grid.walls.copy()
     solid[_shown("goal", world)] = True
     steps = distances_to(solid, [_shown("start", world)])

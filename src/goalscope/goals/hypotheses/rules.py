@@ -16,7 +16,9 @@ from goalscope.goals.hypotheses.definition import (
     spread,
 )
 from goalscope.goals.hypotheses.views import Undefined, action_names
+from goalscope.worlds.dynamics import configurations
 from goalscope.worlds.grid import DELTAS, Action
+from goalscope.worlds.things import arrangement_of, kinds
 
 SIDES: Final = {"up": (0, -1), "down": (0, 1), "left": (1, -1), "right": (1, 1)}
 """Direction of a place as seen from the agent -> axis and sign of the offset along it."""
@@ -124,7 +126,7 @@ def key_held(world: FiniteWorld) -> Mask:
     """Return the states in which the agent holds the key."""
     if world.grid.key is None:
         raise Undefined("this world has no key")
-    return np.arange(world.process.states) >= world.grid.walls.size
+    return world.flags & 1 > 0
 
 
 @hypothesis("door open", kind="event", says="the door being open")
@@ -132,7 +134,21 @@ def door_open(world: FiniteWorld) -> Mask:
     """Return the states in which the door is open."""
     if world.grid.door is None:
         raise Undefined("this world has no door")
-    return np.arange(world.process.states) >= 2 * world.grid.walls.size
+    return world.flags & 2 > 0
+
+
+@hypothesis("{happening}", kind="event", says="“{}”")
+def happened(world: FiniteWorld, name: str) -> Mask:
+    """Return the states in which an event of a kind of thing has happened to at least one such thing."""
+    kind, least = next(
+        (kind, kind.events[word]) for kind in kinds() for word in kind.events if name == kind.event(word)
+    )
+    cells = [index for index, (_, symbol) in enumerate(world.grid.things) if symbol == kind.symbol]
+    if not cells:
+        raise Undefined(f"this world has no {kind.name}")
+    arrangement = arrangement_of(world.grid.things, world.grid.held)
+    digits = np.array([arrangement.unpack(flags >> 2) for flags in configurations(world.grid)])
+    return np.repeat((digits[:, cells] >= least).any(axis=1), world.grid.walls.size)
 
 
 @hypothesis("row of {place}", kind="event", says="the row of {}")

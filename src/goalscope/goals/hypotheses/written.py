@@ -8,6 +8,7 @@ written as follows:
 - `terms`: NUMBER * EVENT + NUMBER * EVENT;
 - `whole`: a whole number; `offset`: signed rows and columns, such as +0,+2;
 - `corner`: such as top-right; `sides`: such as up or right; `cells`: such as 9x9 1 7, 7x7 1 5;
+- `thing`: a registered kind of thing, such as red key; `happening`: one of its events, such as red key held;
 - `source`: module:function; `object`: key or door; `name`: any words.
 """
 
@@ -33,6 +34,7 @@ from goalscope.goals.hypotheses.definition import FIELD, Hypothesis
 from goalscope.goals.hypotheses.rules import SIDES
 from goalscope.worlds.grid import CORNERS
 from goalscope.worlds.planning.process import process_of
+from goalscope.worlds.things import kinds
 from goalscope.worlds.world import World
 
 _LONGEST_NAME: Final = 200
@@ -58,6 +60,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
 NAMED: Final = "{name}"
 """The form of a goal that a world names, such as ``crate held``; a text is read this way if no other form fits."""
 _NAMES: Final = (NAMED, f"event {NAMED}")
+_OF_THINGS: Final = ("at {thing}", "{happening}")
 _NAME = re.compile(r"(?!.*\S [*+] )[^\[\];]+")
 """Valid names of a world's goals: no square brackets, semicolons, or "+" and "*" between words."""
 _SIMPLE_NAME = re.compile(r"(?!.*\b(?:if|else|within)\b)[\w./'-]+(?: [\w./'-]+)*")
@@ -86,7 +89,7 @@ def _read(text: str, depth: int) -> Hypothesis:
         raise ValueError(f"a hypothesis may be nested at most {_DEEPEST} levels deep, got {shorten(text)}")
     masked, forms = _masked(text), [form for form in registry.names("hypothesis") if form != NAMED]
     for form in forms:
-        pattern, fields = _compiled(form)
+        pattern, fields = _compiled(form, registry.names("thing") if form in _OF_THINGS else ())
         if (match := pattern.fullmatch(masked)) is not None:
             spans = [text[slice(*match.span(index + 1))] for index in range(len(fields))]
             if form in _NAMES:
@@ -151,10 +154,12 @@ def _filled(field: str, word: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(form: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
-    """Return the regular expression of a form and the names of its placeholders."""
+def _compiled(form: str, things: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[str, ...]]:
+    """Return the regular expression of a form and the names of its placeholders, given the names of all things."""
+    events = [kind.event(word) for name in things for kind in [registry.resolve("thing", name)] for word in kind.events]
+    patterns = {**_PATTERNS, "thing": "|".join(map(re.escape, things)), "happening": "|".join(map(re.escape, events))}
     pieces = FIELD.split(form)
-    pattern = [re.escape(piece) if index % 2 == 0 else f"({_PATTERNS[piece]})" for index, piece in enumerate(pieces)]
+    pattern = [re.escape(piece) if index % 2 == 0 else f"({patterns[piece]})" for index, piece in enumerate(pieces)]
     return re.compile("".join(pattern)), tuple(pieces[1::2])
 
 
@@ -253,9 +258,10 @@ def _split(text: str, separator: str) -> Iterator[str]:
 
 
 def banks() -> dict[str, tuple[str, ...]]:
-    """Return the shipped banks: name -> written forms."""
+    """Return the shipped banks: name -> written forms. "things" is that of all registered kinds."""
     text = package_text("goalscope.goals.hypotheses", "banks.yaml")
-    return {name: tuple(forms) for name, forms in read_yaml_text(text, "banks.yaml").items()}
+    shipped = {name: tuple(forms) for name, forms in read_yaml_text(text, "banks.yaml").items()}
+    return shipped | {"things": ("goal", *(form for kind in kinds() for form in kind.hypotheses))}
 
 
 def noun_of(text: str) -> str:
@@ -494,8 +500,10 @@ def _check_named(name: str, worlds: Sequence[World]) -> None:
     processes = [process for world in worlds if (process := process_of(world)) is not None]
     known_goals = tuple(dict.fromkeys(goal for process in processes for goal in process.goals))
     if processes and name not in known_goals:
-        forms = [form for form in registry.names("hypothesis") if form.strip("{}") not in (*_INNER, "terms", "name")]
-        near = (get_close_matches(name, (*known_goals, *banks()), n=1, cutoff=0.6) or [_closest(name, forms)])[0]
+        without_words = (*_INNER, "terms", "happening", "name")
+        forms = [form for form in registry.names("hypothesis") if form.strip("{}") not in without_words]
+        likely = (*known_goals, *banks()["things"], *banks())
+        near = (get_close_matches(name, likely, n=1, cutoff=0.6) or [_closest(name, forms)])[0]
         near = near or next((f"corner {corner}" for corner in get_close_matches(name, CORNERS, n=1, cutoff=0.85)), "")
         close = f"; did you mean {near!r}?" if near else ""
         raise ValueError(

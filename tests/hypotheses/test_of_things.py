@@ -1,0 +1,109 @@
+"""Places and events of things as hypotheses, against a search that knows nothing but `step`."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from goalscope.goals.asked import IN_GRIDS, default_hypotheses
+from goalscope.goals.hypotheses import banks, bind, parse
+from goalscope.goals.hypotheses.definition import finite_world
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.worlds import ACTIONS, Action, Grid, GridWorld, State, initial_state, step
+from goalscope.worlds.dynamics import has_ended, state_number
+from goalscope.worlds.things import Kind, arrangement_of, kinds
+from tests.thing_grids import all_names, grid_with, plugin_things
+
+TWO_KEYS = "#########\n#r_A__rG#\n#____R__#\n#########"
+
+
+@pytest.fixture(autouse=True)
+def _plugins() -> Iterator[None]:
+    with plugin_things():
+        yield
+
+
+def searched(grid: Grid, holds: Callable[[State], bool]) -> dict[State, int]:
+    """Return the number of steps from each reachable state to the nearest one in which something holds, -1 if none."""
+    states, waiting = dict[State, list[State]](), [initial_state(grid)]
+    while waiting:
+        state = waiting.pop()
+        if state not in states:
+            states[state] = [] if has_ended(grid, state) else [step(grid, state, action) for action in ACTIONS]
+            waiting += states[state]
+    steps = {state: 0 if holds(state) else -1 for state in states}
+    for _ in states:
+        for state, after in states.items():
+            near = [steps[other] for other in after if steps[other] >= 0]
+            if steps[state] != 0 and near and (steps[state] < 0 or 1 + min(near) < steps[state]):
+                steps[state] = 1 + min(near)
+    return steps
+
+
+def holding(grid: Grid, kind: Kind, word: str) -> Callable[[State], bool]:
+    """Return whether an event of a kind has happened, or, for any other word, whether the agent is at such a thing."""
+    arrangement = arrangement_of(grid.things, ())
+    own = [index for index, (_, symbol) in enumerate(grid.things) if symbol == kind.symbol]
+    cells = [grid.things[index][0] for index in own]
+    if word not in kind.events:
+        return lambda state: state.position in cells
+    return lambda state: any(arrangement.unpack(state.things)[index] >= kind.events[word] for index in own)
+
+
+@pytest.mark.parametrize("name", all_names())
+def test_places_and_events_of_each_kind_are_those_of_a_plain_search(name: str) -> None:
+    kind = next(kind for kind in kinds() if kind.name == name)
+    for seed in range(2):
+        grid = grid_with(name, seed)
+        world = finite_world(GridWorld(grid=grid), 20)
+        for text in kind.hypotheses:
+            word = text.removeprefix(f"{name} ")
+            expected = searched(grid, holding(grid, kind, word))
+            try:
+                hypothesis = parse(text)
+                mask = hypothesis.where(world)
+                policy = hypothesis.solved(world).policy[0]
+            except Undefined:
+                ends = [state for state, steps in expected.items() if steps == 0 and state.position != grid.goal]
+                assert not ends
+                continue
+            if word in kind.events:
+                for state, steps in expected.items():
+                    assert mask[state_number(grid, state)] == (steps == 0)
+                    if has_ended(grid, state):
+                        continue
+                    after = [expected[step(grid, state, action)] for action in ACTIONS]
+                    best = [steps > 0 and value == steps - 1 for value in after]
+                    if any(best):
+                        assert ((policy[state_number(grid, state)] > 0) == best).all()
+            else:
+                assert expected[initial_state(grid)] == world.steps_to(mask)[state_number(grid, initial_state(grid))]
+
+
+def test_the_nearest_of_equal_things_is_the_place_and_any_of_them_makes_the_event() -> None:
+    world = finite_world(GridWorld(grid=Grid.parse(TWO_KEYS)), 20)
+    assert parse("at red key").cell(world) == (1, 1)
+    held = parse("red key held").where(world)
+    assert held.sum() == held.size * 6 // 7, "all but the first configuration: the door opens only with a key"
+
+
+def test_defaults_have_the_things_of_the_worlds_and_a_misspelt_one_is_named() -> None:
+    worlds = [GridWorld(grid=Grid.parse(TWO_KEYS))]
+    added = ["at red key", "red key held", "red key spent", "at red door", "red door open"]
+    assert list(default_hypotheses(worlds)) == [*IN_GRIDS, *added]
+    assert list(default_hypotheses([GridWorld(grid=Grid.parse("#A_G#"))])) == list(IN_GRIDS)
+    assert {"toll gate open", "at conveyor up"} <= set(banks()["things"])
+    with pytest.raises(ValueError, match="'red key held'"):
+        bind(parse("red kee held"), worlds)
+    with pytest.raises(Undefined, match="no coin"):
+        parse("coin collected").where(finite_world(worlds[0], 5))
+
+
+def test_the_key_of_the_paper_keeps_its_event_beside_things() -> None:
+    grid = Grid.parse("########\n#AK_Dr_G\n########")
+    world = finite_world(GridWorld(grid=grid), 20)
+    for moves, expected in (("RIGHT", (True, False)), ("RIGHT RIGHT", (True, True)), ("LEFT", (False, False))):
+        state = initial_state(grid)
+        for move in moves.split():
+            state = step(grid, state, Action[move])
+        number = state_number(grid, state)
+        assert tuple(bool(parse(text).where(world)[number]) for text in ("key held", "door open")) == expected
