@@ -130,7 +130,7 @@ def test_a_template_is_a_utf_8_text(tmp_path: Path) -> None:
 
 
 def test_a_task_that_is_no_task_and_no_file_is_refused() -> None:
-    with pytest.raises(FileNotFoundError, match=r"grid, key-door, fog, named, text.* 'gird'"):
+    with pytest.raises(FileNotFoundError, match=r"grid, key-door, fog, named, things, text.* 'gird'"):
         read_template("gird")
 
 

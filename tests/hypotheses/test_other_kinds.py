@@ -149,6 +149,6 @@ def test_a_view_that_does_not_tell_its_state_is_named() -> None:
 
 
 def test_a_form_with_an_unknown_part_is_refused_where_it_is_declared() -> None:
-    with pytest.raises(ValueError, match="'thing'"):
-        hypothesis("left of {thing}", kind="place")
+    with pytest.raises(ValueError, match="'animal'"):
+        hypothesis("left of {animal}", kind="place")
     assert parse("corner top-left").text == "corner top-left"

@@ -47,15 +47,18 @@ from goalscope.agents.prompts import (
     ANY,
     EXAMPLES,
     OF_GRIDS,
+    OF_THINGS,
     PAPER,
     RULE,
     STRATEGIES,
     TASKS,
+    THINGS,
     WORKED_RULE,
     drawn_in,
     encoded_template,
     example_action,
     fill,
+    object_texts,
     passage,
     placeholders,
     printed_entry,
@@ -69,6 +72,7 @@ from goalscope.agents.prompts import (
 )
 from goalscope.stats.rows import Tag
 from goalscope.worlds.encodings import MATRIX, check_encoding, written
+from goalscope.worlds.grid import KEY
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.tasks.knowledge import RULES, AgentKnowledge, memory_text, rules_of, write_log
 from goalscope.worlds.tasks.world import TaskView
@@ -89,7 +93,7 @@ class ChatAgent:
         sampling: settings for drawing its outputs.
         name: short name for tables; the model's name by default.
         history: how its prompts show earlier steps; None for the study's setting.
-        task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template file.
+        task: "grid", "key-door", "fog", "things", "text" (any world in words), or the path of a template file.
         template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion". "" for the form that the
             model's card names; if it names none, "completion" for a base model with local files, else "example".
         wording: name of another wording of the task grid, see `goalscope.agents.prompts`; "" for the default wording.
@@ -270,16 +274,21 @@ class ChatAgent:
                 "the agent's task to fog, or its history to none or conversation"
             )
         if isinstance(view, GridView) and "view" not in names:
-            grid = view.grid
-            if (view.carrying_key or grid.key is not None or grid.door is not None) and "carrying_key" not in names:
+            grid, explained = view.grid, names.issuperset(OF_THINGS)
+            if (grid.things or set(grid.held) - {KEY}) and not explained:
+                raise ValueError(
+                    f"worlds with things need a template with the placeholders {{{{{'}}, {{'.join(OF_THINGS)}}}}}, "
+                    f"which {self.task} lacks: set the agent's task to {THINGS}"
+                )
+            with_key = view.carrying_key or grid.key is not None or grid.door is not None
+            if with_key and not explained and "carrying_key" not in names:
                 raise ValueError(
                     f"worlds with a key or a door need a template with the placeholder {{{{carrying_key}}}}, which "
                     f"{self.task} lacks: set the agent's task to key-door"
                 )
-            if grid.fog is not None and self.task in ("grid", "key-door"):
-                raise ValueError(
-                    f"the world has fog, which the prompt of task {self.task} does not explain: set the task to fog"
-                )
+            if grid.fog is not None and self.task in ("grid", "key-door", THINGS):
+                other = "use a template of your own" if self.task == THINGS else "set the task to fog"
+                raise ValueError(f"the world has fog, which the prompt of task {self.task} does not explain: {other}")
         values = {
             **view.fields(),
             "view": view.text,
@@ -288,6 +297,7 @@ class ChatAgent:
         }
         if isinstance(view, GridView):
             values |= {name: self.drawn(values[name], worded) for name in ("grid", "view")}
+            values |= object_texts(view) if names & set(OF_THINGS) else {}
         if EXAMPLES in names:
             drawn = partial(self.drawn, worded=worded)
             values[EXAMPLES] = worked_examples(template, view, observation.example_id, step, drawn)

@@ -15,6 +15,7 @@ from goalscope.agents.prompts import (
     SUFFIXES,
     TASKS,
     TEMPLATES,
+    THINGS,
     WORDINGS,
     encoded_template,
     read_template,
@@ -119,7 +120,7 @@ def _bundled_templates() -> Mapping[str, str]:
     """Map the sha256 of each template that comes with the package, in each wording, to the template's form."""
     texts: dict[str, str] = {}
     for form in SUFFIXES:
-        usual = [*(template(name, form) for name in (*TEMPLATES, ANY)), read_template(NAMED, form)]
+        usual = [*(template(name, form) for name in (*TEMPLATES, THINGS, ANY)), read_template(NAMED, form)]
         texts |= dict.fromkeys(usual, form)
         for encoding in ENCODINGS[1:]:
             of_grids = (read_template(task, form) for task in TASKS if TASKS[task] != ANY)

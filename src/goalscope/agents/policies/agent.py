@@ -203,8 +203,14 @@ PLANES: Final = ("wall", "agent", "goal", "key", "locked door", "key carried")
 
 
 def planes(view: GridView) -> npt.NDArray[np.float32]:
-    """Return a grid as `PLANES`, ``[6, H, W]`` float32: 1 in marked cells, 0 elsewhere and in hidden cells."""
+    """Return a grid as `PLANES`, ``[6, H, W]`` float32: 1 in marked cells, 0 elsewhere and in hidden cells.
+
+    Raises:
+        ValueError: the grid has things, which no plane shows.
+    """
     grid = view.grid
+    if grid.things:
+        raise ValueError("no plane shows things, so a policy of planes needs grids without them: use other worlds")
     array = np.zeros((len(PLANES), *grid.walls.shape), dtype=np.float32)
     array[0] = grid.walls
     for number, cell in enumerate((grid.start, grid.goal, grid.key, grid.door), 1):

@@ -30,9 +30,10 @@ from goalscope._ground.folder import NamedFile, package_text
 from goalscope.agents.agent import Past
 from goalscope.agents.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
 from goalscope.worlds.encodings import MATRIX, check_encoding, written
-from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
+from goalscope.worlds.grid import AGENT, DOOR, GOAL, KEY, OPEN, WALL, Action, Grid
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.knowledge import RULES
+from goalscope.worlds.things import kinds
 from goalscope.worlds.world import View
 
 # Recognise prompts that the papers print by the hash of their words, so that users can supply their own copy.
@@ -145,13 +146,16 @@ def said_in(text: str, strategy: str, memory: bool, reasoned: bool) -> set[str]:
 TEMPLATES = ("grid", "key_door", "fog")
 """Names of the bundled templates for grids, each available in all forms of `SUFFIXES`."""
 
+THINGS: Final = "things"
+"""Name of the task and of the template for grids with things, whose legend and rules are filled in for each view."""
+
 ANY: Final = "text"
 """Name of the template for any world: the observation in words, and the names of the valid actions."""
 
 NAMED: Final = "named"
 """Name of the task for grids whose instruction names the target cell."""
 
-TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog", NAMED: "grid", "text": ANY}
+TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog", NAMED: "grid", THINGS: THINGS, "text": ANY}
 """Bundled task -> name of its template."""
 
 PASSAGES = (
@@ -184,11 +188,23 @@ EXAMPLES: Final = "examples"
 WORKED_RULE: Final = f"one an action, in their order, turned so that the last one is {RULE}"
 """The rule that orders worked examples, as descriptions of agents record it."""
 
-OF_GRIDS: Final = ("grid", "carrying_key")
+OF_THINGS: Final = ("legend", "rules", "carried")
+"""Placeholders that explain the objects of a grid, see `object_texts`."""
+
+OF_GRIDS: Final = ("grid", "carrying_key", *OF_THINGS)
 """Placeholders that only a grid can fill."""
 
 _IN_TEMPLATES: Final = (*OF_GRIDS, "aim", "history", "example", EXAMPLES, "view", "actions")
 _IN_SYSTEM_PROMPTS: Final = ("rules", "summary", "strategy", "answer")
+_KEY_AND_DOOR: Final = (
+    (KEY, "a key, which can open the locked door D", "The agent picks up the key K by itself when it enters its cell."),
+    (
+        DOOR,
+        "a locked door",
+        "The locked door D cannot be entered. It opens by itself and vanishes as soon as the agent stands on a cell "
+        "next to it and carries the key K.",
+    ),
+)
 _OFFSETS: Final = 2520  # a multiple of 1 to 10, so that all remainders of up to 10 actions are equally frequent
 ActionIndex = TypeVar("ActionIndex", bound=int)
 
@@ -202,7 +218,7 @@ _PLACEHOLDER, _BRACES = re.compile(r"\{\{([a-z_]+)\}\}"), re.compile(r"\{\{(.*?)
 def template(name: str, form: str = "schema") -> str:
     """Return the text of a bundled template, without the final newline of its file."""
     check_choice("the form of a bundled template", form, SUFFIXES)
-    check_choice("a bundled template", name, (*TEMPLATES, ANY))
+    check_choice("a bundled template", name, (*TEMPLATES, THINGS, ANY))
     return bundled(f"{name}{SUFFIXES[form]}.txt")
 
 
@@ -263,6 +279,26 @@ def fill(text: str, values: Mapping[str, str]) -> str:
             f"values must be given for exactly the template's placeholders {sorted(names)}, got {sorted(values)}"
         )
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
+
+
+def object_texts(view: GridView) -> dict[str, str]:
+    """Return the values of `OF_THINGS`: a line for the agent and each kind of object, rules, and what it carries.
+
+    Only kinds that stand in the grid or are carried are explained. The line of the agent says on which thing it stands,
+    because the agent hides that thing in the text of the grid.
+    """
+    grid, lines = view.grid, {symbol: (text, rule) for symbol, text, rule in _KEY_AND_DOOR}
+    lines |= {kind.symbol: (kind.legend, kind.rule) for kind in kinds()}
+    symbols = {*grid.held, *(symbol for _, symbol in grid.things)}
+    symbols |= {symbol for symbol, cell in ((KEY, grid.key), (DOOR, grid.door)) if cell is not None}
+    present = [symbol for symbol in lines if symbol in symbols]
+    under = f", on {lines[view.standing_on][0]}" if view.standing_on else ""
+    legend = [f"{AGENT} the agent, where it stands now{under}", *(f"{symbol} {lines[symbol][0]}" for symbol in present)]
+    return {
+        "legend": "\n".join(legend),
+        "rules": "\n".join(dict.fromkeys(lines[symbol][1] for symbol in present if lines[symbol][1])) or NOTHING,
+        "carried": ", ".join(lines[symbol][0] for symbol in grid.held) or "nothing",
+    }
 
 
 def read_template(task: str | Path, form: str = "schema", wording: str = "") -> str:
@@ -500,7 +536,8 @@ def _example(block: str, view: View, index: int, drawn: Callable[[str], str]) ->
     values = {"view": "(left out)", "actions": names, "history": NOTHING}
     if isinstance(view, GridView):
         example_view = GridView(grid=turned(Action(index)))
-        values |= {**example_view.fields(), "grid": drawn(example_view.text), "view": drawn(example_view.text)}
+        text = drawn(example_view.text)
+        values |= {**example_view.fields(), **object_texts(example_view), "grid": text, "view": text}
     answer = json.dumps({"action": view.actions[index]}, ensure_ascii=False)
     values_in_block = {name: values[name] for name in placeholders(block)}
     return f"{fill(block, values_in_block)}{ANSWER_CUE}{answer}"
@@ -551,6 +588,6 @@ def encoded_template(text: str, encoding: str) -> str:
             text = text.replace(begin + _MATRIX, f"{subject} {_READING[encoding]}")
             return _EXAMPLE.sub(lambda match: written(encoding, match.group()), text)
     raise ValueError(
-        f"encoding works only with prompts that show a grid as a matrix (tasks grid, key-door, fog, named), got "
-        f"{encoding!r} for another text: leave encoding out"
+        "encoding works only with prompts that show a grid as a matrix (tasks grid, key-door, fog, named, things), "
+        f"got {encoding!r} for another text: leave encoding out"
     )

@@ -146,7 +146,12 @@ def _filled(field: str, word: str) -> str:
     if field.strip("{}") in ("hypothesis", *_INNER):
         valid = [form for form in registry.names("hypothesis") if "{" not in form]
     else:
-        valid = {"{corner}": tuple(CORNERS), "{sides}": tuple(SIDES), "{object}": ("key", "door")}.get(field)
+        valid = {
+            "{corner}": tuple(CORNERS),
+            "{sides}": tuple(SIDES),
+            "{object}": ("key", "door"),
+            "{thing}": registry.names("thing"),
+        }.get(field)
     if valid is not None:
         return next(iter(get_close_matches(word, valid, n=1)), "")
     pattern = _PATTERNS.get(field.strip("{}"), ".+")

@@ -106,6 +106,8 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
         return None
 
     def _begin(self, grid: Grid) -> None:
+        if grid.things:
+            raise ValueError("GridEnv has no symbol for things: give it grids without them")
         self._grid, self._paths, self._state = grid, solve(grid), initial_state(grid)
         length = self._paths.steps_from(self._state)
         if length < 0:
