@@ -40,13 +40,13 @@ Walk = tuple[tuple[int, int, int | None], ...]
 
 
 def walk_to(grid: Grid, moves: int, rng: np.random.Generator) -> Walk:
-    """Draw a random walk that ends at the agent's cell and passes neither the goal nor the key nor the door.
+    """Draw a random walk that ends at the agent's cell and passes neither the goal nor another object.
 
     It is empty if the agent cannot have come to its cell by this number of moves, because no cell beside it is free.
     """
     assert grid.start is not None  # worlds show their agent
     cell, walk = grid.start, list[tuple[int, int, int | None]]()
-    closed = {cell for cell in (grid.goal, grid.key, grid.door) if cell is not None}
+    closed = {cell for cell in (grid.goal, grid.key, grid.door, *(cell for cell, _ in grid.things)) if cell is not None}
     for _ in range(moves):
         free = [origin for origin in grid.open_around(cell) if origin not in closed]
         if not free:
