@@ -50,7 +50,7 @@ def sentences(path: Path, agent: str, item: str = "telos figure 4") -> list[Test
 def test_no_sentence_about_difficulty_holds_for_an_agent_without_it(played: Path, agent: str) -> None:
     tested = sentences(played, agent)
     assert len(tested) == 16 and "yes" not in {result.answer for result in tested}
-    assert all([null.name for null in result.nulls] == [OPTIMAL, LAPSE, RANDOM, STATE_BLIND] for result in tested)
+    assert all([null.said for null in result.nulls] == [OPTIMAL, LAPSE, RANDOM, STATE_BLIND] for result in tested)
 
 
 def test_what_an_agent_has_and_no_null_agent_has_still_holds(played: Path) -> None:
@@ -132,7 +132,7 @@ def test_sentences_that_compare_agents_are_tested_on_the_scripted_agents_of_the_
     other = NullAgent(name=RANDOM, agents=("A",), rows=null.rows)
     rows = Rows.from_rows(rows_of("success", FLAT))
     (result,) = decide(item_of(claims=(claim,), readings=()), rows, ReadAgents(agents=("A",)), (), [null, other])
-    assert [entry.name for entry in result.nulls] == [SCRIPTED] and claim.test in TESTS
+    assert [entry.said for entry in result.nulls] == [SCRIPTED] and claim.test in TESTS
 
 
 def test_a_scale_says_beforehand_which_sentences_it_cannot_test() -> None:

@@ -27,26 +27,6 @@ from goalscope.stats.record import StoredEstimate
 from goalscope.stats.rows import Rows, Tag
 
 
-class NullResult(StrictRecord):
-    """Answer of an agent without what a sentence claims, with its numbers.
-
-    Attributes:
-        name: name of the agent, see `goalscope.papers.null_agents`.
-        answer: whether the sentence holds for it.
-        parts: name and estimate of each part.
-    """
-
-    name: str
-    answer: Answer
-    parts: tuple[tuple[str, StoredEstimate], ...] = Field(default=(), max_length=1000)
-
-    @property
-    def text(self) -> str:
-        """The answer with the first number."""
-        figures = f", {self.parts[0][1]}" if self.parts else ""
-        return f"{self.name}: {word_of(self.answer)}{figures}"
-
-
 class Tested(StrictRecord):
     """Tested claim with its answer on a run.
 
@@ -57,7 +37,7 @@ class Tested(StrictRecord):
         parts: name and estimate of each part.
         why: reason or caveat, "" for none.
         about: the models that the sentence is about, "" if the tested model is among them.
-        nulls: the same test on agents without what the sentence claims.
+        nulls: the same test on agents without what the sentence claims; ``said`` is the name of such an agent.
     """
 
     __test__ = False  # not a class of tests for pytest
@@ -69,7 +49,7 @@ class Tested(StrictRecord):
     parts: tuple[tuple[str, StoredEstimate], ...] = Field(default=(), max_length=1000)
     why: str = ""
     about: str = ""
-    nulls: tuple[NullResult, ...] = Field(default=(), max_length=100)
+    nulls: tuple["Tested", ...] = Field(default=(), max_length=100)
 
 
 def decide(
@@ -99,22 +79,22 @@ def _fits(claim: QuotedClaim, null: NullAgent) -> bool:
     return not claim.nulls or null.name in claim.nulls
 
 
-def _null_result(item: Item, claim: QuotedClaim, null: NullAgent) -> NullResult:
+def _null_result(item: Item, claim: QuotedClaim, null: NullAgent) -> Tested:
     changed = item.model_copy(update={"where": {**item.where, **null.tags}})
     result = _tested(changed, claim, null.rows, ReadAgents(agents=null.agents, model=item.model), null.agents, least=1)
     answer: Answer = "untestable" if result.answer in ("few", "uninformative") else result.answer  # type: ignore[assignment]
-    return NullResult(name=null.name, answer=answer, parts=result.parts)
+    return Tested(said=null.name, answer=answer, parts=result.parts)
 
 
-def _compare_with_nulls(result: Tested, nulls: Sequence[NullResult]) -> Tested:
+def _compare_with_nulls(result: Tested, nulls: Sequence[Tested]) -> Tested:
     """Put a result beside those of null agents.
 
     A sentence that would hold is uninformative if it also holds for a null agent, or if no part of it differs from that
     of the null agent by more than both intervals allow. The two are independent samples, so that their half-widths add
     in squares.
     """
-    indistinct = [null.name for null in nulls if null.parts and not _differ(result.parts, null.parts)]
-    satisfying = [null.name for null in nulls if null.answer == "yes"]
+    indistinct = [null.said for null in nulls if null.parts and not _differ(result.parts, null.parts)]
+    satisfying = [null.said for null in nulls if null.answer == "yes"]
     changes: dict[str, object] = {"nulls": tuple(nulls)}
     if result.answer == "yes" and (satisfying or indistinct):
         why = "" if satisfying else TEXTS("notes/same", names=listed(indistinct))
@@ -462,6 +442,12 @@ _OF_ALL: Final = ("predicts", "equal but different")
 """Tests of several different agents."""
 
 
+def null_text(null: Tested) -> str:
+    """Return the name of a null agent, its answer, and its first number."""
+    figures = f", {null.parts[0][1]}" if null.parts else ""
+    return f"{null.said}: {word_of(null.answer)}{figures}"
+
+
 def lines_of(tested: Tested) -> Iterator[str]:
     """Yield the lines to print for a claim and for its parts."""
     quoted = f"“{tested.quoted}” ({tested.place}). Tested: " if tested.quoted else ""
@@ -471,4 +457,4 @@ def lines_of(tested: Tested) -> Iterator[str]:
     for name, estimate in tested.parts:
         yield f"  {name}: {estimate}"
     if tested.nulls:
-        yield f"  {TEXTS('notes/nulls')}: {'; '.join(null.text for null in tested.nulls)}"
+        yield f"  {TEXTS('notes/nulls')}: {'; '.join(map(null_text, tested.nulls))}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from goalscope._ground.words import counted, listed
 from goalscope.papers.answers import TEXTS, word_of
-from goalscope.papers.claims import Tested
+from goalscope.papers.claims import Tested, null_text
 from goalscope.papers.contract import COUNTED, Term
 from goalscope.papers.item import PAPERS, Item
 from goalscope.papers.readings import ItemLine, equal_as_printed, in_figures
@@ -136,7 +136,7 @@ def sections(
                 f"“{claim.quoted}” ({claim.place})" if claim.quoted else "not printed; ours",
                 claim.said,
                 "; ".join(f"{name}: {estimate}" for name, estimate in claim.parts),
-                "; ".join(null.text for null in claim.nulls),
+                "; ".join(map(null_text, claim.nulls)),
                 "; ".join(filter(None, (claim.about and f"said of {claim.about}: that is not tested here", claim.why))),
             )
             for claim in tested

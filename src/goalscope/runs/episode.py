@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import starmap
 from typing import Any, Final
 
 from goalscope.agents.agent import History, Observation, Past, Turn, check_action
@@ -14,6 +13,15 @@ from goalscope.worlds.world import View, World
 
 _AGAIN: Final = 1001
 """Attempt number of a second answer. It exceeds all retries, so that its random numbers differ from the first."""
+
+
+def _earlier(world: World, history: History) -> tuple[Past, ...]:
+    """Return the turns before an episode; in a conversation, the answer of each is the name of its move."""
+    spoken = history in ("conversation", "reasoning")
+    return tuple(
+        Past(view=view, action=action, text=None if action is None or not spoken else view.actions[action])
+        for view, action in world.earlier
+    )
 
 
 class LiveEpisode:
@@ -55,7 +63,7 @@ class LiveEpisode:
         self._session = world.begin_episode(spec.seed, spec.id)
         self._view: View | None = None  # the last view, until a step is taken
         self._history_as: History = history or ("none" if study is None else study.history)
-        self._history = () if self._history_as == "none" else tuple(starmap(self._past, world.earlier))
+        self._history = () if self._history_as == "none" else _earlier(world, self._history_as)
         self._failure = failure or (FailurePolicy() if study is None else study.failure)
         self._attempts: list[dict[str, Any]] = []
         self._twice = study is not None and study.answers == 2
@@ -81,11 +89,6 @@ class LiveEpisode:
             horizon=self._world.planned(self.spec.horizon) if self._knows_world else 0,
             shared_examples=self._world.shared_examples,
         )
-
-    def _past(self, view: View, action: int | None) -> Past:
-        """Return a turn before the episode; in a conversation, its answer is the name of the move."""
-        spoken = self._history_as in ("conversation", "reasoning")
-        return Past(view=view, action=action, text=None if action is None or not spoken else view.actions[action])
 
     @property
     def _attempt(self) -> int:

@@ -124,9 +124,7 @@ class GridSession(Session):
     def view(self) -> GridView:
         """The grid as the agent sees it now."""
         view = self._node.view
-        if self._fog is None:
-            return view
-        return GridView(grid=self._fog.view(view.grid))
+        return view if self._fog is None else GridView(grid=self._fog.view(view.grid))
 
     @property
     def state(self) -> State:
