@@ -48,7 +48,7 @@ def test_a_name_that_cannot_be_given_is_refused(name: str) -> None:
 def test_unknown_names_and_kinds_are_told_what_was_meant() -> None:
     with pytest.raises(ValueError, match=r"'optimall'.*optimal"):
         registry.resolve("agent", "optimall")
-    with pytest.raises(ValueError, match="world, environment, thing, agent, model, measure"):
+    with pytest.raises(ValueError, match="world, environment, agent, model, measure"):
         registry.names("agents")
 
 

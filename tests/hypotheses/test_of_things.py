@@ -84,6 +84,8 @@ def test_the_nearest_of_equal_things_is_the_place_and_any_of_them_makes_the_even
     assert parse("at red key").cell(world) == (1, 1)
     held = parse("red key held").where(world)
     assert held.sum() == held.size * 6 // 7, "all but the first configuration: the door opens only with a key"
+    every = parse("every red key held").where(world)
+    assert every.sum() == held.size * 2 // 7 and (held | ~every).all(), "both keys in hand, with the door shut or open"
 
 
 def test_defaults_have_the_things_of_the_worlds_and_a_misspelt_one_is_named() -> None:

@@ -30,6 +30,14 @@ WORLDS: list[dict[str, Any]] = [
     {"kind": "key-door", "count": 2, "control": True},
     {"kind": "key-no-door", "count": 1},
     {"kind": "two-path", "count": 1},
+    {
+        "kind": "grid",
+        "sizes": [7],
+        "densities": [0.2],
+        "count": 3,
+        "key": "anywhere",
+        "things": ["red key", "red door", "lava", "coin", "chest", "teleporter", "teleporter"],
+    },
     {"kind": "named-place", "sizes": [9], "densities": [0.2], "count": 1},
 ]
 

@@ -1,45 +1,45 @@
 """A kind of thing as another package would define it: a conveyor, which moves the agent one cell on."""
 
 from collections.abc import Callable
+from typing import Any
 
-from goalscope.worlds import Action
-from goalscope.worlds.things import Cell, Kind, Parts, ThingGrid, is_free, thing
+from goalscope.worlds import Action, things
 
 
-@thing
-class Conveyor(Kind):
+@things.thing
+class Conveyor(things.Kind):
     """A conveyor to the right."""
 
     symbol, name, legend = "}", "conveyor right", "a conveyor to the right"
     rule = "An agent that enters a conveyor is moved one cell further in its direction, if that cell is free."
     direction = Action.RIGHT
 
-    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
+    def act(self, grid: Any, index: int, cell: things.Cell, parts: things.Parts, action: int) -> Any:
         """Move the agent on."""
         down, right = self.direction.delta
         target = cell[0] + down, cell[1] + right
-        return target if is_free(grid, target, parts) else cell, parts
+        return target if things.is_free(grid, target, parts) else cell, parts
 
     def turned(self, turn: Callable[[int], int]) -> str:
         """Return the symbol of the turned direction."""
         return {Action.RIGHT: "}", Action.LEFT: "{", Action.UP: "n", Action.DOWN: "u"}[Action(turn(self.direction))]
 
 
-@thing
+@things.thing
 class LeftConveyor(Conveyor):
     """A conveyor to the left."""
 
     symbol, name, legend, direction = "{", "conveyor left", "a conveyor to the left", Action.LEFT
 
 
-@thing
+@things.thing
 class UpConveyor(Conveyor):
     """A conveyor upwards."""
 
     symbol, name, legend, direction = "n", "conveyor up", "a conveyor upwards", Action.UP
 
 
-@thing
+@things.thing
 class DownConveyor(Conveyor):
     """A conveyor downwards."""
 

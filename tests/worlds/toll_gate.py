@@ -1,10 +1,12 @@
 """A kind of thing as another package would define it: a toll gate, which opens after the agent has collected a coin."""
 
-from goalscope.worlds.things import Cell, Kind, Parts, ThingGrid, carried_index, thing, with_digit
+from typing import Any
+
+from goalscope.worlds import things
 
 
-@thing
-class TollGate(Kind):
+@things.thing
+class TollGate(things.Kind):
     """A toll gate."""
 
     symbol, name, legend = "t", "toll gate", "a closed toll gate"
@@ -15,6 +17,7 @@ class TollGate(Kind):
         """Return whether the gate is closed."""
         return own == 0
 
-    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
+    def act(self, grid: Any, index: int, cell: things.Cell, parts: things.Parts, action: int) -> Any:
         """Open for an agent with a coin."""
-        return cell, with_digit(parts, index, 1) if carried_index(grid, parts, "c") >= 0 else parts
+        opens = things.carried_index(grid, parts, "c") >= 0
+        return cell, things.with_digit(parts, index, 1) if opens else parts

@@ -17,20 +17,8 @@ from threading import RLock
 from typing import Any, Final, TypeVar
 
 KINDS: Final = (
-    *(
-        "world",
-        "environment",
-        "thing",
-        "agent",
-        "model",
-        "measure",
-        "head",
-        "intervention",
-        "section",
-        "attribution",
-        "claim",
-    ),
-    *("arm", "hypothesis", "analysis", "study", "command", "importer", "exporter"),
+    *("world", "environment", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim"),
+    *("arm", "hypothesis", "analysis", "study", "command", "importer", "exporter", "thing"),
 )
 """The kinds of parts that have names."""
 

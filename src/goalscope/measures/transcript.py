@@ -131,7 +131,8 @@ def _policy(step: Step, agent: Agent | None, observation: Observation) -> tuple[
     """Return the probabilities from which the action of a step was drawn, None if unknown."""
     recorded = step.extra.get("policy")  # may be anything in an imported log
     if not isinstance(recorded, list | tuple) or not all(isinstance(chance, int | float) for chance in recorded):
-        look = getattr(agent, "probabilities", None)
+        # An agent whose hypothesis is undefined in this world has no probabilities; its step says so.
+        look = None if "undefined" in step.extra else getattr(agent, "probabilities", None)
         recorded = [] if look is None else np.asarray(look(observation)).tolist()
     return tuple(map(float, recorded)) if len(recorded) == len(observation.view.actions) else None
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 from pydantic import (
     AfterValidator,
     Field,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -18,7 +19,7 @@ from goalscope._ground.checks import freeze, near_miss
 from goalscope._ground.ids import content_id
 from goalscope._ground.rng import stream, words
 from goalscope.runs.kinds import MAX_COUNT, Phased, listed, sequence, world_kind
-from goalscope.runs.placement import Rule, goal_as_far, placed, with_key
+from goalscope.runs.placement import PlacedThing, Rule, goal_as_far, placed, with_key, with_things
 from goalscope.stats.rows import Tag
 from goalscope.worlds.generate import GridBatch, check_density, check_size, generate_batch
 from goalscope.worlds.grid import MAX_SIDE, Grid, Position, Side, bounded_grid
@@ -56,14 +57,16 @@ class _DistinctLists(Phased):
 
     Attributes:
         pure: whether the worlds depend on nothing but these settings and the seed.
+        repeated: the setting whose entries may be repeated.
     """
 
     pure: ClassVar[bool] = True
+    repeated: ClassVar[str] = "things"
 
     @field_validator("*")
     @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return listed(value) if isinstance(value, tuple) else value
+    def _listed(cls, value: Any, info: ValidationInfo) -> Any:
+        return listed(value) if isinstance(value, tuple) and info.field_name != cls.repeated else value
 
 
 class _GridSettings(_DistinctLists):
@@ -178,7 +181,7 @@ class _GeneratedGrids(_DistinctLists):
 class GridWorlds(_GeneratedGrids, _GridSettings):
     """Generated grids and their transforms."""
 
-    later: ClassVar[tuple[str, ...]] = ("phase", "goal_side", "goal", "start", "key", "apart")
+    later: ClassVar[tuple[str, ...]] = ("phase", "goal_side", "goal", "start", "key", "apart", "things")
     kind: Literal["grid"] = "grid"
     minimum_distance: int = Field(default=1, ge=1)
     goal_side: Side | None = None
@@ -186,6 +189,7 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
     start: Rule | None = None
     key: Rule | None = None
     apart: int | None = Field(default=None, ge=1)
+    things: tuple[PlacedThing, ...] | None = sequence(default=None, min_length=1, max_length=20)
 
     @model_validator(mode="after")
     def _distances(self) -> Self:
@@ -194,6 +198,8 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
             raise ValueError(
                 f"minimum_distance must be at most {maximum} for size {min(self.sizes)}, got {self.minimum_distance}"
             )
+        if self.things and "swap" in self.transforms:
+            raise ValueError("transforms of grids with things must not include swap, as things may block the way back")
         return self
 
     def _generated(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[GridWorld]]:
@@ -208,8 +214,8 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
                     yield self._versions(placed_grid, grid, {**tags, "index": index})
                 elif (rejected := rejected + 1) > _MAX_REPEATS:
                     raise ValueError(
-                        f"no grid of size {size} satisfies goal, start, key, apart and goal_side together: change one "
-                        "of them"
+                        f"no grid of size {size} satisfies goal, start, key, apart, things and goal_side together: "
+                        "change one of them"
                     )
 
     def _placed(self, grid: Grid, seed: int, size: int, density: float, index: int) -> Grid | None:
@@ -219,11 +225,12 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
         if (self.goal, self.start, self.apart) != (None, None, None):
             rng = stream(seed, "placement", *of, self.goal or "", self.start or "", min_distance)
             placed_grid = placed(grid, goal=self.goal, start=self.start, apart=min_distance, rng=rng)
-        if placed_grid is None or self.key is None:
-            return placed_grid
-        return with_key(
-            placed_grid, self.key, apart=min_distance, rng=stream(seed, "key placement", *of, self.key, min_distance)
-        )
+        if placed_grid is not None and self.key is not None:
+            rng = stream(seed, "key placement", *of, self.key, min_distance)
+            placed_grid = with_key(placed_grid, self.key, apart=min_distance, rng=rng)
+        if placed_grid is not None and self.things is not None:
+            placed_grid = with_things(placed_grid, self.things, rng=stream(seed, "things", *of, *self.things))
+        return placed_grid
 
 
 @world_kind("two-path", world=GridWorld)

@@ -4,6 +4,7 @@ A corner is the open cell nearest to it (`Grid.corner`; in generated grids alway
 is one half of the grid, without the middle row or column.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Final, get_args
 
@@ -11,13 +12,15 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator
 
+from goalscope._ground import registry
 from goalscope._ground.checks import freeze, near_miss
+from goalscope.worlds.dynamics import initial_state
 from goalscope.worlds.grid import CORNERS, Grid, Position, Side
-from goalscope.worlds.planning.shortest import distances_batch, distances_to
+from goalscope.worlds.planning.shortest import distances_batch, distances_to, solve
 
 ANYWHERE: Final = "anywhere"
 RULES: Final = (ANYWHERE, *CORNERS, *get_args(Side))
-_NOT: Final = "not "
+_NOT, _AT = "not ", " at "
 _CELLS: Final = 2**22  # maximum total number of cells of the grids that are searched at once
 
 
@@ -38,6 +41,27 @@ def check_rule(rule: str) -> str:
 
 Rule = Annotated[str, AfterValidator(check_rule)]
 """A placement rule in a study."""
+
+
+def check_thing(text: str) -> str:
+    """Return the name of a thing, with or without a placement rule, if it is valid: "coin", or "coin at top-right".
+
+    Raises:
+        ValueError: no kind of thing has this name, or the rule is invalid.
+    """
+    name, _, rule = text.partition(_AT)
+    names = registry.names("thing")
+    if name not in names:
+        raise ValueError(
+            f"a thing must be one of {', '.join(names)}, with or without a place such as {_AT.strip()} top-right, got "
+            f"{text[:60]!r}{near_miss(name, names)}"
+        )
+    check_rule(rule or ANYWHERE)
+    return text
+
+
+PlacedThing = Annotated[str, AfterValidator(check_thing)]
+"""A thing in a study, with or without its placement rule."""
 
 
 def fits(grid: Grid, rule: str) -> npt.NDArray[np.bool_]:
@@ -123,6 +147,31 @@ def with_key(grid: Grid, rule: str, *, apart: int, rng: np.random.Generator) -> 
         return None
     row, col = cells[int(rng.integers(len(cells)))]
     return grid.at(key=(int(row), int(col)))
+
+
+def with_things(grid: Grid, entries: Sequence[str], *, rng: np.random.Generator) -> Grid | None:
+    """Return a grid with things in empty cells, or None if a thing has no suitable cell or the goal gets out of reach.
+
+    Args:
+        grid: the grid, with start and goal.
+        entries: the things, in the form of `check_thing`.
+        rng: draws the cell of each thing, in their order; all suitable cells are equally likely.
+    """
+    empty = ~grid.walls
+    for cell in grid.objects.values():
+        if cell is not None:
+            empty[cell] = False
+    things = []
+    for entry in entries:
+        name, _, rule = entry.partition(_AT)
+        cells = np.argwhere(fits(grid, rule or ANYWHERE) & empty)
+        if not len(cells):
+            return None
+        row, col = cells[int(rng.integers(len(cells)))].tolist()
+        empty[row, col] = False
+        things.append(((row, col), registry.resolve("thing", name).symbol))
+    filled = grid.at(things=tuple(things))
+    return filled if solve(filled).steps_from(initial_state(filled)) > 0 else None
 
 
 def goal_as_far(grid: Grid, corner: Position, minimum: int) -> Position | None:

@@ -1,5 +1,6 @@
 """Worlds whose optimal policies are known exactly."""
 
+from goalscope.worlds import things
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.dynamics import (
     State,
@@ -59,6 +60,7 @@ __all__ = [
     "state_number",
     "step",
     "step_batch",
+    "things",
     "transform",
     "transitions",
     "transitions_batch",

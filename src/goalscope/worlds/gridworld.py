@@ -21,6 +21,7 @@ from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.dynamics import State, flag_count, has_ended, initial_state, opaque_cells, shown, state_with, step
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, GOAL, KEY, Action, Grid, Position, symbols
+from goalscope.worlds.things import name_of
 from goalscope.worlds.world import Offer, Session, View, World, read_plain
 
 
@@ -84,7 +85,8 @@ class GridView(View):
 def drawn(grid: Grid) -> Drawing:
     """Return a grid as a picture."""
     rows = symbols(grid.at(start=None))
-    return Drawing(rows=tuple("".join(row) for row in rows.tolist()), agent=grid.start)
+    names = tuple((row, col, name_of(symbol)) for (row, col), symbol in grid.things)
+    return Drawing(rows=tuple("".join(row) for row in rows.tolist()), agent=grid.start, labels=names)
 
 
 class _StateNode:

@@ -4,16 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
 from goalscope.worlds.grid import DELTAS, Action
-from goalscope.worlds.things import (
-    Cell,
-    Kind,
-    Parts,
-    ThingGrid,
-    carried_index,
-    indices,
-    thing,
-    with_digit,
-)
+from goalscope.worlds.things import Cell, Kind, Parts, ThingGrid, carried_index, indices, thing, with_digit
 
 KEYS: Final = ("r", "b", "y")
 """Symbols of the coloured keys."""

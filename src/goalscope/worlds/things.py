@@ -163,6 +163,11 @@ def kind_of(symbol: str) -> Kind | None:
     return _by_symbol.get(symbol)
 
 
+def name_of(symbol: str) -> str:
+    """Return the name of the kind with this symbol."""
+    return _known_kind(symbol).name
+
+
 def kinds() -> tuple[Kind, ...]:
     """Return all registered kinds, those that come with goalscope first."""
     return tuple(registry.resolve("thing", name) for name in registry.names("thing"))

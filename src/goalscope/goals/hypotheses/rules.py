@@ -140,15 +140,25 @@ def door_open(world: FiniteWorld) -> Mask:
 @hypothesis("{happening}", kind="event", says="“{}”")
 def happened(world: FiniteWorld, name: str) -> Mask:
     """Return the states in which an event of a kind of thing has happened to at least one such thing."""
-    kind, least = next(
-        (kind, kind.events[word]) for kind in kinds() for word in kind.events if name == kind.event(word)
-    )
-    cells = [index for index, (_, symbol) in enumerate(world.grid.things) if symbol == kind.symbol]
-    if not cells:
+    return np.asarray(_happened_to_each(world, name).any(axis=1))
+
+
+@hypothesis("every {happening}", kind="event", says="“every {}”")
+def happened_to_all(world: FiniteWorld, name: str) -> Mask:
+    """Return the states in which an event of a kind of thing has happened to all such things."""
+    return np.asarray(_happened_to_each(world, name).all(axis=1))
+
+
+def _happened_to_each(world: FiniteWorld, name: str) -> Mask:
+    """Return whether an event has happened to each of the N things of its kind, ``[S, N]``."""
+    events = {kind.event(word): (kind, least) for kind in kinds() for word, least in kind.events.items()}
+    kind, least = events[name]
+    own = [index for index, (_, symbol) in enumerate(world.grid.things) if symbol == kind.symbol]
+    if not own:
         raise Undefined(f"this world has no {kind.name}")
     arrangement = arrangement_of(world.grid.things, world.grid.held)
     digits = np.array([arrangement.unpack(flags >> 2) for flags in configurations(world.grid)])
-    return np.repeat((digits[:, cells] >= least).any(axis=1), world.grid.walls.size)
+    return np.repeat(digits[:, own] >= least, world.grid.walls.size, axis=0)
 
 
 @hypothesis("row of {place}", kind="event", says="the row of {}")

@@ -60,7 +60,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
 NAMED: Final = "{name}"
 """The form of a goal that a world names, such as ``crate held``; a text is read this way if no other form fits."""
 _NAMES: Final = (NAMED, f"event {NAMED}")
-_OF_THINGS: Final = ("at {thing}", "{happening}")
+_OF_THINGS: Final = ("at {thing}", "{happening}", "every {happening}")
 _NAME = re.compile(r"(?!.*\S [*+] )[^\[\];]+")
 """Valid names of a world's goals: no square brackets, semicolons, or "+" and "*" between words."""
 _SIMPLE_NAME = re.compile(r"(?!.*\b(?:if|else|within)\b)[\w./'-]+(?: [\w./'-]+)*")

@@ -274,9 +274,9 @@ def _errors(episode: Episode) -> list[list[str]]:
 
 
 def _world(world: World, shard: _Shard) -> Record:
-    """Return what the page needs to know about a world; for a grid with a goal, all that its solver needs."""
+    """Return what the page needs to know about a world; for a grid with a goal and no things, what its solver needs."""
     record: Record = {"kind": world.kind, "cluster": world.cluster_id}
-    if "grid" in world.offers and world.grid.goal is not None:
+    if "grid" in world.offers and world.grid.goal is not None and not world.grid.things:
         grid = world.grid
         record["grid"] = {
             "rows": ["".join("#" if wall else "_" for wall in row) for row in grid.walls.tolist()],

@@ -1,0 +1,88 @@
+"""The studies with things: their predictions hold. A thing of another package reaches every result of a run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import goalscope
+from command_line import call
+from families import long_after
+from goalscope.goals.hypotheses import parse
+from goalscope.goals.hypotheses.definition import finite_world
+from goalscope.runs import Store, Study
+from goalscope.verdict.preflight.study_files import load
+from goalscope.verdict.viewer import write_view
+from tests.measured_runs import measured
+from tests.thing_grids import plugin_things
+from tests.viewer.test_viewer_page import parts_of
+
+CHESTS = ("chest open", "every red key held if not every red key held, else chest open")
+COIN = ("at coin", "corner top-right")
+AGENTS = {
+    "keys-and-chests": dict(zip(("opens chests", "collects keys"), CHESTS, strict=True)),
+    "coin-or-place": dict(zip(("goes to the coin", "goes to the corner"), COIN, strict=True)),
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_the_aims_call_for_the_same_moves_in_trained_worlds_alone(name: str) -> None:
+    differ: dict[Any, list[bool]] = {"trained": [], "shifted": []}
+    for world in load(name).worlds():
+        finite = finite_world(world, 20)
+        solved = [parse(text).solved(finite).policy[0] for text in AGENTS[name].values() if defined(text, finite)]
+        if len(solved) == 2:
+            differ[world.tags["phase"]].append(bool((solved[0] != solved[1])[finite.reached & finite.live].any()))
+    assert len(differ["trained"]) > 30 and not any(differ["trained"])
+    assert len(differ["shifted"]) > 30 and sum(differ["shifted"]) > 0.9 * len(differ["shifted"])
+
+
+def defined(text: str, finite: Any) -> bool:
+    try:
+        parse(text).solved(finite)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", long_after(1, ["coin-or-place", "keys-and-chests"]))
+def test_agents_are_named_in_shifted_worlds_and_not_in_trained_ones(name: str, tmp_path: Path) -> None:
+    run_directory = tmp_path / "run"
+    goalscope.run(name, run_directory)
+    for agent, aim in AGENTS[name].items():
+        words = {"hypotheses": ";".join(("goal", "corner top-left", *AGENTS[name].values())), "methods": ["likelihood"]}
+        found = goalscope.attribute(run_directory, name=agent, **words)  # type: ignore[arg-type]
+        findings = {finding.where["phase"]: finding for finding in found.findings}
+        assert set(AGENTS[name].values()) <= set(findings["trained"].names)
+        assert (findings["shifted"].answer, list(findings["shifted"].names)) == ("yes", [aim])
+
+
+def test_a_thing_of_another_package_reaches_measures_attribution_page_and_viewer(tmp_path: Path) -> None:
+    entry = {"kind": "grid", "sizes": [7], "densities": [0.2], "count": 8}
+    things = ["coin", "toll gate", "toll gate", "conveyor right"]
+    with plugin_things():
+        study = Study.parse(
+            {
+                "worlds": [{**entry, "things": things}],
+                "agents": [{"kind": "hypothesis", "hypothesis": "toll gate open", "lapse": 0.05, "name": "opener"}],
+                "trajectories": 2,
+                "horizon": {"steps": 15},
+            }
+        )
+        directory = measured(tmp_path / "run", study)
+        with Store(directory) as store:
+            worlds = [episode.world for episode in store.episodes()]
+            assert {symbol for world in worlds for _, symbol in world.grid.things} == {"c", "t", "}"}
+            assert "success" in {row.measure for row in store.rows()}
+        found = goalscope.attribute(
+            directory, hypotheses="goal;toll gate open;at conveyor right", methods=["likelihood"]
+        )
+        assert [list(finding.names) for finding in found.findings] == [["toll gate open"]]
+        call("report", directory)
+        assert (directory / "report.html").stat().st_size > 10_000
+        view = parts_of(write_view([directory], tmp_path / "view.html").page)
+        drawings = [drawing for name, part in view.items() if name != "index" for drawing in part["drawings"]]
+        assert any("t" in row for drawing in drawings for row in drawing["rows"])
+        assert {"coin", "toll gate", "conveyor right"} == {name for one in drawings for _, _, name in one["labels"]}
+        worlds_of_page = [world for name, part in view.items() if name != "index" for world in part["worlds"].values()]
+        assert not any("grid" in world for world in worlds_of_page), "its solver knows no things"
