@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from goalscope._ground.archives import open_archive
 from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import NamedFile
@@ -33,7 +34,7 @@ from goalscope.integrations.inspect_ai.record import (
 )
 from goalscope.integrations.inspect_ai.recorded import RecordedEpisode, model_events, reasoning_of, recorded_episode
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.importers.archive import largest_member
+from goalscope.runs.importers.archive import MOST_DIRECTORY_BYTES, largest_member
 from goalscope.runs.importers.formats import Format, exporter, importer
 from goalscope.runs.importers.problems import Context
 from goalscope.runs.record import Episode
@@ -90,10 +91,14 @@ def log_version(path: Path) -> int:
     if path.suffix.lower() == ".eval":
         head = b""
         unreadable = (zipfile.BadZipFile, KeyError, OSError, ValueError, zlib.error, NotImplementedError, RuntimeError)
-        with suppress(*unreadable), NamedFile(path).open_file() as archive, zipfile.ZipFile(archive) as packed:
+        with (
+            suppress(*unreadable),
+            NamedFile(path).open_file() as stream,
+            open_archive(stream, MOST_DIRECTORY_BYTES) as packed,
+        ):
             member = next((name for name in _HEADERS if name in packed.namelist()), _HEADERS[0])
-            with packed.open(member) as stream:
-                head = stream.read(_HEAD)
+            with packed.open(member) as header:
+                head = header.read(_HEAD)
     version = _VERSION.match(head)
     return int(version[1]) if version else 0
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from goalscope._ground.archives import open_archive
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.untrusted import UntrustedError, shorten
@@ -17,6 +18,8 @@ from goalscope._ground.untrusted import UntrustedError, shorten
 MOST_MEMBER_BYTES: Final = 128 * 2**20
 """Maximum unpacked bytes of a member, which is one sample with all of its events."""
 
+MOST_DIRECTORY_BYTES: Final = 32 * 2**20
+"""Maximum size of the directory of an archive, which Python reads whole."""
 MOST_MEMBERS: Final = 200_000
 
 MOST_RATIO: Final = 500
@@ -35,13 +38,16 @@ def largest_member(path: Path) -> int:
 
     Raises:
         UntrustedError: if the file is not a complete zip archive, a member is damaged, larger than `MOST_MEMBER_BYTES`
-            or differs from the stated size, or there are more than `MOST_MEMBERS` members.
+            or differs from the stated size, or there are more than `MOST_MEMBERS` members or `MOST_DIRECTORY_BYTES` of
+            their names.
         ImportError: if unpacking needs a package of the extra ``inspect``.
         OSError: if the file cannot be read.
     """
     try:
-        with NamedFile(path).open_file() as stream, zipfile.ZipFile(stream) as archive:
+        with NamedFile(path).open_file() as stream, open_archive(stream, MOST_DIRECTORY_BYTES) as archive:
             members = archive.infolist()
+    except UntrustedError:
+        raise
     except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError) as error:
         raise UntrustedError("a log must be a whole zip archive", f"a damaged or cut one ({error})") from error
     if len(members) > MOST_MEMBERS:

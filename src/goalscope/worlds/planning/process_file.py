@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.archives import open_archive
 from goalscope._ground.checks import check_finite, check_shape, near_miss
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.untrusted import UntrustedError, decode_object
@@ -50,6 +51,7 @@ _NAMED = (*TEXTS, "actions")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all that no text needs except for line breaks
 _RAGGED = ("trajectory_states", "trajectory_actions")
 
+_MOST_DIRECTORY = 2**20  # bytes of the directory of a .npz file, which has one short entry for each array
 _UNREADABLE = (  # raised by numpy and zipfile for damaged, encrypted, too large or foreign members
     ValueError,
     EOFError,
@@ -279,7 +281,7 @@ def _start(start: npt.NDArray[Any], states: int) -> Array:
 
 def _read_npz(path: Path) -> Arrays:
     try:
-        with NamedFile(path).open_file() as stream, zipfile.ZipFile(stream) as packed:
+        with NamedFile(path).open_file() as stream, open_archive(stream, _MOST_DIRECTORY) as packed:
             members = packed.infolist()
             total = sum(member.file_size for member in members)
             if total > LARGEST_NPZ:
@@ -289,8 +291,8 @@ def _read_npz(path: Path) -> Arrays:
             names = [member.filename.removesuffix(".npy") for member in members]
             _check_fields(path, names)
             return {name: _member(name, packed, member) for name, member in zip(names, members, strict=True)}
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path.name} is not a valid .npz file: save it again with numpy.savez") from error
+    except (zipfile.BadZipFile, UntrustedError) as error:
+        raise ValueError(f"{path.name} is not a valid .npz file ({error}): save it again with numpy.savez") from error
 
 
 def _member(name: str, packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
