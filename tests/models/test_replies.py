@@ -1,6 +1,7 @@
 """What a reply is made of, and what of it the parser sees: families of marks, replies that were cut off, calls."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from goalscope.agents.models import HttpModel, LocalModel, Message, Part, Reply,
 from goalscope.agents.models.abilities import ServerNeeds, apply_report, check_server
 from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.decode import Decoded
+from goalscope.agents.models.http_client import ending
 from goalscope.verdict.preflight.first_turns import FirstTurns, without_action
 from goalscope.worlds import Action
 
@@ -25,13 +27,21 @@ COLD = Sampling(temperature=0.0, max_tokens=40, reasoning_effort=None)
 
 
 def answered(
-    content: Any, finish: Any = "stop", *, usage: Any = None, settings: Any = None, choice: Any = None, **message: Any
+    content: Any,
+    finish: Any = "stop",
+    *,
+    usage: Any = None,
+    settings: Any = None,
+    choice: Any = None,
+    server: Any = None,
+    **message: Any,
 ) -> Reply:
     """Return the reply of a server that answers with one message."""
     said = {"role": "assistant", "content": content, **message}
     body = {"choices": [{"message": said, "finish_reason": finish, **(choice or {})}], "usage": usage or {}}
-    with Loopback(None, override=body, models=("speaker",)) as server:
-        model = HttpModel("speaker", server=Server(base_url=server.url, timeout=5), **(settings or {}))
+    with Loopback(None, override=body, models=("speaker",)) as loopback:
+        client = Server(base_url=loopback.url, timeout=5, **(server or {}))
+        model = HttpModel("speaker", server=client, **(settings or {}))
         (reply,) = model.complete([request("#_")], COLD)
     return reply
 
@@ -141,6 +151,57 @@ def test_a_reply_of_as_many_tokens_as_it_may_have_was_cut_off() -> None:
     stopped = answered(NOT_THAT, usage=full, choice={"stop_reason": 2})
     assert stopped.finish == "stop", "the server names the token that ended it"
     assert answered(NOT_THAT, usage={**full, "completion_tokens": 39}).finish == "stop"
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        *((reason, None) for reason in (None, 7, "", "stop", "eos_token", "end_turn", "tool_calls", "COMPLETE")),
+        *((reason, "length") for reason in ("length", "MAX_TOKENS", "model_length", "max_output_tokens")),
+        *((reason, "length") for reason in ("model_context_window_exceeded", "ERROR_LIMIT", "token-limit")),
+        *(
+            (reason, "withheld")
+            for reason in ("content_filter", "content-filter", "contentFilter", "SAFETY", "refusal")
+        ),
+        *((reason, "withheld") for reason in ("RECITATION", "PROHIBITED_CONTENT", "sensitive", "ERROR_TOXIC", "SPII")),
+        *((reason, "withheld") for reason in ("guardrail_intervened", "IMAGE_SAFETY", "BLOCKLIST")),
+        *((reason, "failed") for reason in ("error", "ERROR", "abort", "cancelled", "USER_CANCEL", "network_error")),
+        *((reason, "failed") for reason in ("insufficient_system_resource", "TIMEOUT", "timed_out", "failed")),
+    ],
+)
+def test_servers_say_in_words_of_their_own_how_a_reply_ended(reason: Any, expected: str | None) -> None:
+    assert ending(reason) == expected
+
+
+@pytest.mark.parametrize("reason", ["network_error", "TIMEOUT", "ERROR"])
+def test_a_reply_that_the_server_did_not_finish_is_no_turn(reason: str) -> None:
+    with pytest.raises(ConnectionError, match=f"finish_reason: {reason.lower()}"):
+        answered('{"act', reason, server={"retries": 1, "backoff": 0.001})
+
+
+@pytest.mark.parametrize(
+    ("body", "raised"),
+    [
+        ({"detail": "The door is closed"}, ConnectionError),
+        ({"detail": [{"loc": ["body"], "msg": "The door is closed"}]}, ConnectionError),
+        ({"errors": [{"message": "The door is closed"}]}, ConnectionError),
+        ({"errors": ["The door is closed"]}, ConnectionError),
+        ({"status": 500, "title": "The door is closed"}, ConnectionError),
+        ({"message": "The door is closed", "code": 429}, ConnectionError),
+        ({"message": "The door is closed", "code": "403"}, PermissionError),
+        ({"error": {"message": "The door is closed", "code": "404"}}, ValueError),
+        ({"errors": [{"message": "The door is closed", "status": 404}]}, ValueError),
+        ({"detail": {"message": "The door is closed", "code": 401}, "choices": None}, PermissionError),
+    ],
+)
+def test_an_error_without_choices_is_quoted_wherever_it_stands(
+    body: Mapping[str, Any], raised: type[Exception]
+) -> None:
+    with Loopback(None, override=body, models=("speaker",)) as server:
+        settings = Server(base_url=server.url, timeout=5, retries=1, backoff=0.001)
+        with pytest.raises(raised, match="The door is closed"):
+            HttpModel("speaker", server=settings).complete([request("#_")], COLD)
+        assert len(server.settled()) == (2 if raised is ConnectionError else 1)
 
 
 def test_a_call_is_never_an_action() -> None:

@@ -28,7 +28,7 @@ from goalscope.agents.models.base import (
 from goalscope.agents.models.dialect import THINKING, Dialect, check_thinking
 from goalscope.agents.models.folders import model_folder
 from goalscope.agents.models.http_budget import BELIEVED, CHAT_ALLOWANCE, CallBudget, Reservation, most_prompt_tokens
-from goalscope.agents.models.http_client import Client, GarbledError, RejectedError, WithheldError, rejection
+from goalscope.agents.models.http_client import Client, GarbledError, RejectedError, WithheldError, ending, rejection
 from goalscope.agents.models.http_settings import (
     CONSTRAINTS,
     Caps,
@@ -42,22 +42,11 @@ from goalscope.agents.models.marks import THINK, Marks, split, split_said, text_
 
 # Parse response bodies; everything that a server sends is untrusted and checked.
 
-_AT_THE_LIMIT = frozenset(
-    ("length", "max_tokens", "max_length", "max_new_tokens", "max_output_tokens", "model_length", "token_limit")
-)
-"""Finish reasons (in lower case) of replies that reached the token limit."""
 _STOPS = ("stop_reason", "matched_stop")  # the keys of vLLM and of SGLang for what ended the output
 _TOKEN_ID = "token_id:"
 _MOST_ID = 2**32
 _BYTES_PER_TOKEN = 4  # roughly, for English text
 _LONGEST_REASON = 80
-_WITHHELD = frozenset(
-    {
-        *("content_filter", "content_filtered", "safety", "refusal", "recitation", "prohibited_content", "blocklist"),
-        *("spii", "image_safety", "guardrail_intervened"),
-    }
-)
-"""Finish reasons (in lower case) of answers that the server withheld."""
 Logprobs = tuple[Mapping[str, Any], ...]
 
 
@@ -271,12 +260,9 @@ def _finish(choice: Mapping[str, Any], written: int | None, limit: int | None) -
     Servers have several words for the token limit, and some never report that it was reached. A response that counts as
     many tokens as allowed was therefore cut off, unless the server names the stop that ended it.
     """
-    reason = choice.get("finish_reason")
-    name = reason.lower().replace("-", "_") if isinstance(reason, str) else ""
-    if name in _AT_THE_LIMIT:
-        return "length"
-    if name in _WITHHELD:
-        return "withheld"
+    reported = ending(choice.get("finish_reason"))
+    if reported in ("length", "withheld"):  # `check_body` has refused replies that failed
+        return reported
     stopped = any(choice.get(key) is not None for key in _STOPS)
     return "length" if limit is not None and written is not None and written >= limit and not stopped else "stop"
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
@@ -38,10 +38,19 @@ _TURNED_AWAY = _PASSING | {503}
 """Statuses of requests that the server turned away before it generated anything."""
 _FILTERED = frozenset({"content_filter", "content_policy_violation", "data_inspection_failed"})
 """Codes (in lower case) of requests that a content filter stopped."""
-_BROKEN_OFF = frozenset(
-    {"error", "abort", "aborted", "cancelled", "canceled", "failed", "insufficient_system_resource"}
-)
-"""Finish reasons (in lower case) of replies that the server did not complete."""
+_ENDINGS: Final[Mapping[Literal["withheld", "length", "failed"], re.Pattern[str]]] = {
+    "withheld": re.compile(
+        r"filter|safety|sensitive|refus|recitation|prohibited|blocklist|spii|guardrail|toxic|moderation|policy"
+    ),
+    "length": re.compile(r"length|max\w*_tokens|(token|context|error)_limit|context_window"),
+    "failed": re.compile(r"error|abort|cancel|fail|insufficient|time_?d?_?out|overload|interrupt"),
+}
+"""How a reply ended -> what stands in the finish reasons (in lower case) of servers that say so, in order.
+
+Each server has words of its own (``content_filter``, ``RECITATION``, ``ERROR_TOXIC``; ``model_length``, ``MAX_TOKENS``;
+``insufficient_system_resource``, ``network_error``, ``USER_CANCEL``), and new ones are built from the same parts.
+"""
+_LONGEST_REASON: Final = 80
 _SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[\w*.…•-]{6,}")
 
 
@@ -185,8 +194,10 @@ def check_body(document: Mapping[str, Any], server: Server, key: str) -> None:
     error = document.get("error") or choice.get("error")
     if not error and document.get("object") == "error":
         error = document
+    if not error and not choice:
+        error = _stated(document)
     reason = str(choice.get("finish_reason")).lower()
-    if not error and reason not in _BROKEN_OFF:
+    if not error and ending(reason) != "failed":
         return
     fields = error if isinstance(error, Mapping) else {"message": error} if isinstance(error, str) else {}
     sentence = fields.get("message") or f"the server broke off the reply (finish_reason: {reason})"
@@ -198,6 +209,24 @@ def check_body(document: Mapping[str, Any], server: Server, key: str) -> None:
         text = f"error{number} in a response of status 200: {scrub(str(sentence), key, LONGEST_TEXT)}"
         raise GarbledError(text) if choice else PassingError(text, 0.0, drawn=code not in _TURNED_AWAY)
     raise_failure(code, {**fields, "message": sentence}, "", server, key, within=True)
+
+
+def ending(reason: object) -> Literal["withheld", "length", "failed"] | None:
+    """Return what the finish reason of a reply says beyond that it ended; None where it says nothing else."""
+    name = reason[:_LONGEST_REASON].lower().replace("-", "_") if isinstance(reason, str) else ""
+    return next((kind for kind, pattern in _ENDINGS.items() if pattern.search(name)), None)
+
+
+def _stated(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the error that a response without choices states elsewhere than in ``error``; {} if it states none."""
+    inner = next((document[key] for key in ("errors", "detail") if document.get(key)), document)
+    fields = inner[0] if isinstance(inner, list) else inner
+    if isinstance(fields, str):
+        return {**document, "message": fields}
+    words = fields if isinstance(fields, Mapping) else document
+    named = (words.get(key) for key in ("message", "msg", "detail", "title", "error_description"))
+    sentence = next((text for text in named if isinstance(text, str) and text), None)
+    return {} if sentence is None else {**document, **words, "message": sentence}
 
 
 def _code(fields: Mapping[str, Any]) -> int | None:
