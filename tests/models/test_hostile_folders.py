@@ -105,6 +105,25 @@ CASES: dict[str, tuple[Change, str]] = {
         "tokenizer_config.json: model_max_length must be a number of tokens",
     ),
     "a list as end token": (entry("tokenizer_config.json", eos_token=[1]), "tokenizer_config.json: eos_token must be"),
+    **{
+        f"a chat template of {wrong!r}": (
+            entry("tokenizer_config.json", chat_template=wrong),
+            "tokenizer_config.json: chat_template must be a text, or a list",
+        )
+        for wrong in (
+            7,
+            [],
+            ["x"],
+            [{"template": "x"}],
+            [{"name": "a", "template": 7}],
+            [{"name": "a", "template": "x"}, {"name": "a", "template": "y"}],
+            {"a": ["x"]},
+        )
+    },
+    "a chat template of 7 in a file of its own": (
+        content("chat_template.json", b'{"chat_template": 7}'),
+        "chat_template.json: chat_template must be a text, or a list",
+    ),
     "no tokenizer": (
         content("tokenizer.json", b"{}"),
         "must hold a model that transformers can load, but its tokenizer.json cannot be read",

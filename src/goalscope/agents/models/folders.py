@@ -394,7 +394,25 @@ def check_tokenizer(folder: Path) -> dict[str, Any]:
         value = configuration.get(name)
         if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
             raise ValueError(f"{file}: {name} must be {words}, got {shorten(value)}: correct or remove the entry")
+    _check_templates(file, configuration.get("chat_template"))
+    if NamedFile(templates_file := folder / TEMPLATE_FILES[1]).is_there():
+        _check_templates(templates_file, read_json(templates_file).get("chat_template"))
     return configuration
+
+
+def _check_templates(file: Path, value: Any) -> None:
+    """Refuse an entry chat_template that is neither a template nor several templates with different names."""
+    if value is None or isinstance(value, str):
+        return
+    pairs: list[Any] = list(value.items()) if isinstance(value, dict) else []
+    if isinstance(value, list):
+        pairs = [(one.get("name"), one.get("template")) if isinstance(one, dict) else (one, None) for one in value]
+    names = [name for name, _ in pairs]
+    if not pairs or not all(isinstance(text, str) for pair in pairs for text in pair) or len({*names}) < len(names):
+        raise ValueError(
+            f"{file}: chat_template must be a text, or a list of objects with different texts as name and a text as "
+            f"template, got {shorten(value)}: correct or remove the entry"
+        )
 
 
 def _entries(configuration: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
