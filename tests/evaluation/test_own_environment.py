@@ -15,10 +15,12 @@ from goalscope._ground.words import listed
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.environments import believe
 from goalscope.goals.hypotheses import finite_world, load_hypotheses
+from goalscope.goals.hypotheses.need import Need
 from goalscope.goals.words import TEXTS as GOAL_TEXTS
 from goalscope.runs import Store, Study, content_hash
 from goalscope.verdict import Evaluation, Plan, judging
 from goalscope.verdict.arms import GIVEN, given_arms, given_worlds
+from goalscope.verdict.beforehand import needs_in_words
 from goalscope.verdict.claim_tables import reason_of
 from goalscope.verdict.own_environment import STUDY, environment_settings, twin_sentences
 from goalscope.verdict.plan import PLAN
@@ -566,6 +568,20 @@ def test_a_method_that_returns_something_else_is_named(varied: Path, changed: st
     with allowed(), pytest.raises((ValueError, AttributeError), match=says) as refused:
         environment_settings(f"{name}:Varied")
     assert "believed" not in str(refused.value)
+
+
+def test_many_goals_for_which_the_worlds_are_too_few_are_named_in_one_sentence() -> None:
+    def sentences(count: int) -> list[str]:
+        names = [f"cell {number}" for number in range(count)]
+        needs = [
+            Need(name=name, lapse=0.3, worlds=50 if name != "cell 1" else np.inf, hardest="flee") for name in names
+        ]
+        enough = Need(name="goal", lapse=0.3, worlds=20, hardest="steps")
+        return list(needs_in_words("", [*needs, enough], 24, 0.3, lambda name: f"“{name}”"))
+
+    assert len(sentences(5)) == 6 and all("flee" in sentence for sentence in sentences(5)[:5])
+    few, enough = sentences(6)
+    assert all(f"“cell {number}”" in few for number in range(6)) and "“goal”" in enough
 
 
 def test_an_agent_that_returns_a_number_beyond_the_actions_is_told_so(varied: Path) -> None:

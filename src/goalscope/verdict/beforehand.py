@@ -24,6 +24,9 @@ _ALONE = ("strength", "consistency", "steps")
 _MOST_STATES = 60_000
 """Maximum number of states of all worlds together; above it this computation would take longer than the evaluation."""
 
+_MOST_SENTENCES = 5
+"""Number of hypotheses with too few worlds up to which there is a sentence for each."""
+
 
 def told_beforehand(study: Study, *, level: float) -> list[str]:
     """Say which hypotheses the worlds of a study are enough to name, phase by phase; its steps are answered twice.
@@ -59,7 +62,9 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
         # In environments one lapse rate, since what takes a second in a grid takes a minute there.
         lapses = LAPSES if "grid" in worlds[0].offers else LAPSES[1:2]
         needs = needed(rest, worlds, horizon=study.horizon.of, level=level, episodes=study.trajectories, lapses=lapses)
-        sentences += _lines(prefix, needs, len(clusters), max(lapses), partial(noun_in, bank=bank, worlds=worlds))
+        sentences += needs_in_words(
+            prefix, needs, len(clusters), max(lapses), partial(noun_in, bank=bank, worlds=worlds)
+        )
     return sentences
 
 
@@ -77,28 +82,41 @@ def _steps_among(bank: Mapping[str, Hypothesis], finites: Sequence[FiniteWorld])
     return {names[step] for step in steps}
 
 
-def _lines(
+def needs_in_words(
     prefix: str, needs_of_all: Sequence[Need], count: int, lapse: float, noun: Callable[[str], str]
 ) -> Iterator[str]:
-    """Yield the sentences on the needs of all hypotheses; ``noun`` maps the name of a hypothesis to its noun phrase."""
-    names, short = (
-        list(dict.fromkeys(need.name for need in needs_of_all)),
-        [need for need in needs_of_all if need.worlds > count],
-    )
+    """Yield the sentences on the worlds that hypotheses need.
+
+    Args:
+        prefix: beginning of each sentence.
+        needs_of_all: the needs of all hypotheses.
+        count: number of the planned worlds.
+        lapse: the highest lapse rate among the needs.
+        noun: function from the name of a hypothesis to its noun phrase.
+    """
+    names, worlds = list(dict.fromkeys(need.name for need in needs_of_all)), counted(count, "world")
+    short = [need for need in needs_of_all if need.worlds > count]
+    lacking = {need.name for need in short}
+    if len(lacking) > _MOST_SENTENCES:
+        few = listed([noun(name) for name in names if name in lacking])
+        yield TEXTS("plan/too few for several", where=prefix, worlds=worlds, names=few)
+    else:
+        yield from _limits(prefix, short, worlds, noun)
+    if enough := [noun(name) for name in names if name not in lacking]:
+        yield TEXTS("plan/enough", where=prefix, worlds=worlds, names=listed(enough), lapse=percent(lapse))
+
+
+def _limits(prefix: str, short: Sequence[Need], worlds: str, noun: Callable[[str], str]) -> Iterator[str]:
+    """Yield what limits each hypothesis for which the worlds are too few."""
     never = {frozenset((need.name, need.hardest)): need for need in reversed(short) if not isfinite(need.worlds)}
     for need in reversed(never.values()):
         if need.hardest in _ALONE:
             yield TEXTS("plan/never named", where=prefix, name=noun(need.name))
         else:
             yield TEXTS("plan/never told apart", where=prefix, name=noun(need.name), rival=noun(need.hardest))
-    worlds = counted(count, "world")
-    for name in names:
-        if needs := [need for need in short if need.name == name and isfinite(need.worlds)]:
-            limits = ", ".join(_needed(need, noun) for need in needs)
-            yield TEXTS("plan/too few", where=prefix, worlds=worlds, name=noun(name), needs=limits)
-    lacking = {need.name for need in short}
-    if enough := [noun(name) for name in names if name not in lacking]:
-        yield TEXTS("plan/enough", where=prefix, worlds=worlds, names=listed(enough), lapse=percent(lapse))
+    for name in dict.fromkeys(need.name for need in short if isfinite(need.worlds)):
+        limits = [_needed(need, noun) for need in short if need.name == name and isfinite(need.worlds)]
+        yield TEXTS("plan/too few", where=prefix, worlds=worlds, name=noun(name), needs=", ".join(limits))
 
 
 def _needed(need: Need, noun: Callable[[str], str]) -> str:
