@@ -9,6 +9,7 @@ from small_worlds import Adapter, Biased, Changing, Corridor, Drawn, Forgetting,
 
 from goalscope.environments import Mismatch, believe, enumerate_states, solve_table
 from goalscope.meg import meg_known
+from goalscope.worlds.environments.playback import EPISODES, LONGEST
 from goalscope.worlds.planning import occupancy, value_iteration
 
 
@@ -130,6 +131,8 @@ def test_true_environments_play_back() -> None:
         assert found.asked > 10 and found.episodes > 10 and found.steps > found.episodes
     assert believe(lambda: Corridor(6)).played.arrived > 0
     assert believe(lambda: Slippery(5)).played.p_value > 1e-6
+    long = believe(lambda: Corridor(LONGEST + 50))  # its goal is farther away than other episodes last
+    assert long.solved.length > LONGEST and long.played.arrived == EPISODES / 3
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ EPISODES: Final = 24
 ASKED: Final = 500
 """Number of transitions that are evaluated again, in a random order."""
 LONGEST: Final = 200
-"""Maximum steps of an episode of a play-back."""
+"""Maximum steps of an episode of a play-back; an optimal one may take as many more as its shortest path has."""
 LEVEL: Final = 1e-6
 """Significance level of the frequency test: a correct simulator is refused once in a million."""
 
@@ -96,7 +96,8 @@ def play_back(solved: SolvedTable, fresh: Callable[[], Environment[Any]], *, epi
         policy_kind = ("optimal", "random", "mixed")[number % 3]
         real_player = getattr(environment, "play", None)
         player: Player = Simulated(fresh(), rng) if real_player is None else real_player(seed=number)
-        n_steps, ended = _episode(table, player, sets, policy_kind, rng, counts)
+        longest = max(LONGEST, solved.length) if policy_kind == "optimal" else LONGEST
+        n_steps, ended = _episode(table, player, sets, policy_kind, rng, counts, min(longest, table.bound or longest))
         steps, n_arrived = steps + n_steps, n_arrived + ended
     if solved.distance is not None and solved.length >= 0 and episodes and not n_arrived:
         raise Mismatch(
@@ -152,12 +153,15 @@ def _episode(
     policy_kind: str,
     rng: np.random.Generator,
     counts: dict[int, int],
+    longest: int,
 ) -> tuple[int, bool]:
-    """Play one episode; return its steps and whether it ended at the goal, and count its transitions."""
+    """Play an episode of at most `longest` steps; return its steps and whether it ended at the goal, and count its
+    transitions.
+    """
     state = table.index.get(player.state)
     if state is None or table.start[state] == 0:
         raise Mismatch(f"an episode must begin where initial() says, but it began in {player.state!r:.200}")
-    for step in range(min(LONGEST, table.bound or LONGEST)):
+    for step in range(longest):
         _compare(table, player, state, step)
         if table.done[state]:
             return step, bool(table.goal[state])
@@ -169,8 +173,8 @@ def _episode(
         action = int(options[rng.integers(len(options))])
         player.act(action)
         state = _next(table, player, state, action, counts)
-    _compare(table, player, state, LONGEST)
-    return LONGEST, bool(table.goal[state])
+    _compare(table, player, state, longest)
+    return longest, bool(table.goal[state])
 
 
 def _next(table: StateTable[Any], player: Player, state: int, action: int, counts: dict[int, int]) -> int:
