@@ -16,6 +16,7 @@ from small_worlds import Changing, Corridor, Drawn, Lottery, Rooms, Slippery
 import goalscope
 from command_line import call
 from goalscope.environments import EnvironmentWorld, Mismatch, StateTable, believe, build
+from goalscope.goals.decision import noun_in
 from goalscope.goals.meg.file import meg_of_file, read_meg_file
 from goalscope.meg import meg_known
 from goalscope.runs import Store, Study, run
@@ -324,6 +325,13 @@ def test_studies_and_worlds_take_the_file_and_notice_another_one() -> None:
         EnvironmentWorld.from_plain(world.to_plain()).believed  # noqa: B018
     Path("elsewhere.npz").write_bytes(Path("world.npz").read_bytes())
     assert stored("elsewhere.npz").describe() == stored().describe()
+
+
+def test_sentences_name_states_as_the_file_does() -> None:
+    named = EnvironmentWorld.construct("table", {"file": write({**WALK, "states": ["hall", "porch", "home"]})})
+    assert noun_in("state 1", {}, [named]).endswith(" porch")
+    numbered = EnvironmentWorld.construct("table", {"file": write(WALK, "plain.npz")})
+    assert noun_in("state 1", {}, [numbered]).endswith(" 1")
 
 
 def test_what_cannot_be_written() -> None:

@@ -39,3 +39,5 @@ def test_graphs_without_a_beginning_start_with_their_first_node() -> None:
     picture = graph_picture(Drawing(nodes={"a": "", "b": "", "c": ""}, edges=(("a", "b"), ("b", "c"), ("c", "a"))), "x")
     places = [float(x) for x in re.findall(r'<text x="([\d.]+)"', picture.svg)]
     assert places == sorted(places) and len(set(places)) == 3
+    last = re.findall(r'<path d="([^"]*)"', picture.svg)[-1]
+    assert "V" in last and "H" in last, "the arrow from c to a passes below b"

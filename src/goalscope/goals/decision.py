@@ -606,7 +606,7 @@ def noun_in(name: str, bank: Mapping[str, Hypothesis], worlds: Sequence[World]) 
     number = re.fullmatch(r"state (\d+)", name)
     if number is None or "environment" not in worlds[0].offers:
         return noun_of(name)
-    return f"the state {printable(repr(worlds[0].restore_state((int(number[1]),))))[:80]}"
+    return f"the state {printable(worlds[0].name_state(int(number[1])))[:80]}"
 
 
 def _of_ends(ends: tuple[float, ...], method: str, fields: Mapping[str, Any], note: str = "") -> Estimate:

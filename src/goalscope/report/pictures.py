@@ -119,8 +119,8 @@ def drawn_picture(drawings: Sequence[Drawing], label: str) -> Picture:
     return Picture(drawing(len(first.rows[0]) * _CELL, len(first.rows) * _CELL, label, _FONT, parts), records)
 
 
-_NODE = (108, 34)
-"""Width and height of a node of a graph; columns and rows of nodes are 130 and 44 units apart, as in the viewer."""
+_NODE, _APART = (108, 34), (130, 44)
+"""Width and height of a node of a graph; distance of columns and of rows of nodes. Both are those of the viewer."""
 
 
 def graph_picture(graph: Drawing, label: str) -> Picture:
@@ -131,7 +131,9 @@ def graph_picture(graph: Drawing, label: str) -> Picture:
     """
     columns = _columns(graph)
     at = {
-        name: (col * 130.0 + 62, row * 44.0 + 24) for col, names in enumerate(columns) for row, name in enumerate(names)
+        name: (col * _APART[0] + 62.0, row * _APART[1] + 24.0)
+        for col, names in enumerate(columns)
+        for row, name in enumerate(names)
     }
     parts = [_edge(at[start], at[target]) for start, target in graph.edges if start != target]
     for name, (x, y) in at.items():
@@ -145,8 +147,8 @@ def graph_picture(graph: Drawing, label: str) -> Picture:
         *({"what": "node", "node": name, "to": "", "shows": graph.nodes[name]} for name in at),
         *({"what": "edge", "node": start, "to": target, "shows": ""} for start, target in graph.edges),
     )
-    height = max(map(len, columns)) * 44 + 8
-    return Picture(drawing(len(columns) * 130, height, label, "10px", parts), records)
+    height = max(map(len, columns)) * _APART[1] + 8
+    return Picture(drawing(len(columns) * _APART[0], height, label, "10px", parts), records)
 
 
 def _columns(graph: Drawing) -> list[list[str]]:
@@ -166,16 +168,20 @@ def _columns(graph: Drawing) -> list[list[str]]:
 
 
 def _edge(start: tuple[float, float], target: tuple[float, float]) -> str:
-    """Draw an arrow between the borders of two nodes."""
+    """Draw an arrow between the borders of two nodes; below its row if other nodes of the row lie between them."""
     right, down = target[0] - start[0], target[1] - start[1]
-    inside = min(_NODE[0] / 2 / abs(right) if right else np.inf, _NODE[1] / 2 / abs(down) if down else np.inf)
-    x, y = target[0] - right * inside, target[1] - down * inside
-    right, down = right / float(np.hypot(right, down)), down / float(np.hypot(right, down))
+    if down == 0 and abs(right) > _APART[0]:
+        x, y, right, down = target[0], target[1] + _NODE[1] / 2, 0.0, -1.0
+        line = f"M{start[0]:g} {start[1]:g}V{start[1] + _APART[1] / 2:g}H{x:g}V{y:g}"
+    else:
+        inside = min(_NODE[0] / 2 / abs(right) if right else np.inf, _NODE[1] / 2 / abs(down) if down else np.inf)
+        x, y = target[0] - right * inside, target[1] - down * inside
+        right, down = right / float(np.hypot(right, down)), down / float(np.hypot(right, down))
+        line = f"M{start[0]:g} {start[1]:g}L{x:.1f} {y:.1f}"
     base = x - 7 * right, y - 7 * down
     corners = ((x, y), (base[0] - 3.5 * down, base[1] + 3.5 * right), (base[0] + 3.5 * down, base[1] - 3.5 * right))
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
-    line = f'<path d="M{start[0]:g} {start[1]:g}L{x:.1f} {y:.1f}" stroke="{MUTED}" fill="none"/>'
-    return f'{line}<polygon points="{points}" fill="{MUTED}"/>'
+    return f'<path d="{line}" stroke="{MUTED}" fill="none"/><polygon points="{points}" fill="{MUTED}"/>'
 
 
 def _masks(grid: Grid) -> str:

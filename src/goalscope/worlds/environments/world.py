@@ -462,6 +462,11 @@ class EnvironmentWorld(World):
             )
         return states[number]
 
+    def name_state(self, number: int) -> str:
+        """Return a name of the state with a number: the name in a file of a table, or the state as Python prints it."""
+        name: Callable[[Any], str] = getattr(self.believed.environment, "name_state", repr)
+        return name(self.restore_state((number,)))
+
     def drawing(self, state: tuple[int, ...]) -> Drawing | None:
         """Return what the environment offers as a picture of a state, None without a method ``drawing``."""
         draw = getattr(self.believed.environment, "drawing", None)
