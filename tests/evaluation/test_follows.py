@@ -115,7 +115,7 @@ def test_where_the_planned_worlds_are_enough_that_is_said(tmp_path: Path) -> Non
     often = estimate([TWIN], tmp_path / "often", quick=True, **given).plan
     assert often is not None
     (told_of_many,) = [line for line in often.beforehand if "phase shifted" in line]
-    assert "240 worlds are enough to name goal and corner top-right" in told_of_many
+    assert "240 worlds are enough to name the goal and the top-right corner" in told_of_many
 
 
 @pytest.mark.parametrize(
