@@ -1,9 +1,12 @@
 """Worlds that draw themselves as cells or as a graph have a picture on the page."""
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 from goalscope.report.figures import as_figure
 from goalscope.report.pictures import drawn_picture, graph_picture
+from goalscope.report.sections.agents import episode_figure
 from goalscope.worlds.drawing import Drawing
 
 
@@ -41,3 +44,17 @@ def test_graphs_without_a_beginning_start_with_their_first_node() -> None:
     assert places == sorted(places) and len(set(places)) == 3
     last = re.findall(r'<path d="([^"]*)"', picture.svg)[-1]
     assert "V" in last and "H" in last, "the arrow from c to a passes below b"
+
+
+def test_an_episode_in_a_graph_is_shown_by_its_last_state() -> None:
+    def drawn(state: tuple[int]) -> Drawing:
+        names = ("hall", "attic")
+        return Drawing(nodes={name: "here" if at == state[0] else "" for at, name in enumerate(names)}, edges=(names,))
+
+    world = SimpleNamespace(tags={}, offers=frozenset(), id="house", drawing=drawn)
+    steps = [SimpleNamespace(state=(0,))]
+    episode: Any = SimpleNamespace(agent="walker", id="one", outcome="goal", steps=steps, final=(1,), world=world)
+    figure = episode_figure(episode)
+    assert figure is not None
+    places = {record["node"]: record["shows"] for record in figure.drawn.records if record["what"] == "node"}
+    assert places == {"hall": "", "attic": "here"}
