@@ -136,6 +136,8 @@ GROUPS = {
 }
 
 
+UNASKED = "unasked"
+"""The answer to a question whose arm is left out at this size."""
 NAMED = "what the verdict names"
 """The first sentence of a verdict, beside the claims: which place it names, and whether weakly or partly."""
 TOGETHER = "answers that hold together"
@@ -176,7 +178,7 @@ def answers(seed: int, *, size: str = "quick", group: str = "grids") -> dict[str
     subjects = [subject_of(text) for text in asked.agents.values()]
     folder = Path(tempfile.mkdtemp())
     try:
-        sizes = {one.name: getattr(one, size) for one in arms() if one.name in asked.arms}
+        sizes = {one.name: count for one in arms() if one.name in asked.arms and (count := getattr(one, size))}
         run = judging.prepare(folder, subjects, sizes, seed=seed)
         judging.play(run, quiet)
         # No answer of a ledger stands on the differences of the agents, a fifth of the time.
@@ -251,10 +253,20 @@ def tally(found: list[dict[str, dict[str, str]]], group: str = "grids") -> dict[
     """Return (claim, agent) -> how often each answer came out."""
     truth = GROUPS[group].truth
     return {
-        (claim, agent): Counter(one[agent][claim] for one in found)
+        (claim, agent): Counter(one[agent].get(claim, UNASKED) for one in found)
         for claim, agents in truth.items()
         for agent in agents
     }
+
+
+def left_open(counts: Mapping[tuple[str, str], Counter[str]], group: str) -> tuple[int, int]:
+    """Return the number of undecided answers, and of all; an unasked question counts unless it has no right answer."""
+    truth = GROUPS[group].truth
+    undecided = sum(
+        counted["undecided"] + (counted[UNASKED] if truth[claim][agent] in ("yes", "no") else 0)
+        for (claim, agent), counted in counts.items()
+    )
+    return undecided, sum(counted.total() for counted in counts.values())
 
 
 def wrong(true: str, counted: Counter[str]) -> int:
@@ -329,7 +341,8 @@ def _report(group: str, counts: Mapping[tuple[str, str], Counter[str]], size: st
     print(f"wrong too often: {too_often(counts, group) or 'none'}")
     print(f"right less often than {RIGHT:.0%}: {too_seldom(counts, group) or 'none'}")
     share, number = decided(counts, group)
-    print(f"right of all answers that can be right: {share:.3f}; wrong: {number}")
+    undecided, total = left_open(counts, group)
+    print(f"right of all answers that can be right: {share:.3f}; wrong: {number}; undecided: {undecided} of {total}")
 
 
 if __name__ == "__main__":

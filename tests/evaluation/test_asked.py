@@ -12,7 +12,7 @@ import pytest
 from goalscope.runs import Store, Study
 from goalscope.verdict import Evaluation, Subject, judging, subject_of
 from goalscope.verdict.arms import USUAL, Arm, arms
-from goalscope.verdict.budget import Budget, unit_costs
+from goalscope.verdict.budget import Budget, expected, unit_costs
 from goalscope.verdict.evidence_asked import WALKS, walker_errors
 from goalscope.verdict.preflight.first_turns import FirstTurns, Portion
 from goalscope.verdict.sentences import headline
@@ -182,3 +182,20 @@ def test_costs_of_arms_count_every_wording_and_the_budget_of_task_maps() -> None
     maps, grids = ARMS["tasks"].make([text], ARMS["tasks"].quick, 5), ARMS["wordings"].make([text], 3, 5)
     assert found["tasks"] * ARMS["tasks"].quick == pytest.approx(2.0 * maps.size().steps, rel=0.1)
     assert found["wordings"] * 3 == pytest.approx(2.0 * grids.size().steps)
+
+
+def test_costs_of_an_arm_grow_with_its_worlds() -> None:
+    """The worlds with keys have more doors than two paths, which are not proportional to the size."""
+    text, arm = subject_of("openai:some-model@http://127.0.0.1:9/v1"), ARMS["keys"]
+    first = FirstTurns(asked=10, scored=10, optimal=0, portions=(Portion(turns=10, tokens=4000, seconds=20.0),))
+    for count in (1, arm.quick, 30):
+        took = expected(arm, text, count, 5, first)
+        assert took.seconds[1] == pytest.approx(2.0 * arm.make([text], count, 5).size().steps)
+
+
+def test_quick_leaves_an_arm_out_that_it_cannot_decide_unless_the_user_names_it() -> None:
+    arm, agent = ARMS["transforms"], subject_of("optimal")
+    assert arm.quick_size(named=False) == 0 and ARMS["patching"].quick_size(named=True) == ARMS["patching"].quick
+    worlds = arm.make([agent], arm.quick_size(named=True), 5).worlds()
+    assert sum(world.tags.get("transform") == "identity" for world in worlds) >= 30, "fewer cannot answer yes"
+    assert all(one.quick_size(named=True) == one.quick for one in ARMS.values() if one.quick)

@@ -67,7 +67,7 @@ class Arm:
             arm.
         agent: keys that the arm sets in a language model's entry.
         study: further keys of its study.
-        quick: worlds per cell with ``--quick``; 0 if ``--quick`` leaves the arm out.
+        quick: worlds per cell with ``--quick``; 0 if ``--quick`` leaves the arm out unless the user names it.
         full: worlds per cell at which its claims are expected to be decided, for agents with planted goals.
         varies: tag that must take two values among recorded episodes, or "".
         variants: name -> keys of an agent's entry. Each model plays the same worlds once per variant.
@@ -108,6 +108,10 @@ class Arm:
     def open_to(self, subject: Subject) -> bool:
         """Return whether a model allows the arm; recorded logs always do, since the arm may have been played."""
         return subject.logs is not None or self.needs <= subject.access
+
+    def quick_size(self, *, named: bool) -> int:
+        """Return the size with ``--quick``; an arm that this leaves out has a tenth of its full size if it is named."""
+        return self.quick or (-(-self.full // 10) if named and self.looks is None else 0)
 
     def names(self, subject: Subject) -> list[str]:
         """Return the names under which a model acts in the runs of the arm: its own name, or one per variant."""
@@ -169,13 +173,14 @@ arm(
         worlds=lambda count: [
             {"kind": "key-no-door", "count": count, "control": True},
             {"kind": "two-path", "count": count},
-            {"kind": "key-door", "count": count},
+            # With fewer than 38 worlds, an agent that never gets through a door cannot be told from chance.
+            {"kind": "key-door", "count": count + min(3 * count // 2, 24)},
         ],
         recorded=lambda tags: tags.get("kind") in ("key-door", "key-no-door", "two-path") and not _changed(tags),
         agent={"task": "key-door"},
         study={"trajectories": 1, "horizon": {"steps": 30}},
         quick=16,
-        full=190,
+        full=184,
     )
 )
 arm(
@@ -198,7 +203,7 @@ arm(
         varies="transform",
         agent={"task": "grid"},
         study={"trajectories": 2, "horizon": {"factor": 1.5}},  # differences of single grids need two
-        quick=3,
+        quick=0,  # with fewer than 30 grids the answer cannot be yes
         full=110,
     )
 )
@@ -221,7 +226,7 @@ arm(
         recorded=lambda tags: tags.get("fog_radius") is not None,
         agent={"task": "fog", "history": "actions"},
         study={"trajectories": 1, "horizon": {"factor": 2.0}},
-        quick=4,
+        quick=8,
         full=30,
     )
 )

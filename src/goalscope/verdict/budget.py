@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -128,8 +128,22 @@ def expected(arm: Arm, subject: Subject, count: int, seed: int, first: FirstTurn
     sample, total = min(count, _SAMPLE), nothing()
     study = arm.make([subject], sample, seed)
     for agent, entry in zip(study.agents(), study.agents_, strict=True):
-        total += forecast(study, agent, entry.parameters, first, times=count / sample, workers=workers)
+        total += forecast(study, agent, entry.parameters, first, times=_times(arm, count, sample), workers=workers)
     return total
+
+
+def _times(arm: Arm, count: int, sample: int) -> float:
+    """Return how many times as many worlds an arm has at one size as at another."""
+    worlds, sampled = (_worlds_in(arm.worlds(size)) for size in (count, sample))
+    return worlds / sampled if worlds > sampled else count / sample  # or it has more episodes in the same worlds
+
+
+def _worlds_in(entries: Sequence[Mapping[str, Any]]) -> int:
+    """Return the number of worlds of each cell that entries of a study declare."""
+    return sum(
+        _worlds_in(entry["of"]) if "of" in entry else entry.get("count", 1) * (2 if entry.get("control") else 1)
+        for entry in entries
+    )
 
 
 def _inside(look: Look, subject: Subject, count: int, first: FirstTurns) -> Forecast:

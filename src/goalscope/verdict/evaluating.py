@@ -259,7 +259,7 @@ def _begin(
         if isinstance(models, Plan) and models.looks:
             sizes = models.sizes
         elif fitting and firsts:
-            sizes = {arm.name: arm.quick for arm in fitting if arm.quick}
+            sizes = {arm.name: size for arm in fitting if (size := arm.quick_size(named=bool(arm_names)))}
             if limit is not None:
                 sizes, proposals = choose_sizes(
                     fitting,
