@@ -553,6 +553,8 @@ NOT_RUN = {
     "goalscope import gpt-oss-20b --out runs/gpt && goalscope meg runs/gpt": "needs the authors' recorded trajectories",
     "goalscope reproduce --all --scale small --out runs/all --markdown benchmarks/papers.md": "takes most of an hour; "
     "tests/reproduction/test_all_items.py runs fewer items so",
+    "python benchmarks/trivial_findings.py --results runs/all --markdown docs/papers.md": "needs the results of --all; "
+    "tests/reproduction/test_null_agents.py runs it",
     'goalscope reproduce "telos table 2" --model openai/gpt-oss-20b --out runs/table-2': _GPT,
     'goalscope reproduce "telos figure 12" --logs recorded --out runs/recorded': "needs the recorded trajectories; "
     "tests/reproduction/test_papers_recorded.py runs it",

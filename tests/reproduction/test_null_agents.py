@@ -1,5 +1,6 @@
 """Null agents beside the sentences of papers: what an agent without the property also shows is uninformative."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ from planted_rows import item_of, rows_of
 from goalscope.agents import Observation, ScriptedAgent
 from goalscope.agents.scripted import EpsilonGreedy, Optimal, Uniform
 from goalscope.papers import QuotedClaim, ReadAgents, find, items
-from goalscope.papers.claims import TESTS, Tested, decide, lines_of
+from goalscope.papers.claims import TESTS, NullResult, Tested, decide, lines_of
 from goalscope.papers.contract import count_tested_grids
 from goalscope.papers.costs import scale_of
 from goalscope.papers.null_agents import LAPSE, OPTIMAL, RANDOM, SCRIPTED, STATE_BLIND, NullAgent, nulls_of
-from goalscope.papers.working import published_study
+from goalscope.papers.working import _write, published_study
 from goalscope.runs import Store
 from goalscope.stats.rows import Row, Rows
 from measured_runs import measured, small_study
@@ -157,3 +158,30 @@ def test_central_sentences_are_testable_at_the_small_scale() -> None:
     assert round(study.analysis.inside.test * worlds["count"]) == item.tested == 2
     central = [claim for claim in item.claims if "less shuffled" in claim.measure]
     assert len(central) == 2 and all(claim.least <= count_tested_grids(item, study) for claim in central)
+
+
+def test_the_table_of_trivial_findings_is_written_between_its_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    script = importlib.import_module("trivial_findings")
+    few = {name: find(name) for name in ("telos figure 4", "telos table 1 rooms", "exploration table 2")}
+    monkeypatch.setattr(script, "items", lambda: few)
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{script._MARKS[0]}previous table\n{script._MARKS[1]}after\n", encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["x", "--markdown", str(page), "--scale", "0.05"])
+    script.main()
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"before\n{script._MARKS[0]}") and text.endswith(f"{script._MARKS[1]}after\n")
+    assert "previous table" not in text and "falls with density" in text and "random" in text
+    answers = list(script.answers_of(few["exploration table 2"], 0.4, None))
+    assert len(answers) == 4 and all(len(by_agent) == 3 for _, _, by_agent in answers)
+
+    item = find("telos table 2")
+    assert list(script.answers_of(item, 1, None)) == [] == list(script.answers_of(item, 1, tmp_path))
+    null = NullResult(name="initial", answer="yes")
+    tested = [Tested(said="s", place="section 5.2", answer="uninformative", nulls=(null,))]
+    folder = tmp_path / "items" / "telos-table-2"
+    folder.mkdir(parents=True)
+    _write(item, folder, [], tested, [], ["Theseus"], True, scale=0.02)
+    assert list(script.answers_of(item, 1, tmp_path)) == [("section 5.2", "s", [("initial", "yes")])]

@@ -67,14 +67,14 @@ def decide(
     tested = []
     for claim in item.claims:
         result = _tested(item, claim, rows, subject, agents or subject.agents)
-        fitting = [null for null in nulls if _fits(claim, null)]
+        fitting = [null for null in nulls if fits(claim, null)]
         tested.append(_compare_with_nulls(result, [_null_result(item, claim, null) for null in fitting]))
     return tested
 
 
-def _fits(claim: QuotedClaim, null: NullAgent) -> bool:
+def fits(claim: QuotedClaim, null: NullAgent) -> bool:
     """Return whether a null agent is one for a claim: several agents for claims that compare agents, else one."""
-    if (null.name == SCRIPTED) != (claim.test in _OF_ALL):
+    if (null.name == SCRIPTED) != (claim.test in OF_ALL):
         return False
     return not claim.nulls or null.name in claim.nulls
 
@@ -178,6 +178,8 @@ def _tested(
     if not len(selected_rows):
         why = "no value in these rows" if undefined else "the run has no such rows"
         return _told(claim, ("untestable", (), why), model_names)
+    if claim.than and (absent := {claim.measure, claim.than} - set(selected_rows.measure.tolist())):
+        return _told(claim, ("untestable", (), f"no value of {' and '.join(sorted(absent))}"), model_names)
     try:
         outcome = _of_few(claim, selected_rows, least) or _OF_ROWS[claim.test](claim, selected_rows)
         return _told(claim, outcome, model_names)
@@ -438,7 +440,7 @@ _OF_AGENTS: Final[Mapping[str, Callable[[QuotedClaim, Rows], Found]]] = {
 TESTS: Final = (*_OF_ROWS, *_OF_AGENTS)
 _OF_VALUES: Final = ("falls", "rises", "not monotone", "peak", "above", "under", "crossing")
 """Tests that compare the values of a tag one by one."""
-_OF_ALL: Final = ("predicts", "equal but different")
+OF_ALL: Final = ("predicts", "equal but different")
 """Tests of several different agents."""
 
 

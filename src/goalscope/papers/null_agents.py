@@ -21,8 +21,9 @@ from goalscope.measures.behaviour import measure_episodes
 from goalscope.measures.testing import roll_out
 from goalscope.papers.item import Item
 from goalscope.runs import Store
-from goalscope.runs.record import Episode
+from goalscope.runs.record import Episode, EpisodeSpec
 from goalscope.stats.rows import Rows, Tag
+from goalscope.worlds.world import World
 
 OPTIMAL, LAPSE, RANDOM, STATE_BLIND = "optimal", "constant lapse", "random", "state-blind"
 SCRIPTED: Final = "scripted agents"
@@ -30,6 +31,9 @@ SCRIPTED: Final = "scripted agents"
 
 _RATE: Final = 0.3  # constant lapse rate of an agent whose accuracy is not measured, as in task worlds
 _CHANCE: Final = 0.375  # about the share of moves that are optimal by chance: one or two of four
+
+Planned = tuple[EpisodeSpec, World, Mapping[str, Tag]]
+"""An episode to play, its world and the tags of its agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,55 +87,60 @@ def nulls_of(item: Item, path: Path, rows: Rows, agents: Sequence[str]) -> list[
     with Store(path) as store:
         episodes = [episode for episode in store.episodes() if episode.agent in agents]
         others = [name for name in store.agent_names() if name not in agents]
-    played: dict[str, list[Episode]] = {}
-    for at, name in enumerate(agents):
-        own_episodes = [episode for episode in episodes if episode.agent == name]
-        accuracy = rows.select(measure="action accuracy", agent=name).value
-        for null, agent in _null_agents(own_episodes, accuracy):
-            played.setdefault(null, []).extend(_played(own_episodes, agent, f"{null}, {at}", at))
-    compared = [NullAgent(name=SCRIPTED, agents=tuple(others), rows=rows)] if len(others) > 1 else []
-    return compared + [
-        NullAgent(
-            name=name,
-            agents=tuple(dict.fromkeys(episode.agent for episode in null_episodes)),
-            rows=measure_episodes(null_episodes),
-        )
-        for name, null_episodes in played.items()
-    ]
-
-
-def _null_agents(episodes: Sequence[Episode], accuracy: npt.NDArray[np.float64]) -> Iterator[tuple[str, Agent]]:
-    """Yield name and agent of each null agent that can act in the worlds of some episodes."""
-    if not episodes:
-        return
-    if "tasks" in episodes[0].world.offers:
-        yield from ((OPTIMAL, Greedy()), (LAPSE, NoisyGreedy(_RATE)), (RANDOM, RandomWalk()))
-        return
-    moves = np.bincount(
-        [step.action for episode in episodes for step in episode.steps if step.action is not None], minlength=4
-    )
-    measured = accuracy[~np.isnan(accuracy)]
-    rate = (1 - float(measured.mean())) / (1 - _CHANCE) if len(measured) else _RATE
-    yield OPTIMAL, Optimal()
-    yield LAPSE, EpsilonGreedy(round(min(1.0, rate), 3))
-    yield RANDOM, Uniform()
-    yield STATE_BLIND, StateBlind(tuple((moves / moves.sum() if moves.sum() else np.full(4, 0.25)).tolist()))
-
-
-def _played(episodes: Sequence[Episode], agent: Agent, name: str, at: int) -> Iterator[Episode]:
-    """Play as many trajectories of an agent in each world as an agent has there, with the tags of that agent."""
-    by_world: dict[str, list[Episode]] = {}
+    planned, moves = dict[str, list[Planned]](), dict[str, list[int]]()
     for episode in episodes:
-        by_world.setdefault(episode.spec.world_id, []).append(episode)
-    for in_world in by_world.values():
-        first = in_world[0]
-        played = roll_out(
-            agent,
-            first.world,
-            seed=first.spec.seed + 1 + at,  # other draws than those of the same agent in the run
-            trajectories=len(in_world),
-            horizon=first.spec.horizon,
-        )
-        yield from (
-            replace(episode, agent=name, tags=other.tags) for episode, other in zip(played, in_world, strict=True)
-        )
+        planned.setdefault(episode.agent, []).append((episode.spec, episode.world, episode.tags))
+        moves.setdefault(episode.agent, []).extend(step.action for step in episode.steps if step.action is not None)
+    played: dict[str, list[Episode]] = {}
+    for at, name in enumerate(planned):
+        accuracy = rows.select(measure="action accuracy", agent=name).value
+        for null, agent in null_agents(planned[name][0][1], accuracy[~np.isnan(accuracy)], moves[name]):
+            played.setdefault(null, []).extend(play_planned(planned[name], agent, f"{null}, {at}", at))
+    compared = [NullAgent(name=SCRIPTED, agents=tuple(others), rows=rows)] if len(others) > 1 else []
+    return compared + [null_of(name, null_episodes) for name, null_episodes in played.items()]
+
+
+def null_of(name: str, episodes: Sequence[Episode]) -> NullAgent:
+    """Measure the episodes of a null agent."""
+    agents = tuple(dict.fromkeys(episode.agent for episode in episodes))
+    return NullAgent(name=name, agents=agents, rows=measure_episodes(episodes))
+
+
+def null_agents(
+    world: World, accuracy: npt.NDArray[np.float64] | Sequence[float] = (), moves: Sequence[int] = ()
+) -> Iterator[tuple[str, Agent]]:
+    """Yield name and agent of each null agent that can act in worlds like this one.
+
+    Args:
+        world: one of the worlds.
+        accuracy: action accuracies of the agent that is read, which set the lapse rate.
+        moves: all moves of the agent that is read, whose frequencies the state-blind agent has; none without them.
+    """
+    if "tasks" in world.offers:
+        yield from ((OPTIMAL, Greedy()), (LAPSE, NoisyGreedy(_RATE)), (RANDOM, RandomWalk()))
+    elif "cells" in world.offers:
+        rate = (1 - float(np.mean(accuracy))) / (1 - _CHANCE) if len(accuracy) else _RATE
+        yield from ((OPTIMAL, Optimal()), (LAPSE, EpsilonGreedy(round(min(1.0, rate), 3))), (RANDOM, Uniform()))
+        if moves:
+            counts = np.bincount(moves, minlength=4)
+            yield STATE_BLIND, StateBlind(tuple((counts / counts.sum()).tolist()))
+
+
+def play_planned(planned: Sequence[Planned], agent: Agent, name: str, at: int) -> Iterator[Episode]:
+    """Play as many trajectories of an agent in each world as are planned there for another, with the tags of that one.
+
+    Args:
+        planned: the planned episodes.
+        agent: the agent.
+        name: its name in the episodes.
+        at: number of the agent for which they are planned, so that each has draws of its own.
+    """
+    by_world: dict[str, list[Planned]] = {}
+    for plan in planned:
+        by_world.setdefault(plan[0].world_id, []).append(plan)
+    for plans in by_world.values():
+        spec, world, _ = plans[0]
+        # The seed is another one than that of the run, where the same agent may have acted.
+        episodes = roll_out(agent, world, seed=spec.seed + 1 + at, trajectories=len(plans), horizon=spec.horizon)
+        for episode, (_, _, tags) in zip(episodes, plans, strict=True):
+            yield replace(episode, agent=name, tags=tags)
