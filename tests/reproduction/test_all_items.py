@@ -16,7 +16,7 @@ from goalscope.papers.exact import compute
 from goalscope.papers.item import scaled
 from goalscope.papers.readings import ItemLine
 from goalscope.papers.stored import names_together, overview, printed_in, read_result
-from goalscope.papers.working import published_study, read_run
+from goalscope.papers.working import compute_exact, published_study, read_run
 from goalscope.stats.rows import Row, Rows
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +118,15 @@ def test_what_does_not_fit_all_items_is_refused_and_one_that_fails_does_not_stop
         raise OSError("no room")
 
     monkeypatch.setattr(reproduce_all, "run_item", fails)
+    seen = tmp_path / "seen.md"  # a file, since the command may have a process of its own
+
+    def computed(item: Item, folder: Path) -> object:
+        seen.write_text((out / "table.md").read_text(encoding="utf-8"), encoding="utf-8")
+        return compute_exact(item, folder)
+
+    monkeypatch.setattr(reproduce_all, "compute_exact", computed)
     assert "no room" in call("reproduce", "--all", "--scale", "small", "--out", out, status=2)
+    assert "exploration figure a" in seen.read_text(encoding="utf-8")  # the table is there before the last item is
     assert read_result(out / "items" / "meg-figure-1") is not None
 
 

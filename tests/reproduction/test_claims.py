@@ -297,3 +297,10 @@ def test_each_answer_has_a_word_of_its_own() -> None:
     assert (
         len({word_of(answer) for answer in get_args(Verdict)}) == len(get_args(Verdict)) == len(TEXTS.keys("answers"))
     )
+
+
+def test_a_measure_that_the_run_lacks_is_named_and_no_error_of_a_regression() -> None:
+    rows = rows_of("success", [0.3, 0.4] * 10)
+    claim = QuotedClaim(said="s", test="lower", measure="success", than="path ratio")
+    (result,) = decide(item_of(claims=(claim,), readings=()), Rows.from_rows(rows), ReadAgents(agents=("A",)))
+    assert result.answer == "untestable" and "path ratio" in result.why and "success" not in result.why

@@ -142,7 +142,7 @@ def test_a_recognised_template_is_sent_letter_for_letter_with_the_sampling_of_th
 def test_both_arms_of_the_memory_summary_take_their_printed_prompts(tmp_path: Path) -> None:
     copies = {name: tmp_path / f"{number}.txt" for number, name in enumerate(("exploration C.3 base", "exploration D"))}
     for name, path in copies.items():
-        path.write_text(cut()[name].strip(), encoding="utf-8")
+        path.write_text(re.sub(r"(?<=[a-z])-\n(?=[a-z])", "", cut()[name].strip()), encoding="utf-8")
     small = ("--set", "worlds.0.presets=[high-small]", "--set", "worlds.0.count=1", "--scale", "0.02")
     words = [word for path in copies.values() for word in ("--template", path)]
     agents = ("--model", "Gemini 3.1 Flash Lite", "--out", tmp_path / "out", *small)
@@ -168,6 +168,11 @@ def test_a_file_that_is_no_copy_is_refused_before_anything_is_run(tmp_path: Path
         path.write_text(text, encoding="utf-8")
         said = call("reproduce", item, "--template", path, "--out", tmp_path / "out", status=2)
         assert "telos G.3" in said and not (tmp_path / "out").exists()
+    path.write_text(OWN.replace("grid-based", "grid-\nbased"), encoding="utf-8")  # recognised, and cut from a PDF
+    said = " ".join(
+        call("reproduce", "telos table 1 rooms", "--template", path, "--out", tmp_path / "out", status=2).split()
+    )
+    assert "line 1" in said and "grid-based" in said and not (tmp_path / "out").exists()
     call("reproduce", "telos table 1 rooms", "--template", tmp_path / "none", "--out", tmp_path / "out", status=2)
     call("reproduce", "meg figure 1", "--template", path, "--out", tmp_path / "out", status=2)
 

@@ -1,5 +1,6 @@
 """`goalscope reproduce --all`, which reproduces all items with shared, resumable runs into one table and one page."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from time import process_time
 
@@ -44,6 +45,7 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
     played = {runs[name] for name, study in studies.items() if _played(runs[name], study)}
     say(f"{len(work)} items, {len(work) - len(left)} of them done; {takes(_left(left, studies, runs, played))}")
     failed, ran = [], set[Path]()
+    Folder(out).make()
     for number, item in enumerate(left, 1):
         seconds_of_item, rest = (
             takes(_left(part, studies, runs, played | ran)) for part in ([item], left[number - 1 :])
@@ -64,15 +66,23 @@ def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, work
             failed.append(f"{item.name}: {error}")
             fail(failed[-1])
         say(f"{item.name}: took {process_time() - began:.0f} s of processor time", error=True)
-    results = {name: result for name in scales if (result := read_result(folders[name])) is not None}
+        _write(chosen, folders, page, out)  # after each item, so that a run of hours shows what it has
+    _write(chosen, folders, page, out)
+    say(f"Table of all items: {page}")
+    if can_report():
+        say(f"One page of all items: {out / 'report.html'}")
+    if failed:
+        raise ValueError("these items failed:\n" + "\n".join(failed))
+
+
+def _write(chosen: Mapping[str, Item], folders: Mapping[str, Path], page: Path, out: Path) -> None:
+    """Write the table and the page of all results so far."""
+    results = {name: result for name, folder in folders.items() if (result := read_result(folder)) is not None}
     before, after = _around(page)
     tables = "\n".join(map(as_markdown, overview(results, chosen)))
     NamedFile(page).save_text(f"{before}{_MARKS[0]}\n{tables}\n{_MARKS[1]}{after}")
-    say(f"Table of all items: {page}")
     if can_report():
-        say(f"One page of all items: {write_all(results, chosen, out / 'report.html')}")
-    if failed:
-        raise ValueError("these items failed:\n" + "\n".join(failed))
+        write_all(results, chosen, out / "report.html")
 
 
 def _run_name(item: Item, study: Study) -> str:

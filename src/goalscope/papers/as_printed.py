@@ -1,5 +1,6 @@
 """Studies as a paper has them: its sampling, and copies of its prompts or the prompts of ours that are closest."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,7 @@ from goalscope.papers.item import Item
 from goalscope.runs import Study
 
 _KINDS: Final = (CHAT, TASK_CHAT)
+_BROKEN: Final = re.compile(r"([^\W\d_]+)[-\u2010\u2011\u00ad]\n\s*([^\W\d_]+)")  # a word over the end of a line
 _SCHEMA: Final = "schema"  # variant of the bundled prompts that describes the answer without an example
 
 
@@ -72,6 +74,13 @@ def with_nearest_prompts(study: Study) -> Study:
 
 def _copy(item: Item, path: Path) -> PrintedPrompt:
     text = with_our_slots(read_text(path, "--template must be"))
+    broken = _BROKEN.search(text)
+    if broken is not None:
+        line = text.count("\n", 0, broken.start()) + 1
+        raise ValueError(
+            f"{path}, line {line}, breaks the word {broken[1]}-{broken[2]}, as a PDF does, and would be sent so: "
+            "join the two lines, and also those that the PDF breaks inside a paragraph"
+        )
     printed = recognised(text)
     if printed is None or printed.name not in item.prompts:
         template = "another text" if printed is None else f"{printed.name}, {printed.title}"
