@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 from command_line import call
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.cli import app
+from goalscope.cli.overrides import Overrides, load_study
+from goalscope.papers import scaled
 from goalscope.runs import Study
-from goalscope.verdict.preflight.cost import costs
+from goalscope.verdict.preflight.cost import costs, count_pieces
 
 STUDY = """\
 name: priced
@@ -47,7 +49,7 @@ def test_a_plan_counts_calls_tokens_and_usd_without_a_network(tmp_path: Path, mo
     output = call("estimate", path, "--output-tokens", "10")
     assert "2 agents on 3 worlds, 24 episodes, at most 120 steps" in output
     assert "prices of 2025-08-05" in output and "1.5 USD per million prompt tokens, 6 USD" in output
-    assert "characters / 4" in output and "tokenizer is not known" in output
+    assert "words, symbols and gaps" in output and "tokenizer is not known" in output
     optimal, chat = costs(parse(STUDY), 10)
     assert (optimal.calls, optimal.tokens, optimal.usd) == (60, None, None)
     assert chat.calls == 3 * 4 * 5 * (1 + 2)
@@ -67,8 +69,8 @@ def test_a_history_is_counted_as_it_grows() -> None:
     long = short + "history: actions\n"
     (_, without), (_, with_history) = costs(parse(short)), costs(parse(long))
     assert without.prompt is not None and with_history.prompt is not None
-    # None to four lines such as "(3,4) RIGHT", two on average.
-    assert with_history.prompt - without.prompt == pytest.approx(2 * 12 / 4, abs=1)
+    # None to four lines such as "(3,4) RIGHT", two on average, of six pieces each.
+    assert with_history.prompt - without.prompt == pytest.approx(2 * 6, abs=1)
     assert "grow from step to step" in with_history.how and "grow" not in without.how
 
 
@@ -141,3 +143,20 @@ def test_what_was_measured_is_printed_as_json(monkeypatch: pytest.MonkeyPatch) -
     assert expected["agent"] == "Theseus" and expected["asked"] > 0 and expected["usd"] is None
     least, mean, most = expected["seconds"]
     assert 0 < least <= mean <= most and expected["output_tokens"] == expected["turns"]
+
+
+def test_tokens_are_estimated_from_pieces_about_as_the_vocabulary_of_gpt_oss_counts_them() -> None:
+    """The counts of o200k (npm package js-tiktoken 1.0.21) on the baseline's prompts, as means over six densities."""
+    counted = {7: 395, 9: 433, 11: 619, 13: 721, 15: 839}
+    study = scaled(load_study("baseline", Overrides(agents="GPT-OSS-20B")), 0.02)
+    (agent,) = study.agents()
+    estimates: dict[int, list[int]] = {size: [] for size in counted}
+    for world in study.worlds():
+        observation = Observation(view=world.begin_episode(0, "x").view, step=0, episode_id="x", seed=0)
+        (message,) = agent.messages(observation)  # type: ignore[attr-defined]
+        estimates[world.tags["size"]].append(count_pieces(message.content))  # type: ignore[index]
+    for size, numbers in estimates.items():
+        assert sum(numbers) / len(numbers) == pytest.approx(counted[size], rel=0.04)
+    assert (
+        count_pieces("") == 0 and count_pieces("a wall: #  _") == 5 and count_pieces("1234 internationalisation") == 5
+    )

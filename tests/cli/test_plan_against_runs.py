@@ -75,7 +75,7 @@ def test_no_run_makes_more_calls_than_its_plan_says(mode: str, history: str, tmp
     assert cost.tokens == round(cost.prompt * cost.calls) + 4 * cost.calls
     assert calls <= cost.calls and said <= 4 * calls
     if mode == "chat" and history != "reasoning":
-        assert read > cost.prompt * calls, "with one token a character, characters / 4 is far from the most"
+        assert read > cost.prompt * calls, "with one token a character, an estimate from words is far from the most"
 
 
 def test_planning_with_a_bundled_model_imports_no_torch() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from planted_rows import item_of, rows_of
@@ -123,3 +124,18 @@ def test_several_arms_never_share_a_line_and_values_have_the_names_of_the_paper(
     by = ItemReading(label="s", measure="success", by="arm", called={"x": "without", "y": "with"})
     lines = read(item_of(readings=(by,)), both, subject)
     assert [(line.label, line.value) for line in lines] == [("s", "without"), ("s", "with")]
+
+
+def test_the_page_numbers_the_language_models_of_each_study_as_the_study_does() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "papers.md").read_text(encoding="utf-8")
+    assert "in `explore-exploit` they are 13 to 20, in `harness` and `semantic` 4 and 5, and in\n`demand` 4" in page
+    wanted = {
+        "explore-exploit": [*range(13, 21)],
+        "harness": [4, 5],
+        "semantic": [4, 5],
+        "demand": [4],
+        "baseline": [0],
+    }
+    for name, numbers in {**wanted, "baseline": [0]}.items():
+        study = load_study(name, Overrides(model=find_out("GPT-4.1", network=False)))
+        assert [at for at, entry in enumerate(study.agents_) if entry.parameters.get("model") == "gpt-4.1"] == numbers
