@@ -22,6 +22,7 @@ from goalscope.agents.models import (
     folder_identity,
     loading,
 )
+from goalscope.agents.models import dialect as dialects
 from goalscope.agents.models.dialect import Dialect
 from goalscope.agents.models.folders import model_folder, tokenizer_identity
 from goalscope.worlds.grid import SYMBOLS
@@ -399,3 +400,24 @@ def test_a_server_is_sent_no_prompt_that_breaks_the_contract(tmp_path: Path) -> 
         model.complete([request], Sampling())
     with pytest.raises(ValueError, match="mode chat"):
         HttpModel("served", server={"base_url": server["base_url"]}, chat_template="rag")
+
+
+def test_without_a_hub_a_tokenizer_is_looked_for_in_the_cache_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library would retry each of its files five times, with pauses of 23 s in all."""
+    import huggingface_hub.utils._http as hub
+
+    def paused(seconds: float) -> None:
+        raise AssertionError(f"a file is asked for again after {seconds} s")
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError("offline")
+
+    monkeypatch.setattr(dialects.socket, "create_connection", refused)
+    monkeypatch.setattr(dialects, "getproxies", dict)
+    monkeypatch.setattr(hub.time, "sleep", paused)
+    dialects.hub_answers.cache_clear()
+    try:
+        with pytest.raises(OSError, match="cached"):
+            Dialect("nobody/has-this-model").marks  # noqa: B018
+    finally:
+        dialects.hub_answers.cache_clear()

@@ -2,13 +2,17 @@
 
 import json
 import re
+import socket
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, Unpack
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 from weakref import WeakValueDictionary
 
 from goalscope._ground.folder import Folder, NamedFile
@@ -412,6 +416,8 @@ class Dialect:
             return str(self._folder.parent), {**options, "local_files_only": True, "gguf_file": self._folder.name}
         if self._folder is not None:
             return str(self._folder), {**options, "local_files_only": True}
+        if not hub_answers():  # the library would retry each of its files for 23 s, and then look into its cache
+            options |= {"local_files_only": True}
         return self._source, options if self._revision is None else {**options, "revision": self._revision}
 
     def _read(self) -> Loaded:
@@ -430,7 +436,8 @@ class Dialect:
         from transformers import GenerationConfig
 
         try:
-            return GenerationConfig.from_pretrained(self._source, revision=self._revision or "main").eos_token_id
+            source, options = self._where()
+            return GenerationConfig.from_pretrained(source, **{"revision": "main", **options}).eos_token_id
         except OSError:
             return None
 
@@ -607,6 +614,24 @@ def _asks_for_tools(template: str, chat: Sequence[Mapping[str, str]], variables:
 def _line(text: str) -> tuple[Part, ...]:
     """Return the answer of a base model, which is the first line of its output."""
     return (Part(kind="answer", text=text.partition("\n")[0]),)
+
+
+@cache
+def hub_answers() -> bool:
+    """Return whether a connection to the hub can be opened, for which at most five seconds are waited, once.
+
+    Behind a proxy, which only the library knows how to use, the answer is True.
+    """
+    from huggingface_hub import constants
+
+    if "https" in getproxies():
+        return True
+    endpoint = urlsplit(constants.ENDPOINT)
+    try:
+        socket.create_connection((endpoint.hostname or "", endpoint.port or 443), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def _opened(tokenizer: Any) -> str:

@@ -496,7 +496,8 @@ def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) 
         from transformers.utils.hub import cached_file
 
         try:
-            path = cached_file(source, _TOKENIZER, revision=where.get("revision"))
+            options = {name: where[name] for name in ("revision", "local_files_only") if name in where}
+            path = cached_file(source, _TOKENIZER, **options)
         except OSError:
             return None  # there is no such file, or the hub cannot be reached, which loading will report
         return None if path is None else Path(path)
