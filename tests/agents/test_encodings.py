@@ -21,10 +21,9 @@ from goalscope.verdict.arms import arms
 from goalscope.verdict.identity import _template
 from goalscope.verdict.subject import subject_of
 from goalscope.worlds import Grid, GridView, State
-from goalscope.worlds.encodings import ENCODINGS, MATRIX, written
+from goalscope.worlds.encodings import COMPACT, ENCODINGS, LISTS, written
 from goalscope.worlds.grid import DELTAS, symbols
 
-LISTS = ENCODINGS[1:]
 GRID = Grid.parse("#####\n#A_G#\n#_#_#\n#####")
 KEY = Grid.parse("######\n#A_KD#\n#_##G#\n######")
 WIDE = Grid.parse(["#" * 12, "#A" + "_" * 9 + "#", "#" + "_" * 9 + "G#", "#" * 12])
@@ -99,10 +98,26 @@ def test_the_grids_of_worked_examples_and_of_a_prompt_without_content_are_lists_
 
 def test_an_encoding_is_another_agent_with_a_tag_and_a_name() -> None:
     agents = [agent(encoding=encoding) for encoding in ENCODINGS]
-    assert len({agent_id(one) for one in agents}) == 3
+    assert len({agent_id(one) for one in agents}) == 4
     assert agent_id(agents[0]) == agent_id(agent()) and "encoding" not in agents[0].describe()
-    assert [one.tags for one in agents] == [{}, *({"encoding": name} for name in LISTS)]
-    assert [one.name for one in agents] == ["silent", "silent (coordinates)", "silent (adjacency)"]
+    assert [one.tags for one in agents] == [{}, *({"encoding": name} for name in ENCODINGS[1:])]
+    assert [one.name for one in agents] == [
+        *("silent", "silent (coordinates)", "silent (adjacency)", "silent (compact)")
+    ]
+
+
+def test_the_compact_matrix_has_the_cells_of_the_matrix_without_its_padding() -> None:
+    assert written(COMPACT, GRID.render()) == GRID.render()  # no label has two digits
+    compact, padded = written(COMPACT, WIDE.render()), WIDE.render()
+    assert [line.split() for line in compact.split("\n")] == [line.split() for line in padded.split("\n")]
+    assert "  " in padded.split("\n")[2] and "  " not in compact.split("\n")[2]
+    lines = compact.split("\n")
+    assert all(len(line) == len(str(row)) + 2 * WIDE.width for row, line in enumerate(lines[1:]))
+    # The text around it describes a matrix, so that wordings and printed prompts take it, too.
+    assert compact in prompt(WIDE, encoding=COMPACT) and prompt(WIDE, encoding=COMPACT).replace(
+        compact, padded
+    ) == prompt(WIDE)
+    assert agent(encoding=COMPACT, wording="terse").tags == {"wording": "terse", "encoding": COMPACT}
 
 
 def test_what_an_encoding_does_not_fit_is_refused(tmp_path: Any) -> None:
@@ -144,7 +159,7 @@ def test_each_cell_has_its_token_in_any_encoding(theseus: LocalModel, encoding: 
         ids = tuple(theseus.encode(text))
         positions = finder.find(replace(step, prompt_tokens=ids), shown).positions["grid"]
         assert "".join(theseus.text([ids[at]]) for at in positions).replace(" ", "") == "".join(symbols(shown).ravel())
-        if encoding != MATRIX:
+        if encoding in LISTS:
             after = [theseus.text(ids[at : at + 9]).replace(" ", "")[1:] for at in positions]
             wide = shown.width
             assert all(words.startswith(f"({at // wide},{at % wide})") for at, words in enumerate(after))

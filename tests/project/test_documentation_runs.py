@@ -559,6 +559,7 @@ NOT_RUN = {
     'goalscope reproduce "telos figure 12" --logs recorded --out runs/recorded': "needs the recorded trajectories; "
     "tests/reproduction/test_papers_recorded.py runs it",
     "goalscope run cognitive-map --model GPT-OSS-20B --out runs/gpt": _SERVER,
+    "goalscope run baseline --agents GPT-OSS-20B --set agents.0.encoding=compact --out runs/compact": _SERVER,
     "goalscope run gpt-oss.yaml --out runs/gpt-oss": _GPT,
     "goalscope measure runs/gpt-oss --by size,density": _GPT,
     "vllm serve openai/gpt-oss-20b --revision 6cee5e81ee83917806bbde320786a8fb61efebee --tokenizer-revision "

@@ -71,7 +71,7 @@ from goalscope.agents.prompts import (
     worked_examples,
 )
 from goalscope.stats.rows import Tag
-from goalscope.worlds.encodings import MATRIX, check_encoding, written
+from goalscope.worlds.encodings import LISTS, MATRIX, check_encoding, written
 from goalscope.worlds.grid import KEY
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.tasks.knowledge import RULES, AgentKnowledge, memory_text, rules_of, write_log
@@ -140,8 +140,9 @@ class ChatAgent:
                 f"file {self.task}: leave template out"
             )
         text = read_template(self.task, self.template or self._card(), self.wording)
-        if check_encoding(self.encoding) == MATRIX:
-            return {"text": text, "name": self.name or self._title([])}
+        if check_encoding(self.encoding) not in LISTS:
+            labels = [] if self.encoding == MATRIX else [self.encoding]
+            return {"text": text, "name": self.name or self._title(labels)}
         if self.wording or recognised(text):
             raise ValueError(
                 f"encoding: {self.encoding} cannot be combined with {self.wording or 'a printed prompt'}, whose text "
@@ -230,7 +231,7 @@ class ChatAgent:
         """Return template and wording for one view: the agent's own, or those that the view requests."""
         if not isinstance(view, WordedView):
             return self.text, self.wording
-        if self.task != "grid" or self.wording or self.encoding != MATRIX:
+        if self.task != "grid" or self.wording or self.encoding in LISTS:
             raise ValueError(
                 f"the wording can be changed only for agents with task grid in the default wording and encoding, but "
                 f"{self.name} has task {self.task}, wording {self.wording or 'default'} and encoding {self.encoding}: "

@@ -18,7 +18,7 @@ from goalscope.papers.item import Item, ItemReading
 from goalscope.runs import Study
 from goalscope.runs.probing_config import Decoders, Inside, Probes
 from goalscope.stats import Estimate
-from goalscope.worlds.encodings import MATRIX
+from goalscope.worlds.encodings import COMPACT, MATRIX
 
 UNKNOWN: Final = "unknown"
 """Beginning of a value that is not known. Two unknown values count as different."""
@@ -37,7 +37,10 @@ COUNTED: Final = "n"
 """The one field that changes no expectation; it decides only where a number depends on n, as a p-value does."""
 _BY_N: Final = ("p-value", "effect")
 
-_ENCODED: Final = {MATRIX: "matrix with labelled rows and columns, padded to the widest label"}
+_ENCODED: Final = {
+    MATRIX: "matrix with labelled rows and columns, padded to the widest label",
+    COMPACT: "matrix with labelled rows and columns, not padded",
+}
 _MAZE: Final = "mazes by depth-first search, of whose inner walls the share d is kept"
 _ROOMS: Final = "this project's: rooms and the doors between them first, then start and goal"
 _GENERATORS: Final[Mapping[str, str]] = {

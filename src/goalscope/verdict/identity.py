@@ -24,7 +24,7 @@ from goalscope.agents.prompts import (
 from goalscope.runs.store import Store
 from goalscope.verdict.claims import ClaimLedger
 from goalscope.verdict.sentences import verdict
-from goalscope.worlds.encodings import ENCODINGS
+from goalscope.worlds.encodings import LISTS
 
 _WEIGHTS: Final = (".safetensors", "gguf")
 _SHOWN: Final = 12  # signs of a hash
@@ -122,7 +122,7 @@ def _bundled_templates() -> Mapping[str, str]:
     for form in SUFFIXES:
         usual = [*(template(name, form) for name in (*TEMPLATES, THINGS, ANY)), read_template(NAMED, form)]
         texts |= dict.fromkeys(usual, form)
-        for encoding in ENCODINGS[1:]:
+        for encoding in LISTS:
             of_grids = (read_template(task, form) for task in TASKS if TASKS[task] != ANY)
             texts |= {encoded_template(text, encoding): f"{form}, encoding {encoding}" for text in of_grids}
         for name in WORDINGS:

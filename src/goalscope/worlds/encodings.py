@@ -1,8 +1,11 @@
 """Ways to write a grid in a prompt: as a matrix of symbols, a list of cells, or a list of cells with their neighbours.
 
-All three encodings write the same cells with the same one-character symbols. In the two lists, each line after the
-first describes one cell, row by row, and begins with its symbol. Every cell therefore has a position in the text where
-its activations can be read, whatever the encoding.
+From size 11 on, the matrix pads each cell to the width of the labels, so that columns align. The compact matrix does
+not, so that a cell takes as many tokens in a large grid as in a small one.
+
+All encodings write the same cells with the same one-character symbols. In the two lists, each line after the first
+describes one cell, row by row, and begins with its symbol. Every cell therefore has a position in the text where its
+activations can be read, whatever the encoding.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +16,9 @@ from goalscope.worlds.grid import ACTIONS, WALL, Position
 
 MATRIX: Final = "matrix"
 """Name of the default encoding, which `Grid.render` writes."""
+
+COMPACT: Final = "compact"
+"""Name of the matrix without padding. Up to size 10 it is the matrix."""
 
 Rows = Sequence[Sequence[str]]
 
@@ -27,7 +33,9 @@ def written(encoding: str, matrix: str) -> str:
     Raises:
         ValueError: the encoding is unknown.
     """
-    check_encoding(encoding)
+    if check_encoding(encoding) == COMPACT:
+        first, *rest = (" ".join(line.split()) for line in matrix.split("\n"))
+        return "\n".join(["  " + first, *rest])
     write = _LISTS.get(encoding)
     if write is None:
         return matrix
@@ -54,7 +62,7 @@ def cell_offsets(matrix: str, text: str) -> dict[Position, int] | None:
         encoded = written(encoding, matrix)
         begin = text.rfind(encoded)
         if begin >= 0:
-            return _in_matrix(encoded, begin) if encoding == MATRIX else _in_list(matrix, encoded, begin)
+            return _in_list(matrix, encoded, begin) if encoding in LISTS else _in_matrix(encoded, begin)
     return None
 
 
@@ -93,5 +101,7 @@ def _neighbours(rows: Rows, cell: Position) -> str:
 _LISTS: Final[Mapping[str, Callable[[Rows, Position], str]]] = MappingProxyType(
     {"coordinates": lambda rows, cell: "", "adjacency": _neighbours}
 )
-ENCODINGS: Final = (MATRIX, *_LISTS)
-"""Names of the encodings: the matrix, the list of coordinates, and the list of neighbours (adjacency list)."""
+LISTS: Final = tuple(_LISTS)
+"""Names of the encodings as lists: of coordinates, and of neighbours (adjacency list)."""
+ENCODINGS: Final = (MATRIX, *LISTS, COMPACT)
+"""Names of all encodings."""

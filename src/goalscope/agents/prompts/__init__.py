@@ -29,7 +29,7 @@ from goalscope._ground.checks import check_choice, note_namesake
 from goalscope._ground.folder import NamedFile, package_text
 from goalscope.agents.agent import Past
 from goalscope.agents.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
-from goalscope.worlds.encodings import MATRIX, check_encoding, written
+from goalscope.worlds.encodings import LISTS, check_encoding, written
 from goalscope.worlds.grid import AGENT, DOOR, GOAL, KEY, OPEN, WALL, Action, Grid
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.knowledge import RULES
@@ -581,8 +581,8 @@ def encoded_template(text: str, encoding: str) -> str:
     Raises:
         ValueError: the encoding is unknown, or the text does not explain how to read the matrix.
     """
-    if check_encoding(encoding) == MATRIX:
-        return text
+    if check_encoding(encoding) not in LISTS:
+        return text  # what it says of the matrix holds for the compact one, too
     for begin, subject in (("s", "it"), ("S", "Each grid")):
         if begin + _MATRIX in text:
             text = text.replace(begin + _MATRIX, f"{subject} {_READING[encoding]}")
