@@ -304,3 +304,11 @@ def test_a_measure_that_the_run_lacks_is_named_and_no_error_of_a_regression() ->
     claim = QuotedClaim(said="s", test="lower", measure="success", than="path ratio")
     (result,) = decide(item_of(claims=(claim,), readings=()), Rows.from_rows(rows), ReadAgents(agents=("A",)))
     assert result.answer == "untestable" and "path ratio" in result.why and "success" not in result.why
+
+
+def test_a_tag_that_no_row_has_makes_a_sentence_untestable() -> None:
+    """As of a memory, in a run of scripted agents."""
+    claim = QuotedClaim(said="s", test="falls", measure="success", over="memory", among=(False, True))
+    rows = Rows.from_rows(rows_of("success", [0.3, 0.4] * 10))
+    (result,) = decide(item_of(claims=(claim,), readings=()), rows, ReadAgents(agents=("A",)))
+    assert result.answer == "untestable"

@@ -170,9 +170,10 @@ def _tested(
     undefined, selected_rows = len(selected_rows), selected_rows.where(~np.isnan(selected_rows.value))
     for name in filter(None, (claim.over, *claim.factors)):
         selected_rows = selected_rows.where(selected_rows.known(name))
-    if claim.among:
+    if claim.among and len(selected_rows):
         selected_rows = selected_rows.where(selected_rows.among(claim.over, claim.among))
-    if claim.among and (lacking := [value for value in claim.among if value not in _values(claim, selected_rows)]):
+    values = _values(claim, selected_rows) if claim.among and len(selected_rows) else []
+    if lacking := [value for value in claim.among if value not in values]:
         why = f"no value where {claim.over} is {' or '.join(map(str, lacking))}"
         return _told(claim, ("untestable", (), why), model_names)
     if not len(selected_rows):
