@@ -175,3 +175,27 @@ def test_no_result_is_written_over_a_run(folder: Path, words: tuple[str, str, st
         assert content_hash(store) == before
     with Store(folder / "imported") as store:
         assert len(store.episode_ids()) == 1
+
+
+def test_a_new_run_is_not_written_between_files_of_others(folder: Path, tmp_path: Path) -> None:
+    study, other, evaluation = folder / "study.yaml", tmp_path / "other", tmp_path / "evaluation"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    (evaluation / "arms" / "grids").mkdir(parents=True)
+    (evaluation / "ledger.json").write_text("{}")
+    shared = {name: sorted(name.rglob("*")) for name in (other, evaluation)}
+    for words in (
+        ("run", study),
+        ("import", folder / "log.jsonl"),
+        ("depends", "optimal", "--dry-run"),
+        ("estimate", study, "--measure"),
+    ):
+        for directory, example in ((other, "notes.txt"), (evaluation, "arms/grids")):
+            output = flat(call(*words, "--out", directory, status=2))
+            assert str(directory) in output and example in output and f"--out {directory}-2" in output
+            assert sorted(directory.rglob("*")) == shared[directory]
+    for left in ("run.lock", ".run-new-1"):  # of a start that was interrupted
+        begun = tmp_path / f"begun {left}"
+        begun.mkdir()
+        (begun / left).mkdir() if left.startswith(".") else (begun / left).touch()
+        call("run", study, "--out", begun)

@@ -10,11 +10,12 @@ import weakref
 from contextlib import closing, suppress
 from io import FileIO
 from pathlib import Path
+from shlex import quote
 
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import StrangeFileError
 from goalscope.runs.sqlite_errors import explained
-from goalscope.runs.tables import check_tables, create_tables
+from goalscope.runs.tables import DATABASE, check_tables, create_tables
 
 _LOCK = "run.lock"
 # prefix of temporary folders that an interrupted start may leave behind
@@ -169,6 +170,36 @@ def unmade(path: Path) -> bool:
         except FileNotFoundError:
             return True
     return False
+
+
+def check_new_run(directory: Path) -> None:
+    """Raise a ValueError if a directory has no run yet, but has files of something else, such as an evaluation."""
+    if unmade(directory / DATABASE):
+        check_no_other_files(directory, (DATABASE, _LOCK, _PROBE_PREFIX, _NEW_PREFIX), "a run")
+
+
+def check_no_other_files(directory: Path, own_prefixes: tuple[str, ...], what: str) -> None:
+    """Raise a ValueError if a directory contains files of something else.
+
+    Args:
+        directory: the directory, which need not exist.
+        own_prefixes: how the names of files begin that may be there, such as those of an interrupted start.
+        what: what will be written, for the message.
+    """
+    folder = Folder(directory)
+    other = next((name for name in folder.names() if not name.startswith(own_prefixes)), None)
+    if other is not None:
+        raise ValueError(
+            f"{directory} already contains other files, such as {_first_in(folder, other)}, and {what} needs a "
+            f"directory of its own: give another one, e.g. --out {quote(f'{directory}-2')}"
+        )
+
+
+def _first_in(folder: Folder, name: str, depth: int = 3) -> str:
+    """Return the path of a file relative to a folder, given the name of an entry that is or contains this file."""
+    if depth and folder.has_folder(name) and (names := folder.below(name).names()):
+        return f"{name}/{_first_in(folder.below(name), names[0], depth - 1)}"
+    return name
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -16,7 +16,7 @@ from goalscope.report.page import write_page
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.merge import grow
-from goalscope.runs.opening import check_files, unmade
+from goalscope.runs.opening import check_files, check_no_other_files, unmade
 from goalscope.runs.tables import DATABASE
 from goalscope.verdict.arms import SEED, Arm, arms, given_arms
 from goalscope.verdict.beforehand import told_beforehand
@@ -275,14 +275,6 @@ def check_directory(out: Path) -> None:
         check_files(folder.path / DATABASE)
 
 
-def _first_in(folder: Folder, depth: int = 3) -> str:
-    """Return the path of a file in a folder or in folders below it, relative to the folder."""
-    name = folder.names()[0]
-    if depth and folder.has_folder(name) and folder.below(name).names():
-        return f"{name}/{_first_in(folder.below(name), depth - 1)}"
-    return name
-
-
 def _continued(stored: Plan, requested: Plan, out: Path) -> Plan:
     """Return the stored plan extended by a given one, or the given one if the first start led to nothing.
 
@@ -351,12 +343,8 @@ def planned(
     plan = Plan(models=models, seed=seed, worlds=own_worlds, choices=choices or Choices())
     if stored_plan is not None:
         plan = _continued(stored_plan, plan, out)
-    elif any(name != f".{PLAN}.partial" for name in Folder(out).names()):
-        # a process may have died writing the plan
-        raise ValueError(
-            f"{out} already contains other files, such as {_first_in(Folder(out))}, and an evaluation needs a "
-            f"directory of its own: give another one, e.g. --out {out}-2"
-        )
+    else:  # a process may have died writing the plan
+        check_no_other_files(out, (f".{PLAN}.partial",), "an evaluation")
     by_text = {described(model): subject for model, subject in zip(models, subjects, strict=True)}
     if len(by_text) < len(subjects):
         raise ValueError(f"models must differ in more than their names, got {', '.join(plan.names)}: leave one out")

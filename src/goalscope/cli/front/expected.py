@@ -16,7 +16,7 @@ from goalscope.cli.generator import lists
 from goalscope.cli.overrides import StudyOptions, load_study, study_entries
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
-from goalscope.runs.opening import unmade
+from goalscope.runs.opening import check_new_run, unmade
 from goalscope.runs.tables import DATABASE
 from goalscope.stats import Estimate
 from goalscope.verdict.preflight.cost import Cost, beyond_reach, costs
@@ -68,6 +68,7 @@ def measure_and_say(
             if
         it gave no answer; USD is None without prices).
     """
+    check_new_run(out)
     records, most, limits = list[dict[str, Any]](), most_turns(study), Limits()
     if not most or _complete(study, out):
         return records

@@ -26,7 +26,7 @@ from goalscope.report.reading import Run
 from goalscope.runs import Store, Study, StudyShard, content_hash
 from goalscope.runs import merge as merge_shards
 from goalscope.runs import run as run_episodes
-from goalscope.runs.opening import unmade
+from goalscope.runs.opening import check_new_run, unmade
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.runs.tables import DATABASE
 from goalscope.verdict.merging import merge_evaluations
@@ -173,7 +173,8 @@ def stages(
 
 
 def check_kept_apart(out: Path, *, imported: bool) -> None:
-    """Raise a ValueError if a directory would mix imported trajectories with episodes of a study."""
+    """Raise a ValueError if a directory would mix imported trajectories, episodes of a study or files of others."""
+    check_new_run(out)
     if unmade(out / DATABASE):
         return
     with Store(out) as store:
