@@ -253,6 +253,20 @@ def test_a_server_that_never_answers_ends_in_a_page_that_says_so(
     assert "timeout" not in server, "what the user names is kept to"
 
 
+@pytest.mark.usefixtures("few")
+def test_an_address_at_which_no_server_listens_is_named_and_more_time_is_not_proposed(tmp_path: Path) -> None:
+    address = "http://127.0.0.1:9/v1"
+    words = ("--quick", "--arms", "grids", "--set", "server.retries=0", "--out", tmp_path / "out")
+    shown = " ".join(call("evaluate", f"openai:mute@{address}", *words, status=1).split())
+    assert f"{address} cannot be reached" in shown and "refused" in shown and "start the server" in shown
+    assert "server.timeout" not in shown and "server.patience" not in shown and "All answers" not in shown
+    for model in ((), ("--model", "mute")):
+        shown = " ".join(call("doctor", "--server", address, *model, status=2).split())
+        assert f"{address} cannot be reached" in shown and "refused" in shown and "--model" not in shown
+    shown = " ".join(call("doctor", "--server", "http://nowhere.invalid:9/v1", status=2).split())
+    assert "http://nowhere.invalid:9/v1 cannot be reached" in shown and "host" in shown
+
+
 @pytest.mark.parametrize(
     ("failures", "facts"),
     [

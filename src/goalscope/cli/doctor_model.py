@@ -369,6 +369,7 @@ def doctor_server(url: str, model: str | None, *, as_json: bool = False, **setti
     """
     settings_given = {name: value for name, value in settings.items() if value is not None}
     server = Server.of({"base_url": url, "retries": 2, **settings_given})
+    Client(server).check_reachable()
     served = HttpModel(model or _only_model(server), server=server)
     if not as_json:
         say(f"trying {served.name} at {url}", error=True)

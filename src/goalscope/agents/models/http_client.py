@@ -96,11 +96,29 @@ class PassingError(ConnectionError):
 
 
 class ExchangeError(ConnectionError):
-    """A request without an answer; ``sent`` says whether any part of it may have reached the server."""
+    """A request without an answer.
 
-    def __init__(self, text: str, *, sent: bool = True) -> None:
+    Attributes:
+        sent: whether any part of the request may have reached the server.
+        connected: whether there was a connection to the server.
+    """
+
+    def __init__(self, text: str, *, sent: bool = True, connected: bool = True) -> None:
         super().__init__(text)
-        self.sent = sent
+        self.sent, self.connected = sent, connected
+
+
+class NoAnswerError(ConnectionError):
+    """A server gave no answer, however often it was asked.
+
+    Attributes:
+        problem: what happened to the last request.
+        advice: what helps, as an instruction.
+    """
+
+    def __init__(self, text: str, *, problem: str = "", advice: str = "") -> None:
+        super().__init__(text)
+        self.problem, self.advice = problem, advice
 
 
 class Response(NamedTuple):
@@ -580,10 +598,10 @@ class Client:
                         return read(self._exchange(connect, body, call, most))
                 except (PassingError, ExchangeError, GarbledError) as error:
                     problem, requested_wait = str(error), getattr(error, "seconds", 0.0)
+                    connected = getattr(error, "connected", True)
                 if self.watch.stops > stops or self.watch.check():
                     raise self._given_up(
-                        f"{self.watch.reason}. All answers so far are stored: check the server, or raise "
-                        "server.silence if its answers take longer; then run the same command again to continue"
+                        self.watch.reason, "check the server, or raise server.silence if its answers take longer"
                     )
                 # The wait is uniform between 0 and a limit that doubles with each failure (full jitter).
                 limit = min(_LONGEST_WAIT, self._server.backoff * 2.0 ** min(failed, 30))
@@ -591,11 +609,14 @@ class Client:
                 failed += 1
                 spent = time.monotonic() - began
                 if failed > self._server.retries or spent + wait > self._server.patience:
+                    if not connected:
+                        raise self._unreachable(problem)
                     raise self._given_up(
                         f"{self._server.base_url} did not answer within server.retries ({self._server.retries}) and "
                         f"server.patience ({self._server.patience:g} s): {failed} requests failed in {spent:.0f} s, "
-                        f"the last one: {problem}. All answers so far are stored: check that the server runs "
-                        "at this address, or raise these two settings; then run the same command again to continue"
+                        f"the last one: {problem}",
+                        "check the server, or raise server.timeout, server.retries or server.patience (--set NAME=VALUE)",
+                        problem,
                     )
                 if requested_wait:
                     self._pace.hold(requested_wait)
@@ -603,8 +624,18 @@ class Client:
                     wait = min(wait, self.watch.silence_left or wait)  # so that a stopped server is noticed in time
                 self._stopped.wait(wait)
 
-    def _given_up(self, text: str) -> ConnectionError:
-        return ConnectionError(scrub(text, self._key, 2 * LONGEST_TEXT))
+    def _given_up(self, text: str, advice: str, problem: str = "") -> NoAnswerError:
+        text, problem = (scrub(part, self._key, 2 * LONGEST_TEXT) for part in (text, problem or text))
+        return NoAnswerError(
+            f"{text}. All answers so far are stored: {advice}; then run the same command again to continue",
+            problem=problem,
+            advice=advice,
+        )
+
+    def _unreachable(self, problem: str) -> NoAnswerError:
+        """Return the error for an address to which no connection can be opened."""
+        text = f"{self._server.base_url} cannot be reached: {problem}"
+        return self._given_up(text, "start the server, or correct its address")
 
     def _prepared(self) -> Callable[[], "_Connection"]:
         """Return the function that opens a connection; the key is read from the environment only once."""
@@ -678,6 +709,20 @@ class Client:
     def _look(self) -> float:
         """Seconds within which an information page must be complete."""
         return min(self._server.timeout, self._server.silence, _LOOK)
+
+    def check_reachable(self) -> None:
+        """Raise a `NoAnswerError` if no connection to the server can be opened."""
+        url = f"{self._server.base_url.rstrip('/')}/models"
+        connection = self._prepared()()
+        try:
+            connection.send("GET", url, None, self._headers("look"), _LARGEST_PAGE, self._look)
+        except ExchangeError as error:
+            if not error.connected:
+                raise self._unreachable(str(error)) from None
+        except ValueError:
+            return  # the page is too large, but the server does answer
+        finally:
+            connection.close()
 
     def _answers_at_all(self) -> bool:
         """Return whether the server returns anything but a server error for its page of models."""
@@ -796,8 +841,11 @@ class _Connection:
             if isinstance(error, self._web.TimeoutException):
                 self._ended = self._ended or late
             if not self._ended:
-                text = f"{type(error).__name__}: {error}"
-                raise error if isinstance(error, ExchangeError) else ExchangeError(text, sent=self._sent) from None
+                if isinstance(error, ExchangeError):
+                    raise
+                if isinstance(error, self._web.ConnectError):
+                    raise ExchangeError(_why_not_connected(error), sent=False, connected=False) from None
+                raise ExchangeError(f"{type(error).__name__}: {error}", sent=self._sent) from None
         finally:
             timer.cancel()
             timer.join()  # so that a late deadline cannot end the next request of this connection
@@ -812,6 +860,18 @@ class _Connection:
         opened = details.get("return_value")
         if opened is not None and hasattr(opened, "get_extra_info"):
             self._socket = opened.get_extra_info("socket") or self._socket
+
+
+def _why_not_connected(error: BaseException) -> str:
+    """Return why no connection could be opened, given the error of the HTTP library."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return "the connection was refused, since no server listens at this port"
+        if isinstance(cause, socket.gaierror):
+            return f"there is no such host ({cause.strerror})"
+        cause = cause.__cause__ or cause.__context__
+    return f"{type(error).__name__}: {error}"
 
 
 def _close_all(connections: list[_Connection]) -> None:

@@ -91,7 +91,7 @@ def measure_and_say(
         for line in found(agent.name, first, limits):
             TALLY.tell(line)
         if first.silent:
-            TALLY.tell(f"{agent.name}: time and cost are unknown, because it gave no answer: {first.silent}")
+            TALLY.tell(f"{agent.name}: time and cost are unknown: {first.silent}")
             records.append({"agent": agent.name, "asked": 0, **dict.fromkeys(_RANGES)})
             continue
         took = forecast(study, agent, entry.parameters, first, workers=workers)

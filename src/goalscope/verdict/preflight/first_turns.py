@@ -94,7 +94,7 @@ class FirstTurns(BaseModel):
         portions: the portions, in order.
         memory: maximum memory of this process so far, in bytes; 0 if unknown.
         longest, longest_valid: maximum number of output tokens of an answer, and of an answer with an action.
-        silent: the error of a server that gave no answer in time; "" if there are answers.
+        silent: why a server gave no answer in time, and what helps; "" if there are answers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -175,7 +175,7 @@ def _kinds(first: FirstTurns) -> Counter[str]:
 def why_unusable(first: FirstTurns) -> str:
     """Say why a model is asked nothing after its batch; "" if its answers are usable."""
     if first.silent:
-        return TEXTS("plan/silent", error=first.silent)
+        return first.silent
     return without_action(first) if first.unusable else ""
 
 
@@ -333,7 +333,7 @@ class _Batch:
                     raise
                 if self._told.asked:
                     return self._told  # what is left is for the run, which waits as long as its settings say
-                return FirstTurns(silent=_brief(error))
+                return FirstTurns(silent=_why_silent(error))
             if refusal is None:
                 keep(self._told)
             elif self._told.unusable:
@@ -437,10 +437,10 @@ class _Batch:
         )
 
 
-def _brief(error: Exception) -> str:
-    """Shorten an error that also says how to continue a run to what happened to the last request."""
-    text = " ".join(str(error).split())
-    return text.partition("the last one: ")[2].partition(". What was answered")[0] or text
+def _why_silent(error: ConnectionError) -> str:
+    """Say why a server gave no answer to a first prompt, and what helps."""
+    problem, advice = getattr(error, "problem", ""), getattr(error, "advice", "")
+    return TEXTS("plan/silent", error=problem or " ".join(str(error).split()), advice=advice or "check the server")
 
 
 _EXAMPLE: Final = 80  # characters of an answer
