@@ -220,3 +220,54 @@ def test_kinds_of_worlds_and_agents_never_are_files_of_their_name(
     assert separated.exit_code == 0 and "evil ran" not in separated.output
     attributed = CliRunner().invoke(app, ["attribute", "optimal", "--hypotheses", "goal"])
     assert attributed.exit_code == 2 and "--worlds" in attributed.output
+
+
+def test_an_own_module_that_cannot_be_imported_is_named_with_the_line(tmp_path: Path) -> None:
+    for code, facts in {
+        "class Line:\n    def x(self)\n        pass\n": ("line 2", "def x(self)"),
+        "def load():\n    return {}['key']\nTABLE = load()\n": ("line 2", "KeyError"),
+        "import sys\n\nimport no_such_package\n": ("line 3", "no_such_package", "install"),
+    }.items():
+        (tmp_path / "half.py").write_text(code)
+        for words in (("evaluate", "random", "--env", "half:Line", "--quick"), ("evaluate", "half:Agent", "--quick")):
+            status, shown = call(tmp_path, *words, "--out", "out")
+            assert status == 2 and "half.py" in shown and all(fact in shown for fact in facts), shown
+            assert "correct the file" in shown and "Traceback" not in shown
+    assert "half" not in sys.modules
+
+
+def test_parameters_that_a_class_lacks_or_needs_are_named_as_they_are_typed(tmp_path: Path) -> None:
+    needing = ENVIRONMENT.replace("start=0", "start, *, slip=0")
+    (tmp_path / "needing.py").write_text(needing)
+    (tmp_path / "plain.py").write_text(ENVIRONMENT.replace(", start=0):", "):").replace("= start", "= 0"))
+    (tmp_path / "failing.py").write_text(ENVIRONMENT.replace("self.start = start", "self.start = start + 'a'"))
+    (tmp_path / "mover.py").write_text(AGENT + "    def __init__(self, speed):\n        pass\n")
+    for environment, facts in {
+        "needing:Line": ("--env needing:Line:start=VALUE",),
+        "needing:Line:start=0,slop=1": ("no parameter slop", "start, slip", "did you mean slip?"),
+        "plain:Line:start=0": ("no parameter start", "takes no parameters"),
+        "failing:Line:start=1": ("failing.py, __init__", "TypeError"),
+        "minigrid": ("--env minigrid:level=VALUE",),
+    }.items():
+        status, shown = call(tmp_path, "evaluate", "random", "--env", environment, "--quick", "--out", "out")
+        assert status == 2 and all(fact in shown for fact in facts), shown
+    status, shown = call(tmp_path, "evaluate", "mover:Agent", "--quick", "--out", "out")
+    assert status == 2 and "mover:Agent:speed=VALUE" in shown
+
+
+def test_an_environment_without_end_names_what_can_be_typed(tmp_path: Path) -> None:
+    endless = ENVIRONMENT.replace("min(max(state + (1 if action else -1), 0), 3)", "state + (1 if action else -1)")
+    (tmp_path / "place.py").write_text(endless)
+    (tmp_path / "mover.py").write_text(AGENT)
+    (tmp_path / "study.yaml").write_text(STUDY.replace("parameters:", "limit: 10, parameters:"))
+    status, shown = call(tmp_path, "evaluate", "random", "--worlds", "study.yaml", "--quick", "--out", "out")
+    assert status == 2 and "10 states" in shown and "--worlds" in shown
+    (tmp_path / "study.yaml").write_text(STUDY.replace("parameters:", "depth: 9, parameters:"))
+    words = ("--agents", "mine", "--set", "horizon={steps: 5}")
+    assert call(tmp_path, "run", "study.yaml", "--out", "run", *words)[0] == 0
+
+
+def test_an_id_without_its_version_is_completed(tmp_path: Path) -> None:
+    for text, complete in {"CartPole": "CartPole-v1", "FrozenLake:is_slippery=false": "FrozenLake-v1"}.items():
+        status, shown = call(tmp_path, "evaluate", "random", "--env", text, "--quick", "--out", "out")
+        assert status == 2 and f"did you mean {complete}?" in shown and "valid:" not in shown

@@ -101,7 +101,7 @@ def test_an_own_agent_is_named_in_a_study_runs_resumes_and_is_the_same_in_other_
         ({"kind": "os:system"}, "in a module of the working directory"),
         ({"kind": "mine:Rightward", "speed": 2}, "takes down"),
         ({"kind": "mine:Rightward", "down": 2}, "must be a probability"),
-        ({"kind": "mine:Wrapped", "speed": 2}, "mine:Wrapped .* parameters speed"),
+        ({"kind": "mine:Wrapped", "speed": 2}, "mine:Wrapped .* parameter speed"),
     ],
 )
 def test_an_own_agent_that_cannot_be_made_is_refused(mine: Path, entry: dict[str, Any], words: str) -> None:

@@ -107,7 +107,7 @@ def test_a_bounded_search_knows_what_it_knows_and_refuses_what_lies_beyond() -> 
     assert known > 5 and unknown > 5, "some states are decided, others left open"
     with pytest.raises(ValueError, match=r"7.*8"):
         near.mdp(horizon=8)
-    with pytest.raises(ValueError, match=r"depth: \d+"):
+    with pytest.raises(ValueError, match=r"`depth:` .*at most \d+"):
         enumerate_states(Corridor(12), limit=10)
     assert enumerate_states(Corridor(5), depth=1000).bound is None, "all there are were found"
 

@@ -2,8 +2,9 @@
 
 import os
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
+from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -200,6 +201,33 @@ def near_miss(word: object, valid: Sequence[str], most: int = 1) -> str:
     """
     close = get_close_matches(str(word)[:200], valid, n=most, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else f"; valid: {', '.join(valid)}"
+
+
+def check_parameters(source: str, function: Callable[..., Any], parameters: Collection[str], how: str) -> None:
+    """Raise a ValueError if a class or function has not one of the given parameters, or needs one that is not given.
+
+    Args:
+        source: its name, for the message.
+        function: the class or function, which is not called.
+        parameters: the names of the keyword arguments.
+        how: how the user gives a parameter, with {name} in the place of its name.
+    """
+    entries = signature(function).parameters.values()
+    named = [entry for entry in entries if entry.kind in (entry.POSITIONAL_OR_KEYWORD, entry.KEYWORD_ONLY)]
+    names = [entry.name for entry in named]
+    takes_all = any(entry.kind is entry.VAR_KEYWORD for entry in entries)
+    for name in parameters if not takes_all else ():
+        if name not in names:
+            takes = f"takes {', '.join(names)}" if names else "takes no parameters"
+            raise ValueError(
+                f"{source} has no parameter {name}; it {takes}{did_you_mean(name, names)}: leave {name} out"
+            )
+    missing = [entry.name for entry in named if entry.default is entry.empty and entry.name not in parameters]
+    if missing:
+        raise ValueError(
+            f"{source} needs a value for {' and '.join(missing)}: {how.format(name=missing[0])}, or give the parameter "
+            "a default"
+        )
 
 
 def did_you_mean(word: str, valid: Sequence[str]) -> str:

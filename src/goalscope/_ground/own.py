@@ -18,9 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Final
 
 from goalscope._ground.folder import NamedFile
+from goalscope._ground.untrusted import printable
 
 _OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SEPARATORS = re.compile(r"[\s;,()\[\]{}'\"]+")
@@ -240,12 +242,30 @@ def _imported(module: str, path: Path, source: str) -> Any:
     sys.path.append(folder)  # allows imports of neighbouring modules; last, so that it shadows nothing
     try:
         spec.loader.exec_module(imported)
+    except Exception as error:
+        del sys.modules[module], _files[module]
+        advice = (
+            "install this package, or correct the file"
+            if isinstance(error, ModuleNotFoundError)
+            else "correct the file"
+        )
+        raise ValueError(f"{_place_of(error, path)}; {advice}, then run the same command again") from error
     except BaseException:
         del sys.modules[module], _files[module]
         raise
     finally:
         sys.path.remove(folder)
     return imported
+
+
+def _place_of(error: BaseException, path: Path) -> str:
+    """Return the file, line and message of an error that was raised while a module was imported."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        line = f" ({error.text.strip()})" if error.text else ""
+        return printable(f"{Path(error.filename).name}, line {error.lineno}: {error.msg}{line}")
+    frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    place = f"{path.name}, line {frames[-1].lineno}" if frames else path.name
+    return printable(f"{place}: {type(error).__name__}: {error}")
 
 
 def _is_installed(module: str) -> bool:

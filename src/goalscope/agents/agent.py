@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, get_args, runtime_che
 import numpy as np
 
 from goalscope._ground import registry
-from goalscope._ground.checks import is_whole
+from goalscope._ground.checks import check_parameters, is_whole
 from goalscope._ground.ids import content_id
 from goalscope._ground.own import is_own, load_own
 from goalscope._ground.rng import stream, uniform
@@ -332,13 +332,9 @@ def _own(kind: str, parameters: Mapping[str, Any]) -> Any:
         return _construct(kind, agent_class, parameters)
     accepted = signature(agent_class).parameters.values()
     takes_name = any(parameter.name == "name" or parameter.kind is Parameter.VAR_KEYWORD for parameter in accepted)
-    try:
-        return _named(kind, agent_class, parameters, takes_name=takes_name)
-    except TypeError as error:
-        raise ValueError(
-            f"{kind} does not accept the parameters {', '.join(parameters) or 'none'}: {error}. Give it the parameters "
-            "of its constructor"
-        ) from error
+    names = [name for name in parameters if takes_name or name != "name"]
+    check_parameters(kind, agent_class, names, f"write {kind}:{{name}}=VALUE, or name it in the study")
+    return _named(kind, agent_class, parameters, takes_name=takes_name)
 
 
 def _construct(kind: str, agent: type[Built], parameters: Mapping[str, Any]) -> Built:

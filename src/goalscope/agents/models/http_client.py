@@ -615,7 +615,7 @@ class Client:
                         f"{self._server.base_url} did not answer within server.retries ({self._server.retries}) and "
                         f"server.patience ({self._server.patience:g} s): {failed} requests failed in {spent:.0f} s, "
                         f"the last one: {problem}",
-                        "check the server, or raise server.timeout, server.retries or server.patience (--set NAME=VALUE)",
+                        "check the server, or raise server.timeout, server.retries or server.patience with --set",
                         problem,
                     )
                 if requested_wait:

@@ -4,6 +4,7 @@ import copy
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,17 @@ class ToyText:
     def __init__(self, name: str, options: Mapping[str, Any] | None = None, modules: Sequence[str] = ()) -> None:
         self._name, self._options, self._modules = name, dict(options or {}), tuple(modules)
         self._read(make(name, self._options, self._modules))
+
+    @classmethod
+    def ids(cls) -> list[str]:
+        """Return the ids that Gymnasium knows, with those of MiniGrid; none if Gymnasium is not installed."""
+        try:
+            import gymnasium
+        except ImportError:
+            return []
+        with suppress(ImportError):
+            import minigrid  # noqa: F401 - importing registers the levels
+        return sorted(gymnasium.registry)
 
     @classmethod
     def named(cls, text: str) -> tuple[str, dict[str, Any]] | None:

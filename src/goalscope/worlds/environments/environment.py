@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground import registry
+from goalscope._ground.checks import check_parameters
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.own import is_own, load_own
 
@@ -262,13 +263,13 @@ def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
     factory = (
         load_own(source, _METHODS, "an environment") if is_own(source) else registry.resolve("environment", source)
     )
+    check_parameters(source, factory, parameters, f"write --env {source}:{{name}}=VALUE, or name it in the study")
     try:
         environment = factory(**parameters)
     except TypeError as error:
-        accepted = ", ".join(inspect.signature(factory).parameters) or "none"
-        raise ValueError(
-            f"{source} was given the parameters {', '.join(parameters) or 'none'}, but takes {accepted}: {error}"
-        ) from error
+        if is_own(source):
+            raise  # an error in the code of its author
+        raise ValueError(f"{source} does not accept one of the values of {', '.join(parameters)}: {error}") from error
     if not isinstance(environment, Environment):
         missing = [name for name in ("actions", *_METHODS) if not hasattr(environment, name)]
         raise ValueError(f"{source} must be an environment, but has no {', '.join(missing)}")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from goalscope._ground import registry
-from goalscope._ground.checks import near_miss
+from goalscope._ground.checks import did_you_mean
 from goalscope._ground.own import consent, is_own
 from goalscope._ground.yaml_text import read_pairs
 
@@ -42,16 +42,20 @@ def named_environment(text: str) -> tuple[str, dict[str, Any]]:
     kind = _KIND.fullmatch(text)
     if kind is not None and kind[1] in kinds:
         return kind[1], dict(read_pairs(kind[2] or "", text))
+    ids = list[str]()
     for name in kinds:
-        # A kind may know environments by ids of its own, and then has a function `named` from the text to both.
-        knows = getattr(registry.resolve("environment", name), "named", None)
+        # A kind may know environments by ids of its own. It then has a function `named` from the text to both, and
+        # may have a function `ids`, which lists them.
+        factory = registry.resolve("environment", name)
+        ids += getattr(factory, "ids", list)()
+        knows = getattr(factory, "named", None)
         known: tuple[str, dict[str, Any]] | None = None if knows is None else knows(text)
         if known is not None:
             return known
     raise ValueError(
         "an environment must be given as module:Class of a file in the working directory, as a registered kind "
-        f"({', '.join(kinds)}), or as an id of Gymnasium such as FrozenLake-v1, got {text!r:.200}"
-        f"{near_miss(text, kinds)}"
+        f"({', '.join(kinds)}), or as an id of Gymnasium with its version, such as FrozenLake-v1, got {text!r:.200}"
+        f"{did_you_mean(text.partition(':')[0], [*kinds, *ids])}"
     )
 
 

@@ -186,7 +186,9 @@ class _Search(Generic[S]):
         if len(self.states) >= self.limit:
             raise ValueError(
                 f"an environment must have at most {self.limit} states to be enumerated, but more were found within "
-                f"{depth} steps of the beginning: raise limit, or give depth: {max(1, depth - 1)} to search no further"
+                f"{depth} steps of the beginning: bound the values that a state can contain, or write a study whose "
+                f"entry of worlds has `limit:` (number of states) or `depth:` (number of steps, at most "
+                f"{max(1, depth - 1)}), and give it with --worlds"
             )
         self.index[state] = len(self.states)
         self.states.append(state)
