@@ -1,5 +1,6 @@
 """Code and names of the working directory: what a folder that somebody sent can make a command run or read."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -271,3 +272,14 @@ def test_an_id_without_its_version_is_completed(tmp_path: Path) -> None:
     for text, complete in {"CartPole": "CartPole-v1", "FrozenLake:is_slippery=false": "FrozenLake-v1"}.items():
         status, shown = call(tmp_path, "evaluate", "random", "--env", text, "--quick", "--out", "out")
         assert status == 2 and f"did you mean {complete}?" in shown and "valid:" not in shown
+
+
+def test_an_untestable_answer_has_its_reason_below_the_table(tmp_path: Path) -> None:
+    falling = ENVIRONMENT.replace("min(max(state + (1 if action else -1), 0), 3)", "state + 1")  # whatever is done
+    (tmp_path / "place.py").write_text(falling)
+    assert call(tmp_path, "evaluate", "random", "--env", "place:Line", "--quick", "--out", "out")[0] == 0
+    shown = " ".join(call(tmp_path, "ledger", "out")[1].split())
+    claims = json.loads((tmp_path / "out" / "ledger.json").read_text())["models"][0]["claims"]
+    untestable = [claim for claim in claims if claim["answer"] == "untestable"]
+    assert untestable and all(shown.count(claim["question"]) > 1 for claim in untestable)
+    assert all(claim["why"].rstrip(".") in shown for claim in untestable)

@@ -199,3 +199,62 @@ def test_a_new_run_is_not_written_between_files_of_others(folder: Path, tmp_path
         begun.mkdir()
         (begun / left).mkdir() if left.startswith(".") else (begun / left).touch()
         call("run", study, "--out", begun)
+
+
+def test_a_directory_of_runs_names_the_runs_in_it(folder: Path, tmp_path: Path) -> None:
+    assert str(folder / "run") in flat(call("measure", folder, status=2))
+    call("evaluate", "random", "--quick", "--arms", "grids", "--out", tmp_path / "evaluation")
+    shown = flat(call("measure", tmp_path / "evaluation", status=2))
+    assert str(tmp_path / "evaluation" / "arms" / "grids") in shown
+    assert flat(call("measure", tmp_path, status=2)).count("there is no run") == 1
+
+
+def test_options_that_change_a_study_are_named_when_the_study_refuses_them(tmp_path: Path) -> None:
+    for words in (("--count", "0"), ("--sizes", "1"), ("--trajectories", "0"), ("--densities", "7")):
+        shown = flat(call("run", "baseline", *words, "--out", tmp_path / "out", status=2))
+        assert " ".join(words) in shown and "--agents" not in shown
+    assert "--count 0" not in flat(call("run", "baseline", "--set", "worlds.0.count=0", "--out", tmp_path, status=2))
+
+
+def test_worlds_and_studies_that_are_misspelled_are_completed(tmp_path: Path) -> None:
+    shown = flat(call("separate", "--hypotheses", "goal", "--worlds", "gird", status=2))
+    assert "did you mean grid?" in shown and "--worlds" in shown and "baseline" in shown
+    shown = flat(call("evaluate", "random", "--worlds", "toy-texts", "--out", tmp_path / "out", status=2))
+    assert "did you mean toy-text?" in shown and "?:" not in shown
+    (tmp_path / "study.yaml").write_text("agents: [{kind: random}]\n")
+    shown = flat(call("run", tmp_path / "study.yaml", "--out", tmp_path / "out", status=2))
+    assert "worlds: [{kind: grid" in shown and "agents: [" not in shown
+
+
+def test_a_damaged_ledger_is_not_taken_for_that_of_another_version(tmp_path: Path) -> None:
+    words = ("evaluate", "random", "--quick", "--arms", "grids", "--out", tmp_path)
+    first, ledger = call(*words), tmp_path / "ledger.json"
+    assert "in place of --quick" in flat(first)
+    for text, fact in {"{}": "damaged", "[1": "damaged", '{"version": 2}': "another version"}.items():
+        ledger.write_text(text)
+        shown = flat(call("ledger", tmp_path, status=2))
+        assert str(ledger) in shown and fact in shown and "goalscope evaluate" in shown
+        assert ("another version" in shown) == (fact != "damaged")
+    call(*words)
+    call("ledger", tmp_path)
+
+
+def test_what_nobody_could_ask_is_not_proposed(tmp_path: Path) -> None:
+    shown = flat(call("evaluate", "optimal", "--arms", "inside", "--out", tmp_path / "out", status=2))
+    assert "activations" in shown and "--arms grids,inside" not in shown
+    shown = flat(call("evaluate", "theseus", "--arms", "inside", "--out", tmp_path / "out", status=2))
+    assert "--arms grids,inside" in shown
+
+
+def test_the_folder_of_a_file_to_write_is_created(folder: Path, tmp_path: Path) -> None:
+    call("measure", folder / "run")
+    for number, words in enumerate(
+        (
+            ("table", "FrozenLake-v1", "w.npz"),
+            ("report", folder / "run", "w.html"),
+            ("compare", folder / "run", "w.json"),
+        )
+    ):
+        place = tmp_path / str(number) / "below" / str(words[-1])
+        call(*words[:-1], "--json" if words[0] == "compare" else "--out", place)
+        assert place.stat().st_size

@@ -112,6 +112,20 @@ def test_a_folder_gives_the_model_in_memory_without_any_network(folder: Path, mo
     assert loaded.name == "tiny"
 
 
+def test_a_hub_that_cannot_be_reached_is_said_at_once_with_the_name_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*arguments: object, **options: object) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("goalscope.agents.models.loading.getproxies", dict)
+    monkeypatch.setattr(socket, "create_connection", refused)
+    with pytest.raises(OSError, match=r"nobody/no-such-model .*refused.*folder"):
+        LocalModel("nobody/no-such-model", device="cpu").complete(REQUESTS, GREEDY)
+
+
 def test_identity_is_content_not_place(folder: Path, tmp_path: Path) -> None:
     moved = tmp_path / "another-name"
     shutil.copytree(folder, moved)

@@ -498,11 +498,11 @@ class NamedFile:
 
     @contextmanager
     def replacing(self) -> Iterator[Path]:
-        """Yield the path of a new file that replaces it at the end; see `Folder.replacing`."""
+        """Yield the path of a new file that replaces it at the end; see `Folder.replacing`. Its folder is created."""
         if os.path.normpath(self.path).startswith("/dev/"):
             yield self.path
             return
-        with Folder(self.path.parent).replacing(self.path.name) as partial:
+        with Folder(self.path.parent).make().replacing(self.path.name) as partial:
             yield partial
 
     @contextmanager

@@ -31,7 +31,7 @@ _files: dict[str, Path] = {}
 """The modules imported here, by name; a module of another working directory may replace them."""
 _sources: dict[str, str] = {}
 """Name -> the directory or file that contained it, for messages."""
-_IN_PYTHON: Final = "if the file is yours, write `with goalscope.own.allowed(): ...` around the call"
+_IN_PYTHON: Final = "If the file is yours, write `with goalscope.own.allowed(): ...` around the call"
 
 
 @dataclass
@@ -216,8 +216,7 @@ def _attribute(source: str, role: str) -> Any:
         raise ValueError(
             f"{source}{place} must be imported for this, which runs the code of {str(path)!r}. goalscope does not "
             "import a name that it finds in a directory unless you allow it, because somebody else may have written "
-            "it: "
-            f"{_consents[-1].advice}"
+            f"it. {_consents[-1].advice}"
         )
     return getattr(_imported(module, path, source), name, None)
 

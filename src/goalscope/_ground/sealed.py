@@ -108,6 +108,10 @@ def write_sealed(path: Path, record: SealedRecord) -> Path:
     return Folder(path.parent).save_text(text, path.name)
 
 
+class OtherVersionError(ValueError):
+    """A record has the version of another release of goalscope."""
+
+
 def read_sealed(kind: type[Sealed], path: Path, *, edited: bool = False) -> Sealed:
     """Read a record that `write_sealed` wrote.
 
@@ -128,8 +132,10 @@ def read_sealed(kind: type[Sealed], path: Path, *, edited: bool = False) -> Seal
         faults = explain(error, {"": list(kind.model_fields)}, str(path), file_kind)
         changed = "it was changed since it was written, or goalscope did not write it"
         raise ValueError(f"{faults}\n{changed}: {advice}") from None
+    except OtherVersionError as error:
+        raise ValueError(f"{path} is a {file_kind} of another version of goalscope: {error}; {advice}") from None
     except ValueError as error:
-        raise ValueError(f"{path} must be a {file_kind} as goalscope wrote it: {error}; {advice}") from None
+        raise ValueError(f"{path} is damaged, or is no {file_kind} that goalscope wrote: {error}; {advice}") from None
 
 
 def unseal(kind: type[Sealed], text: str, *, edited: bool = False) -> Sealed:
@@ -143,9 +149,9 @@ def unseal(kind: type[Sealed], text: str, *, edited: bool = False) -> Sealed:
     if (version_found := fields.get("version")) != (
         version := kind.model_fields["version"].default
     ) or version_found is True:
-        raise ValueError(
-            f"version {version} is needed, got {shorten(version_found)}: another version of goalscope wrote it"
-        )
+        if version_found is None:
+            raise ValueError("it states no version")
+        raise OtherVersionError(f"version {version} is needed, got {shorten(version_found)}")
     unsealed = edited and "digest" not in fields
     fields.pop("digest", None)
     _check_lengths(fields, kind.longest)

@@ -234,17 +234,25 @@ def _unfolded(detail: ErrorDetails) -> Iterator[ErrorDetails]:
         yield from _unfolded(located)
 
 
-def explain(error: ValidationError, keys: Mapping[str, Sequence[str]], name: str, kind: str = "study") -> str:
+def explain(
+    error: ValidationError,
+    keys: Mapping[str, Sequence[str]],
+    name: str,
+    kind: str = "study",
+    examples: Mapping[str, str] | None = None,
+) -> str:
     """Return one line per error: the path of the key, the requirement, the value, a similar valid key.
 
     Args:
         error, keys: see `faults`.
         name: name of the file, or "the study".
         kind: the expected kind.
+        examples: key -> an example of its line, shown if the key is missing.
     """
     faults_found = faults(error, keys)
     sentences = [
         f"  {place + ': ' if place else ''}{must}{f', got {got}' if got else ''}"
+        + (f", as in {examples[place]}" if examples and must == _MISSING and place in examples else "")
         for place, must, got in faults_found[:_MOST_ENTRIES]
     ]
     more = ["  and more errors of this kind"] if len(faults_found) > _MOST_ENTRIES else []
@@ -272,6 +280,9 @@ def shorten(value: object) -> str:
     return printable(repr(value))
 
 
+_MISSING: Final = "must be given"
+
+
 def _one_of(types: list[str]) -> str:
     return f"must be {' or '.join(_SCALARS[name] for name in types)}"
 
@@ -288,12 +299,12 @@ def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
     if kind == "extra_forbidden":
         return Fault(path, f"unknown key{near_miss(parts[-1], keys.get(holder, ()))}", "")
     if kind == "missing":
-        return Fault(path, "must be given", "")
+        return Fault(path, _MISSING, "")
     if kind == "union_tag_invalid":
         tag, valid = str(context["tag"]), [word.strip(" '") for word in str(context["expected_tags"]).split(",")]
         return Fault(f"{path}.kind", f"must be one of {', '.join(valid)}", f"{shorten(tag)}{near_miss(tag, valid)}")
     if kind == "union_tag_not_found":
-        return Fault(f"{path}.kind", "must be given", got)
+        return Fault(f"{path}.kind", _MISSING, got)
     message = detail["msg"].removeprefix("Value error, ")
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[: _LONGEST_MESSAGE - 300]} ... {message[-250:]}"

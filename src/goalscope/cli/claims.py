@@ -43,15 +43,22 @@ def announce(announcement: Announcement, *, as_json: bool = False) -> None:
         say(line)
 
 
-def show_whole(result: Evaluation, seconds: float) -> None:
-    """Print an evaluation, the path of its report, suggested next steps, and its failures."""
+def show_whole(result: Evaluation, seconds: float, *, quick: bool = False) -> None:
+    """Print an evaluation, the path of its report, suggested next steps, and its failures.
+
+    Args:
+        result: the evaluation.
+        seconds: how long it took.
+        quick: whether the user chose its size by --quick, beside which --budget is not allowed.
+    """
     show(result)
     directory = result.directory
     if Folder(directory).has_file(judging.PAGE):
         page = (directory / judging.PAGE).resolve()
         say(f"Report: {page} (the whole evaluation took {duration(seconds)})")
     has_asked_arms = any(arm.asked for model in result.models if "logs" not in model.access for arm in model.arms)
-    hint = "; or repeat the command with a larger --budget to decide more questions" if has_asked_arms else ""
+    larger = "--budget 20m in place of --quick" if quick else "a larger --budget"
+    hint = f"; or repeat the command with {larger} to decide more questions" if has_asked_arms else ""
     say(f"next: print everything with goalscope ledger {quote(str(directory))} --json{hint}")
     for text in result.failed:
         say(text, error=True)
@@ -96,10 +103,13 @@ def show(result: Evaluation) -> None:
 
 
 def _reasons(ledger: ClaimLedger, of: str = "") -> None:
-    """Say why answers do not follow from the numbers and thresholds that were printed."""
+    """Say why answers do not follow from the numbers and thresholds that were printed, or why there are no numbers."""
+    questions: dict[tuple[str, str], list[str]] = {}
     for claim in ledger.claims:
-        if why := reason_of(claim):
-            say(of + TEXTS("page/reason", question=claim.question, answer=claim.answer.capitalize(), why=why))
+        if why := reason_of(claim) or (claim.why if claim.answer == "untestable" else ""):
+            questions.setdefault((claim.answer, why.rstrip(".")), []).append(claim.question)
+    for (answer, why), among in questions.items():
+        say(of + TEXTS("page/reason", question=" ".join(among), answer=answer.capitalize(), why=why))
 
 
 def _matrix(result: Evaluation) -> None:
@@ -171,7 +181,7 @@ def ledger(
     Args:
         path (DIR): the directory of an evaluation, or its ledger.json.
         as_json: print everything as JSON.
-        card: print one paragraph for a model card.
+        card: print the verdict as a section of a model card, which is one paragraph.
 
     Examples:
         goalscope ledger runs/theseus
@@ -294,6 +304,6 @@ def evaluate(
         complete = not announcement.failed
     else:
         evaluated = evaluation.evaluate(asks, out, announce=announce, stage=progress, **options_of_all)
-        show_whole(evaluated, time.monotonic() - began)
+        show_whole(evaluated, time.monotonic() - began, quick=quick)
         complete = evaluated.complete
     return complete

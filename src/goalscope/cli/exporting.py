@@ -120,7 +120,6 @@ def figure(
         files = write_all(by_name, everything)
         say(f"{counted(len(files), 'file')}: {everything}; checksums: {write_checksums(everything, files)}")
     elif name is not None and out is not None:
-        Folder(out.parent).make()
         write(find(by_name, name), out)
         say(f"{name}: {out}")
 

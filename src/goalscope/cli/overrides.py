@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,18 @@ class Overrides:
         name = f"{study.name} ({'; '.join([*described, *self.settings])})"
         if "name" not in [key_path(setting.partition("=")[0])[0] for setting in self.settings]:
             mapping["name"] = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
-        return Study.assemble(mapping)
+        try:
+            return Study.assemble(mapping)
+        except ValueError as error:
+            wrong = [option for option in _OF_STUDY if option in changes and re.search(rf"\b{option}\b", str(error))]
+            if not wrong:
+                raise
+            options = ", ".join(f"--{option} {changes[option]}" for option in wrong)
+            raise ValueError(f"{options} cannot be used here: {error}") from None
+
+
+_OF_STUDY = ("sizes", "densities", "count", "trajectories")
+"""Options with the names of the keys of a study that they change."""
 
 
 def load_study(name: str, changes: Overrides | None = None) -> Study:
@@ -172,7 +184,14 @@ def worlds_of(text: str, options: WorldOptions) -> Study:
     elif text.lstrip().startswith(("{", "[")) and not anything_at(text):
         entries = read_yaml_text(text, "--worlds")
     else:
-        return load_study(text, changes)  # its error lists the available studies
+        kinds, studies = registry.names("world"), registry.names("study")
+        if text not in studies and not anything_at(text):
+            raise FileNotFoundError(
+                f"--worlds must be a kind of worlds ({', '.join(sorted(kinds))}), a study that comes with goalscope "
+                f"({', '.join(sorted(studies))}), or a file (.yaml or .npz) that exists, got {text!r:.200}"
+                f"{did_you_mean(text, [*kinds, *studies])}"
+            )
+        return load_study(text, changes)
     listed = entries if isinstance(entries, list) else [entries]
     return changes.apply(Study.parse({"name": "worlds", "worlds": listed, "agents": [{"kind": "random"}]}))
 

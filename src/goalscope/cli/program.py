@@ -180,5 +180,5 @@ def _options(
     command = context.invoked_subcommand
     arguments = sys.argv[1:]
     whole = shlex.join(arguments) if arguments[:1] == [command] else f"{command} ..."
-    advice = f"if the file is yours: goalscope --own-code {whole}"
+    advice = f"If the file is yours, type: goalscope --own-code {whole}"
     context.with_resource(own.command(own_code=own_code, advice=advice))

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from goalscope._ground import registry
 from goalscope._ground.extras import lacking
-from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.folder import NamedFile
 from goalscope._ground.parts import attempt
 from goalscope._ground.words import counted
 from goalscope.report.blocks import Table, estimates_table, number, numbers_table
@@ -189,7 +189,6 @@ _UNQUOTED = " !$()*+,-./:;=?@[]^_`{|}~"
 
 def write_page(path: Path, text: str) -> Path:
     """Write a file atomically."""
-    Folder(path.parent).make()
     return NamedFile(path).save_text(text)
 
 

@@ -18,6 +18,7 @@ from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.tables import DATABASE, check_tables, create_tables
 
 _LOCK = "run.lock"
+_MOST_RUNS_NAMED = 3
 # prefix of temporary folders that an interrupted start may leave behind
 _PROBE_PREFIX, _NEW_PREFIX = ".wal-probe-", ".run-new-"
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the first bytes of SQLite's rollback journal
@@ -101,7 +102,8 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     directory = Folder(path.parent)
     if not directory.has_file(path.name):
         raise FileNotFoundError(
-            f"there is no run at {path}: give the directory that goalscope run or goalscope import wrote (--out)"
+            f"there is no run at {path}: {_runs_below(directory)}give the directory that goalscope run or goalscope "
+            "import wrote (--out)"
         )
     with explained(path):
         try:
@@ -117,6 +119,22 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
             connection = _connect(path, "ro&immutable=1")
         connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def _runs_below(directory: Folder) -> str:
+    """Name the runs in folders below a directory, such as the parts of an evaluation, "" if there are none."""
+    runs = list[Path]()
+    with suppress(OSError, ValueError):  # links and other strange files, which nobody gave
+        runs = [
+            folder.path
+            for parent in (directory, *directory.folders())
+            for folder in parent.folders()
+            if folder.has_file(DATABASE)
+        ]
+    if not runs:
+        return ""
+    more = f" and {len(runs) - _MOST_RUNS_NAMED} more" if len(runs) > _MOST_RUNS_NAMED else ""
+    return f"it contains the runs {', '.join(map(str, runs[:_MOST_RUNS_NAMED]))}{more}; give one of them, or "
 
 
 def _unfinished(path: Path, suffix: str) -> str:

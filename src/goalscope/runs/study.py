@@ -276,7 +276,7 @@ class Study(StudyPart):
         try:
             study = cls.model_validate(dict(mapping), context=context)
         except ValidationError as error:
-            raise ValueError(explain(error, _keys(), name)) from None
+            raise ValueError(explain(error, _keys(), name, examples=_EXAMPLES)) from None
         return study
 
     @cached_property
@@ -418,6 +418,13 @@ def read_rules(rules: str) -> tuple[History, FailurePolicy]:
     if history not in HISTORIES:
         raise ValueError(f"history must be one of {', '.join(HISTORIES)}, got {shorten(history)}")
     return history, FailurePolicy.model_validate(mapping.get("failure", {}))
+
+
+_EXAMPLES: Final = {
+    "worlds": "worlds: [{kind: grid, sizes: [7], densities: [0.6], count: 10}]",
+    "agents": "agents: [{kind: optimal}, {kind: random}]",
+}
+"""Examples of the keys that every study needs."""
 
 
 def _keys() -> dict[str, Sequence[str]]:

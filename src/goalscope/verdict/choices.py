@@ -133,14 +133,22 @@ class Choices(StrictRecord):
                 )
         return told_apart([subject.changed(self.models) for subject in subjects] if self.models else subjects)
 
-    def check_arms(self, arms: Sequence[Arm]) -> None:
-        """Raise a ValueError if a chosen arm does not exist, or needs the episodes of an arm that was not chosen."""
+    def check_arms(self, arms: Sequence[Arm], subjects: Sequence[Subject] = ()) -> None:
+        """Raise a ValueError if a chosen arm does not exist, or needs the episodes of an arm that was not chosen.
+
+        Args:
+            arms: all arms.
+            subjects: the models to be asked; an arm that none of them allows is not proposed together with another one.
+        """
         arms_by_name = {arm.name: arm for arm in arms}
         for name in self.arms:
             if name not in arms_by_name:
                 near = near_miss(name, list(arms_by_name))
                 raise ValueError(f"--arms must be some of {', '.join(arms_by_name)}, got {name!r}{near}")
             if (at := arms_by_name[name].at) not in self.arms:
+                if subjects and not any(arms_by_name[name].open_to(subject) for subject in subjects):
+                    names = ", ".join(subject.name for subject in subjects)
+                    raise ValueError(f"--arms {name} cannot be asked of {names}: {arms_by_name[name].why}")
                 suggestion = f"--arms {at},{','.join(self.arms)}"
                 raise ValueError(
                     f"--arms {name} reads the episodes of {at}, which must be asked, too: give {suggestion}"

@@ -220,8 +220,8 @@ class Evaluation(SealedRecord):
 
     what: ClassVar[str] = "ledger"
     advice: ClassVar[str] = (
-        "run the same goalscope evaluate again, which judges anew what is stored, or another directory where another "
-        "version wrote it"
+        "run the same goalscope evaluate again, which writes it anew from the stored runs, or evaluate into another "
+        "directory"
     )
     version: Literal[11] = 11
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)

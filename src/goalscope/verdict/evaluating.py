@@ -328,7 +328,7 @@ def _open_arms(
         ValueError: there is no such arm, although models can be asked.
     """
     open_arms = arms() if settings is None else given_arms(settings)
-    chosen.check_arms(open_arms)
+    chosen.check_arms(open_arms, askable)
     candidates = [chosen.changed(arm) for arm in open_arms if chosen.has(arm)]
     open_to = [arm for arm in candidates if any(arm.open_to(subject) for subject in askable)]
     if askable and not open_to:

@@ -4,6 +4,7 @@ Missing weights are refused, since the library would draw them at random.
 """
 
 import re
+import socket
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
 from goalscope._ground.extras import lacking
@@ -487,12 +490,39 @@ def _alike(first: Any, second: Any) -> bool:
     return facts[0] == facts[1] and first(template)["input_ids"] == second(template)["input_ids"]
 
 
+_LONGEST_CONNECT: Final = 10.0  # seconds
+
+
+def check_hub(source: str, revision: str | None = None) -> None:
+    """Raise an OSError if a model must be downloaded from the hub, which cannot be reached.
+
+    The libraries would try each file again for half a minute, and then not name the model. Nothing is checked behind a
+    proxy or in their offline mode.
+    """
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    if constants.HF_HUB_OFFLINE or getproxies():
+        return
+    if isinstance(try_to_load_from_cache(source, "config.json", revision=revision), str):
+        return
+    address = urlsplit(constants.ENDPOINT)
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        socket.create_connection((address.hostname or "", port), timeout=_LONGEST_CONNECT).close()
+    except OSError as error:
+        raise OSError(
+            f"the model {source} must be downloaded from {constants.ENDPOINT}, which cannot be reached "
+            f"({error.strerror or error}): check the network, or give a folder or GGUF file on this machine"
+        ) from error
+
+
 def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) -> Path | None:
     """Return the path of the tokenizer.json in a folder or of a model on the hub, or None if there is no such file.
 
     The file of a model on the hub is downloaded now.
     """
     if folder is None:
+        check_hub(source, where.get("revision"))
         from transformers.utils.hub import cached_file
 
         try:

@@ -290,7 +290,8 @@ def show_comparisons(
     """Compare agents or runs on the worlds they share, with paired differences and one corrected family of tests.
 
     Args:
-        svg: draw the curve over training to this file: .svg, .pdf, .png or .csv.
+        svg: draw the curve over training to this file; its ending chooses the format (.svg, .pdf, .png, or .csv for the
+            numbers of the curve).
         json: also write the numbers to this file as JSON.
         csv: also write the numbers to this file as CSV.
 
@@ -345,7 +346,6 @@ def _write(json: Path | None, csv: Path | None, records: Sequence[Mapping[str, A
     """Write the records to the given files."""
     for path, text in ((json, as_json(records, **metadata)), (csv, as_csv(records))):
         if path is not None:
-            Folder(path.parent).make()
             NamedFile(path).save_text(text)
             say(f"written: {path}", error=True)
 
@@ -356,7 +356,6 @@ def _show_curve(curve: CheckpointCurve, svg: Path | None) -> None:
         say(note, error=True)
     show(curve.table, f"By {curve.over}, in worlds that all share; p corrected for {counted(curve.tests, 'test')}")
     if svg is not None:
-        Folder(svg.parent).make()
         write(curve.figure, svg)
         say(f"written: {svg}", error=True)
 

@@ -164,7 +164,6 @@ def score(
     with ExitStack() as stack:
         sink = None
         if scores is not None:
-            Folder(scores.parent).make()
             sink = stack.enter_context(NamedFile(scores).writing_text())
         show = stack.enter_context(stage("scored (KiB)"))
         run = None if run_path is None else LoggedRun(stack.enter_context(Store(run_path, "w")))

@@ -66,8 +66,9 @@ def load(name: str | Path, change: Callable[[Study], Study] | None = None) -> St
         study = Study.load(path)
     else:
         close = "" if path.suffix else did_you_mean(str(name), registered)
+        proposal = f"{close} Or give" if close else ": give"
         raise FileNotFoundError(
-            f"there is no study {str(name)!r}, neither a file at this path nor a shipped study{close}: give a YAML "
+            f"there is no study {str(name)!r}, neither a file at this path nor a shipped study{proposal} a YAML "
             f"file, or one of {', '.join(registered)}"
         )
     study = study if change is None else change(study)
