@@ -174,7 +174,7 @@ def built_in(kind: str, name: str) -> bool:
 
 
 def package_of(module: str) -> str:
-    """Return the package, with its version, that a module belongs to; "" if it registers no parts."""
+    """Return name and version of the package that contains a module; "" if the package registers no parts."""
     return _packages.get(module.partition(".")[0], "")
 
 

@@ -15,11 +15,11 @@ _FIELD: Final = re.compile(r"\{(\w+)\}")
 
 
 class Catalogue:
-    """The sentences of one room.
+    """The sentences of one subpackage (room).
 
     Args:
         entries: the tree of keys; its leaves are texts.
-        name: what errors call it.
+        name: how errors name this catalogue.
 
     Raises:
         TypeError: a leaf is not a text.

@@ -212,7 +212,7 @@ class Curves:
         return clipped
 
     def _polynomials(self, index: npt.NDArray[np.intp]) -> tuple[Array, Array]:
-        """Return the coefficients ``[6, N]`` of the polynomials right of a knot, and the intervals' widths ``[N]``."""
+        """Return the 6 coefficients of the polynomials to the right of N knots ``[6, N]``, and their widths ``[N]``."""
         rows = np.arange(len(index)) % len(self.values)
         width = KNOTS[index + 1] - KNOTS[index]
         scale = np.stack([np.ones_like(width), width, width**2])
@@ -260,7 +260,7 @@ class Ensemble:
 
 
 def _sum(before: list[Curves], part: Curves) -> list[Curves]:
-    """Return the sum of a mean so far, none or one, and its next part."""
+    """Add the next part to a sum of curves; ``before`` is a list with the sum so far, or empty."""
     names = ("uniform", "values", "ends")
     return [Curves(**{name: getattr(curves, name) + getattr(part, name) for name in names}) for curves in before] or [
         part
@@ -394,7 +394,7 @@ class CurveBank:
         return total
 
     def _null(self, key: tuple[int, Digest], episodes: int, exact: bool) -> Array:
-        """Return the mean utilities of random agents with this many episodes in one world, ``[NULL_AGENTS]``."""
+        """Return the mean utility of each random agent over this number of episodes in one world, ``[NULL_AGENTS]``."""
         number, digest = key
         if (number, digest, episodes, exact) not in self._random:
             # One simulation serves all utilities of the world that lack it.
@@ -434,7 +434,7 @@ class CurveBank:
         return Curves.from_bytes(self._spill.read(self._curves[key]))
 
     def _alike(self, key: tuple[int, Digest]) -> list[tuple[int, Digest]]:
-        """Return the keys, this one included, whose worlds have the same transitions and differ in how they begin."""
+        """Return this key and the keys of all worlds that differ from its world only in their first states."""
         number, digest = key
         process = self._worlds[number].process
         if self.kind != "steps" or self.invalid == "action":
@@ -449,7 +449,7 @@ class CurveBank:
         ]
 
     def _computed(self, keys: Sequence[tuple[int, Digest]]) -> list[Curves]:
-        """Compute the curves of some worlds, those of equal transitions in one pass; kept for the next bank."""
+        """Compute the curves of worlds with equal transitions in one pass; the curves are cached for the next bank."""
         if len(keys) == 1:
             return [self._computed_once(keys[0])]
         worlds = [self._worlds[number] for number, _ in keys]
@@ -466,7 +466,7 @@ class CurveBank:
         return _OF_STARTS[name][1]
 
     def _computed_once(self, key: tuple[int, Digest]) -> Curves:
-        """Compute the curve of one world; kept for other agents that are measured in equal worlds, see `_COMPUTED`."""
+        """Compute the curve of one world; curves are cached for agents in equal worlds (`_COMPUTED`)."""
         world = self._worlds[key[0]]
         content = _content_of(world), key[1], self.kind, self.invalid
         curve = _COMPUTED.get(content)

@@ -479,7 +479,7 @@ class _Rules:
         goals: Mapping[str, GoalEstimate],
         measured: RunDirectedness,
     ) -> Finding:
-        """Decide from the contrasts of the best hypothesis with all others."""
+        """Decide whether the best hypothesis is named, from its contrasts with all other hypotheses."""
         # A hypothesis that explains nothing is not a rival: an agent that pursues it would show more MEG towards it.
         possible_rivals = {name for name, share in shares.items() if share.high >= EXPLAINS}
         contrasts = contrasts_of(measured, self.fields["agent"], best)
@@ -518,7 +518,10 @@ class _Rules:
         return self.finding("yes", "named" if whole else "weakly or partly", decisive, names=(best,), steps=steps)
 
     def _margin(self, contrast: GoalContrast, best: str, signed: float) -> tuple[Estimate, float, str]:
-        """Return the estimate of a contrast in favour of its first hypothesis, its threshold, and the rule's key."""
+        """Return the estimate of a contrast, its threshold, and the key of the rule.
+
+        A positive estimate is in favour of the best hypothesis.
+        """
         fields: dict[str, Any] = {
             "n": max(contrast.grids, 1),
             "clusters": contrast.grids,
@@ -552,7 +555,7 @@ class _Rules:
         )
 
     def _nats(self, measured: RunDirectedness) -> dict[str, EstimateRecord]:
-        """Return MEG and its share of each hypothesis, by the keys of `Finding.evidence`."""
+        """Return MEG and the explained share of each hypothesis, by the keys of `Finding.evidence`."""
         records = dict[str, EstimateRecord]()
         for estimate in measured.estimates:
             if not self._is_whole(estimate) or math.isnan(estimate.signed):

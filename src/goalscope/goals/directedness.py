@@ -496,7 +496,7 @@ class MeasuredLines:
         return replace(estimate, state_blind=float(ensemble.whole.fit(relative)[0][0]))
 
     def _one_world(self, world: WorldSample) -> tuple[float, float, tuple[float, float, str, str]]:
-        """Return the results for a single world; its interval is that of the mean return, mapped through W*."""
+        """Return the results for one world; their interval is that of the mean return, mapped through W*."""
         curve, returns = RationalityCurve(self.bank.process(world.key)), world.values
         inside = np.clip(returns, *curve.episode_range)
         beyond = np.abs(returns - inside) > curve.rounding  # on a believed map, through whose walls the agent may walk
@@ -581,7 +581,7 @@ class MeasuredLines:
     def _after_step(
         self, contrast: GoalContrast, goal: str, step: str, sample: AgentSample, beta: float
     ) -> GoalContrast:
-        """Add to a contrast the agent's gain towards the goal after the intermediate step."""
+        """Add to a contrast the agent's gain towards the goal in the moves that follow the intermediate step."""
         observed, expected = list[float](), list[float]()
         for world in sample.worlds.values():
             policy, gains = soft_gains(world.world, self.bank.process(world.key), beta)

@@ -194,7 +194,7 @@ def _score(mdp: TabularMDP, visits: Array, first: npt.NDArray[np.int64], ridge: 
 
 
 def _normaliser(dual: OccupancyDual, weights: Array) -> tuple[float, Array]:
-    """Return W and the occupancy of the soft policy."""
+    """Return the log normaliser W at some weights, and the occupancy of the soft policy for these weights."""
     value, gradient = dual.value(weights)
     return float(weights @ dual.occupancy) - value, dual.occupancy - gradient
 
@@ -214,7 +214,7 @@ def _fit(dual: OccupancyDual, occupancy: Array, penalty: float) -> Array:
 def _random_visits(
     world: FiniteWorld, walks: int, *, seed: int, invalid: Invalid, exact: bool
 ) -> tuple[Array, npt.NDArray[np.int64]]:
-    """Return the occupancies ``[walks, S]`` of random agents and their first states ``[walks]``."""
+    """Return how often random walks visit each of S states ``[walks, S]``, and their first states ``[walks]``."""
     states = world.process.states
     counts = np.zeros((walks, states))
     expected = expected_after(world, np.eye(states), invalid) if exact else None

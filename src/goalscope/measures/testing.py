@@ -244,11 +244,11 @@ def check_measure(measure: Measure, episodes: Iterable[Episode] | None = None, *
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cases:
-    """The tables that the laws compare.
+    """The tables that the tests of a measure compare.
 
-    In the first table of `silent` half of the episodes have no actions, in the second none has any. `transformed` maps
-    a transform to the table of rotated or reflected grids and the original id of each new episode. `blind` has an
-    oracle that knows no path to the goal.
+    `silent` contains two tables: in the first, half of the episodes have no actions; in the second, no episode has any.
+    `transformed` maps a transform to the table of rotated or reflected grids and the original id of each new episode.
+    `blind` has an oracle that knows no path to the goal.
     """
 
     table: StepTable

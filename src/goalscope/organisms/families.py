@@ -216,7 +216,7 @@ def stream_seed(seed: int, *names: str | int) -> int:
 
 
 def phase_of(world: World) -> Phase:
-    """Return the phase to which the walls of a grid are assigned by their hash."""
+    """Return the purpose (see `PHASES`) for which a grid is used; a hash of its walls decides it."""
     return PHASES[int(layout(world)[-8:], 16) % len(PHASES)]
 
 

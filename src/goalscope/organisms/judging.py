@@ -236,8 +236,8 @@ def play(
         worlds: worlds to play in.
         most: maximum number of steps; None for the horizon of each world.
         name: key of the random numbers.
-        folder: folder of the organism, required for adapters. They are run once per state, and move at random after an
-            answer without a move, as on their card.
+        folder: folder of the organism, required for adapters. An adapter is asked once per state; after an answer
+            without a move it moves at random, as when its card was measured.
         permuted: act in each world by the policy of the world before it, as if the agent stood there.
     """
     if spec.kind == "adapter":

@@ -127,10 +127,11 @@ class Caller:
         store: Store,
         committed: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """Ask about observations, and about those that follow from the answers. Each answer is committed first.
+        """Ask about observations, and about those that follow from the answers.
 
-        If answers arrive one by one or calls join those under way, the observation that follows from an answer is asked
-        at once, however long other answers take. Any other agent gets its next call only when all answers have arrived.
+        Each answer is stored before the question that follows from it is sent. If an agent returns answers one by one,
+        or takes further questions while it works on others, the next question is sent as soon as its answer has
+        arrived, however long other answers take. Any other agent is asked again only when all answers have arrived.
         The shapes of its batches, and with them the last bits of a local model's likelihoods, therefore do not depend
         on timing.
 

@@ -301,7 +301,7 @@ def given_worlds(study: Study) -> dict[str, Any]:
 
 
 def _tell_worlds_alike(study: Study) -> None:
-    """Say how many worlds count, where several have the same description."""
+    """Log how many different worlds remain when several have the same description."""
     worlds = study.worlds()
     different = {world.cluster or world.id for world in worlds}
     if len(different) < len(worlds):

@@ -29,7 +29,7 @@ _MOST_SENTENCES = 5
 
 
 def told_beforehand(study: Study, *, level: float) -> list[str]:
-    """Say which hypotheses the worlds of a study are enough to name, phase by phase; its steps are answered twice.
+    """For each phase, say which hypotheses the study has enough worlds to name. Assumes two answers per step.
 
     There is a sentence for each hypothesis for which the worlds are too few, with the condition or the rival that
     requires most worlds, and one sentence for all hypotheses for which they are enough at each of `LAPSES`. The numbers
@@ -69,7 +69,7 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
 
 
 def _steps_among(bank: Mapping[str, Hypothesis], finites: Sequence[FiniteWorld]) -> set[str]:
-    """Return the names of the hypotheses that are an intermediate step of another one in one of the worlds."""
+    """Return the names of the hypotheses that are an intermediate step to another one in some world."""
     names, steps = list(bank), set[int]()
     for finite in finites:
         masks = dict[int, Mask]()

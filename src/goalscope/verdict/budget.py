@@ -105,7 +105,10 @@ def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict
 
 
 def _largest_size(arm: Arm) -> int:
-    """Return the largest size of an arm that a budget can buy; an arm that looks inside never exceeds its full size."""
+    """Return the largest size to which a budget can extend an arm.
+
+    For an arm that looks inside, this is its full size.
+    """
     return arm.full if arm.looks is not None else int(MOST * arm.full)
 
 

@@ -54,7 +54,7 @@ def _in_grid(grid: Grid, horizon: int, shares: tuple[float, ...] | None) -> Arra
 
 
 def _last_states(mdp: TabularMDP, start: Array, policy: Array, horizon: int) -> Array:
-    """Return ``[S]`` the distribution over states after so many actions."""
+    """Return the probability of each of S states after ``horizon`` actions, ``[S]``."""
     mass = start
     for _ in range(horizon):
         mass = mdp.flow(mass[:, None] * policy)

@@ -218,7 +218,10 @@ class Choices(StrictRecord):
         ]
 
     def _applied(self, arm: Arm, study: Study) -> tuple[Study, dict[str, str]]:
-        """Apply to the study of an arm each choice that it accepts; also return why it does not accept the others."""
+        """Apply the choices that the study of an arm accepts.
+
+        Also return why the study does not accept the other choices.
+        """
         refused = {}
         for words, change in self._changes(arm):
             mapping = study.dump()
@@ -230,7 +233,7 @@ class Choices(StrictRecord):
         return study, refused
 
     def _changes(self, arm: Arm) -> Iterator[tuple[str, Callable[[dict[str, Any]], None]]]:
-        """Yield the choices for studies, each in words and as a function; settings of one key form one choice."""
+        """Yield the choices that change studies, in words and as functions; settings of one key are one choice."""
         if self.sizes:
             yield f"--sizes {','.join(map(str, self.sizes))}", self._resize
         if self.hypotheses:

@@ -117,7 +117,7 @@ def _threshold(claim: Claim) -> Cell | str:
 
 
 def _decides(claims: Sequence[Claim | None]) -> str:
-    """Return the threshold of the first answer to a question; others that were applied stand beside their answers."""
+    """Return the threshold of the first answer to a question; other thresholds are shown beside their answers."""
     first = next((claim.threshold for claim in claims if claim is not None), None)
     rest = " unless stated" if len(thresholds_of(claims)) > 1 else ""
     return "" if first is None else f"threshold {first:g}{rest}"
@@ -179,7 +179,7 @@ def _bar(claim: Claim, neighbours: Sequence[Claim | None]) -> Bar | None:
 
 
 def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None], notes: Footnotes) -> Phrase | str:
-    """Return the cell of the matrix for a claim; it links to the evidence, and reasons stand in notes below."""
+    """Return the cell of the matrix for a claim. The cell links to the evidence; reasons are notes below the matrix."""
     if claim is None:
         return "not asked"
     estimate = _estimate(claim)
@@ -222,7 +222,7 @@ def evidence_of(ledger: ClaimLedger, anchors: Collection[str]) -> Declared:
 
 
 def deciding(claims: Sequence[Claim], anchor: str) -> Iterator[tuple[str, str]]:
-    """Yield each claim that names a section for details: its quantity, estimate and answer."""
+    """Yield each claim whose details are in a given section, with its quantity, estimate and answer in words."""
     for claim in claims:
         if claim.section == anchor and claim.estimate:
             words = f"{claim.estimate} {claim.unit}, threshold {claim.threshold}: {MARKS[claim.answer]} {claim.answer}"

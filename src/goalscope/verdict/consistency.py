@@ -33,7 +33,7 @@ def contradictions(ledger: ClaimLedger) -> list[str]:
 
 
 def _of_findings(ledger: ClaimLedger) -> Iterator[str]:
-    """Yield errors inside a finding: its number, its threshold and its answer."""
+    """Yield the errors of findings whose answer does not follow from their number and threshold."""
     for finding in ledger.findings:
         label = f"the finding in {finding.arm or 'all arms'} {where_text(finding.where)}".strip()
         if finding.answer == "yes" and not finding.names:
@@ -82,7 +82,7 @@ def _of_claims(ledger: ClaimLedger) -> Iterator[str]:
 
 
 def _of_views(ledger: ClaimLedger) -> Iterator[str]:
-    """Yield claims about the aim that differ from what the verdict names."""
+    """Yield the claims about the agent's aim that contradict what the verdict names."""
     findings = [finding for part in aims_of(ledger).values() for finding in part]
     for claim in ledger.claims:
         if not claim.name.startswith(_VIEWS):

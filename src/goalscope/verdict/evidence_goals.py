@@ -35,7 +35,10 @@ def by_size(data: ArmData) -> str:
 
 
 def _size_of(data: ArmData, goal: GoalEstimate) -> int | None:
-    """Return the grid size of an estimate of this agent towards the goal; None for other estimates."""
+    """Return the grid size of an estimate of this agent's directedness towards the goal.
+
+    None for all other estimates.
+    """
     size = goal.cell.get("size")
     of_goal = (goal.agent, goal.hypothesis) == (data.agent, GOAL) and len(goal.cell) == 1
     return size if of_goal and isinstance(size, int) else None
@@ -103,7 +106,7 @@ def drift(data: ArmData) -> Evidence:
 
 
 def _products(errors: Any) -> tuple[float, float, float] | None:
-    """Return the mean products of errors in consecutive and in distant turns, and the weight of an episode."""
+    """Return the mean product of errors in consecutive turns, in distant turns, and the weight of the episode."""
     count = len(errors)
     if count <= _DISTANT:
         return None

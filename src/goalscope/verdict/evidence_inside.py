@@ -273,7 +273,7 @@ def _ends(evidence: Evidence) -> tuple[float, float]:
 
 
 def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
-    """Return the rows with exchanged moves, and those of edits that leave the content unchanged."""
+    """Return the rows of edits that exchange the moves, and of each edit that keeps the content unchanged."""
     rows = _changed(data, reasoning.KIND)
     controls = {name: chosen(rows, measure=reasoning.OTHER, edit=name) for name in ("own", "paraphrase")}
     return chosen(rows, measure=FOLLOWS, edit="plan"), controls

@@ -65,7 +65,7 @@ class Failures:
             Folder(self.directory).remove_file(FAILURES)
 
     def leave_out(self, arms: Iterable[str], models: Iterable[str], why: str) -> None:
-        """Record why some models are not asked some arms; an earlier reason is kept."""
+        """Record why some models skip some arms; a reason that was recorded before is kept."""
         for pair in product(arms, models):
             self.unasked.setdefault(pair, why)
 

@@ -92,7 +92,7 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
 
 
 def _logs_beside(out: Path, model: ClaimLedger) -> Path:
-    """Return the path at which the judged logs are expected: beside the evaluation, under the name in its ledger."""
+    """Return where the judged logs should be: beside the evaluation, under the name in the ledger."""
     described = read_yaml_text(model.described, str(out / LEDGER))
     name = described.get("run") if isinstance(described, dict) else None
     if not isinstance(name, str) or name != Path(name).name or name in ("", ".."):
@@ -265,7 +265,7 @@ def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:
 
 
 def _kinds_in(logs: Path, agent: str) -> str:
-    """Return the kinds of worlds in an agent's logs, by the tag that arms use."""
+    """Return the kinds of worlds in an agent's logs; a kind is the value of the tag by which arms select worlds."""
     with Store(logs) as store:
         rows = store.rows().select(measure="success", agent=agent)
     kinds = sorted({str(kind) for kind in rows.tags.get("kind", ()) if kind is not None})

@@ -91,7 +91,7 @@ def _words(plan: Plan) -> dict[str, Any]:
 
 
 def _copy(source: Path, target: Folder) -> None:
-    """Copy a run as of one transaction, with the files that it lists."""
+    """Copy a run in the state of one transaction, with all files that the run lists."""
     with Store(source) as store:
         with closing(sqlite3.connect(target.file(DATABASE, one_name=True))) as database:
             store.database.backup(database)

@@ -119,7 +119,10 @@ def _check_goal_names(environment: str, names: Sequence[str]) -> None:
 
 
 def _can_be_changed(world: EnvironmentWorld, entry: Mapping[str, Any]) -> bool:
-    """Return whether a thing of an environment can be elsewhere; if it names things and none can be, this is said."""
+    """Return whether some thing of an environment can be elsewhere.
+
+    Log a line if it names things and none of them can.
+    """
     if not changes_of(world.believed.environment):
         return False
     worlds = [{"kind": "changed-environment", "of": [entry]}]
@@ -198,7 +201,7 @@ def _twins(worlds: Sequence[EnvironmentWorld]) -> dict[str, dict[str, Any]]:
 
 
 def _other_goal(worlds: Sequence[EnvironmentWorld]) -> str:
-    """Return a further goal that can be reached in all worlds and is no step on every way to the goal; "" for none."""
+    """Return another goal that all worlds allow to reach and that is not on every way to the goal, or ""."""
     shared = [name for name in worlds[0].believed.table.goals if all(name in w.believed.table.goals for w in worlds)]
     candidates = (_other_goals(world) for world in worlds)
     possible = set.intersection(*map(set, candidates))
@@ -206,7 +209,7 @@ def _other_goal(worlds: Sequence[EnvironmentWorld]) -> str:
 
 
 def _other_goals(world: EnvironmentWorld) -> list[str]:
-    """Return the further goals of a world that can be reached and are no step on every way to the goal."""
+    """Return the other goals of a world that can be reached and are not on every way to the goal."""
     process, table = world.process(), world.believed.table
     finite = FiniteWorld(world=world, process=process, horizon=1)
     names = list(table.goals)

@@ -320,7 +320,10 @@ def _chance_of_turns(data: ArmData) -> float:
 
 
 def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None:
-    """Return ``(estimate - by) / over``."""
+    """Return an estimate on another scale, ``(estimate - by) / over``.
+
+    None if there is none, or ``over`` is not positive.
+    """
     if estimate is None or not over > 0:
         return None
     return estimate.moved(by=by, over=over)
@@ -362,7 +365,7 @@ def _method(evaluation: Evaluation, notes: Sequence[str]) -> Declared:
 
 
 def _origin(evaluation: Evaluation) -> list[Table]:
-    """Return the table of the goalscope version and the judged runs."""
+    """Return the table of the version of goalscope and of the runs that were judged."""
     origin = evaluation.origin
     if origin is None:
         return []

@@ -44,7 +44,10 @@ def _p_values(ledger: ClaimLedger) -> dict[str, float]:
 
 
 def _p_value(claim: Claim) -> float | None:
-    """Return the two-sided p value for a claim's threshold; None if no interval could have excluded it."""
+    """Return the two-sided p value of a claim against its threshold.
+
+    None if no interval could exclude the threshold.
+    """
     from scipy.special import stdtr, stdtrit
 
     if claim.answer == "untestable" or claim.threshold is None or claim.confidence is None:

@@ -166,7 +166,7 @@ class EvaluationRun:
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """All arms that exist for this plan, also those not chosen, with the user's choices applied."""
+        """All arms, chosen or not, with the user's settings (sizes, --set) applied."""
         available = arms() if self.plan.worlds is None else given_arms(self.plan.worlds)
         return [self.plan.choices.changed(arm) for arm in available]
 

@@ -156,13 +156,13 @@ def inside_record(store: Store, arm: Arm) -> Mapping[str, str]:
 
 
 def _is_measured(store: Store) -> bool:
-    """Return whether a run's rows cover all its episodes."""
+    """Return whether all episodes of a run were measured."""
     measured = {episode for name, ids in store.row_labels("episode_id") if name == "success" for episode in ids}
     return len(measured) == len(store.episode_ids())
 
 
 def _measure(store: Store, stage: Display, name: str) -> None:
-    """Measure a run unless its rows cover all its episodes."""
+    """Measure a run unless all its episodes were measured already."""
     if not _is_measured(store):
         with stage(f"{name}: measuring") as show:
             put_measured(store, lambda done, total: show(done, total))

@@ -212,7 +212,7 @@ def _claim(rule: Rule, evidence: Evidence, group: str, goal_noun: str) -> Claim:
 
 
 def _question(rule: Rule, question: str, group: str) -> str:
-    """Return the question; it names the group of worlds unless it already says what it is about."""
+    """Return the question; the group of worlds is added unless the question already names a hypothesis."""
     if not group or "{names}" in rule.question:
         return question
     return TEXTS("answers/in worlds", question=question, where=group)

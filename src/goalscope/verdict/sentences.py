@@ -50,7 +50,7 @@ def verdict(ledger: ClaimLedger) -> list[str]:
 
 
 def _why_nothing(ledger: ClaimLedger) -> str:
-    """Say why nothing was asked; a problem of this model comes before what arms need or the user chose."""
+    """Say why nothing was asked. A problem of this model is preferred to what arms need or what the user left out."""
     usual = {LEFT_OUT, *(why for arm in arms() for why in (arm.why, not_played(arm)))}
     reasons = Counter(arm.why for arm in ledger.arms if arm.why not in usual) or Counter(arm.why for arm in ledger.arms)
     return reasons.most_common(1)[0][0]
@@ -86,7 +86,7 @@ def headline(ledger: ClaimLedger) -> str:
 
 
 def _also(key: str, claim: Claim, findings: Sequence[Finding]) -> str:
-    """Word the sentence that an answer adds to the verdict; it states the applied threshold."""
+    """Return the sentence that an answer adds to the verdict; the sentence states the threshold that was applied."""
     goal = next((finding.nouns[GOAL] for finding in findings if GOAL in finding.nouns), "the goal")
     threshold = claim.threshold or 0.0
     grids = counted(claim.clusters, "grid")
@@ -141,7 +141,7 @@ def _at_doors(answers: Mapping[str, str]) -> list[str]:
 
 
 def _on_the_goal(answers: Mapping[str, str], findings: Sequence[Finding]) -> list[str]:
-    """Word what the moves depend on, unless what the model is directed at already implies it."""
+    """Return the sentence on what the moves depend on; "" if the goal of the model already implies it."""
     if any(GOAL in finding.names for finding in findings):
         return []
     own_things = {f"{OWN_THINGS}, {name}": f"“{name}”" for name in _own_things(answers)}
@@ -160,20 +160,20 @@ def _own_things(answers: Mapping[str, str]) -> list[str]:
 
 
 def _few_worlds(findings: Sequence[Finding]) -> list[str]:
-    """Warn if the verdict rests on MEG intervals over few worlds, whose coverage is too low."""
+    """Return a warning if the verdict uses MEG intervals from few worlds, since such intervals are too narrow."""
     decided = [finding for finding in findings if finding.method == "meg" and finding.answer in ("yes", "no")]
     few = [finding.worlds for finding in decided if finding.worlds < TOO_FEW]
     return [TEXTS("verdict/few worlds", worlds=counted(min(few), "world"), enough=TOO_FEW)] if few else []
 
 
 def _sizes(ledger: ClaimLedger) -> list[str]:
-    """Word goal-directedness by grid size if it differs."""
+    """Return the sentence on goal-directedness in grids of each size; "" if it does not differ between sizes."""
     claim = ledger.claim("is directed at the goal")
     return [TEXTS("verdict/sizes", by_size=claim.by_size)] if claim is not None and claim.by_size else []
 
 
 def _in_tasks(model: str, answer: str) -> str:
-    """Word the first sentence on a model that only played task worlds."""
+    """Return the first sentence about a model that only played task worlds."""
     if not TEXTS.has(f"also/{TASKS}/{answer}"):
         return TEXTS("verdict/tasks undecided", model=model)
     sentence = TEXTS(f"also/{TASKS}/{answer}")

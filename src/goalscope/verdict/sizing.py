@@ -199,7 +199,7 @@ def _proposals(
 
 
 def _decided(arms: Sequence[Arm], sizes: Mapping[str, int]) -> list[str]:
-    """Return the questions of the arms that have their full size."""
+    """Return the names of all questions that belong to arms of full size."""
     return [name for arm in arms if sizes.get(arm.name, 0) >= arm.full for name in claims_of(arm.name)]
 
 

@@ -308,7 +308,10 @@ def _acts_in(agent: Agent) -> set[str]:
 
 
 def _weights(text: str, chat_template: str | None = None) -> Subject:
-    """Return a model whose weights are accessible; its tokenizer determines how it is asked and whether it reasons."""
+    """Return a model whose weights are accessible.
+
+    The tokenizer determines the form of its prompts and whether it reasons.
+    """
     defaults = find_out(text, network=True, chat_template=chat_template)
     access = {"grids", "tasks", "environments", "text", "wordings", "weights"} | (
         set() if defaults.style == "none" else {"reasoning"}

@@ -75,7 +75,7 @@ class Reservation:
 
     @property
     def most(self) -> Mapping[str, float]:
-        """Name -> maximum cost of one request of the call."""
+        """Maximum cost of one request of this call, by the name of the cap (tokens_at_most, usd)."""
         return {"tokens_at_most": self.tokens, **({"usd": self.usd} if self._budget.priced else {})}
 
     @contextmanager

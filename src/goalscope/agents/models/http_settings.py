@@ -28,11 +28,13 @@ _RESERVED = ("model", "messages", "prompt", "n", "stream", "max_tokens", "max_co
 
 
 class Settings(BaseModel):
-    """Settings of a model behind a server, each checked once; errors do not show a wrong value, since it may be a key.
+    """Settings of a model behind a server, each checked once.
+
+    Errors do not show a wrong value, because it may be an API key.
 
     Raises:
-        ValueError: a key is unknown or missing, or a value has the wrong type or is out of range; the message names the
-            key.
+        ValueError: a setting is unknown or missing, or has the wrong type or is out of range; the message names the
+            setting.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)

@@ -59,7 +59,7 @@ def by_arrival(trial: Trial) -> Attribution:
 
 
 def _first(answers: Answers, in_place: Mask) -> Array:
-    """Return ``[K]`` the share of episodes in which each place is the first."""
+    """Return, for each of K places ``[K]``, the share of episodes that reach this place before all other places."""
     first_count = np.zeros(len(in_place))
     for episode, last in enumerate(answers.last.tolist()):
         walk = [*answers.state[answers.episode == episode].tolist(), last]

@@ -100,6 +100,6 @@ def _versions(answers: Answers, seed: int) -> Iterator[tuple[Thing, FiniteWorld]
 
 
 def _side(answers: Answers, exact: bool) -> WorldTurns:
-    """Convert both answers of one step to `WorldTurns`; ``exact`` means that they are move probabilities."""
+    """Convert both answers of one step to `WorldTurns`; ``exact`` says whether the answers are move probabilities."""
     assert answers.second is not None
     return WorldTurns(counts=answers.first[0] + answers.second[0], policy=answers.first[0] if exact else None)

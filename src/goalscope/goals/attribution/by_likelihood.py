@@ -125,7 +125,7 @@ def by_likelihood(trial: Trial) -> Attribution:
 
 
 def _differing_clusters(trial: Trial, strict: Mapping[str, Sequence[Array]]) -> dict[str, dict[str, Mask]]:
-    """Return name -> rival -> ``[G]`` mask of the clusters in which the two, followed strictly, act differently."""
+    """Return, by name and rival, in which of G clusters their strict followers act differently, masks ``[G]``."""
     clusters = list(dict.fromkeys(answers.cluster for answers in trial.answers))
     differing = {
         name: {rival: np.zeros(len(clusters), dtype=bool) for rival in strict if rival != name} for name in strict
@@ -179,7 +179,7 @@ def _fits(
 
 
 def _chances(answers: Answers, solved: Solved) -> Array:
-    """Return the action probabilities at each rationality or lapse rate, ``[B, N, A]``."""
+    """Return the probabilities of A actions in N steps at each of B rationalities or lapse rates, ``[B, N, A]``."""
     if solved.utility is None:
         policy = solved.policy[np.minimum(answers.time, len(solved.policy) - 1), answers.state]
         even = answers.world.even[answers.state]
@@ -190,7 +190,7 @@ def _chances(answers: Answers, solved: Solved) -> Array:
 
 
 def _blind(trial: Trial) -> float:
-    """Return the log evidence of actions that do not depend on the observation."""
+    """Return the log evidence for an agent whose actions do not depend on what it observes."""
     from scipy.special import gammaln
 
     counts: dict[int, Array] = defaultdict(lambda: np.zeros(1))

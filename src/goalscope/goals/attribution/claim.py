@@ -84,7 +84,7 @@ class Stratum(StrictRecord):
 class FrozenClaim(SealedRecord):
     """The verdicts and predictions of methods about one agent, as stored in `claim.json`.
 
-    Sentences for readers are stored neither in the file nor in the id; they are empty after reading.
+    Sentences for readers are not stored and do not enter the id; after reading, they are empty.
 
     Attributes:
         version: version of the file format; other versions are refused.
@@ -274,7 +274,7 @@ def _test(
 
 
 def _three(values: Array, level: float) -> tuple[float, float, float]:
-    """Return the mean over clusters with its Student's t interval, which is infinite below `FEWEST` clusters."""
+    """Return the mean over clusters and the ends of its t interval, which are infinite below `FEWEST` clusters."""
     mean = float(values.mean())
     if len(values) < FEWEST:
         return mean, -math.inf, math.inf

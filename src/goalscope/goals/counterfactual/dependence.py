@@ -258,13 +258,13 @@ def exchange_p(states: Sequence[tuple[str, WorldTurns, Sequence[WorldTurns]]], n
 
 
 def _bounds(share: float, moves: int) -> Bounds:
-    """Return the bounds of D - share P."""
+    """Return the least and the greatest possible value of D - share * P, where both D and P are computed from moves."""
     ends = [-share * (1 - 1 / moves), share / moves]
     return -1 + min(ends), 1 + max(ends)
 
 
 def _by_code(values: Array, codes: Any, count: int) -> Array:
-    """Average values by world, ``[G]``."""
+    """Return the mean of the values in each of G worlds, ``[G]``; ``codes`` are the indices of the worlds."""
     return np.bincount(codes, values, count) / np.maximum(np.bincount(codes, minlength=count), 1)
 
 

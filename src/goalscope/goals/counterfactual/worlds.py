@@ -217,7 +217,7 @@ class ChangedWorlds(kinds.StudyPart):
             raise ValueError(f"{path} has no grid in which any of {', '.join(THINGS)} can be changed: use other worlds")
 
     def _turns(self, seed: int, path: str) -> Iterator[int]:
-        """Yield the turn of each state, all turns equally often."""
+        """Yield for each state the turn in which this state is asked; all turns are used equally often."""
         rng = stream(seed, "turns of states", path)
         while True:
             yield from rng.permutation(self.turns).tolist()

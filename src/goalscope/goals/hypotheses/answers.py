@@ -119,7 +119,7 @@ def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Ans
 
 
 def _by_visits(episodes: States) -> Array | None:
-    """Return the mean answer of the other episodes in the state of each step, ``[N, A]``; NaN if there is none."""
+    """Return for each of N steps the mean answer of other episodes in the same state, ``[N, A]``, or NaN."""
     step_index = np.flatnonzero((episodes.action >= 0) & ((episodes.time == 0) | (not episodes.remembers)))
     states, actions = episodes.world.process.states, episodes.world.process.actions
     # An episode may visit a state several times; its own answers there do not count as second answers to each other.

@@ -178,7 +178,7 @@ class _Visits:
 
 
 class _WorldErrors:
-    """What an agent did at its first visits to the states of one world, and what may foresee its errors there."""
+    """What an agent did at its first visits to the states of one world, and what may predict its errors."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class _WorldErrors:
         return np.asarray((self.world.process.transitions != states[:, None]) & self.offered)
 
     def _divisions(self, hypothesis: Hypothesis) -> dict[str, Mask]:
-        """Return divisions of the states into two, ``[S]`` each."""
+        """Return masks over the S states, ``[S]`` each, by the name of the property that the marked states have."""
         divisions, optimal, aim = dict[str, Mask](), self.optimal[0], place_of(hypothesis)
         if aim is not None:
             try:
@@ -252,7 +252,10 @@ class _WorldErrors:
         return divisions
 
     def _rivals(self, predictions: Predictions, count: int, number: int) -> None:
-        """Set the wrong actions of each rival, ``[K, S * A]``, and the chance that a wrong move is one, ``[K, S]``."""
+        """Set which wrong actions follow each of K rivals.
+
+        `rivals` ``[K, S * A]`` marks these actions; `expected` ``[K, S]`` is the chance that a wrong move is among them.
+        """
         optimal = self.optimal[0]
         wrong = self.offered & ~optimal
         rivals = np.zeros((count, *wrong.shape), dtype=bool)
@@ -334,14 +337,14 @@ def _spread(mask: Mask) -> Array:
 
 
 def _drawn(mask: Mask, rng: np.random.Generator) -> Numbers:
-    """Return one of the marked actions of each row, all alike; action 0 of an empty row."""
+    """Draw one of the marked actions of each row, with equal probabilities; action 0 if none is marked."""
     return np.asarray((mask * rng.random(mask.shape)).argmax(axis=1))
 
 
 def _test(
     worlds: Sequence[_WorldErrors], fixed: float, random: float, rivals: int, seed: int
 ) -> tuple[float, str, bool]:
-    """Return the p value of the largest statistic, its label, and whether errors are fewer where its division holds."""
+    """Return the p value and label of the largest statistic, and whether errors are fewer in the states it marks."""
     names = list(dict.fromkeys(name for world in worlds for name in world.divisions))
     data = _Statistics([world.seen for world in worlds], worlds, names, rivals)
     rng = stream(seed, "errors", len(worlds), rivals)
@@ -377,7 +380,10 @@ def _bumps(worlds: Sequence[_WorldErrors]) -> float:
 
 
 class _Statistics:
-    """The statistics of B agents, ``values`` of shape ``[B, M]``, each the larger the more the errors are foreseen."""
+    """M statistics of each of B agents, ``values`` ``[B, M]``.
+
+    The larger a statistic, the better it predicts the errors.
+    """
 
     def __init__(
         self, all_visits: Sequence[_Visits], worlds: Sequence[_WorldErrors], names: Sequence[str], rivals: int

@@ -217,7 +217,10 @@ def evidence(
 
 
 class _Sums:
-    """The sums of one world, with the attributes of `AnswerSums` but without the axis of clusters."""
+    """The sums of one world.
+
+    The attributes are those of `AnswerSums`, whose arrays have a further axis, for clusters.
+    """
 
     def __init__(
         self, answers: Answers, policies: Mapping[int, Array], silent: Mask, aims: Mask, predictions: Predictions

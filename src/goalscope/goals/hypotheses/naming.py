@@ -190,7 +190,7 @@ class _Naming:
         )
 
     def _unbeaten(self, new_states: ResampledSums, number: int, whole: Sequence[int]) -> list[int]:
-        """Return the rivals that a hypothesis does not beat in new states, and that a pattern does not exclude."""
+        """Return the rivals that a hypothesis does not beat in new states and that no pattern of errors excludes."""
         explaining = np.zeros(new_states.count, dtype=bool)
         explaining[number] = True
         left = new_states.comparisons[0][number] & ~new_states.beaten_by(explaining, 0.0)[number]
@@ -202,7 +202,7 @@ class _Naming:
         ]
 
     def _in_part(self, number: int, verdict: ScoreVerdict) -> ScoreVerdict | None:
-        """Return a verdict that names a hypothesis with the part where it is followed; None if there is none."""
+        """Return a verdict that names a hypothesis and the part that follows it; None if there is no such part."""
         hypothesis, name = self.hypotheses[self.names[number]], self.names[number]
         part = _part_of(self.pattern(number))
         if part is None:
@@ -246,14 +246,14 @@ class _Naming:
         )
 
     def _alone(self, verdict: ScoreVerdict) -> ScoreVerdict:
-        """Return the verdict of the first rule alone."""
+        """Return the verdict of the first rule (one hypothesis is followed everywhere and beats all rivals) alone."""
         new_states = self._in_new_states()
         whole = [number for number in self._followed(new_states.strength[1]) if self.pattern(number).unforeseen]
         alone = [number for number in whole if not self._unbeaten(new_states, number, whole)]
         return replace(verdict, kind="named", names=(self.names[alone[0]],)) if len(alone) == 1 else verdict
 
     def _followed_again(self, number: int, elsewhere: Sequence[Answers], limit: float) -> bool:
-        """Return whether a hypothesis is followed in one of the turns outside of its part, by more than a limit."""
+        """Return whether, in one of the turns outside of its part, a hypothesis is followed by more than a limit."""
         for turn in np.unique(np.concatenate([answers.time for answers in elsewhere])).tolist():
             at_turn = [answers.only(np.flatnonzero(answers.time == turn)) for answers in elsewhere]
             at_turn = [answers for answers in at_turn if len(answers.state)]
@@ -281,7 +281,10 @@ class _Naming:
         return {**self.hypotheses, **{rival.text: rival for rival in rivals if rival.text not in self.hypotheses}}
 
     def _states_in(self, part: BehaviourPart, hypothesis: Hypothesis) -> dict[str, Mask]:
-        """Return world id -> ``[S]`` states in the part; for a part in time, all states."""
+        """Return, by the id of the world, which of its S states belong to the part ``[S]``.
+
+        All states for a part in time.
+        """
         masks, aim = dict[str, Mask](), place_of(hypothesis)
         for answers in self.answers:
             world = answers.world
@@ -353,7 +356,7 @@ def _part_of(pattern: ErrorPattern) -> BehaviourPart | None:
 def _restricted(
     all_answers: Sequence[Answers], part: BehaviourPart, masks: Mapping[str, Mask], *, inside: bool
 ) -> list[Answers]:
-    """Return the answers in the part, or those elsewhere."""
+    """Return the answers inside a part of the behaviour, or with ``inside=False`` those outside."""
     parts = list[Answers]()
     for answers in all_answers:
         kept = masks[answers.world.world.id][answers.state]

@@ -157,7 +157,7 @@ def sentences(needs: Sequence[Need]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _WorldPolicies:
-    """A world and the policies of the hypotheses, by index."""
+    """A world, and the policy of each hypothesis in this world, by the index of the hypothesis."""
 
     world: FiniteWorld
     policies: dict[int, Array]
@@ -206,7 +206,10 @@ class _Walk:
 
 
 class _Bank:
-    """All hypotheses followed by the move frequencies, with masks of those that are silent on ties and of goals."""
+    """The names of all hypotheses and, last, of the move frequencies.
+
+    `silent` marks those that predict nothing where all actions are equally good, and `aims` marks goals.
+    """
 
     def __init__(self, hypotheses: Mapping[str, Hypothesis]) -> None:
         self.names = (*hypotheses, FREQUENCIES)
@@ -215,7 +218,10 @@ class _Bank:
 
 
 class _Step:
-    """Contribution of one decision to the sums of `goalscope.goals.hypotheses.evidence`, in each of n states."""
+    """What one decision adds to the sums of `goalscope.goals.hypotheses.evidence`.
+
+    Arrays have the axes K (hypotheses and move frequencies), n (states) and A (actions).
+    """
 
     def __init__(self, walk: _Walk, bank: _Bank, often: Array, time: int) -> None:
         even, h = walk.even, walk.h
@@ -323,14 +329,14 @@ class _Law:
         self.differs, self.compared = np.reshape(rivals, (2, self.count))
 
     def _means(self, walk: _Walk) -> Array:
-        """Return the means per episode of size, repeated behaviour, and threshold of a contrast, ``[3, K]``."""
+        """Return the means per episode of size, repeated behaviour and threshold of K hypotheses, ``[3, K]``."""
         total = np.zeros((3, self.count))
         for mass, step in walk.steps(self.bank, self.often[len(walk.often)]):
             total += np.stack([step.size, step.repeated, step.bar]) @ mass
         return total
 
     def _moments(self, walk: _Walk) -> tuple[Array, Array, Array]:
-        """Return mean and variance of each sum per episode, ``[3K + 1]``, and the probabilities of the visits."""
+        """Return mean and variance of each sum per episode ``[3K + 1]``, and the probability that it changes."""
         values, reached = np.zeros((3 * self.count + 1, len(walk.states))), np.zeros((1, len(walk.states)))
         variance, last_step, sums = np.zeros(len(values)), None, (np.zeros(0), np.zeros(0))
         for mass, step in walk.steps(self.bank, self.often[len(walk.often)]):
@@ -349,7 +355,11 @@ class _Law:
         return first, variance + values**2 @ walk.start - first**2, reached @ walk.start
 
     def _sums(self, step: _Step) -> tuple[Array, Array]:
-        """Return what a step adds to the J sums: mean by first answer ``[J, n, A]``, variance by the second."""
+        """Return what a step adds to each of J sums, in each of n states with A actions.
+
+        The first array ``[J, n, A]`` is the mean, given the first answer to the step; the second one is the variance,
+        which comes from the second answer.
+        """
         h, strength = self.h, self.strength
         deviation, size = step.away[h], step.size[h]
         root = np.sqrt(np.maximum(HALF * self.size * self.repeated, _NONE))  # of R2(k) = HALF
@@ -392,7 +402,7 @@ class _Law:
         }
 
     def _ends(self, mean: Array, clusters: int) -> Array:
-        """Return the probability that the lower end of each sum lies below 0."""
+        """Return for each sum the probability that the lower end of its interval over clusters lies below 0."""
         from scipy.special import nctdtr, stdtrit
 
         noncentral = math.sqrt(clusters) * mean / np.sqrt(np.maximum(self.variance, _NONE**2))

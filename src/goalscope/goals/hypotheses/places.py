@@ -125,7 +125,7 @@ def moved(world: FiniteWorld, place: Hypothesis, offset: tuple[int, int]) -> Pos
 
 
 def _shown(name: str, world: FiniteWorld) -> Position:
-    """Return the initial cell of the goal, the key, the door or the agent."""
+    """Return the cell in which an object of a grid (goal, key, door or agent) is at the beginning."""
     position = world.grid.objects[name]
     if position is None and name == "key":  # in a control world without a key, the key's cell is that of its twin
         position = world.twin_key
@@ -150,7 +150,10 @@ def _ways(world: FiniteWorld) -> Numbers:
 
 
 def _first(world: FiniteWorld, cells: Iterable[Position], otherwise: str) -> Position:
-    """Return the cell with the shortest path from the start, the first one on ties; the goal itself may be chosen."""
+    """Return the cell that is the fewest steps from the start (the first of equally near ones).
+
+    This may be the goal.
+    """
     ways, end = _ways(world), _shown("goal", world)
     ways[end] = 1 + min((int(ways[position]) for position in world.grid.open_around(end)), default=FAR)
     reached = [position for position in cells if ways[position] < FAR]

@@ -186,7 +186,11 @@ class ResampledSums:
     def _ends(
         self, values: Array, low: Array | None = None, high: Array | None = None, level: float | None = None
     ) -> Array:
-        """Return estimate, lower and upper end, ``[3, ...]``; ``low`` and ``high`` replace the values for one end."""
+        """Return estimates with the lower and upper ends of their intervals, ``[3, ...]``.
+
+        The first of the values is the estimate; the others are its resamples. If ``low`` or ``high`` is given, that end
+        is computed from it instead.
+        """
         down, up = tails(len(self.answer_sums.steps), self.level if level is None else level)
         lower = np.quantile((values if low is None else low)[1:], down, axis=0, method="lower")
         upper = np.quantile((values if high is None else high)[1:], up, axis=0, method="higher")
@@ -314,7 +318,10 @@ class ResampledSums:
         )
 
     def _steps(self, index: int) -> tuple[str, ...]:
-        """Return the steps to a hypothesis: in every world that defines both and does not begin after the step."""
+        """Return the hypotheses that are an intermediate step on the way to a given one.
+
+        Such a step is on the way in every world that defines both hypotheses and does not begin after the step.
+        """
         step_of = self.answer_sums.step_of[index]
         always = (step_of > 0) & (step_of + self.answer_sums.begun >= self.answer_sums.worlds[index])
         return tuple(self.names[other] for other in np.flatnonzero(always & self.bank).tolist())

@@ -336,7 +336,7 @@ def _ratio(sums: Array, counts: npt.NDArray[Any]) -> Array:
 
 
 def _linked(linked: Mask) -> list[tuple[int, ...]]:
-    """Return the connected components with at least two members."""
+    """Return the groups of indices that are linked directly or through others, without groups of one member."""
     rest, groups = list(range(len(linked))), []
     while rest:
         group, ahead = {rest[0]}, [rest[0]]

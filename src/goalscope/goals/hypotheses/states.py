@@ -190,13 +190,16 @@ class States:
         return values
 
     def _parts(self, episodes: Mask) -> Iterator[Numbers]:
-        """Yield the numbers of the masked episodes in batches whose visit counts fit into memory."""
+        """Yield the indices of marked episodes in batches whose visit counts fit into memory."""
         size = max(1, _MOST_COUNTS // self.world.process.states)
         numbers = np.flatnonzero(episodes)
         yield from (numbers[begin : begin + size] for begin in range(0, len(numbers), size))
 
     def _expect(self, counts: Array, exact: Mask, first: int, last: int) -> None:
-        """Replace in ``counts`` ``[E, S]`` the states after decisions ``first`` to ``last`` by their expectations."""
+        """Replace visits by their expectations in the counts of E episodes and S states, ``counts`` ``[E, S]``.
+
+        This concerns the states that follow decisions ``first`` to ``last`` whose action probabilities are known.
+        """
         if self.policy is None or not exact.any():
             return
         process, begin = self.world.process, np.cumsum(self.length) - self.length

@@ -118,7 +118,7 @@ class _ById:
 
 @lru_cache(maxsize=2048)
 def _solved(text: str, key: _ById, horizon: int | None) -> tuple[FiniteWorld, Solved]:
-    """Solve a hypothesis in a world, with a cache."""
+    """Solve a hypothesis in a world; results are cached."""
     finite = finite_world(key.world, horizon or key.world.horizon or _LONG)
     return finite, parse(text).solved(finite)
 

@@ -79,6 +79,6 @@ def number_of(observation: Observation) -> int:
 
 @lru_cache(maxsize=64)
 def _numbers(task_map: TaskMap) -> Mapping[tuple[Cell, int], int]:
-    """Map (cell, bits of the achieved nodes) to the state number of a task map."""
+    """Map each pair (cell, achieved nodes as bits of an integer) to the number of this state of the task map."""
     states = process_of_map(task_map).states
     return {(task_map.board.cell(index), achieved): number for number, (index, achieved) in enumerate(states)}

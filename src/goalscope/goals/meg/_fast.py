@@ -117,7 +117,7 @@ def rising_root(c: Array, width: Array, level: Array, halvings: int) -> Array:
 
 
 def _between(rationality: float, left: float, right: float, first: Array, second: Array) -> Array:
-    """Return value, slope and curvature of the polynomial of degree five through both ends, ``[3, G]``."""
+    """Return value, slope and curvature in G worlds, ``[3, G]``, of the quintic through both ends."""
     width = right - left
     x = (rationality - left) / width
     scale = np.array([1.0, width, width * width])[:, None]

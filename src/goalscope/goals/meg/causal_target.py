@@ -253,7 +253,11 @@ def pseudo_terminal_goals(
 
 
 def _known_utility(tree: ContextTree, parts: Sequence[tuple[Array, Array]]) -> CausalMEG:
-    """Return MEG for a sum of known utilities: pairs of ``[K_n * A_n, F]`` distributions and ``[F]`` utilities."""
+    """Return MEG for a sum of known utilities.
+
+    Each part is a pair: the distribution of F outcomes after each last decision ``[K_n * A_n, F]``, and their utilities
+    ``[F]``.
+    """
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         offset = float(sum(values.min() for _, values in parts))
         expected_utility = np.asarray(sum(probabilities @ (values - values.min()) for probabilities, values in parts))

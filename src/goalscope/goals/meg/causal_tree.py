@@ -195,7 +195,7 @@ def conjugate_known(tree: ContextTree, noise: float) -> tuple[Conjugate, float]:
 
 
 def _end(tree: ContextTree, sign: float) -> tuple[float, list[Mask]]:
-    """Return the greatest (sign 1) or least (-1) expectation of the single feature, and the decisions that reach it."""
+    """Return the greatest (sign 1) or least (sign -1) expected value of the only feature, with its decisions."""
     values, masks = sign * tree.features[:, 0], []
     for t in reversed(range(len(tree.actions))):
         table = values.reshape(-1, tree.actions[t])
@@ -206,7 +206,10 @@ def _end(tree: ContextTree, sign: float) -> tuple[float, list[Mask]]:
 
 
 def _climb(tree: ContextTree, allowed: Sequence[Mask], *, attained: bool) -> Conjugate:
-    """Return the supremum over the allowed decisions, by Newton steps in whitened directions."""
+    """Return the supremum over weights, with policies that make only allowed decisions.
+
+    The maximum is found by Newton steps in the directions of `_directions`.
+    """
     goal, basis = tree.expected(tree.policy), _directions(tree, allowed)
     point = np.zeros(basis.shape[1])
     height, slope, curvature, soft = _soft_value(tree, basis @ point, allowed)
@@ -243,7 +246,10 @@ def _climb(tree: ContextTree, allowed: Sequence[Mask], *, attained: bool) -> Con
 def _soft_value(
     tree: ContextTree, weights: Array, allowed: Sequence[Mask]
 ) -> tuple[float, Array, Array, tuple[Array, ...]]:
-    """Return W, its gradient ``[F]``, its Hessian ``[F, F]`` and the soft policies."""
+    """Return the log normaliser W, its gradient ``[F]``, its Hessian ``[F, F]`` and the soft policies.
+
+    F is the number of features, whose weights are given.
+    """
     count = len(tree.actions)
     soft: list[Array] = [np.empty(0)] * count
     deviations: list[Array] = [np.empty(0)] * count  # [K_t, A_t, F] expected features after an action, minus their mean
@@ -266,7 +272,7 @@ def _soft_value(
 
 
 def _directions(tree: ContextTree, allowed: Sequence[Mask]) -> Array:
-    """Return ``[F, R]`` the directions of the features that the allowed decisions can change, whitened."""
+    """Return R directions ``[F, R]`` in which the allowed decisions can change the F features, of equal scale."""
     reachable = [np.ones(len(tree.contexts[0]), dtype=bool)]  # [K_t] contexts that the allowed actions can lead to
     for t in range(1, len(allowed)):
         reachable.append((allowed[t - 1] & reachable[-1][:, None]).reshape(-1)[tree.parent[t]])
@@ -296,9 +302,10 @@ def _possible(tree: ContextTree) -> tuple[list[Mask], bool]:
 
 
 def _all_possible(tree: ContextTree, positive: Mask) -> Mask:
-    """Return which entries of a plan can be positive with the expected features unchanged, by linear programmes.
+    """Return, for each entry of a plan, whether some plan with the same expected features makes this entry positive.
 
-    The unknown is a change of the plan that may lower positive entries and must not lower zero entries.
+    Linear programmes decide it. Their unknown is a change of the plan, which may lower positive entries and must not
+    lower entries of zero.
     """
     from scipy.optimize import linprog
     from scipy.sparse import bmat, coo_array, identity, kron

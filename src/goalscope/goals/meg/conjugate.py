@@ -77,7 +77,10 @@ def _match_slope(knots: Point, target: float, low: float, high: float) -> tuple[
 
 
 def _cubic(before: tuple[float, float, float], latest: tuple[float, float, float]) -> float:
-    """Return the step to gap 0 on the cubic of rationality over gap, from two triples (gap, rationality, slope)."""
+    """Return by how much to change the rationality so that the gap becomes 0.
+
+    The step follows from the cubic of rationality as a function of gap through two points (gap, rationality, slope).
+    """
     (gap, rationality, slope), (latest_gap, latest_rationality, latest_slope) = before, latest
     width, rise = gap - latest_gap, rationality - latest_rationality
     x = -latest_gap / width

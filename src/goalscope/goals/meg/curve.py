@@ -274,7 +274,7 @@ class SharedCurve:
         return np.asarray(beta * self._unit * relative - self._knots(beta * self._unit)[0])
 
     def _relative(self, utilities: npt.ArrayLike) -> tuple[Array, Array]:
-        """Return relative utilities, and the magnitude of the numbers that they are differences of, each ``[G]``."""
+        """Return relative utilities of G worlds ``[G]``, and the magnitude of the numbers they are differences of."""
         values = np.asarray(utilities, dtype=np.float64)
         check_shape("utilities", values, "G", {"G": len(self.curves)})
         check_finite("utilities", values)

@@ -214,7 +214,10 @@ def _process(arrays: Arrays, towards: str) -> tuple[TabularMDP, Gain | None, str
 
 
 def _rewarded(arrays: Arrays) -> tuple[Array, Gain | None]:
-    """Return the rewards as a utility, and the rewards of single steps where the utility has only their expectation."""
+    """Return the rewards as a utility, and a function that looks up the reward of a single step.
+
+    The function is None unless the utility contains only the expected rewards of states and actions.
+    """
     base = process_of(arrays, np.zeros(state_count(arrays)), 1)
     look_up = rewards_of(arrays, base)
     if form_of(arrays) != "possible" or arrays["rewards"].ndim != 1:
@@ -302,7 +305,7 @@ def _lengths(arrays: Arrays, actions: npt.NDArray[np.int64]) -> npt.NDArray[np.i
 
 
 def _staying(mdp: TabularMDP, gain: Gain, ends: npt.NDArray[Any], episodes: npt.NDArray[Any]) -> Array:
-    """Return ``[E]`` the utility of a decision in the last state of episodes that end early."""
+    """Return the utility of each decision after the end of E episodes that end early, ``[E]``."""
     state, every = ends[:, None], np.arange(mdp.actions)
     offered = np.ones((len(ends), mdp.actions), dtype=bool) if mdp.offered is None else mdp.offered[ends]
     stays = _chance(mdp, state * mdp.actions + every, np.broadcast_to(state, offered.shape)) > 1 - 1e-9
@@ -320,7 +323,7 @@ def _staying(mdp: TabularMDP, gain: Gain, ends: npt.NDArray[Any], episodes: npt.
 
 
 def _chance(mdp: TabularMDP, rows: npt.NDArray[Any], target: npt.NDArray[Any]) -> Array:
-    """Return the probabilities of next states after states and actions, each ``row = s * A + a``."""
+    """Return the probability of each target after a state s and an action a, where a row is ``s * A + a``."""
     table = mdp.transitions
     if not isinstance(table, np.ndarray):
         return np.asarray(table.tocsr()[rows.reshape(-1), target.reshape(-1)]).reshape(rows.shape)

@@ -252,7 +252,7 @@ class OccupancyDual:
         return np.asarray(solution.x) * scale, -float(solution.fun), -np.asarray(solution.jac) / scale
 
     def _soft(self, weights: Array, mask: Mask | None) -> tuple[float, Array]:
-        """Return W and the soft policy ``[n, A, K]``."""
+        """Return the log normaliser W, and the soft policy at n decisions over A actions in K states, ``[n, A, K]``."""
         self.evaluations += 1
         process, count = self.reached, len(self.reached.kept)
         offered, utility, discounts = process.offered, weights[:count], process.weights
@@ -284,11 +284,14 @@ class OccupancyDual:
         yield state, np.zeros((0, len(state)))
 
     def _action_probabilities(self, policy: Array) -> list[Array]:
-        """Return the probability of each state-action pair ``[A, K]`` at each decision under a policy."""
+        """Return the probability of A actions in K states ``[A, K]`` at each decision of a policy."""
         return [joint for _, joint in self._forward(policy)][:-1]
 
     def _occupancy_of(self, policy: Array) -> Array:
-        """Return ``[M]`` the occupancy of a policy, summed over the n decisions (not n + 1 times)."""
+        """Return the occupancy ``[M]`` of a policy, summed over its n decisions.
+
+        The state after the last decision is counted only if it has a utility of its own.
+        """
         discounted = zip(self._forward(policy), self.reached.weights, strict=True)
         *decided, final = (weight * state for (state, _), weight in discounted)
         total = np.zeros(len(self.reached.kept))

@@ -262,7 +262,7 @@ def stream_activations(
 
 
 def opened_shard(store: Store, row: Artifact, chosen: Capture) -> AbstractContextManager[ShardFile]:
-    """Open a file of a capture by its row of the index."""
+    """Open one file of a capture, given its row in the index."""
     return open_shard(place(store, row), size=row.size, capture=chosen.id)
 
 

@@ -70,7 +70,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanPrediction(Columns):
-    """Prediction of a decoder at N steps: ``probabilities`` ``[N, T, 5]`` float32 of each token at each position."""
+    """Plans that a decoder predicts at N steps.
+
+    ``probabilities`` is a float32 array ``[N, T, 5]``: at each of T positions of a plan, the probability of each of the
+    5 tokens (four actions and the end).
+    """
 
     SHAPES: ClassVar = {"probabilities": "N T K"}
 

@@ -206,8 +206,9 @@ def guess(number: int) -> float:
 def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8], plans: Subset = "all") -> npt.NDArray[np.float64]:
     """Return the probability that tokens drawn independently at their training frequencies are right.
 
-    ``[N, T]`` for the first 1 to T tokens, NaN if unknown. At each N, the frequencies come from the training plans that
-    are scored there (those of a subset), with equal weight for all grids.
+    The result has the shape of ``tokens``, ``[N, T]`` for N steps: column t is the probability that the first t + 1
+    tokens are all right, NaN if unknown. The frequencies of a column come from the training plans of the subset that
+    are scored at this number of tokens, with equal weight for all grids.
     """
     _check(train, tokens)
     indices, matches = np.maximum(tokens, 0).astype(np.int64), np.zeros(tokens.shape)

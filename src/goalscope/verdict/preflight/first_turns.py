@@ -346,7 +346,7 @@ class _Batch:
         return self._told
 
     def _refusal(self, observation: Observation) -> ValueError | None:
-        """Run the trials of the server, which count as no turn; return why it is refused, or None."""
+        """Test the abilities of the server, which counts as no turn; return why the server is refused, or None."""
         try:
             self._check(observation)
         except NotSentError:
@@ -448,7 +448,7 @@ _COMPARED: Final = 8  # prompts whose common beginning is looked for
 
 
 def _optimal(world: World, state: Sequence[int]) -> Any:
-    """Return the optimal set ``[A]`` of a state, or None if unknown."""
+    """Return which of A actions are optimal in a state ``[A]``, or None if that is unknown."""
     plan = oracle(world)
     if plan is None or isinstance(plan, TimedOracle) or plan.length < 0:
         return None
@@ -462,7 +462,7 @@ def tokens_of(usage: Mapping[str, float]) -> float:
 
 @contextmanager
 def _waits(agent: Agent, patient: bool) -> Iterator[None]:
-    """Inside this context, wait for a server at most `PATIENCE` seconds, or as long as a timeout in its settings."""
+    """Inside this context, wait for a server at most `PATIENCE` seconds, or as long as a timeout that the user set."""
     model = getattr(agent, "model", None)
     if patient or not isinstance(model, HttpModel):
         yield

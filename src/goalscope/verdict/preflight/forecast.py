@@ -299,13 +299,16 @@ def _seconds(agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown
 
 
 def _lasting(portions: Sequence[Portion]) -> Sequence[Portion]:
-    """Return the portions without the first one, if that also pays for what happens only once."""
+    """Return the portions, without the first one if its time seems to include work that happens only once."""
     once = len(portions) > 2 or (len(portions) == 2 and portions[0].seconds >= portions[1].seconds)
     return portions[1:] if once else portions
 
 
 def _rates(first: FirstTurns, reads_only: bool) -> tuple[Range, Range]:
-    """Return ``F`` and ``m`` for turns that are decoded together, each as minimum, expected value and maximum."""
+    """Return the fixed time ``F`` of a portion, and the time ``m`` of each further turn in it.
+
+    Each is a triple: minimum, expected value and maximum.
+    """
     portions = _lasting(first.portions)
     mean = sum(portion.tokens for portion in portions) / sum(portion.turns for portion in portions)
     x = np.array([portion.tokens / mean if reads_only and mean else float(portion.turns) for portion in portions])
@@ -332,7 +335,7 @@ def span(amount: Range, form: Callable[[float], str]) -> str:
 
 
 def whole(value: float) -> str:
-    """Write a number of tokens with two or three significant figures."""
+    """Write a number of tokens, rounded to three significant figures."""
     return f"{float(f'{value:.3g}'):,.0f}"
 
 

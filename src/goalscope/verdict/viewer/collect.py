@@ -286,7 +286,10 @@ def _world(world: World, shard: _Shard) -> Record:
 
 
 def _picture(world: World, state: Any) -> Drawing | None:
-    """Return a world as a picture; None if there is none or it cannot be made here, in which case its text is shown."""
+    """Return a picture of a world.
+
+    None if there is none or it cannot be drawn here, and the page shows text instead.
+    """
     try:
         return world.drawing(state)
     except (ImportError, ValueError):

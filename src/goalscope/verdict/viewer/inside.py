@@ -151,7 +151,7 @@ def read_inside(store: Store) -> Readings:
 
 
 def _captures(store: Store, settings: Inside, agent: str, layers: Sequence[int]) -> dict[Network, Capture]:
-    """Return the captures from which a reading was made, by network: those with its steps, sites and layers."""
+    """Return, by network, the captures that probes read: those with the given steps, sites and layers."""
     scope = "all" if settings.steps is None else some_steps(settings.steps, settings.seed)
     capture_by_network = dict[Network, Capture]()
     for capture in captures(store):

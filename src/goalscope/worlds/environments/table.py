@@ -261,7 +261,7 @@ def enumerate_states(
 
 
 def _expand(search: _Search[S], index: int, action: int, actions: tuple[str, ...]) -> None:
-    """Add what an action does in a state, next states in the order in which they were found."""
+    """Add the transitions of one action in one state; next states are in the order in which they were found."""
     state = search.states[index]
     place = f"step({state!r:.200}, {actions[action]!r})"
     outcomes = _distribution(search, search.environment.step(state, action), place)

@@ -312,7 +312,10 @@ class SoftProcess:
         ).min(axis=0)
 
     def _extremes(self) -> tuple[float, float]:
-        """Return the greatest and the least attainable utility relative to the uniform policy, in internal units."""
+        """Return the greatest and the least attainable utility.
+
+        Both are relative to the utility of the uniform policy and divided by `_unit`.
+        """
         ends = np.zeros((2, len(self.reached.kept)))
         for advantage in self._backward():
             after = self.reached.expect(ends)
