@@ -219,9 +219,7 @@ def check_parameters(source: str, function: Callable[..., Any], parameters: Coll
     for name in parameters if not takes_all else ():
         if name not in names:
             takes = f"takes {', '.join(names)}" if names else "takes no parameters"
-            raise ValueError(
-                f"{source} has no parameter {name}; it {takes}{did_you_mean(name, names)}: leave {name} out"
-            )
+            raise ValueError(f"{source} has no parameter {name}: leave it out; it {takes}{did_you_mean(name, names)}")
     missing = [entry.name for entry in named if entry.default is entry.empty and entry.name not in parameters]
     if missing:
         raise ValueError(

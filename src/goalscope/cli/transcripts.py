@@ -43,7 +43,7 @@ class Filter:
         agents = [name for (name,) in store.query("SELECT DISTINCT agent FROM episodes ORDER BY agent")]
         if self.agent is not None and self.agent not in agents:
             close = did_you_mean(self.agent, agents)
-            raise ValueError(f"--agent: this run has no agent {self.agent!r}{close}; it has {', '.join(agents)}")
+            raise ValueError(f"--agent: this run has no agent {self.agent!r}{close or '.'} It has {', '.join(agents)}")
         if self.outcome is not None:
             check_choice("--outcome", self.outcome, get_args(Outcome))
         conditions = {"agent = ?": self.agent, "outcome = ?": self.outcome}

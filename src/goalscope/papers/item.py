@@ -214,7 +214,7 @@ def find(name: str) -> Item:
     key = " ".join(name.casefold().replace("fig.", "figure ").replace("tab.", "table ").split())
     if key not in items():
         raise ValueError(
-            f"there is no item {name!r}{near_miss(key, list(items()))}: run goalscope reproduce --list to see all items"
+            f"there is no item {name!r} (goalscope reproduce --list shows all items){near_miss(key, list(items()))}"
         )
     return items()[key]
 

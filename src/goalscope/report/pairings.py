@@ -170,9 +170,10 @@ def check_measures(names: Sequence[str], available: Sequence[str], where: str, o
     unknown = [name for name in names if name not in available]
     if unknown:
         commas = all(part.strip() in available for part in unknown[0].split(",") if part.strip())
-        hint = ": names are separated by ';', not by ','" if commas else did_you_mean(unknown[0], available)
+        hint = ": names are separated by ';', not by ','." if commas else did_you_mean(unknown[0], available)
         raise ValueError(
-            f"{option}: {where} has no measure {'; '.join(map(repr, unknown))}{hint}. It has: {'; '.join(available)}"
+            f"{option}: {where} has no measure {'; '.join(map(repr, unknown))}{hint or '.'} "
+            f"It has: {'; '.join(available)}"
         )
 
 
@@ -188,8 +189,8 @@ def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) ->
     unknown = [name for name in agents if name not in names]
     if unknown:
         raise ValueError(
-            f"--agents: {where} has no agent {'; '.join(map(repr, unknown))}{did_you_mean(unknown[0], names)}. It has: "
-            f"{'; '.join(names)}"
+            f"--agents: {where} has no agent {'; '.join(map(repr, unknown))}{did_you_mean(unknown[0], names) or '.'} "
+            f"It has: {'; '.join(names)}"
         )
     return [name for name in names if not agents or name in agents]
 

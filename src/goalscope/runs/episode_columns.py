@@ -225,7 +225,7 @@ def _readable(world: World) -> bool:
 
 
 def _padded(states: Sequence[tuple[int, ...]], width: int) -> Numbers:
-    """Return states as ``[N, S]``, with shorter states padded with -1."""
+    """Return N states as rows of S = ``width`` integers, ``[N, S]``; shorter states are padded with -1."""
     if all(len(state) == width for state in states):
         return np.array(states, dtype=np.int64).reshape(-1, width)
     return np.array([(*state, *(-1,) * (width - len(state))) for state in states], dtype=np.int64)
@@ -355,14 +355,14 @@ def _withheld(store: Store, numbers: Sequence[int], walks: Sequence[Numbers]) ->
 
 
 def _states(cells: Numbers, size: Numbers) -> Numbers:
-    """Return states ``[N, 3]`` from (row, col, flags) on grids with so many rows, columns and flags ``[N, 3]``."""
+    """Return N states (row, column, phase) ``[N, 3]`` from rows, columns and flags in grids of sizes ``[N, 3]``."""
     if not ((cells[:, :3] >= 0) & (cells[:, :3] < size)).all():
         raise ValueError("states must be stored as row and col in their grid, and flags that the grid can have")
     return np.column_stack([cells[:, :2], phase_column(cells[:, 2])])
 
 
 def _as_integers(cells: Sequence[tuple[Any, ...]] | npt.NDArray[Any], columns: int) -> Numbers:
-    """Return cells as ``[N, columns]`` int64."""
+    """Return N cells, each of several integers, as an array ``[N, columns]`` of int64."""
     integers = np.array(cells) if len(cells) else np.zeros((0, columns), dtype=np.int64)
     if integers.dtype != np.int64:
         raise ValueError("states and actions must be stored as whole numbers")

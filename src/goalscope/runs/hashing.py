@@ -204,7 +204,7 @@ def _by_parts(store: Store, source: str, measure: str, most: int) -> Iterator[li
 
 
 def _bounds(groups: Iterable[Rows], most: int) -> Rows:
-    """Return sampled rows, in order, that divide all rows into parts of about half of ``most``."""
+    """Return sorted sample rows that divide all rows into parts of about ``most / 2`` rows."""
     rng = stream(0, "bounds of sorted rows")
     drawn = Rows.concatenate([rows.at(rng.random(len(rows)) * most < 2 * _DRAWN_A_PART) for rows in groups])
     return drawn.at(_order(drawn)[_DRAWN_A_PART::_DRAWN_A_PART])
@@ -235,7 +235,7 @@ def _unspilled(data: bytes, count: int) -> Rows:
 
 
 def _order(rows: Rows, tags: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.intp]:
-    """Return the order of rows: by measure, unit, value, grid, episode and step, then by ``[N]`` ranks of tags."""
+    """Return the order of rows: by measure, unit, value, grid, episode and step, then by the ranks of their tags."""
     measure, unit, grid, episode = (_ranked(rows, name) for name in _TEXT_NAMES)
     keys = (rows.step, episode, grid, _value_keys(rows), unit, measure)
     return np.lexsort(keys if tags is None else (tags, *keys))
@@ -257,7 +257,7 @@ def _sorted(source: str, rows: Rows) -> Iterator[list[Line]]:
 
 
 def _value_keys(rows: Rows) -> npt.NDArray[np.float64]:
-    """Return ``[N]`` sort keys of the values of rows; undefined values come before minus infinity."""
+    """Return a sort key for the value of each of N rows, ``[N]``; undefined values come before minus infinity."""
     values = rows.value + 0.0
     # Minus infinity becomes the lowest finite number, and that number its neighbour, which no measure ever returns.
     lowest = np.nextafter(-np.finfo(np.float64).max, 0)
@@ -266,7 +266,7 @@ def _value_keys(rows: Rows) -> npt.NDArray[np.float64]:
 
 
 def _ranked(rows: Rows, name: str) -> npt.NDArray[np.int64]:
-    """Return ``[N]`` ranks of a column's values in alphabetical order."""
+    """Return the alphabetical rank of each of N values of a column, ``[N]``."""
     codes, labels = rows.numbered(name)
     ranks = np.empty(len(labels), dtype=np.int64)
     ranks[sorted(range(len(labels)), key=labels.__getitem__)] = np.arange(len(labels))
@@ -281,7 +281,7 @@ def _tag_text(tags: tuple[tuple[str, type, Tag], ...]) -> str:
 
 
 def _tag_texts(rows: Rows) -> tuple[npt.NDArray[np.int64], Sequence[str]]:
-    """Return ``[N]`` ranks of the tags of each row as JSON in alphabetical order, and these texts."""
+    """Return the alphabetical rank of the tags of each of N rows ``[N]``, and the tags as JSON by rank."""
     codes = np.zeros(len(rows), dtype=np.int64)
     columns = [(name, encoded(rows.held(name))) for name in rows.tags]
     for _, column in columns:  # renumbered after each column, so that no number grows too large

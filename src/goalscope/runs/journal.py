@@ -207,7 +207,7 @@ class Journal:
 
     @contextmanager
     def _changing(self, *open_calls: _OpenCall) -> Iterator[sqlite3.Connection]:
-        """Commit changes of calls. If that fails, their stored state is treated as unknown."""
+        """Commit changes of calls; if the commit fails, what is stored about these calls is treated as unknown."""
         try:
             with self._store.transaction() as database:
                 yield database
@@ -294,7 +294,10 @@ class Journal:
 
 
 def _sealed(database: sqlite3.Connection, row: tuple[Cell, ...]) -> tuple[Cell, ...] | None:
-    """Store the checksum of a call that was just written; return the call as stored, if that is known."""
+    """Store the checksum of a call that was just written.
+
+    Return the call as it is stored, or None if that is unknown.
+    """
     if _PLAIN.issuperset(map(type, row)):
         checksums.seal_row(database, "call", row)
         return row

@@ -276,7 +276,7 @@ def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
 
 
 def _each(decode: Callable[..., Any], cells: list[Any], *names: str) -> list[Any]:
-    """Decode the cells of a column, with an explicit check for the two types that ``decode`` would accept."""
+    """Return the cells of a column, unchanged; raise an error if ``decode`` refuses the type of one of them."""
     for cell in dict(zip(map(type, cells), cells, strict=True)).values():
         decode(cell, *names)
     return cells

@@ -73,7 +73,7 @@ def fits(grid: Grid, rule: str) -> npt.NDArray[np.bool_]:
 
 @lru_cache(maxsize=256)
 def _region(rule: str, height: int, width: int, corner: Position | None) -> npt.NDArray[np.bool_]:
-    """Return ``[H, W]`` bool, the cells that satisfy a rule, whether open or not."""
+    """Return a mask ``[H, W]`` of the cells that satisfy a rule, whether they are open or not."""
     name, (rows, cols) = rule.removeprefix(_NOT), np.indices((height, width))
     if corner is not None:
         mask = (rows == corner[0]) & (cols == corner[1])
@@ -120,7 +120,7 @@ def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: 
 def _steps_between(
     walls: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64], goals: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int32]:
-    """Return the number of steps between cells ``[S, 2]`` and ``[G, 2]`` as ``[S, G]``, -1 if there is no path."""
+    """Return the steps between S cells ``[S, 2]`` and G cells ``[G, 2]``, an array ``[S, G]``; -1 without a path."""
     if len(goals) < len(starts):
         return _steps_between(walls, goals, starts).T
     at_once = max(1, _CELLS // walls.size)

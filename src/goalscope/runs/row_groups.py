@@ -123,7 +123,10 @@ def _tags_in_order(rows: Rows) -> list[str]:
 
 
 def _packed_values(values: npt.NDArray[np.float64], numbers: list[bytes]) -> tuple[str, int]:
-    """Append values to the numbers, as codes if few differ; return the encoding and the number of different values."""
+    """Append the values to ``numbers``, as codes if there are few different ones.
+
+    Return the type of the codes ("" without codes) and the number of different values.
+    """
     bits = (values + 0.0).astype("<f8")  # converts -0.0 to 0.0
     bits[np.isnan(bits)] = np.nan  # uses a single bit pattern for NaN
     labels, codes = np.unique(bits.view("<i8"), return_inverse=True)
@@ -135,7 +138,10 @@ def _packed_values(values: npt.NDArray[np.float64], numbers: list[bytes]) -> tup
 
 
 def _packed_steps(steps: npt.NDArray[np.int64], numbers: list[bytes]) -> tuple[str, int]:
-    """Append steps to the numbers; return their type and "", or for a single common step "" and that step."""
+    """Append the steps to ``numbers`` and return their type and 0.
+
+    If all are equal, return "" and this step instead.
+    """
     if not len(steps) or (steps == steps[0]).all():
         return "", int(steps[0]) if len(steps) else 0
     minimum, maximum = int(steps.min()), int(steps.max())

@@ -200,7 +200,7 @@ class RunPlan:
 
 
 def _stored_ids(store: Store) -> npt.NDArray[np.bytes_]:
-    """Return the ids of all stored episodes that a specification can have, sorted."""
+    """Return the sorted ids of all stored episodes, without those that no specification can have."""
     pages, width = list[npt.NDArray[np.bytes_]](), len(_EXAMPLE.id)
     with store.snapshot() as database:
         # From the table, because the index of a damaged file may have other ids, which no reader would find.
@@ -216,7 +216,7 @@ def _stored_ids(store: Store) -> npt.NDArray[np.bytes_]:
 
 
 def _in_sorted(stored: npt.NDArray[np.bytes_], ids: Iterable[str]) -> npt.NDArray[np.bool_]:
-    """Return for each id whether it is among the sorted stored ids."""
+    """Return, for each given id, whether it is stored; the stored ids are sorted."""
     wanted_ids = np.array(list(ids), dtype=stored.dtype)
     index = np.minimum(np.searchsorted(stored, wanted_ids), len(stored) - 1)
     result: npt.NDArray[np.bool_] = stored[index] == wanted_ids

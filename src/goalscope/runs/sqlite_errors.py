@@ -56,7 +56,7 @@ def reached_limit(path: Path | None, error: BaseException) -> str:
 
 
 def _of_a_write(path: Path, limit: int) -> int | None:
-    """Return the error number of a write beside a file of SQLite, or None if it succeeds."""
+    """Write a trial file beside a file of SQLite, and return the number of the error, or None if there is none."""
     sizes = [status.st_size for name, status in Folder(path.parent).entries() if name.startswith(path.name)]
     if limit >= 0 and any(size + 2**16 > limit for size in sizes):
         return errno.EFBIG

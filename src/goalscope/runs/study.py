@@ -229,7 +229,7 @@ class Study(StudyPart):
 
     @property
     def _own_horizons(self) -> bool:
-        """Whether its worlds have horizons of their own."""
+        """Whether the worlds of this study have horizons of their own."""
         return "horizon" in kinds.world_class(self.worlds_[0]).offers
 
     def _path(self, index: int) -> str:

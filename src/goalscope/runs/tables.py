@@ -216,7 +216,7 @@ def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def _stored(database: sqlite3.Connection, ids: Sequence[Any]) -> Iterator[Any]:
-    """Yield the ids, among some ids, under which an episode is stored."""
+    """Yield those of the given ids under which an episode is stored."""
     for (identity,) in database.execute(f"SELECT id FROM episodes WHERE id IN ({marks(ids)})", ids):
         yield identity
 
@@ -266,7 +266,7 @@ def episodes_in(database: sqlite3.Connection, path: Path, worlds: Sequence[str])
 
 
 def _keys(database: sqlite3.Connection, path: Path, column: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return (`ORDER`, number) of the episodes that have one of some values in a column, in order."""
+    """Return the sorted (`ORDER`, number) of the episodes whose value in a column is among the given ones."""
     keys: list[tuple[Any, ...]] = []
     for part in _parts(values):
         keys += database.execute(f"SELECT {ORDER}, number FROM episodes WHERE {column} IN ({marks(part)})", part)

@@ -178,7 +178,7 @@ def _cells(
     shapes: npt.NDArray[np.int64],
     flags: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Convert state indices in worlds to (row, col, flags), ``[N, 3]``."""
+    """Convert the indices of N states in their worlds to rows, columns and flags, ``[N, 3]``."""
     cell = (state - begins[world]) % shapes.prod(axis=1)[world]
     row, col = np.divmod(cell, shapes[world, 1])
     return np.column_stack([row, col, flags[state]])

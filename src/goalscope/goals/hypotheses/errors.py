@@ -254,7 +254,7 @@ class _WorldErrors:
     def _rivals(self, predictions: Predictions, count: int, number: int) -> None:
         """Set which wrong actions follow each of K rivals.
 
-        `rivals` ``[K, S * A]`` marks these actions; `expected` ``[K, S]`` is the chance that a wrong move is among them.
+        `rivals` ``[K, S * A]`` marks these actions; `expected` ``[K, S]`` is the chance that a wrong move is one.
         """
         optimal = self.optimal[0]
         wrong = self.offered & ~optimal

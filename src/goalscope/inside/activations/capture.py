@@ -606,7 +606,7 @@ def _recorded(
 
 
 def _layout(items: Sequence[ReplayItem], sites: Sequence[Site]) -> tuple[list[list[str]], dict[str, npt.NDArray[Any]]]:
-    """Return the episodes of n steps, and all tensors of their shard except the vectors."""
+    """Return the episode of each of n steps, and all tensors of the steps' shard except the vectors."""
     episode_numbers = {episode: number for number, episode in enumerate(dict.fromkeys(item.episode for item in items))}
     arrays: dict[str, npt.NDArray[Any]] = {
         "episode": np.array([episode_numbers[item.episode] for item in items], dtype=np.int64),

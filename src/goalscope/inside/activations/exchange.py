@@ -239,7 +239,10 @@ def _tables(
 
 
 def _tensors(store: Store, capture: Capture, site: Site, row: Artifact, path: Path) -> dict[str, dict[str, Any]]:
-    """Write a shard's vectors of a site with their steps. Return a description, empty if no step has the site."""
+    """Write the vectors of one shard and site with their steps, and return their description.
+
+    The description is empty if no step has the site.
+    """
     with opened_shard(store, row, capture) as shard:
         columns = shard.columns(site, capture.layers[0], capture.width)
         if not len(columns["step"]):

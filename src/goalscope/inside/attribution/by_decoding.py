@@ -115,7 +115,7 @@ def _by_world(trial: Trial, moves: Numbers) -> Any:
 
 
 def _later(answers: Answers) -> Numbers:
-    """Return ``[N, AHEAD]`` the moves after each step's own move, where the number of actions encodes the end."""
+    """Return the `AHEAD` moves that follow the move of each of N steps; the number of actions stands for the end."""
     actions = answers.world.process.actions
     moves = np.full((len(answers.state), AHEAD), actions)
     chosen_moves = answers.first.argmax(axis=1)
@@ -149,7 +149,7 @@ def _follows(bank: Mapping[str, Hypothesis], answers: Answers, moves: Numbers) -
 
 
 def _above(right: Mapping[str, Mask], clusters: Array, level: float) -> float:
-    """Return the smallest lower end of the differences in accuracy between the first network and each other network."""
+    """Return the smallest lower end of how much more accurate the first network is than each other one."""
     first_network, *other_networks = (readings.mean(axis=1) for readings in right.values())
     of = [clusters == cluster for cluster in dict.fromkeys(clusters.tolist())]
     return min(
@@ -158,7 +158,7 @@ def _above(right: Mapping[str, Mask], clusters: Array, level: float) -> float:
 
 
 def _cross_read(vectors: Array, labels: Numbers, clusters: Array) -> Numbers:
-    """Return ``[N, C]`` the most likely labels under a linear map that was fitted in other worlds."""
+    """Return the most likely values of C labels in N steps, ``[N, C]``, by a linear map fitted in other worlds."""
     predicted = np.empty_like(labels)
     fold = np.unique(clusters, return_inverse=True)[1] % FOLDS
     for tested in range(FOLDS):

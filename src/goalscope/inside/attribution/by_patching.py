@@ -129,7 +129,10 @@ def by_patching(trial: Trial) -> Attribution:
 
 
 def _preferred(bank: Mapping[str, Hypothesis], world: FiniteWorld, cached: dict[int, Mask]) -> Mask:
-    """Return ``[K, A]`` the moves that each hypothesis prefers in the first state, none if all are equally good."""
+    """Return which of A moves each of K hypotheses prefers in the first state ``[K, A]``.
+
+    None if all are equally good.
+    """
     if id(world) not in cached:
         start, rows = int(world.process.start.argmax()), list[Array]()
         for hypothesis in bank.values():

@@ -115,7 +115,7 @@ def _read(answers: Answers) -> tuple[Numbers, Numbers, Array]:
 
 
 def _target(hypothesis: Hypothesis, world: FiniteWorld) -> Numbers:
-    """Return ``[S]`` the target cell of a hypothesis in each state, -2 if it has none."""
+    """Return the target cell of a hypothesis in each of S states ``[S]``, -2 where it has no target."""
     nowhere = np.full(world.process.states, -2)
     try:
         if hypothesis.kind == "place":

@@ -235,7 +235,7 @@ def _correlation(predicted: Array, true: Array) -> float:
 def _truth(
     states: ReadStates, activations: Sequence[npt.NDArray[np.float32]], thing: Thing, site: SiteName, seed: int
 ) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """Return the activations, the targets of a probe, and a mask of held-out rows (a third of the grids)."""
+    """Return the activations, the targets of a probe, and a mask of held-out rows (those of a third of the grids)."""
     rng = stream(seed, "held-back grids", thing, site)
     clusters = list(dict.fromkeys(states.clusters))
     held_out_clusters = {clusters[index] for index in rng.permutation(len(clusters))[: max(1, len(clusters) // 3)]}

@@ -337,7 +337,7 @@ def study_interventions(
 
 
 def _nothing(sentence: str) -> None:
-    """Ignore the failure of an experiment of another package; nothing replaces it."""
+    """Ignore the failure of an experiment of another package, whose results are then missing."""
 
 
 def declared_in(store: Store) -> tuple[BaseModel, ...]:

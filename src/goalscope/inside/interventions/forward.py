@@ -248,7 +248,7 @@ class Editor:
         return routers
 
     def _module(self, place: Place) -> tuple[Any, bool]:
-        """Return the module to hook for a place, and whether the place is its input instead of its output."""
+        """Return the module to hook for a place, and whether the place is the input of this module, not its output."""
         layer, component = place
         if layer == EMBEDDING:
             return self.blocks.list[0], True
@@ -299,7 +299,10 @@ class Editor:
 
 @dataclass(slots=True, kw_only=True)
 class _Operation:
-    """Edits of one kind at one place, stored as indices ``[N]`` into the hidden states ``[B, T, D]`` of a pass."""
+    """N edits of one kind at one place, stored as indices into the hidden states of a pass.
+
+    The hidden states have the axes B (prompts), T (tokens) and D (width), ``[B, T, D]``.
+    """
 
     rows: list[int]
     columns: list[int]
@@ -361,7 +364,10 @@ def _merged(operations: Sequence[_Operation]) -> list[_Operation]:
 
 
 def _changed(hidden: Any, operations: Sequence[_Operation]) -> Any:
-    """Apply all operations to hidden states ``[B, T, D]``. Every operation reads the original states."""
+    """Apply all operations to hidden states, ``[B, T, D]`` as in `_Operation`.
+
+    Every operation reads the original states.
+    """
     import torch
 
     values: Any
@@ -531,7 +537,10 @@ def most_tokens(network: Any) -> int:
 
 
 def _parts(batch: Batch, tokens: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Yield the rows of each pass, with at most ``most`` tokens; a row is in every pass with rows that read from it."""
+    """Yield the rows of each pass, with at most ``most`` tokens.
+
+    A row whose vectors other rows read is in every pass that contains one of these rows.
+    """
     needs = [{row} if batch.clean is None else {row, batch.clean[row]} for row in range(len(batch.prompts))]
     for edit in batch.edits:
         needs[edit.row] |= edit.reads

@@ -353,7 +353,7 @@ class Reader:
         return inside.astype(np.int64)
 
     def _bank(self, read: _Read, site: str) -> Places:
-        """Return the positions whose activations define the covariance of noise: the cells, or all after the grid."""
+        """Return the positions whose activations give the covariance of the noise: the cells, or all after the grid."""
         return read.cells if site in CELLS else np.arange(int(read.cells.max()) + 1, len(read.ids))
 
 
@@ -555,7 +555,7 @@ class _Work:
         )
 
     def _written(self, pass_: Pass, output: BatchOutputs[Decoded]) -> Iterator[Row]:
-        """Yield the effects on the freely generated action."""
+        """Yield the effects of patching on the action that the model generates freely."""
         target, source = pass_.sides[TARGET], pass_.sides[SOURCE]
         actions = [
             self._action(pass_, row, decoded.tokens, decoded.finish) for row, decoded in enumerate(output.outputs)
@@ -577,7 +577,7 @@ class _Work:
                 yield _row(REROUTED, "share", rerouted, tags)
 
     def _forced(self, passes: Sequence[Pass]) -> Iterator[Row]:
-        """Yield the effects on the answer after replayed reasoning."""
+        """Yield the effects of patching on the answer that follows the replayed reasoning."""
         if not passes:
             return
         target, source = passes[0].sides[TARGET], passes[0].sides[SOURCE]
@@ -622,7 +622,10 @@ class _Work:
 
 
 def _wrong(other_pairs: Sequence[Pair], target: Side, source: Side) -> Side | None:
-    """Choose a side of another pair with equal length and shape and another action, if possible unlike both sides'."""
+    """Choose a side of another pair, of equal length and shape, whose action is wrong on the target side.
+
+    If possible, the action is wrong on the source side, too. Return None if there is no such side.
+    """
     shape = target.view.grid.walls.shape
     fits = [
         side

@@ -354,7 +354,10 @@ def _effects(edited: Edited, answer: Reply) -> Iterator[Row]:
 
 
 def _patched(cached: CachedAgent, pair: Pair) -> Iterator[Row]:
-    """Yield the effect of patching the counterfactual's embeddings in, with and without the own reasoning."""
+    """Yield the effect of patching in the embeddings of the counterfactual prompt.
+
+    It is measured with the model's own reasoning and without it.
+    """
     model, written = local_model(cached.agent), cached.reasoning_of(pair.sides[0].view)
     assert written is not None  # pairs without reasoning have been left out
     replayed = model.encode(written.before + written.reasoning + written.between)

@@ -147,7 +147,7 @@ class Directions:
 
 
 def _gradient(probe: Probe, cell: int, label: int) -> npt.NDArray[np.float64]:
-    """Compute the gradient ``[P * D]`` of a class score at a cell with respect to the activations."""
+    """Compute the gradient of a class score at a cell, ``[P * D]``, by the activations at P positions of width D."""
     act = probe.weights["act"].astype(np.float64).reshape(len(probe.mean), -1, len(CLASSES))
     factor = np.divide(1.0, probe.std, out=np.zeros(len(probe.std)), where=probe.std > 0)
     gradient: npt.NDArray[np.float64] = act[:, cell, label] * factor
@@ -251,7 +251,7 @@ def _tokens(
     clusters: Sequence[str],
     rng: np.random.Generator,
 ) -> tuple[Array, npt.NDArray[np.int64], list[str]]:
-    """Draw cell tokens with their classes ``[N, 1]``: agent, goal, and a few open cells and walls per grid."""
+    """Draw N cell tokens with their classes ``[N, 1]``: per grid agent, goal, and a few open cells and walls."""
     vectors, labels, grids = [], [], []
     for cell_classes, activation, cluster in zip(maps, activations, clusters, strict=True):
         flat = cell_classes.ravel()
@@ -387,7 +387,7 @@ def steer(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Plan:
-    """Planned change with its direction, dose, added vectors ``[P, D]`` and the resulting activations."""
+    """A planned change: direction, dose, added vectors ``[P, D]`` at P positions of width D, and the result."""
 
     kind: str
     dose: float
@@ -425,7 +425,10 @@ def _effects(pair: Pair, directions: Directions, plan: _Plan, answer: Reply, bef
 
 
 def _still_stated(pair: Pair, before: str, after: str) -> bool | None:
-    """Return whether the text still states the cell of the unmoved thing as (row,col); None if it never did."""
+    """Return whether the text after the change still states the cell of the unmoved thing.
+
+    None if no text before did.
+    """
     grid = pair.sides[0].view.grid
     cell = grid.start if pair.moved == "goal" else grid.goal
     if cell is None:

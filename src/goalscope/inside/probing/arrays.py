@@ -162,7 +162,7 @@ def _encoded(vectors: npt.NDArray[np.float32], encoder: Any) -> Any:
 def _grids_in_states(
     worlds: Sequence[Grid | str], states: Sequence[Any] | None, count: int
 ) -> tuple[list[Grid], list[str]]:
-    """Return the grids in their states, and the ids of the grids without the agent."""
+    """Return each grid as it is in its state, and the ids that these grids have without the agent."""
     if isinstance(worlds, Grid | str):
         raise ValueError("worlds must be a list with one grid per row, got a single grid: repeat it ([grid] * N)")
     for name, values in (("worlds", worlds), ("states", states)):

@@ -236,7 +236,10 @@ def _weights(beliefs: Beliefs) -> npt.NDArray[np.float64]:
 def _shuffled(
     weights: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64], grids: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Return the mean over the other grids of the same kind, each the mean of its states; NaN if there are none."""
+    """Return for each step the mean belief over the other grids of the same kind; NaN if there are none.
+
+    The belief of a grid is the mean over its states.
+    """
     grid_codes, first = np.unique(grids, return_index=True)
     grid_means, total = (np.zeros((int(codes.max(initial=0)) + 1, weights.shape[1])) for codes in (grids, kinds))
     np.add.at(grid_means, grids, weights / np.bincount(grids)[grids][:, None])
@@ -247,7 +250,7 @@ def _shuffled(
 
 
 def _judge(weights: npt.NDArray[np.float64], tops: tuple[int, ...], decisions: Decisions) -> dict[str, _Share]:
-    """Return for each share the terms of each step in its numerator and denominator, ``[N]`` each."""
+    """Return, by the name of a share, what each of N steps adds to its numerator and its denominator, ``[N]`` each."""
     sets = np.ascontiguousarray(weights[:, : len(_SETS)])
     by_action = weights[:, len(_SETS) :].reshape(len(weights), -1, 4)  # [N, T + 1, 4]
     true = decisions.is_optimal.astype(np.float64)
@@ -274,7 +277,7 @@ def _judge(weights: npt.NDArray[np.float64], tops: tuple[int, ...], decisions: D
 
 
 def _groups(decisions: Decisions) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Number the kinds of states (agent, shape, density) and the grids within them, ``[N]`` each."""
+    """Return for N steps the number of the kind of state (agent, shape, density) and of the grid, ``[N]`` each."""
     shape = map(tuple, decisions.shape.tolist())
     density = [None if np.isnan(value) else value for value in decisions.density.tolist()]
     kinds = factorize(list(zip(decisions.agent.tolist(), shape, density, strict=True)))[0]

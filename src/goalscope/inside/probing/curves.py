@@ -290,7 +290,7 @@ def _tagged(rows: Rows, tags: Mapping[str, Tag]) -> Rows:
 
 
 def _keys(rows: Rows) -> Iterator[tuple[tuple[str, Tag], ...]]:
-    """Yield the tags of each row that belong to its probe, not to its grid."""
+    """Yield for each row the tags that describe its probe, without those that describe its grid."""
     probe_tags = {name: column for name, column in rows.tags.items() if name not in ("size", "density")}
     for values in zip(*(column.tolist() for column in probe_tags.values()), strict=True):
         yield tuple(zip(probe_tags, values, strict=True))

@@ -126,7 +126,7 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage) ->
 
 
 def _read_last(store: Store, site: str, layer: int) -> Inside:
-    """Return the settings last used at a site and layer, or those of the run's study, or the defaults."""
+    """Return the settings of the last probes at a site and layer, else those of the run's study, else the defaults."""
     notes = noted(store, INFO)
     for note in (notes[name] for name in dict.fromkeys((*READS, *notes)) if notes.get(name) is not None):
         try:

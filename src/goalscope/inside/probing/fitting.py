@@ -206,7 +206,7 @@ class CellTarget:
 
 
 class _DistanceTarget(CellTarget):
-    """Target of one number per step, ``[N]``."""
+    """Target of one number for each of N steps, ``[N]``."""
 
     NAMES: ClassVar = ("number",)
 
@@ -237,7 +237,7 @@ class _DistanceTarget(CellTarget):
 
 
 class _PlanTarget(CellTarget):
-    """Target of plan tokens, ``[N, T]``, see `goalscope.inside.probing.labels.Plans`."""
+    """Target of T plan tokens for each of N steps, ``[N, T]``, see `goalscope.inside.probing.labels.Plans`."""
 
     NAMES: ClassVar = TOKENS
     ORDER: ClassVar = "plan order"
@@ -274,7 +274,7 @@ def grid_weights(cluster: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
 
 
 def _step_weights(stack: Sequence[CellTarget], device: Any) -> Tensor:
-    """Return the weights of the steps ``[N]``, scaled to mean 1; problems of one stack have the same grids."""
+    """Return the weights of N steps ``[N]``, scaled to mean 1; all problems of a stack have the same steps."""
     import torch
 
     weights = stack[0].weights
@@ -767,7 +767,10 @@ def _solve(module: Any, stack: Sequence[Problem], vectors: Tensor, settings: Fit
 
 
 def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Tensor:
-    """Return the normalised inputs, ``[Q, N, F]``, or ``[1, N, F]`` if all problems have the same inputs."""
+    """Return the normalised inputs of Q problems: N steps with F features, ``[Q, N, F]``.
+
+    If all problems have the same inputs, these are returned once, ``[1, N, F]``.
+    """
     import torch
 
     shared = len({id(problem.features) for problem in stack}) == 1

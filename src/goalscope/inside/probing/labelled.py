@@ -90,7 +90,7 @@ class LabelFold:
         return torch.tensor(scaled[train], dtype=torch.float64), scaled[test].astype(np.float64), is_held_out
 
     def _chances(self, inputs: Any, labels: npt.NDArray[Any], train: Any, test: Any) -> Array:
-        """Predict class probabilities ``[M, K]`` of the test rows."""
+        """Predict the probabilities of K classes for M test rows, ``[M, K]``."""
         vectors, test_vectors, is_held_out = self._prepared(inputs, train, test)
         weights = self._weights(train)
         prior = np.bincount(labels[train], weights, self.classes) / weights.sum()
@@ -104,7 +104,7 @@ class LabelFold:
         return _mixed(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
 
     def _numbers(self, inputs: Any, labels: npt.NDArray[Any], train: Any, test: Any) -> tuple[Array, float]:
-        """Predict numbers ``[M]``, and return them with the mean squared error on held-out rows."""
+        """Predict the numbers of M test rows ``[M]``, and return them with the mean squared error on held-out rows."""
         vectors, test_vectors, is_held_out = self._prepared(inputs, train, test)
         weights, values = self._weights(train), labels[train]
         mean, variance = _moments(values, weights)
@@ -471,7 +471,7 @@ def _estimate(
 
 
 def _coded(fold: LabelFold, read: Mapping[str, Any], blocks: int, confidence: float) -> Iterator[ProbeEstimate]:
-    """Yield the online code length of the labels with each input, in bits per row, over the coded groups."""
+    """Yield, for each input, the online code length of the labels given it, in bits per row of the coded groups."""
     count = int(fold.codes.max()) + 1
     place = np.argsort(stream(fold.seed, "label probe", "code").permutation(count))[fold.codes]
     ends = [round(count * 2.0 ** (1 + block - blocks)) for block in range(blocks)]

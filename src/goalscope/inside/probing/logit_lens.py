@@ -240,7 +240,10 @@ def _rows(grids: Grids, by_measure: Mapping[str, npt.NDArray[np.float64]], tags:
 
 
 def _blind(train: LensSteps, test_steps: LensSteps) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the scores ``[N]`` of always taking the action that is best on the equally weighted training grids."""
+    """Return the scores in N test steps ``[N]`` of always naming one action.
+
+    This action is the best one in the training steps, in which all grids have equal weight.
+    """
     train_known, test_known = train.action != NO_ACTION, test_steps.action != NO_ACTION
     if not train_known.any():
         return {}

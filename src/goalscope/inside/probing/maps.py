@@ -296,7 +296,10 @@ def expected_optimality(
 
 
 def _search(closed: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
-    """Return ``[4, H, N, Q]`` words whose bits mark the cells of a row in which each action is optimal."""
+    """Return words whose bits mark the cells of a row in which an action is optimal, ``[4, H, N, Q]``.
+
+    The axes are 4 actions, H rows, N maps and Q goals per map.
+    """
     count, height, width = closed.shape
     if width > _MAX_COLUMNS:
         raise ValueError(f"decoded maps must have at most {_MAX_COLUMNS} columns, got {width}")
@@ -325,7 +328,7 @@ def _expand_fronts(
     passable: npt.NDArray[np.uint64],
     planes: npt.NDArray[np.uint64],
 ) -> None:
-    """Expand all search fronts until all are empty; set ``planes[a]`` where action a leads into a front."""
+    """Expand all search fronts until they are empty; set the bits of ``planes[a]`` where action a leads into one."""
     step, reached, first_bit = np.empty_like(front), np.empty_like(front), np.uint64(1)
     while np.bitwise_or.reduce(front, axis=0).any():  # `any` of all the words would take longer than a move
         reached[...] = 0

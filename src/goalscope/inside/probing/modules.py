@@ -90,7 +90,7 @@ class Decoder(nn.Module):
     def _scored(
         self, weights: Mapping[str, Tensor], vectors: Tensor, hidden: Tensor, *, causal: bool = False
     ) -> Tensor:
-        """Compute scores from initial vectors of the positions ``[Q, B, T, V]``, with optional causal attention."""
+        """Compute the scores of Q heads for B steps from the initial vectors of T positions, ``[Q, B, T, V]``."""
         inputs = vectors.view(*vectors.shape[:2], self.sizes.positions, self.sizes.width)
         memory = _norm(_affine(inputs, weights, "in"), weights, "in.norm")
         for layer in range(self.cost):
@@ -158,7 +158,10 @@ class Stepwise(Decoder):
 
 
 def _affine(inputs: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
-    """Return ``[Q, B, S, V]`` from ``[Q or 1, B, S, U]``."""
+    """Apply the affine layer ``name`` of Q heads to inputs ``[Q or 1, B, S, U]``; the result is ``[Q, B, S, V]``.
+
+    B is the number of steps, S that of positions, U and V are the widths before and after the layer.
+    """
     batch, positions = inputs.shape[1:3]
     outputs = torch.matmul(inputs.flatten(1, 2), weights[name]) + weights[f"{name}.bias"][:, None]
     return outputs.view(len(outputs), batch, positions, -1)
@@ -246,7 +249,7 @@ class _Linear(nn.Module):
 
 
 class _CellLayer(nn.Module):
-    """Layer with an activation and a cell as inputs, ``W_a x + W_r r + b``."""
+    """Layer whose inputs are an activation x and the coordinates r of a cell, ``W_a x + W_r r + b``."""
 
     cells: Tensor
 
@@ -377,7 +380,7 @@ class _Pieces(torch.autograd.Function):
 
 
 def _rows(act: Tensor, placed: Tensor) -> int:
-    """Return the number of activations ``[..., B, H]`` to process together with all cells ``[..., C, H]``."""
+    """Return how many of B activations ``[..., B, H]`` to process at a time with all C cells ``[..., C, H]``."""
     limit = _PIECE["cpu" if act.device.type == "cpu" else "cuda"]
     return max(1, min(act.shape[-2], limit // placed.shape[-2:].numel()))
 
@@ -392,7 +395,7 @@ def _buffer(act: Tensor, placed: Tensor) -> Tensor:
 
 
 def _hidden(act: Tensor, placed: Tensor, buffer: Tensor) -> Tensor:
-    """Compute the hidden units of some activations, ``[b * C, H]``, in a buffer that the next piece overwrites."""
+    """Compute H hidden units for b activations and C cells, ``[b * C, H]``, in a buffer for one call."""
     hidden = buffer[: len(act)]
     torch.add(act[:, None], placed, out=hidden)
     return torch.relu_(hidden).view(-1, hidden.shape[2])

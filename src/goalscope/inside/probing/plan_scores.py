@@ -248,7 +248,10 @@ def commonest_matches(
 def _commonest(
     train: Plans, number: int, first_tokens: Sequence[int] | None, plans: Subset
 ) -> dict[int, tuple[int, ...]]:
-    """Map first tokens to the commonest first N tokens that begin with them; the key `UNKNOWN` stands for all plans."""
+    """Map each first token to the commonest beginning of ``number`` tokens.
+
+    The key `UNKNOWN` stands for any first token.
+    """
     scored, counts = _scored_at(train, number, plans)
     # Weights 1 / count are scaled to integers, so that sums are exact and equally common plans have equal sums.
     common_multiple = math.lcm(*counts.tolist())
@@ -261,7 +264,7 @@ def _commonest(
 
 
 def _scored_at(train: Plans, number: int, subset: Subset) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the indices of the plans scored at N and, per plan, their number on its grid (the inverse weight)."""
+    """Return the indices of the plans scored at ``number`` tokens, and how many of them each plan's grid has."""
     scored = np.flatnonzero(in_subset(train, number, subset))
     grids, counts = np.unique(train.cluster[scored], return_inverse=True, return_counts=True)[1:]
     return scored, counts[grids]
@@ -316,7 +319,7 @@ def planner_length(maps: DecodedMaps, horizon: int) -> npt.NDArray[np.float64]:
 
 
 def _distance(maps: DecodedMaps) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return the steps to the goal from each cell ``[N, H, W]`` and from the agent's cell, -1 without a path."""
+    """Return the steps to the goal in N maps, from each cell ``[N, H, W]`` and from the agent ``[N]``, or -1."""
     rows, walls = np.arange(len(maps)), maps.closed
     for cell in (maps.agent, maps.goal):
         walls[rows, cell[:, 0], cell[:, 1]] = False

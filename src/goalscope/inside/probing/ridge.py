@@ -78,7 +78,10 @@ class RidgePath:
         self._min_eigenvalue = max(float(values.max()) * _ROUNDING, np.finfo(np.float64).tiny)
 
     def _shrunk(self, penalty: Any) -> Tensor:
-        """Return the weights ``[R, T]`` in coordinates of the decomposition, for one penalty or penalties ``[T]``."""
+        """Return the weights of T targets in the R coordinates of the decomposition, ``[R, T]``.
+
+        The penalty is one number, or one for each target ``[T]``.
+        """
         import torch
 
         floor = torch.as_tensor(penalty, dtype=torch.float64, device=self._values.device).clamp(
@@ -265,7 +268,10 @@ def _newton(
     parameters: Array,
     free: npt.NDArray[np.bool_],
 ) -> Array:
-    """Minimise over the free parameters ``[3, K]``, given inputs ``[R, 3, K]`` and classes ``[R]``."""
+    """Minimise the loss over the free ones of 3 parameters for each of K classes, ``[3, K]``.
+
+    The R rows have inputs ``[R, 3, K]`` and true classes ``[R]``.
+    """
     rows, classes = np.arange(len(true)), parameters.shape[1]
     free_indices, flat_inputs = np.flatnonzero(free.ravel()), inputs.reshape(len(inputs), parameters.size)
 
@@ -338,6 +344,6 @@ def _parts(is_held_out: npt.NDArray[np.bool_], vectors: Tensor) -> tuple[Tensor,
 
 
 def _folded(act: Tensor, level: Tensor, mean: Tensor) -> dict[str, npt.NDArray[np.float32]]:
-    """Convert weights ``[F, T]`` for centred inputs and levels ``[T]`` to weights and biases of a linear head."""
+    """Convert weights of T targets for F centred inputs ``[F, T]``, and levels ``[T]``, to a head with biases."""
     bias = level - mean @ act
     return {name: tensor.cpu().numpy().astype(np.float32) for name, tensor in (("act", act), ("bias", bias))}

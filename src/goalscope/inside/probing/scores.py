@@ -307,7 +307,10 @@ def _checked(prediction: Prediction, cells: Cells, reading: str) -> npt.NDArray[
 def _confusion(
     called: npt.NDArray[Any], cells: Cells, grids: Grids, inside: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """Return the numbers of cells by true and predicted class, ``[G, K, K]``, among the cells ``inside`` ``[N, C]``."""
+    """Count the cells of G grids by true and predicted class of K, ``[G, K, K]``.
+
+    Only the cells that ``inside`` marks are counted; it has C cells for each of N steps, ``[N, C]``.
+    """
     classes = len(CLASSES)
     pairs = (grids.codes[:, None] * classes + cells.labels) * classes + called
     counts = np.bincount(pairs[inside], minlength=len(grids) * classes * classes)
@@ -337,7 +340,7 @@ def _ranked(
 def _measures(
     probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grids, counted: npt.NDArray[np.bool_]
 ) -> Iterator[_ByClass]:
-    """Yield the measure, the class and the values ``[G]`` per grid."""
+    """Yield each measure with its class (None for all classes) and its values in G grids, ``[G]``."""
     called = probabilities.argmax(axis=2)
     right = called == cells.labels
     for name, is_counted in (

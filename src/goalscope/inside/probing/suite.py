@@ -154,7 +154,7 @@ def neighbourhoods(cells: Cells) -> npt.NDArray[np.int64]:
 
 
 def _of_steps(truth: Truth, data: ProbeInputs, seed: int) -> Truth:
-    """Build the control task of steps, which gives each pair of agent and goal cells the value of one training step."""
+    """Build the control task of steps: pairs of agent and goal cells get the values of random training steps."""
     types = step_types(data.cells)
     pairs, pair_index = np.unique(types, return_inverse=True)
     source = np.flatnonzero(truth.train)
