@@ -168,7 +168,7 @@ def findings(
 
 
 class _Measuring:
-    """Measures the MEG of agents in a group of worlds when first called, and caches it."""
+    """Function that measures the MEG of all agents in a group of worlds at its first call, and caches the result."""
 
     def __init__(self, states: Sequence[States], bank: Mapping[str, Hypothesis], level: float, seed: int) -> None:
         seen_whole = [episodes for episodes in states if episodes.world.world.fog_radius is None]
@@ -575,7 +575,7 @@ class _Rules:
         return records
 
     def _noun(self, name: str) -> str:
-        """Return the noun phrase of a hypothesis; the goal goes by the name that the author of the worlds gave it."""
+        """Return the noun phrase of a hypothesis; the goal has the name that the author of the worlds gave it."""
         return noun_in(name, self.bank, [episodes.world.world for episodes in self.states])
 
 

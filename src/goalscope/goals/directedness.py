@@ -337,7 +337,7 @@ class MeasuredLines:
         )
 
     def _place(self, entry: States) -> tuple[object, ...]:
-        """Return the agent, world and conditions of an entry, which identify it."""
+        """Return the agent, the world and the conditions of an entry; together they identify the entry."""
         tags = (entry.tags.get(name) for name in (*CONDITIONS, *self.by))
         return entry.agent, entry.world.world.id, entry.world.horizon, *tags
 

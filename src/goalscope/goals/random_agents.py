@@ -112,7 +112,10 @@ def random_walks(
 
 
 def _offered_walks(world: FiniteWorld, walks: int, rng: np.random.Generator, *, idle: bool) -> Iterator[Numbers]:
-    """Yield the states of `random_walks` where states offer different actions; with ``idle`` one more action idles."""
+    """Yield the states of `random_walks` if states offer different actions.
+
+    With ``idle`` a further action does nothing.
+    """
     process = world.process
     count, actions = process.choices
     state = process.draw_start(walks, rng)

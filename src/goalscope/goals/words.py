@@ -84,7 +84,7 @@ def _sentences(finding: Finding, who: str) -> list[str]:
 
 
 def _part(finding: Finding) -> str:
-    """Return the part of the behaviour that a finding is about, "" if it is about the whole."""
+    """Name the part of the behaviour that a finding is about; "" for the whole behaviour."""
     if finding.part is None:
         return ""
     key = f"parts/{finding.part.kind}"
@@ -92,7 +92,7 @@ def _part(finding: Finding) -> str:
 
 
 def _key(finding: Finding) -> str:
-    """Return the key of the sentence that answers; rules to act by are followed, goals are what one is directed at."""
+    """Return the key of the sentence with the answer. An agent follows a rule, but is directed at a goal."""
     key = f"findings/{finding.answer}/{finding.reason}"
     if finding.names and {*finding.names} <= {*finding.rules} and TEXTS.has(f"{key} rule"):
         return f"{key} rule"

@@ -76,7 +76,7 @@ class _GridSettings(_DistinctLists):
     transforms: tuple[TransformName, ...] = sequence(default=("identity",))
 
     def _versions(self, grid: Grid, cluster: Grid, tags: Mapping[str, Tag]) -> list[GridWorld]:
-        """Return the transforms of a grid. They share the original grid's cluster, so that fog is paired as well."""
+        """Return the transforms of a grid. All have the cluster of the original grid, so that fog is paired as well."""
         shared = GridWorld(grid=cluster).id
         fog: dict[str, Tag] = {} if self.fog_radius is None else {"fog_radius": self.fog_radius}
         return [
@@ -144,7 +144,10 @@ def _grid_batch(size: int, density: float, seed: int, count: int, first: int, mi
 def _batch_or_error(
     size: int, density: float, seed: int, count: int, first: int, minimum_distance: int
 ) -> GridBatch | ValueError:
-    """Return generated grids, or the error if there are none, which is cached because it takes a thousand draws."""
+    """Return generated grids, or the error if there are none.
+
+    The error is cached, because it takes a thousand draws.
+    """
     try:
         batch = generate_batch(size, density, seed=seed, count=count, first=first, minimum_distance=minimum_distance)
     except ValueError as error:
@@ -156,7 +159,7 @@ _kept_batch = lru_cache(maxsize=256)(_batch_or_error)
 
 
 class _GeneratedGrids(_DistinctLists):
-    """Generated grids: a number of them for each size and density, each with its versions."""
+    """Settings of generated grids: for each size and density a number of grids, each with its transformed versions."""
 
     kind: str
     sizes: tuple[Annotated[int, AfterValidator(_check_size)], ...] = sequence()

@@ -295,7 +295,7 @@ class _Heads:
 
 
 def _checked_walks(store: Store, page: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Return the stored walk of each episode of a page, after verifying both by their checksums."""
+    """Return the stored walk of each episode of a page, after verifying episodes and walks by their checksums."""
     numbers = [row[0] for row in page]
     walks = dict(store.query(f"SELECT episode, walk FROM steps WHERE episode IN ({marks(numbers)})", numbers))
     if walks.keys() != set(numbers):

@@ -106,7 +106,10 @@ def content_hash(store: Store, *, derived: bool = True) -> str:
 
 
 def _walk_lines(walk: bytes) -> bytes:
-    """Return the lines of steps that have only a state and an action: the same text, but several times faster."""
+    """Return the lines of steps that have only a state and an action.
+
+    Faster than the general function, with equal text.
+    """
     steps = enumerate(walk_numbers(walk).tolist())
     return "".join(
         _WALK_LINE % (at, *state, "null" if act == NO_ACTION else act) for at, (*state, act) in steps
@@ -224,7 +227,7 @@ def _bunches(groups: Iterable[Rows], most: int) -> Iterator[Rows]:
 
 
 def _spilled(rows: Rows) -> bytes:
-    """Return rows as bytes, with their values bit for bit."""
+    """Return rows as bytes that preserve every bit of the values."""
     packed = pack(rows.changed(value=np.zeros(len(rows))), level=0)
     return rows.value.astype("<f8").tobytes() + packed.data
 

@@ -150,7 +150,7 @@ class Journal:
                     self._write(database, opened[call.id], state="sent", sent=now)
 
     def _lost_cost(self, call: Call) -> dict[str, float]:
-        """Return the maximum cost of the requests of earlier sessions that had no answer."""
+        """Return the maximum cost of those requests of earlier sessions that were never answered."""
         if call.id not in self._unanswered:
             return {}
         rows = self._store.entries("call", "WHERE calls.id = ? AND calls.state != 'done'", (call.id,))
@@ -223,7 +223,7 @@ class Journal:
         return open_call.row
 
     def _write(self, database: sqlite3.Connection, open_call: _OpenCall, **changes: Cell) -> None:
-        """Change columns of a call, unless it is done."""
+        """Change columns of a call, unless the call is done."""
         row = self._stored(database, open_call)
         if row[_STATE] != "done":
             changed = tuple(changes.get(name, cell) for name, cell in zip(_COLUMNS.split(", "), row, strict=True))

@@ -206,7 +206,10 @@ def read_entries(
 
 @lru_cache(maxsize=64)
 def _union_of(kinds: tuple[tuple[str, type[BaseModel]], ...]) -> TypeAdapter[Any]:
-    """Return the validator of lists of entries of some kinds; building it takes longer than most validations."""
+    """Return the validator of lists of entries of some kinds.
+
+    Validators are cached, because building one takes longer than most validations.
+    """
     # A union of types that are known only at run time.
     union: Any = reduce(or_, (Annotated[settings, Tag(name)] for name, settings in kinds))
     entry: Any = Annotated[union, Discriminator(_kind)]

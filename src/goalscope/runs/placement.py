@@ -73,7 +73,7 @@ def fits(grid: Grid, rule: str) -> npt.NDArray[np.bool_]:
 
 @lru_cache(maxsize=256)
 def _region(rule: str, height: int, width: int, corner: Position | None) -> npt.NDArray[np.bool_]:
-    """Return a mask ``[H, W]`` of the cells that satisfy a rule, whether they are open or not."""
+    """Return a mask ``[H, W]`` of the cells that satisfy a rule; walls are included."""
     name, (rows, cols) = rule.removeprefix(_NOT), np.indices((height, width))
     if corner is not None:
         mask = (rows == corner[0]) & (cols == corner[1])

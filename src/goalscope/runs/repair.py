@@ -113,7 +113,7 @@ def _read_or_none(read: Callable[[], Any]) -> Any:
 
 
 def _keys(database: sqlite3.Connection, table: str, name: str, kinds: Sequence[str]) -> list[Any]:
-    """Return the keys of a table found by any scan or checksum, those of a plain scan first."""
+    """Return the keys of a table that any scan or checksum finds, first those of a plain scan."""
     scans = [
         f"SELECT {name} FROM {table} {order}" for order in ("NOT INDEXED", f"ORDER BY {name}", f"ORDER BY {name} DESC")
     ]

@@ -160,7 +160,7 @@ class StoredRows:
 
 
 def _gathered(parts: Iterable[tuple[int, Rows]]) -> Iterator[tuple[int, Rows]]:
-    """Yield the groups of parts with positions, each as soon as it is full, the last of each position at the end."""
+    """Yield groups of parts with positions, each when it is full; at the end, the last group of each position."""
     buffers: dict[int, list[Rows]] = {}
     for position, rows in parts:
         buffer = buffers.setdefault(position, [])

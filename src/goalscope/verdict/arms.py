@@ -315,7 +315,7 @@ def given_arms(settings: Mapping[str, Any]) -> list[Arm]:
 
 
 def _changed_arm(settings: Mapping[str, Any]) -> Arm:
-    """Return the arm that asks for one move in each given world and in versions of it, twice."""
+    """Return the arm that asks twice for one move in each given world and in changed versions of this world."""
     return Arm(
         name=CHANGED,
         title=f"One thing changed in worlds of {settings['name']}",

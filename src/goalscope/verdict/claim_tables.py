@@ -45,7 +45,7 @@ def claims_of(ledger: ClaimLedger, evidence: Mapping[str, str], *, folded: bool)
 
 
 def _line(claim: Claim, target: str) -> tuple[Phrase | Cell | str, ...]:
-    """Return the table row of a claim; its question links to its evidence."""
+    """Return the table row of a claim; the question links to the evidence for the answer."""
     estimate = _estimate(claim)
     subtitle = claim.quantity if estimate.estimate is not None else claim.says
     return (

@@ -151,7 +151,7 @@ def able(data: ArmData) -> Evidence:
 
 
 def _why_undecided(named_arm: ArmData | None, named_shares: Mapping[str, Estimate]) -> str:
-    """Return why behaviour with named places cannot show that an agent is unable, or "" if it can."""
+    """Return why moves in worlds with named places cannot show that an agent lacks an ability; "" if they can."""
     if named_arm is None or len(named_shares) < len(NAMED):
         return "we did not name places to it in words"
     valid = named_arm.share("invalid turns", complement=True).estimate

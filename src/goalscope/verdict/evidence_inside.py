@@ -202,7 +202,7 @@ def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
 
 
 def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
-    """Return the rows of the patch and of its controls, or the reason why they decide nothing."""
+    """Return the rows of the patch and of its controls, or the reason why these rows decide nothing."""
     rows = _changed(data, patching.KIND)
     rows = chosen(rows, measure=patching.FOLLOWS, reading="free", pairs="counterfactual", component="residual")
     free = chosen(rows, structural=None)
@@ -304,7 +304,7 @@ def plan_followed_by_grid(data: ArmData, moved: str) -> Rows:
 
 
 def _less_by_grid(changed: Rows, control: Rows) -> Rows:
-    """Return the mean of some rows minus that of their control, for each grid that has both."""
+    """Return the mean of the changed rows minus the mean of the control rows, for each grid that has both."""
     means = [
         {grid: float(rows.value[rows.cluster == grid].mean()) for grid in dict.fromkeys(rows.cluster.tolist())}
         for rows in (changed, control)

@@ -242,7 +242,7 @@ def _decided(failures: Failures, rule: Rule, data: ArmData) -> list[Claim]:
 
 
 def _linked(claim: Claim, arm: Arm, run: ArmRun) -> Claim:
-    """Link a claim to its section on the page of its model's run; for logs, to that of the arm."""
+    """Link a claim to its section on the page of the model's run; for recorded logs, to the section of the arm."""
     folder = arm.at if run.part is not None else run.store.path.name
     return claim.model_copy(update={"section": f"{folder}-{claim.section}"})
 

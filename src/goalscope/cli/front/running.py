@@ -325,12 +325,13 @@ def demo(
     """Run a bundled language model beside an optimal, a random and an untrained agent, measure them and write a report.
 
     Args:
-        out: the run directory to write.
+        out: the run directory to write; by default runs/demo, below the working directory.
 
     Examples:
         goalscope demo --out runs/demo
     """
     began = time.monotonic()
+    say(f"The run and its report are written into {out}.")
     study = load_study("demo")
     show_stages(stages(study, out, passed={"study": "demo", "workers": 1}, guide=False, stage=progress), out=out)
     measure_run(out, progress)

@@ -96,7 +96,7 @@ def _common(sets: Sequence[set[str]]) -> list[str]:
 
 
 def _acts_like(name: str, chosen: Sequence[str], trial: Trial, counterfactual: Attribution | None) -> bool:
-    """Return whether a hypothesis acts like a chosen one in all visited states and no counterfactual separated them."""
+    """Return whether a hypothesis acts like a chosen one in all visited states, and no counterfactual tells them apart."""
     sums = trial.evidence
     row = sums.names.index(name)
     for other in (sums.names.index(chosen_name) for chosen_name in chosen):
@@ -127,7 +127,10 @@ def _claim(
     trial: Trial,
     refusal: Attribution | None,
 ) -> Attribution:
-    """Build the claim; it predicts as the likelihood does for the named hypotheses, otherwise as the score does."""
+    """Build the claim.
+
+    Its predictions are those of the likelihood for the named hypotheses, otherwise those of the score.
+    """
     parts: dict[str, MixturePart] = {}
     for attribution in sorted(attributions, key=lambda attribution: attribution.method == "likelihood"):
         parts |= {part.hypothesis: part for part in attribution.predicts} if attribution.method in STRICT else {}

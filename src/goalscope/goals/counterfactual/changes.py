@@ -147,7 +147,10 @@ def elsewhere(grid: Grid, thing: str, walked_cells: Collection[Position] = ()) -
 
 
 def _walls(grid: Grid, walked_cells: Collection[Position]) -> Iterator[Grid]:
-    """Yield the grids with one cell closed or opened on or beside a shortest path of the agent, except walked cells."""
+    """Yield the grids in which one cell on or beside a shortest path is closed or opened.
+
+    Walked cells are not changed.
+    """
     objects = {cell for cell in (*grid.objects.values(), *walked_cells) if cell is not None}
     way = _around(_on_shortest_paths(grid))
     for row, col in zip(*np.nonzero(way), strict=True):

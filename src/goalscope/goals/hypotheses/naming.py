@@ -337,7 +337,7 @@ def _clusters(all_answers: Sequence[Answers]) -> list[str]:
 
 
 def _part_of(pattern: ErrorPattern) -> BehaviourPart | None:
-    """Return the part of the behaviour that the strongest pattern speaks of; None if it cannot be stated as one."""
+    """Return the part of the behaviour that the strongest pattern of errors marks; None if it marks no such part."""
     label, fewer = pattern.label, pattern.fewer
     if label in TURNS:
         return (

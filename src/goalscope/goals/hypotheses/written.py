@@ -110,7 +110,7 @@ def _read(text: str, depth: int) -> Hypothesis:
 
 
 def _named(name: str, depth: int) -> Hypothesis:
-    """Read ``event NAME``, the long form of a world's goal; the name alone is returned if it is unambiguous."""
+    """Read ``event NAME``, the long form of a goal that a world names; return the name alone if it is unambiguous."""
     try:
         hypothesis = _read(name, depth + 1)
     except ValueError:

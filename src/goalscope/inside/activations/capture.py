@@ -247,7 +247,10 @@ def _batch(items: Sequence[tuple[int, ReplayItem]]) -> ReplayBatch:
 
 
 def _shared(window: Sequence[ReplayItem]) -> npt.NDArray[np.int64]:
-    """Return the common prefix of all sequences before any captured position, empty if caching does not pay off."""
+    """Return the common prefix of all sequences before any captured position.
+
+    Empty if caching it would not save time.
+    """
     none = np.zeros(0, dtype=np.int64)
     first = window[0].ids
     n_shared = min(int(positions.min()) for item in window for positions in item.positions.values())

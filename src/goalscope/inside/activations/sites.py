@@ -57,7 +57,7 @@ class Sites:
 
 
 class _MissingError(Exception):
-    """Raised if a step lacks a site; the message is the reason."""
+    """Raised if a step lacks a site; the message says why."""
 
 
 def check_site(site: str) -> Site:

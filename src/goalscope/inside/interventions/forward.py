@@ -568,7 +568,7 @@ def _selected(batch: Batch, rows: Sequence[int]) -> Batch:
 
 @contextmanager
 def _editing(network: Any, batches: Sequence[Batch]) -> Iterator[Editor]:
-    """Check all edits and hook every place that they change, before any thread begins."""
+    """Check all edits, and hook every place that one of them changes, before any thread begins."""
     editor = Editor(network)
     for batch in batches:
         editor.check(batch.edits, [len(prompt) for prompt in batch.prompts])

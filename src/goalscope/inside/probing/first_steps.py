@@ -183,7 +183,7 @@ def _missing(run: Path, capture: Capture, site: Site, layer: int) -> str:
 
 
 def _at_first(reader: AnalysisReader, place: Place) -> tuple[dict[str, Probe], tuple[str, ...]]:
-    """Return the probes at a place by control, and the controls whose probes had to be fitted."""
+    """Return, by control, the probes at a place, and the names of the controls whose probes had to be fitted."""
     by_control: dict[str, Probe] = {}
     absent: list[Network] = []
     for name, draw in reader.dataset.captures:

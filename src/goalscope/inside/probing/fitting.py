@@ -622,7 +622,7 @@ def _train_elsewhere(stack: Sequence[Problem], norms: Sequence[Norm], settings: 
 
 
 def _cost(problem: Problem, settings: FitSettings) -> int:
-    """Return the cost of a fit in epochs of a single layer; a solver that reads activations counts as one."""
+    """Return the cost of a fit in epochs of a single layer; a closed-form solver counts as one epoch."""
     module = problem.module(settings)
     if hasattr(module, "solve"):
         return int(problem.registered.reads)

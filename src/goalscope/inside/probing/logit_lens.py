@@ -130,7 +130,7 @@ def label_tokens(cells: Cells, episodes: Iterable[Episode], model: LocalModel) -
 
 
 def _begins(finder: SiteFinder, step: Step, episode: Episode) -> int | None:
-    """Return the token that begins the word of a step's action in its answer, or None."""
+    """Return the token with which the word of the action begins in the answer to a step, or None."""
     positions = finder.find(step, episode.world.grid).positions.get("action")
     if positions is None or not step.output_tokens or not step.prompt_tokens:
         return None

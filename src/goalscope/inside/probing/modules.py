@@ -283,7 +283,7 @@ class _Additive(_CellLayer):
 
 
 class _Mlp(_CellLayer):
-    """Head with one hidden layer and an activation and a cell as inputs."""
+    """Head with one hidden layer, whose inputs are an activation and a cell."""
 
     def __init__(self, sizes: HeadSizes, hidden: int = 1024) -> None:
         super().__init__(sizes, hidden)
@@ -416,7 +416,10 @@ def _run(job: Callable[[Part], None], parts: Sequence[Part], act: Tensor) -> Non
 
 @lru_cache(maxsize=1)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Return the thread pool of this process, because a forked process does not inherit its parent's threads."""
+    """Return the thread pool of one process.
+
+    Each process needs its own pool, since a forked process has no threads of its parent.
+    """
     return ThreadPoolExecutor(threads, "goalscope-pieces")
 
 

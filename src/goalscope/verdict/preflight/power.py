@@ -181,7 +181,10 @@ def _power_line(agent: str, measure: str, unit: str, design: Paired, plan: Power
 
 
 def _assumed_designs(study: Study, plan: PowerPlan, assumed: Assumptions) -> _Designs:
-    """Return the assumed design of each measure, with binomial noise for one success or for the steps of an episode."""
+    """Return the assumed design of each measure.
+
+    Its noise is binomial, over one success or over the steps of an episode.
+    """
     unsupported = [name for name in plan.measures if name not in COMPARED]
     if unsupported:
         raise ValueError(
@@ -236,7 +239,7 @@ def _pilot_designs(
 
 
 def _design_from_rows(rows: Rows, plan: PowerPlan, assumed: Assumptions) -> Paired | None:
-    """Return the design with the variances of one agent's values of one measure; None if there are too few."""
+    """Return the design with the variances of one agent's values of one measure; None if there are too few values."""
     bounds = bounds_of(rows)
     original = rows.where(_is_original(rows))
     original = original.where(~np.isnan(original.value))

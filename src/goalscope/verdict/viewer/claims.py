@@ -54,7 +54,7 @@ _FIELDS: Final = ("name", "question", "answer", "says", "quantity", "estimate", 
 
 
 def _run_of(runs: Sequence[Run], number: int, model: str) -> Run | None:
-    """Return the run of a model in an arm: the one that contains its agent, otherwise the one at its position."""
+    """Return the run of a model in an arm: the run that contains the model, otherwise the run at its position."""
     named = [run for run in runs if model in run.agents]
     return named[0] if named else runs[number] if number < len(runs) else None
 

@@ -274,7 +274,10 @@ def _errors(episode: Episode) -> list[list[str]]:
 
 
 def _world(world: World, shard: _Shard) -> Record:
-    """Return what the page needs to know about a world; for a grid with a goal and no things, what its solver needs."""
+    """Return what the page needs to know about a world.
+
+    For a grid with a goal and no things, also what the page needs to solve it.
+    """
     record: Record = {"kind": world.kind, "cluster": world.cluster_id}
     if "grid" in world.offers and world.grid.goal is not None and not world.grid.things:
         grid = world.grid
