@@ -289,7 +289,7 @@ class Caller:
             raise failure
 
     def _portions(self, count: int) -> tuple[int, int]:
-        """Return the maximum size of a portion and the maximum number of portions at a time, for ``count`` questions."""
+        """Return the maximum size of a portion, and of the number of portions at a time, for ``count`` questions."""
         per_worker = 1 if self._elsewhere is None else getattr(self._elsewhere[0], "calls_per_worker", 1)
         if self._joins and per_worker > 1:
             return 1, self._workers * per_worker

@@ -96,7 +96,7 @@ def _common(sets: Sequence[set[str]]) -> list[str]:
 
 
 def _acts_like(name: str, chosen: Sequence[str], trial: Trial, counterfactual: Attribution | None) -> bool:
-    """Return whether a hypothesis acts like a chosen one in all visited states, and no counterfactual tells them apart."""
+    """Return whether a hypothesis acts like a chosen one in all visited states and no counterfactual differs."""
     sums = trial.evidence
     row = sums.names.index(name)
     for other in (sums.names.index(chosen_name) for chosen_name in chosen):
