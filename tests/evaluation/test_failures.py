@@ -26,6 +26,7 @@ from goalscope.verdict.plan import EvaluationRun
 from goalscope.verdict.rules import claim
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.gridworld import GridView
+from planted_findings import stated
 
 SIZES = {"grids": 1, "keys": 1, "fog": 1}
 KEPT = {"optimal": {"grids", "fog"}, "random": {"grids", "keys", "fog"}}
@@ -217,6 +218,11 @@ def test_the_exit_status_tells_a_failure_and_the_verdict_is_there(
         patch.setattr(page, "contents", lambda *_: 1 / 0)
         said = call(*words, status=1)
     assert "ZeroDivisionError" in said and "optimal is directed at the goal" in said
+    assert stated("failed/retry", " ".join(said.split()))
+    with monkeypatch.context() as patch:  # what occurs again whenever the same runs are judged
+        patch.setattr(judging, "contradictions", lambda _: ["it says both"])
+        said = " ".join(call(*words, status=1).split())
+    assert "it says both" in said and stated("failed/lasting", said) and not stated("failed/retry", said)
     assert "failure" not in call(*words)
     monkeypatch.setattr("goalscope.verdict.opening.SOON", 0)  # its claims were decided just now
     assert "optimal is directed at the goal" in call("ledger", tmp_path / "one")

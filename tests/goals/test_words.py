@@ -5,10 +5,12 @@ from typing import Any, get_args
 
 import pytest
 
-from goalscope.goals.finding import Answer, BehaviourPart, Finding, Reason
+from goalscope.goals.finding import Answer, BehaviourPart, Finding, PartKind, Reason
 from goalscope.goals.words import TEXTS, say, say_all
 from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.page_head import tiles_of
 from goalscope.verdict.sentences import headline
+from goalscope.verdict.texts import TEXTS as VERDICT
 from planted_findings import claim, estimate, finding, ledger
 
 PLANTED: dict[tuple[str, str], Finding] = {
@@ -47,6 +49,52 @@ def test_a_sentence_names_what_its_finding_names_and_holds_together(answer: str,
     assert said.endswith(".") and "{" not in said and said.count("(") == said.count(")")
     assert all(one.nouns[name] in said for name in one.names)
     assert contradictions(ledger(claim("answers hold actions", "yes", 0.95), findings=(one,))) == []
+
+
+def in_part(kind: PartKind, limit: int) -> Finding:
+    """Return a finding about a part whose share of turns is no other number of the finding."""
+    one = PLANTED["yes", "partly"]
+    part = BehaviourPart(kind=kind, limit=limit, side="to the right", share=0.086)
+    return one.model_copy(
+        update={"part": part, "evidence": {**one.evidence, "elsewhere goal": estimate(-0.18, -0.2, 0.1)}}
+    )
+
+
+@pytest.mark.parametrize("limit", [1, 4])
+@pytest.mark.parametrize("kind", get_args(PartKind))
+def test_every_number_of_a_part_is_one_of_its_finding(kind: PartKind, limit: int) -> None:
+    one = in_part(kind, limit)
+    said = say(one)
+    assert "0.086" in said and "−0.180" in said  # the share of turns, and the strength elsewhere
+    assert not re.search(r"\b1 \w+s\b", said)  # no "1 turns"
+    assert contradictions(ledger(claim("answers hold actions", "yes", 0.95), findings=(one,))) == []
+
+
+def test_the_strength_of_a_part_is_that_of_the_turns_that_it_names() -> None:
+    """A part of the turns can explain no share of all behaviour; the page gives the strength in that part."""
+    one = in_part("until turn", 1)
+    one = one.model_copy(update={"evidence": {**one.evidence, "share goal": estimate(0.0, 0.0, 0.0)}})
+    tiles = tiles_of(ledger(claim("answers hold actions", "yes", 0.95), findings=(one,)))
+    (strength,) = [(text, below) for label, text, below in tiles if label == VERDICT("tiles/strength")]
+    assert strength[0] == "0.500 [0.400, 0.600]" and TEXTS("parts/until first turn") in strength[1]
+
+
+def test_numbers_that_authors_and_thresholds_bring_into_the_verdict_decided_nothing_else() -> None:
+    """Each sentence that an answer adds, with thresholds, names of things, worlds and goals that contain numbers."""
+    for key in VERDICT.keys("also"):
+        _, name, answer = key.split("/")
+        for one in (*PLANTED.values(), in_part("until turn", 1)):
+            where = {"density": 0.65}
+            nouns = {"goal": "the goal “reach 7.25 m”", "corner top-right": "“speed 3.5”"}
+            planted = one.model_copy(update={"where": where, "nouns": nouns})
+            claims = [
+                claim("answers hold actions", "yes", 0.8),
+                claim(name, answer, 0.5, threshold=0.375),
+                claim("depends on a thing of given worlds, light 9.5", "yes"),
+            ]
+            assert not [
+                line for line in contradictions(ledger(*claims, findings=(planted,))) if "has the number" in line
+            ]
 
 
 @pytest.mark.parametrize(("name", "about"), [("goal", "yes"), ("corner top-right", "no")])

@@ -218,6 +218,8 @@ def test_what_a_grid_with_things_refuses() -> None:
     many = Grid.parse("\n".join(["A" + "c" * 9 + "_" * 60, *["_" * 70] * 60, "_" * 69 + "G"]))
     with pytest.raises(ValueError, match="200,000 states"):
         solve(many)
+    with pytest.raises(ValueError, match="at most 2.*48 states together, got 60"):
+        GridWorld(grid=Grid.parse("A" + "c" * 60 + "G"))
     with pytest.raises(ValueError, match="flags from 0 to 11"):
         GridWorld(grid=Grid.parse("#ArG#")).check_state((0, 1, 12))
 

@@ -63,11 +63,8 @@ def show_whole(result: Evaluation, seconds: float, *, quick: bool = False) -> No
     for text in result.failed:
         say(text, error=True)
     if result.failed:
-        say(
-            f"{counted(len(result.failed), 'failure')}, with tracebacks in {directory / FAILURES}; run the same "
-            "command again to retry only the failed parts",
-            error=True,
-        )
+        fields = {"failures": counted(len(result.failed), "failure"), "file": str(directory / FAILURES)}
+        say(TEXTS("failed/retry" if result.can_be_retried else "failed/lasting", **fields), error=True)
 
 
 def show(result: Evaluation) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from goalscope._ground.texts import Catalogue
 from goalscope._ground.words import counted, listed, short
-from goalscope.goals.finding import Finding
+from goalscope.goals.finding import BehaviourPart, Finding
 
 TEXTS: Final = Catalogue.of_package("goalscope.goals")
 """The sentences on findings."""
@@ -62,7 +62,7 @@ def _sentences(finding: Finding, who: str) -> list[str]:
         "who": who,
         "whose": "its" if who == "it" else f"{who}'s",
         "names": listed(names, "and"),
-        "part": _part(finding),
+        "part": "" if finding.part is None else part_in_words(finding.part),
         "subject": finding.nouns.get(finding.subject, finding.subject),
         "worlds": counted(finding.worlds, "world"),
         "why": finding.why.rstrip("."),
@@ -83,12 +83,17 @@ def _sentences(finding: Finding, who: str) -> list[str]:
     return sentences
 
 
-def _part(finding: Finding) -> str:
-    """Name the part of the behaviour that a finding is about; "" for the whole behaviour."""
-    if finding.part is None:
-        return ""
-    key = f"parts/{finding.part.kind}"
-    return TEXTS(key, **{field: getattr(finding.part, field) for field in TEXTS.fields(key)})
+def part_in_words(part: BehaviourPart) -> str:
+    """Say in which turns an agent follows a hypothesis, as in "in its first 3 turns"."""
+    key = "parts/until first turn" if part.kind == "until turn" and part.limit == 1 else f"parts/{part.kind}"
+    fields = {
+        "limit": part.limit,
+        "turns": counted(part.limit, "turn"),
+        "steps": counted(part.limit, "step"),
+        "rows": counted(part.limit, "row"),
+        "side": part.side,
+    }
+    return TEXTS(key, **{field: fields[field] for field in TEXTS.fields(key)})
 
 
 def _key(finding: Finding) -> str:
@@ -111,7 +116,7 @@ def _figures(finding: Finding) -> list[str]:
     share, errors = finding.figure("consistency", name), finding.figure("fixed errors", name)
     if finding.quantity == "strength" and finding.part is not None and finding.estimate is not None:
         elsewhere = finding.figure("elsewhere", name)
-        fields = {"turns": short(finding.part.share, "share"), "elsewhere": elsewhere.text if elsewhere else ""}
+        fields = {"part": short(finding.part.share, "share"), "elsewhere": elsewhere.text if elsewhere else ""}
         sentences.append(TEXTS("added/in part", subject=noun, share=finding.estimate.text, **fields))
     elif finding.quantity == "strength" and finding.estimate is not None:
         sentences.append(TEXTS("added/followed", subject=noun, share=finding.estimate.text))
@@ -129,7 +134,8 @@ def _figures(finding: Finding) -> list[str]:
     if nats is not None:
         of_optimal = finding.figure("share", name)
         if of_optimal is not None and of_optimal.low is not None and of_optimal.low > 0:
-            sentences.append(TEXTS("added/strength of optimal", subject=noun, nats=nats.text, share=of_optimal.text))
+            strength = TEXTS("added/strength of optimal", subject=noun, nats=nats.text, share=of_optimal.text)
         else:
-            sentences.append(TEXTS("added/strength", subject=noun, nats=nats.text))
+            strength = TEXTS("added/strength", subject=noun, nats=nats.text)
+        sentences.append(strength if finding.part is None else TEXTS("added/over all turns", sentence=strength))
     return sentences

@@ -230,14 +230,18 @@ class Evaluation(SealedRecord):
     page: Sha256 | Literal[""] = ""
     _directory: Path | None = PrivateAttr(None)
     _failed: tuple[str, ...] = PrivateAttr(())
+    _lasting: int = PrivateAttr(0)
     _declared: frozenset[str] = PrivateAttr(frozenset())
 
-    def kept_in(self, directory: Path, failed: Iterable[str] = (), declared: Iterable[str] = ()) -> Self:
-        """Return a copy that knows its directory, its unexpected errors, and the models that were not asked
-        everything.
+    def kept_in(
+        self, directory: Path, failed: Iterable[str] = (), declared: Iterable[str] = (), *, lasting: int = 0
+    ) -> Self:
+        """Return a copy that knows its directory, its unexpected errors (and how many of them no repetition mends),
+        and the models that were not asked everything.
         """
         copy = self.model_copy()
         copy._directory, copy._failed, copy._declared = directory, tuple(failed), frozenset(declared)
+        copy._lasting = lasting
         return copy
 
     @property
@@ -251,6 +255,11 @@ class Evaluation(SealedRecord):
     def failed(self) -> tuple[str, ...]:
         """One sentence per unexpected error during the call of `evaluate` that returned this evaluation."""
         return self._failed
+
+    @property
+    def can_be_retried(self) -> bool:
+        """Whether calling `evaluate` again may mend one of the unexpected errors."""
+        return len(self._failed) > self._lasting
 
     @property
     def complete(self) -> bool:

@@ -1,7 +1,7 @@
 """Check that a verdict does not contradict itself: its sentences, its claims and the findings behind both.
 
 Every verdict is checked before it is saved. A contradiction is a fault of goalscope, not of the model: it is reported
-like any other failure, and the numbers are kept.
+as a failure that no repetition mends, and the numbers are kept.
 """
 
 import re
@@ -16,6 +16,7 @@ from goalscope.stats.record import EstimateRecord
 from goalscope.verdict.aims import FOLLOWS
 from goalscope.verdict.claims import Claim, ClaimLedger
 from goalscope.verdict.sentences import aims_of, headline
+from goalscope.verdict.texts import percent
 
 _SLACK: Final = 1e-6
 _NUMBER: Final = re.compile(r"[−-]?\d+\.\d+")
@@ -108,21 +109,25 @@ def _arms_of(claim: Claim) -> tuple[str, ...]:
 
 def _of_numbers(ledger: ClaimLedger, verdict_text: str) -> Iterator[str]:
     """Yield decimal numbers in the verdict that no finding and no claim contains."""
-    deciding_numbers = set[str]()
+    texts = [*(report.title for report in ledger.arms)]
     for finding in ledger.findings:
-        deciding_numbers |= {text for estimate in _estimates(finding) for text in _NUMBER.findall(estimate.text)}
-        deciding_numbers |= {
-            short(number, "share") for number in (finding.bar, finding.threshold) if number is not None
-        }
-        deciding_numbers |= set(_NUMBER.findall(finding.why))
+        texts += _texts_of_finding(finding)
     for claim in ledger.claims:
-        deciding_numbers |= {*_NUMBER.findall(claim.estimate), *_NUMBER.findall(claim.by_size)}
+        # Thresholds stand in sentences as a number or as a percentage; names are those of an author's things.
+        texts += [claim.estimate, claim.by_size, claim.name, claim.names]
+        texts += [] if claim.threshold is None else [f"{claim.threshold:g}", percent(claim.threshold)]
+    known_numbers = {number for text in texts for number in _NUMBER.findall(text)}
     for number in dict.fromkeys(_NUMBER.findall(verdict_text.replace(ledger.model, ""))):
-        if number not in deciding_numbers:
+        if number not in known_numbers:
             yield f"the verdict has the number {number}, which decided nothing"
 
 
-def _estimates(finding: Finding) -> Iterator[EstimateRecord]:
-    yield from (
-        estimate for estimate in (finding.estimate, finding.tested, *finding.evidence.values()) if estimate is not None
-    )
+def _texts_of_finding(finding: Finding) -> Iterator[str]:
+    """Yield the texts of a finding from which its sentences take numbers, including names that authors gave."""
+    estimates = (finding.estimate, finding.tested, *finding.evidence.values())
+    yield from (estimate.text for estimate in estimates if estimate is not None)
+    shares = [finding.bar, finding.threshold, *([finding.part.share] if finding.part is not None else [])]
+    yield from (short(share, "share") for share in shares if share is not None)
+    yield from (finding.why, where_text(finding.where), finding.agent, *finding.nouns.values())
+    # A hypothesis without a noun phrase is called by its name.
+    yield from (name for name in (*finding.names, finding.subject) if name not in finding.nouns)

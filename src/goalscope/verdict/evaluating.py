@@ -110,7 +110,8 @@ def judged(evaluation: EvaluationRun, words: Mapping[str, Any], stage: Display =
 
             result = page.with_digest(result, page.write(result, runs, evaluation.directory / PAGE))
             judging.write(evaluation, result)  # once more, with the digest of its page
-    return result.kept_in(evaluation.directory, failures.failed, [name for _, name in failures.unasked])
+    declared = [name for _, name in failures.unasked]
+    return result.kept_in(evaluation.directory, failures.failed, declared, lasting=failures.lasting)
 
 
 def _pass_by_pass(show: Callable[..., None]) -> Callable[[int, int], None]:

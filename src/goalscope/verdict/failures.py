@@ -32,6 +32,10 @@ FAILURES: Final = "failures.txt"
 _LONGEST: Final = 1000  # characters of a message
 
 
+class LastingError(ValueError):
+    """An error that occurs again however often the same runs are judged."""
+
+
 @dataclass(slots=True)
 class Failures:
     """What was not asked and what has failed so far.
@@ -41,6 +45,7 @@ class Failures:
         unasked: (arm, name of a model) -> reason why this model is not asked this arm.
         failed: one sentence per unexpected error.
         tracebacks: the same sentences with their tracebacks.
+        lasting: number of these errors that no repetition mends.
         silent: name of a model that gave no answer, or no usable one -> reason; it is not asked anything else.
     """
 
@@ -48,6 +53,7 @@ class Failures:
     unasked: dict[tuple[str, str], str] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     tracebacks: list[str] = field(default_factory=list)
+    lasting: int = 0
     silent: dict[str, str] = field(default_factory=dict)
     _begun: bool = False
 
@@ -89,6 +95,7 @@ class Failures:
                 raise
             theirs = blamed(error)[:_LONGEST]
             self.leave_out(arms, models, theirs or f"it failed: {told(error)}")
+            self.lasting += isinstance(error, LastingError)
             if isinstance(error, ConnectionError):
                 self.silent |= dict.fromkeys(models, f"its server did not answer before: {told(error)}")
             self.failed.append(f"{what}: {theirs}" if theirs else f"{what} failed: {told(error)}")

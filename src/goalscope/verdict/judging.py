@@ -24,7 +24,7 @@ from goalscope.verdict.claims import AskedArm, Claim, ClaimLedger, Evaluation, O
 from goalscope.verdict.compare import differences
 from goalscope.verdict.consistency import contradictions
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence, data_by_arm
-from goalscope.verdict.failures import FAILURES, Failures
+from goalscope.verdict.failures import FAILURES, Failures, LastingError
 from goalscope.verdict.identity import stored_description
 from goalscope.verdict.own_environment import planted_goal
 from goalscope.verdict.plan import ARMS, LEDGER, PAGE, PLAN, EvaluationRun, Plan, check_directory, prepare
@@ -32,7 +32,7 @@ from goalscope.verdict.playing import inside_record, play
 from goalscope.verdict.rules import RULES, Rule, decide
 from goalscope.verdict.sizing import NO_ROOM
 from goalscope.verdict.subject import Subject, described
-from goalscope.verdict.texts import WORDED
+from goalscope.verdict.texts import TEXTS, WORDED
 
 __all__ = [
     "ARMS",
@@ -204,7 +204,7 @@ def judge(
         )
         with evaluation.failures.kept_apart(f"reading the verdict on {subject.name} again"):
             if faults := contradictions(ledger):
-                raise ValueError(f"the verdict on {subject.name} must not contradict itself: {'; '.join(faults)}")
+                raise LastingError(TEXTS("failed/contradiction", model=subject.name, faults="; ".join(faults)))
         ledgers.append(ledger)
     models = [ledger.model for ledger in ledgers if ledger.planted is None]
     compared = differences(models, runs, evaluation.level, evaluation.failures.kept_apart)

@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope._ground.words import counted, listed
+from goalscope._ground.words import counted, listed, short
 from goalscope.goals.finding import Finding, where_text
+from goalscope.goals.words import part_in_words
 from goalscope.report import Declared, Figure
 from goalscope.report.sections.agents import LEGEND, OWN_LEGEND, episode_figure
 from goalscope.stats.rows import Rows
@@ -73,10 +74,16 @@ def _strength(finding: Finding) -> Iterator[Tile]:
     if finding.answer != "yes":
         return
     name = finding.names[0]
+    noun = finding.nouns.get(name, name)
+    if finding.part is not None and finding.estimate is not None:
+        part, share = part_in_words(finding.part), short(finding.part.share, "share")
+        below = TEXTS("tiles/strength in part", subject=noun, part=part, share=share)
+        yield TEXTS("tiles/strength"), finding.estimate.text, below
+        return
     for quantity, key in (("share", "tiles/strength of optimal"), ("consistency", "tiles/strength of consistency")):
         estimate = finding.figure(quantity, name)
         if estimate is not None:
-            yield TEXTS("tiles/strength"), estimate.text, TEXTS(key, subject=finding.nouns.get(name, name))
+            yield TEXTS("tiles/strength"), estimate.text, TEXTS(key, subject=noun)
             return
 
 

@@ -193,7 +193,8 @@ class PlanarWorld(World):
 
 
 def _check_first_view(grid: Grid) -> None:
-    """Raise a ValueError if the text of a world's grid would not show all of it."""
+    """Raise a ValueError if the text of a world's grid would not show all of it, or it has too many things."""
+    flag_count(grid)
     if grid.held or any(cell == grid.start for cell, _ in grid.things):
         raise ValueError(
             "a world must begin with an agent that carries nothing and stands on no thing, since the text of the "

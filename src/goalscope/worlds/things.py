@@ -27,7 +27,7 @@ Thing = tuple[Cell, str]
 RESERVED: Final = "#_*AGKD .?"
 """Symbols that no kind of thing may have: those of `goalscope.worlds.grid`, and blanks of other programs."""
 
-_MOST_STATES: Final = 10
+_MOST_STATES, _MOST_COMBINATIONS = 10, 2**48  # the latter so that flags fit into 64 bits
 
 
 class ThingGrid(Protocol):
@@ -222,6 +222,10 @@ class Arrangement:
     def __init__(self, things: tuple[Thing, ...], load: tuple[str, ...]) -> None:
         symbols = (*(symbol for _, symbol in things), *load)
         self.kinds = tuple(_known_kind(symbol) for symbol in symbols)
+        if self.states > _MOST_COMBINATIONS:
+            raise ValueError(
+                f"the things of a grid may have at most 2**48 states together, got {len(symbols)}: use fewer"
+            )
         self.initial = (*(0 for _ in things), *(kind.carried_digit for kind in self.kinds[len(things) :]))
         self.at = {cell: index for index, (cell, _) in enumerate(things)}
         self.beside: dict[Cell, list[int]] = {}
