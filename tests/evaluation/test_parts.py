@@ -131,3 +131,29 @@ def test_random_walkers_are_not_said_to_waste_as_little_as_an_agent_that_wastes_
     assert evidence_asked.wastes_little(data, "exploration").why.startswith("random walkers waste little on these maps")
     walked.clear()
     assert "no step of random walkers" in evidence_asked.wastes_little(data, "exploration").why
+
+
+def accuracies(shares: dict[int, float]) -> ArmData:
+    """Return data with the share of optimal moves in twelve grids of each size."""
+    sizes = [size for size in shares for _ in range(12)]
+    rows = Rows.from_columns(
+        measure="action accuracy",
+        unit="share",
+        value=[shares[size] for size in sizes],
+        cluster=[str(number) for number in range(len(sizes))],
+        tags={"size": sizes},
+    )
+    run: Any = SimpleNamespace(confidence=0.96)
+    return ArmData(run=run, agent="a", rows=rows)
+
+
+@pytest.mark.parametrize(("shares", "differ"), [({7: 1.0, 9: 1.0, 11: 0.05}, True), ({7: 0.9, 9: 0.9, 11: 0.9}, False)])
+def test_shares_by_size_are_given_where_they_differ_clearly(shares: dict[int, float], differ: bool) -> None:
+    evidence = accuracies(shares).share_in_largest("action accuracy")
+    assert evidence.estimate is not None and evidence.estimate.value == pytest.approx(shares[11])
+    assert all((f"{share:.3f} at size {size}" in evidence.by_size) == differ for size, share in shares.items())
+
+
+def test_where_all_grids_have_one_size_none_are_the_largest() -> None:
+    evidence = accuracies({7: 1.0}).share_in_largest("action accuracy")
+    assert evidence.estimate is None and "size 7" in evidence.why and "--sizes" in evidence.why

@@ -7,11 +7,13 @@ import pytest
 
 from goalscope.goals.finding import Answer, BehaviourPart, Finding, PartKind, Reason
 from goalscope.goals.words import TEXTS, say, say_all
+from goalscope.verdict.aims import evidence_of
+from goalscope.verdict.claims import AskedArm
 from goalscope.verdict.consistency import contradictions
 from goalscope.verdict.page_head import tiles_of
 from goalscope.verdict.sentences import headline
 from goalscope.verdict.texts import TEXTS as VERDICT
-from planted_findings import claim, estimate, finding, ledger
+from planted_findings import claim, estimate, finding, ledger, stated
 
 PLANTED: dict[tuple[str, str], Finding] = {
     ("yes", "named"): finding("yes", "named", "goal", ends=(0.9, 0.8, 0.97)),
@@ -77,6 +79,39 @@ def test_the_strength_of_a_part_is_that_of_the_turns_that_it_names() -> None:
     tiles = tiles_of(ledger(claim("answers hold actions", "yes", 0.95), findings=(one,)))
     (strength,) = [(text, below) for label, text, below in tiles if label == VERDICT("tiles/strength")]
     assert strength[0] == "0.500 [0.400, 0.600]" and TEXTS("parts/until first turn") in strength[1]
+
+
+def test_a_verdict_names_the_sizes_that_it_rests_on_where_other_sizes_differ() -> None:
+    """An agent that goes to the goal in grids of 7 and 9, on which its findings rest, and goes up in those of 11."""
+    one = NAMED.model_copy(update={"arm": "hypotheses", "evidence": {"share goal": estimate(1.0, 0.8, 1.0)}})
+    by_size = "1.000 at size 7, 1.000 at size 9 and 0.050 at size 11"
+    for sizes, text in (((7, 9), "sizes 7 and 9"), ((9,), "size 9"), ((7, 9, 11), "")):
+        arms = (
+            AskedArm(name="grids", title="Grids", asked=True, sizes=(7, 9, 11)),
+            AskedArm(name="hypotheses", title="Hypotheses", asked=True, sizes=sizes),
+        )
+        for differing in (by_size, ""):
+            largest = claim("holds in large worlds", "no", 0.05, by_size=differing)
+            verdict = ledger(largest, findings=(one,), arms=arms)
+            said = headline(verdict)
+            named = bool(text and differing)
+            assert stated("verdict/in sizes", said) == named and (text in said) == (named or not text)
+            assert stated("verdict/sizes", said) == bool(differing)
+            assert any(text in below for *_, below in tiles_of(verdict)) == (named or not text)
+            assert contradictions(verdict) == []
+
+
+def test_the_number_beside_a_no_says_whose_it_is() -> None:
+    """A no can rest on the consistency of another hypothesis, above the threshold."""
+    other = finding("yes", "named", "key held", ends=(0.994, 0.993, 0.995))
+    denied, named = evidence_of(other, other.about("goal")), evidence_of(other, "yes", names="“key held”")
+    assert denied.subject == named.subject == "“key held”"
+    no, yes = (
+        claim("is directed at the goal", answer, 0.9, unit="share", threshold=0.5, subject=denied.subject)
+        for answer in ("no", "yes")
+    )
+    assert no.estimate in no.attributed_estimate and "“key held”" in no.attributed_estimate
+    assert yes.attributed_estimate == yes.estimate
 
 
 def test_numbers_that_authors_and_thresholds_bring_into_the_verdict_decided_nothing_else() -> None:

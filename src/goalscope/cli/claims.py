@@ -75,7 +75,13 @@ def show(result: Evaluation) -> None:
         if len(result.tested) == 1 and ledger.claims:
             columns = ("question", "answer", "estimate", "threshold", "worlds")
             lines = [
-                (claim.question, claim.answer, claim.estimate or "–", threshold(claim), str(claim.clusters or "–"))
+                (
+                    claim.question,
+                    claim.answer,
+                    claim.attributed_estimate or "–",
+                    threshold(claim),
+                    str(claim.clusters or "–"),
+                )
                 for claim in ledger.claims
             ]
             table(columns, lines, title=f"{ledger.model}: {_TITLE}", numbers=(2, 3, 4))
@@ -146,7 +152,8 @@ def _matrix(result: Evaluation) -> None:
 
 def _measured(claim: Claim, *, several: bool) -> str:
     """Return the estimate of a claim, with its threshold where several were applied to its question."""
-    return f"{claim.estimate} against {threshold(claim)}" if several and claim.estimate else claim.estimate or "–"
+    estimate = claim.attributed_estimate or "–"
+    return f"{estimate} against {threshold(claim)}" if several and claim.estimate else estimate
 
 
 def _differences(differences: Sequence[Difference]) -> None:

@@ -115,6 +115,7 @@ def evidence_of(finding: Finding, answer: Answer, *, names: str = "", denied: Se
         threshold=threshold,
         threshold_rule=_reason(answer, estimate, threshold, noun, habit=subject in HABITS) or rule,
         quantity=quantity_in_words(quantity, noun),
+        subject=noun,
     )
 
 

@@ -66,7 +66,10 @@ def _estimate(claim: Claim) -> Cell:
     if None in (claim.value, claim.low, claim.high, claim.confidence):
         return Cell(value="–", hint=claim.says)
     names = ("value", "low", "high", "confidence", "n", "clusters", "method", "unit", "note")
-    return Cell.of(Estimate(**{name: getattr(claim, name) for name in names}), "world")
+    cell = Cell.of(Estimate(**{name: getattr(claim, name) for name in names}), "world")
+    if claim.attributed_estimate == claim.estimate:
+        return cell
+    return replace(cell, interval=TEXTS("claim/estimate of", estimate=cell.interval, subject=claim.subject))
 
 
 def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterator[Declared]:

@@ -12,6 +12,7 @@ from goalscope._ground.words import short
 from goalscope.goals.finding import Answer, Finding
 from goalscope.report.reading import Run
 from goalscope.stats.records import frame, html_table
+from goalscope.verdict.texts import TEXTS
 
 if TYPE_CHECKING:
     import pandas
@@ -44,6 +45,7 @@ class Claim(StrictRecord):
         section: anchor of the section of the page with more details.
         names: the place that the answer names, or "".
         by_size: the estimates by grid size if they differ, otherwise "".
+        subject: the hypothesis that the estimate is about, as a noun phrase; "" if the estimate is about none.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Claim(StrictRecord):
     section: str = ""
     names: str = ""
     by_size: str = ""
+    subject: str = ""
 
     @property
     def estimate(self) -> str:
@@ -77,6 +80,17 @@ class Claim(StrictRecord):
         if self.value is None or self.low is None or self.high is None:
             return ""
         return f"{short(self.value, self.unit)} [{short(self.low, self.unit)}, {short(self.high, self.unit)}]"
+
+    @property
+    def attributed_estimate(self) -> str:
+        """The estimate as text; it names its hypothesis if the answer is about other ones.
+
+        A no can follow from a number above the threshold: that of a hypothesis that explains the moves and thereby
+        rules out the others.
+        """
+        if not self.estimate or not self.subject or self.answer == "yes":
+            return self.estimate
+        return TEXTS("claim/estimate of", estimate=self.estimate, subject=self.subject)
 
     @model_validator(mode="after")
     def _decided(self) -> Self:
@@ -93,6 +107,7 @@ class AskedArm(StrictRecord):
         asked: whether the arm was run.
         why: why it was not run and what would make it possible; "" if it was run.
         worlds, episodes: number of clusters of worlds and of episodes.
+        sizes: the different side lengths of its grids, in order; empty for worlds without a size.
     """
 
     name: str
@@ -101,6 +116,7 @@ class AskedArm(StrictRecord):
     why: str = ""
     worlds: int = Field(default=0, ge=0)
     episodes: int = Field(default=0, ge=0)
+    sizes: tuple[int, ...] = Field(default=(), strict=False)
 
 
 class ClaimLedger(StrictRecord):
@@ -223,7 +239,7 @@ class Evaluation(SealedRecord):
         "run the same goalscope evaluate again, which writes it anew from the stored runs, or evaluate into another "
         "directory"
     )
-    version: Literal[11] = 11
+    version: Literal[12] = 12
     models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
     differences: tuple[Difference, ...] = Field(default=(), strict=False)
     origin: Origin | None = None
@@ -310,7 +326,14 @@ class Evaluation(SealedRecord):
     def _repr_html_(self) -> str:
         columns = ("model", "question", "answer", "estimate", "threshold", "worlds")
         rows = [
-            (model.model, claim.question, claim.answer, claim.estimate, claim.threshold, claim.clusters or None)
+            (
+                model.model,
+                claim.question,
+                claim.answer,
+                claim.attributed_estimate,
+                claim.threshold,
+                claim.clusters or None,
+            )
             for model in self.models
             for claim in model.claims
         ]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.rng import stream
+from goalscope._ground.words import listed, short
 from goalscope.goals import RunDirectedness, directedness
 from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.finding import MOST_INVALID, Answer
@@ -52,6 +53,7 @@ class Evidence:
         detail: text shown beside the number, or "".
         names: the place that the answer names, or "".
         by_size: the estimates by grid size if they differ, otherwise "".
+        subject: the hypothesis that the estimate is about, as a noun phrase, or "".
         threshold, threshold_rule, quantity: the threshold, how it is determined, and the quantity, if they differ from
             those of the rule.
     """
@@ -63,6 +65,7 @@ class Evidence:
     detail: str = ""
     names: str = ""
     by_size: str = ""
+    subject: str = ""
     threshold: float | None = None
     threshold_rule: str = ""
     quantity: str = ""
@@ -183,6 +186,12 @@ class ArmData:
         """Coverage of the deciding intervals."""
         return self.run.confidence
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The different side lengths of its grids, in order; empty for worlds without a size."""
+        tags = self.rows.tags.get("size", np.array([], dtype=object)).tolist()
+        return tuple(sorted({size for size in tags if isinstance(size, int)}))
+
     def among(self, measure: str, **tags: Tag) -> Rows:
         """Return the rows of a measure with some tags; empty if nothing was measured."""
         stored_tags = {name: value for name, value in tags.items() if name in self.rows.tags}
@@ -221,9 +230,21 @@ class ArmData:
         return Evidence.of(self.mean(rows, 1 - rows.value if complement else rows.value))
 
     def share_in_largest(self, measure: str) -> Evidence:
-        """Return the mean of a share over the largest grids."""
-        sizes = [size for size in self.rows.tags.get("size", ()) if isinstance(size, int)]
-        return self.share(measure, size=max(sizes)) if sizes else Evidence(why="the grids have no size")
+        """Return the mean of a share over the largest grids, with the shares by size if they differ clearly."""
+        sizes = self.sizes
+        if len(sizes) < 2:
+            which = f"all grids have size {sizes[0]}" if sizes else "the grids have no size"
+            return Evidence(
+                why=f"{which}, so none of them are the largest: evaluate in several sizes, as in --sizes 7,11"
+            )
+        evidence_by_size = {size: self.share(measure, size=size) for size in sizes}
+        estimates = {size: evidence.estimate for size, evidence in evidence_by_size.items()}
+        shares = {size: estimate for size, estimate in estimates.items() if estimate is not None}
+        differ = max((share.low for share in shares.values()), default=0.0) > min(
+            (share.high for share in shares.values()), default=1.0
+        )
+        by_size = listed([f"{short(share.value, 'share')} at size {size}" for size, share in shares.items()])
+        return replace(evidence_by_size[sizes[-1]], by_size=by_size if differ else "")
 
     def above_chance(self, stage: str = "arrived", **tags: Tag) -> Evidence:
         """Return the share of episodes that end at a stage, minus the share that chance reaches in the same worlds.

@@ -1,11 +1,10 @@
-"""Evidence for further claims about goals: goal-directedness by size, and whether errors come in runs."""
+"""Evidence for further claims about goals: shares of an optimal agent's, and whether errors come in runs."""
 
 from typing import Any, Final
 
 import numpy as np
 
-from goalscope.goals import GoalEstimate
-from goalscope.goals.decision import GOAL, share_of
+from goalscope.goals.decision import share_of
 from goalscope.stats import UNBOUNDED, Estimate, estimate_mean, estimate_pooled
 from goalscope.verdict.aims import is_after_goal
 from goalscope.verdict.evidence import ArmData, Evidence
@@ -20,28 +19,6 @@ def shares(data: ArmData) -> dict[str, Estimate]:
     estimates = [goal for goal in data.run.goals.estimates if goal.agent == data.agent and not goal.cell]
     shares_by_name = {goal.hypothesis: share_of(goal) for goal in estimates}
     return {name: share for name, share in shares_by_name.items() if share is not None}
-
-
-def by_size(data: ArmData) -> str:
-    """Return the shares towards the goal by grid size if those of the smallest and the largest size differ."""
-    profile = {size: goal for goal in data.run.goals.estimates if (size := _size_of(data, goal)) is not None}
-    shares_by_size = {size: share for size in sorted(profile) if (share := share_of(profile[size])) is not None}
-    if len(shares_by_size) < 2:
-        return ""
-    first, *_, last = shares_by_size.values()
-    if max(first.low, last.low) <= min(first.high, last.high):
-        return ""
-    return ", ".join(f"{share.value:.2f} at size {size}" for size, share in shares_by_size.items())
-
-
-def _size_of(data: ArmData, goal: GoalEstimate) -> int | None:
-    """Return the grid size of an estimate of this agent's directedness towards the goal.
-
-    None for all other estimates.
-    """
-    size = goal.cell.get("size")
-    of_goal = (goal.agent, goal.hypothesis) == (data.agent, GOAL) and len(goal.cell) == 1
-    return size if of_goal and isinstance(size, int) else None
 
 
 def lapses(data: ArmData) -> Evidence:

@@ -179,7 +179,11 @@ def judge(
             with evaluation.failures.kept_apart(f"reading what {subject.name} is in {arm.title}"):
                 agent = agent or stored_description(data.run.store, names)
             episodes = data.rows.select(measure="success")
-            counts: dict[str, Any] = {"worlds": len(set(episodes.cluster.tolist())), "episodes": len(episodes)}
+            counts: dict[str, Any] = {
+                "worlds": len(set(episodes.cluster.tolist())),
+                "episodes": len(episodes),
+                "sizes": data.sizes,
+            }
             counts = counts if arm.looks is None else {}  # the worlds are those of the arm whose run it reads
             reports.append(AskedArm(name=arm.name, title=arm.title, asked=True, **counts))
             decided = [

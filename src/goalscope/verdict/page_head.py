@@ -16,7 +16,7 @@ from goalscope.stats.rows import Rows
 from goalscope.verdict.arms import GIVEN, HYPOTHESES
 from goalscope.verdict.claims import ClaimLedger
 from goalscope.verdict.evidence import ArmData, ArmRun
-from goalscope.verdict.sentences import aims_of
+from goalscope.verdict.sentences import aims_of, sizes_of
 from goalscope.verdict.texts import TEXTS
 
 Tile = tuple[str, str, str]
@@ -46,7 +46,10 @@ def tiles_of(ledger: ClaimLedger) -> list[Tile]:
             tiles.append((label, _aim(finding), finding.answer))
     decided = deciding_finding(ledger)
     if decided is not None:
-        tiles += _strength(decided)
+        sizes = sizes_of(ledger, decided)
+        for label, strength, below in _strength(decided):
+            below = TEXTS("tiles/strength in sizes", strength=below, sizes=sizes) if sizes else below
+            tiles.append((label, strength, below))
     counts = Counter(claim.answer for claim in ledger.claims)
     by_answer = {answer: counts[answer] for answer in ("yes", "no", "undecided", "untestable")}
     answered = TEXTS("tiles/answers", answered=counts["yes"] + counts["no"], asked=len(ledger.claims))

@@ -207,6 +207,7 @@ def _claim(rule: Rule, evidence: Evidence, group: str, goal_noun: str) -> Claim:
         p=evidence.p,
         names=evidence.names,
         by_size=evidence.by_size,
+        subject=evidence.subject,
         **fields,
     )
 

@@ -66,10 +66,11 @@ def headline(ledger: ClaimLedger) -> str:
     sentences = [TEXTS("verdict/some format", share=invalid, model=model)] if valid is not None and valid < 0.9 else []
     findings_by_arm = aims_of(ledger)
     if len(findings_by_arm) < 2:
-        sentences += [say_all(findings) for findings in findings_by_arm.values()]
+        sentences += [_in_sizes(ledger, findings) for findings in findings_by_arm.values()]
     else:
         sentences += [
-            TEXTS("verdict/arm", arm=title, sentence=say_all(findings)) for title, findings in findings_by_arm.items()
+            TEXTS("verdict/arm", arm=title, sentence=_in_sizes(ledger, findings))
+            for title, findings in findings_by_arm.items()
         ]
     if not findings_by_arm and TASKS in answers:
         sentences.append(_in_tasks(model, answers[TASKS]))
@@ -166,9 +167,36 @@ def _few_worlds(findings: Sequence[Finding]) -> list[str]:
     return [TEXTS("verdict/few worlds", worlds=counted(min(few), "world"), enough=TOO_FEW)] if few else []
 
 
+def sizes_of(ledger: ClaimLedger, finding: Finding) -> str:
+    """Return the sizes of the grids that a finding rests on, as in "sizes 7 and 9", or "".
+
+    They are named only if the model was also evaluated in other sizes and moves optimally more often in some sizes than
+    in others, so that the finding need not be true of all of them.
+    """
+    claim = ledger.claim(LARGEST)
+    sizes_by_arm = {arm.name: arm.sizes for arm in ledger.arms}
+    sizes = sizes_by_arm.get(finding.arm, ())
+    if claim is None or not claim.by_size or not sizes or set(sizes_by_arm.get(claim.arm, ())) <= set(sizes):
+        return ""
+    return f"size{'' if len(sizes) == 1 else 's'} {listed([str(size) for size in sizes])}"
+
+
+def _in_sizes(ledger: ClaimLedger, findings: Sequence[Finding]) -> str:
+    """Word the findings of an arm, beginning with the sizes of their grids where these have to be named."""
+    sentence, sizes = say_all(findings), sizes_of(ledger, findings[0])
+    if not sizes:
+        return sentence
+    keeps_capital = sentence.startswith(findings[0].agent)
+    return TEXTS(
+        "verdict/in sizes",
+        sizes=sizes,
+        sentence=sentence if keeps_capital else sentence[:1].lower() + sentence[1:],
+    )
+
+
 def _sizes(ledger: ClaimLedger) -> list[str]:
-    """Return the sentence on goal-directedness in grids of each size; "" if it does not differ between sizes."""
-    claim = ledger.claim("is directed at the goal")
+    """Return the sentence on how often moves are optimal by grid size ; [] if this does not differ."""
+    claim = ledger.claim(LARGEST)
     return [TEXTS("verdict/sizes", by_size=claim.by_size)] if claim is not None and claim.by_size else []
 
 
@@ -179,6 +207,9 @@ def _in_tasks(model: str, answer: str) -> str:
     sentence = TEXTS(f"also/{TASKS}/{answer}")
     return TEXTS("verdict/tasks", model=model, sentence=sentence[:1].lower() + sentence[1:])
 
+
+LARGEST: Final = "holds in large worlds"
+"""The claim on optimal moves in the largest grids, which knows whether sizes differ."""
 
 TASKS: Final = "achieves the goals of tasks"
 """The claim on success in task worlds."""

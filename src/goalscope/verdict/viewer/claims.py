@@ -41,6 +41,7 @@ def claims_of(evaluation: Evaluation, places: Mapping[str, int]) -> list[dict[st
                 {
                     "model": ledger.model,
                     **{name: getattr(claim, name) for name in _FIELDS},
+                    "estimate": claim.attributed_estimate,
                     "run": None if run is None else places.get(str(run.path)),
                     "measure": measure,
                     "high": high,
@@ -50,7 +51,7 @@ def claims_of(evaluation: Evaluation, places: Mapping[str, int]) -> list[dict[st
     return claims
 
 
-_FIELDS: Final = ("name", "question", "answer", "says", "quantity", "estimate", "threshold", "unit", "clusters", "n")
+_FIELDS: Final = ("name", "question", "answer", "says", "quantity", "threshold", "unit", "clusters", "n")
 
 
 def _run_of(runs: Sequence[Run], number: int, model: str) -> Run | None:
