@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final
 
 from goalscope._ground.arguments import Positive, Reads, Settings, Writes
 from goalscope._ground.progress import TALLY, Display, aloud, lines
+from goalscope.agents.prompts import THINGS
 from goalscope.cli.console import json_text, say, show
 from goalscope.cli.front.expected import measure_and_say, size_of
 from goalscope.cli.front.running import stages
 from goalscope.cli.generator import prints
 from goalscope.cli.overrides import WorldOptions, worlds_of
-from goalscope.goals.counterfactual.changes import Thing
 from goalscope.goals.counterfactual.dependence import Dependence, dependences, sentence
 from goalscope.goals.counterfactual.turns import asked_of, rows_of, visited_states
 from goalscope.goals.counterfactual.worlds import TURNS
@@ -84,7 +84,7 @@ def depends(
     out: Annotated[str | Path, Writes("directory")],
     *,
     worlds: Annotated[str | Sequence[Mapping[str, Any]], Reads("study")] = "",
-    moved: Sequence[Thing] = (),
+    moved: Sequence[str] = (),
     changes: Positive = 2,
     states: Positive = STATES,
     sizes: Sequence[int] | None = None,
@@ -115,8 +115,9 @@ def depends(
             entries. The worlds must be grids. Their start is the state, in one of the turns 1 to 10 after a random
             walk. Default: 100 grids of the sizes 7 and 9.
         moved (THINGS): what to change: some of goal, key, door (opened), 'added key', 'removed key', wall, corner,
-            agent; or only the prompt: names (symbols of the cells), order (of legend and moves), words (paraphrases).
-            Default: goal, key, door, wall, corner and agent, as far as the worlds have them.
+            agent; a kind of thing, such as 'red key' or 'removed red key'; or only the prompt: names (symbols of the
+            cells), order (of legend and moves), words (paraphrases). Default: goal, key, door, wall, corner, agent and
+            all kinds of things, as far as the worlds have them.
         changes: maximum number of changed versions per state and thing.
         states: for a run: maximum number of states, one per grid.
         sizes (LIST): side lengths of the grids, e.g. 7,9.
@@ -158,7 +159,7 @@ def study_of(
     models: str | Sequence[str],
     *,
     worlds: Sequence[Mapping[str, Any]] = (),
-    moved: Sequence[Thing] = (),
+    moved: Sequence[str] = (),
     changes: int = 2,
     states: int = STATES,
     settings: Sequence[str] = (),
@@ -200,8 +201,10 @@ def _entries(
     agents = told_apart([subject.changed(settings) if settings else subject for subject in subjects])
     # Check that the worlds can be changed before making them.
     checked = Study.assemble({"worlds": [{"kind": "changed", "of": list(base)}], "agents": [{"kind": "random"}]})
-    has_key = any(world.grid.key is not None for world in expand(checked.worlds_[0].of, seed))
-    return [agent.entry(name=agent.name, task="key-door" if has_key else "grid") for agent in agents]
+    grids = [world.grid for world in expand(checked.worlds_[0].of, seed)]
+    has_key, has_things = any(grid.key is not None for grid in grids), any(grid.things for grid in grids)
+    task = THINGS if has_things else "key-door" if has_key else "grid"
+    return [agent.entry(name=agent.name, task=task) for agent in agents]
 
 
 def _of_run(path: Path, states: int, seed: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:

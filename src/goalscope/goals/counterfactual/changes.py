@@ -1,6 +1,7 @@
 """Generate grids that differ from a given grid in exactly one thing.
 
 - Agent, goal or key are moved to another cell; the door is opened; a key is added or removed.
+- One thing of a kind, such as a red key, is moved to another cell, or removed (`of_kinds`).
 - Wall: one cell beside the agent, or on or beside one of its shortest paths, is closed or opened. Walls elsewhere would
   not be informative.
 - Corner: the outermost open rows and columns around it become walls, so that a corner of the smallest rectangle that
@@ -13,17 +14,19 @@ cells that the walk passed or bumped into, so that it leads through the changed 
 stands elsewhere came there by a walk of its own.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.checks import near_miss
 from goalscope.agents.prompts import PARAPHRASES
 from goalscope.worlds.dynamics import State, settle, step
 from goalscope.worlds.grid import DELTAS, Action, Grid, Position
 from goalscope.worlds.planning.shortest import distances_to, optimal_actions
+from goalscope.worlds.things import kinds
 
 Thing = Literal["agent", "goal", "key", "door", "added key", "removed key", "wall", "corner", "names", "order", "words"]
 """What is changed. The last three change only the prompt of a language model, not the grid (`WORDED`)."""
@@ -32,6 +35,7 @@ WORDED: Final[Mapping[str, tuple[str, ...]]] = {"names": ("symbols",), "order": 
 """Change of the prompt -> its wordings, see `goalscope.agents.prompts.WORDINGS`: the symbols of the cells, the order of
 legend and moves, or all words of the prompt."""
 
+_REMOVED: Final = "removed "
 _NAMES: Final[Mapping[str, str]] = {"agent": "start", "goal": "goal", "key": "key", "added key": "key"}
 
 
@@ -85,7 +89,24 @@ def _cells_of(grid: Grid, walk: Walk) -> set[Position]:
     return {(row, col) for row, col in cells if 0 <= row < grid.height and 0 <= col < grid.width}
 
 
-def changed_grids(grid: Grid, thing: Thing, count: int, *, rng: np.random.Generator, walk: Walk = ()) -> list[Grid]:
+def of_kinds(grid: Grid | None = None) -> tuple[str, ...]:
+    """Return the changes of the things of a grid, by default of all registered kinds: moved, or removed."""
+    symbols = None if grid is None else {symbol for _, symbol in grid.things}
+    names = [kind.name for kind in kinds() if symbols is None or kind.symbol in symbols] if symbols != set() else []
+    return *names, *(f"{_REMOVED}{name}" for name in names)
+
+
+def check_changes(names: Sequence[str]) -> None:
+    """Raise a ValueError if one of the names is neither one of `THINGS` nor a change of a registered kind of thing."""
+    for name in names:
+        if name not in (valid := (*THINGS, *of_kinds())):
+            raise ValueError(
+                f"what is changed must be one of {', '.join(THINGS)}, or a kind of thing, such as red key or removed "
+                f"red key, got {name!r}{near_miss(name, valid)}"
+            )
+
+
+def changed_grids(grid: Grid, thing: str, count: int, *, rng: np.random.Generator, walk: Walk = ()) -> list[Grid]:
     """Return grids that differ from a given one in one thing; the goal remains reachable.
 
     The most informative grids come first: those in which no previously optimal action is still optimal (for a wall:
@@ -93,7 +114,7 @@ def changed_grids(grid: Grid, thing: Thing, count: int, *, rng: np.random.Genera
 
     Args:
         grid: grid without fog that shows its agent and a reachable goal.
-        thing: what to change, none of `WORDED`.
+        thing: what to change: one of `THINGS` except `WORDED`, or of `of_kinds`.
         count: maximum number of grids, drawn without replacement. The list is empty if the grid lacks the thing.
         rng: random number generator of the draw.
         walk: the agent's earlier turns. They lead through all returned grids to the agent's cell, except where the
@@ -126,9 +147,12 @@ def best_actions(grid: Grid) -> frozenset[Action]:
 
 
 def elsewhere(grid: Grid, thing: str, walked_cells: Collection[Position] = ()) -> Iterator[Grid]:
-    """Yield all grids with one object moved to a cell not walked on, the door opened, or a key added or removed."""
+    """Yield all grids with one object on a cell not walked on, the door open, a key added, or a key or thing gone."""
+    if thing not in THINGS:
+        yield from _things(grid, thing, walked_cells)
+        return
     if thing in ("door", "removed key"):
-        name = thing.removeprefix("removed ")
+        name = thing.removeprefix(_REMOVED)
         exists = getattr(grid, name) not in (None, *walked_cells)
         if exists and (thing == "door" or grid.door is None):
             yield grid.at(**{name: None})
@@ -136,14 +160,36 @@ def elsewhere(grid: Grid, thing: str, walked_cells: Collection[Position] = ()) -
     name = _NAMES[thing]
     if (getattr(grid, name) is None) != (thing == "added key"):
         return
-    occupied = {cell for cell in (*grid.objects.values(), *walked_cells) if cell is not None}
-    for row, col in zip(*np.nonzero(~grid.walls), strict=True):
-        cell = int(row), int(col)
-        if cell in occupied:
-            continue
+    for cell in _empty_cells(grid, walked_cells):
         changed = grid.at(**{name: cell})
         if thing != "agent" or settle(changed, cell).door_open is False:
             yield changed
+
+
+def _things(grid: Grid, change: str, walked_cells: Collection[Position]) -> Iterator[Grid]:
+    """Yield all grids with one thing of a kind removed or moved; neither it nor its new cell is walked on."""
+    symbols = {kind.name: kind.symbol for kind in kinds()}
+    for entry in grid.things:
+        if entry[1] != symbols[change.removeprefix(_REMOVED)] or entry[0] in walked_cells:
+            continue
+        others = tuple(other for other in grid.things if other != entry)
+        if change not in symbols:
+            yield grid.at(things=others)
+            continue
+        for cell in _empty_cells(grid, walked_cells):
+            yield grid.at(things=(*others, (cell, entry[1])))
+
+
+def _object_cells(grid: Grid) -> set[Position]:
+    """Return the cells of agent, goal, key, door and things."""
+    return {cell for cell in (*grid.objects.values(), *(cell for cell, _ in grid.things)) if cell is not None}
+
+
+def _empty_cells(grid: Grid, walked_cells: Collection[Position]) -> list[Position]:
+    """Return the open cells without agent, object or thing, except walked cells."""
+    cells = [(int(row), int(col)) for row, col in np.argwhere(~grid.walls)]
+    occupied = {*_object_cells(grid), *walked_cells}
+    return [cell for cell in cells if cell not in occupied]
 
 
 def _walls(grid: Grid, walked_cells: Collection[Position]) -> Iterator[Grid]:
@@ -151,7 +197,7 @@ def _walls(grid: Grid, walked_cells: Collection[Position]) -> Iterator[Grid]:
 
     Walked cells are not changed.
     """
-    objects = {cell for cell in (*grid.objects.values(), *walked_cells) if cell is not None}
+    objects = {*_object_cells(grid), *walked_cells}
     way = _around(_on_shortest_paths(grid))
     for row, col in zip(*np.nonzero(way), strict=True):
         inside = 0 < row < grid.height - 1 and 0 < col < grid.width - 1  # the outer walls stay
@@ -162,7 +208,7 @@ def _walls(grid: Grid, walked_cells: Collection[Position]) -> Iterator[Grid]:
 
 
 def _on_shortest_paths(grid: Grid) -> npt.NDArray[np.bool_]:
-    """Return the cells of the shortest paths between agent and goal, ``[H, W]``; doors count as open."""
+    """Return the cells of the shortest paths between agent and goal, ``[H, W]``; doors and things count as open."""
     assert grid.start is not None and grid.goal is not None  # worlds show both
     before, after = (distances_to(grid.walls, [cell]) for cell in (grid.start, grid.goal))
     on_path: npt.NDArray[np.bool_] = (before >= 0) & (after >= 0) & (before + after == after[grid.start])
@@ -182,7 +228,7 @@ def _corners(grid: Grid, walked_cells: Collection[Position]) -> Iterator[Grid]:
     The cells of agent and objects and the walked cells stay as they are, and so do the optimal actions.
     """
     optimal = best_actions(grid)
-    objects = [cell for cell in (*grid.objects.values(), *walked_cells) if cell is not None and not grid.walls[cell]]
+    objects = [cell for cell in (*_object_cells(grid), *walked_cells) if not grid.walls[cell]]
     sides = []
     for axis in (0, 1):
         lines, object_lines = np.flatnonzero(~grid.walls.all(axis=1 - axis)), [cell[axis] for cell in objects]

@@ -30,7 +30,9 @@ from goalscope.goals.counterfactual.changes import (
     Thing,
     Walk,
     changed_grids,
+    check_changes,
     check_walk,
+    of_kinds,
     walk_to,
 )
 from goalscope.runs import kinds
@@ -137,7 +139,7 @@ class ChangedWorlds(kinds.StudyPart):
 
     Attributes:
         of: worlds entries, all of them grids without fog; their start is the state.
-        moved: things to change, see `THINGS`; by default all of `USUAL` that the worlds have.
+        moved: what to change, see `THINGS` and `of_kinds`; by default all of `USUAL` and of the worlds' own things.
         changes: maximum number of versions of a state for each thing.
         turns: turns of the states, counted from 1 and drawn evenly; before a later turn lies a random walk. A state
             that cannot be walked to has turn 1.
@@ -146,7 +148,7 @@ class ChangedWorlds(kinds.StudyPart):
 
     kind: Literal["changed"]
     of: kinds.Entries
-    moved: tuple[Thing, ...] = kinds.sequence(default=())
+    moved: tuple[str, ...] = kinds.sequence(default=())
     changes: int = Field(default=2, ge=1, le=100)
     turns: tuple[Annotated[int, Field(ge=1, le=_MOST_TURNS)], ...] = kinds.sequence(default=(1,), min_length=1)
     walks: tuple[_StoredWalk, ...] = kinds.sequence(default=())
@@ -173,6 +175,7 @@ class ChangedWorlds(kinds.StudyPart):
     @field_validator("moved")
     @classmethod
     def _different(cls, moved: Any) -> Any:
+        check_changes(moved)
         return kinds.listed(moved) if moved else moved
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[ChangedWorld]:
@@ -194,7 +197,7 @@ class ChangedWorlds(kinds.StudyPart):
             before = next(turns) - 1
             walk = self.walks[number] if self.walks else self._walk(world.grid, before, seed)
             versions: list[tuple[str, Grid, str, Walk]] = [(NOTHING, world.grid, "", walk)]
-            for thing in self.moved or USUAL:
+            for thing in self.moved or (*USUAL, *of_kinds(world.grid)):
                 rng = stream(seed, "changed", shared["original"], thing)
                 if thing in WORDED:
                     drawn = rng.permutation(WORDED[thing])[: self.changes].tolist()
