@@ -113,8 +113,8 @@ def test_the_eight_symmetries_of_the_square_turn_steps_and_solutions(name: str) 
         for symmetry in SYMMETRIES:
             turned = symmetry.grid(grid)
             assert symmetry.inverse().grid(turned) == grid
-            if any(symbol == "T" for _, symbol in grid.things):
-                continue  # teleporters lead on in reading order, which turns with the text
+            if sum(symbol == "T" for _, symbol in grid.things) > 2:
+                continue  # three teleporters lead on in reading order, which a turn changes
             for state in reachable(grid):
                 other = symmetry.state(grid, state)
                 assert solve(turned).steps_from(other) == solve(grid).steps_from(state)
@@ -218,7 +218,7 @@ def test_what_a_grid_with_things_refuses() -> None:
     many = Grid.parse("\n".join(["A" + "c" * 9 + "_" * 60, *["_" * 70] * 60, "_" * 69 + "G"]))
     with pytest.raises(ValueError, match="200,000 states"):
         solve(many)
-    with pytest.raises(ValueError, match="at most 2.*48 states together, got 60"):
+    with pytest.raises(ValueError, match="together, got 60: use fewer"):
         GridWorld(grid=Grid.parse("A" + "c" * 60 + "G"))
     with pytest.raises(ValueError, match="flags from 0 to 11"):
         GridWorld(grid=Grid.parse("#ArG#")).check_state((0, 1, 12))

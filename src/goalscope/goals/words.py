@@ -86,7 +86,7 @@ def _sentences(finding: Finding, who: str) -> list[str]:
 def part_in_words(part: BehaviourPart) -> str:
     """Say in which turns an agent follows a hypothesis, as in "in its first 3 turns"."""
     key = "parts/until first turn" if part.kind == "until turn" and part.limit == 1 else f"parts/{part.kind}"
-    fields = {
+    fields: dict[str, str | int] = {
         "limit": part.limit,
         "turns": counted(part.limit, "turn"),
         "steps": counted(part.limit, "step"),
