@@ -40,23 +40,45 @@ def within(world: FiniteWorld, it: Hypothesis, steps: int) -> Mask:
 
 
 def holding(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Mask:
-    """Return the states in which a condition holds; events and places also serve as conditions."""
-    mask: Mask = condition.value(world, first) if condition.kind == "condition" else condition.where(world)
-    return mask
+    """Return the states in which a condition holds; events and places also serve as conditions.
+
+    An event or a place that a world lacks holds in none of its states: without a key, no key is held.
+    """
+    if condition.kind == "condition":
+        mask: Mask = condition.value(world, first)
+        return mask
+    try:
+        return condition.where(world)
+    except Undefined:
+        return np.zeros(world.process.states, dtype=bool)
+
+
+def branch(world: FiniteWorld, rule: Hypothesis, applies: Mask) -> Array:
+    """Return the policy of a branch of a conditional hypothesis; uniform where no state that is reached takes it.
+
+    Raises:
+        Undefined: a state that can be reached takes the branch, and the branch is undefined in this world.
+    """
+    if not (applies & world.live & world.reached).any():
+        return world.even
+    return rule.solved(world).policy
 
 
 @hypothesis("{hypothesis} if {condition}, else {hypothesis}", kind="table")
 def conditional(world: FiniteWorld, first: Hypothesis, condition: Hypothesis, otherwise: Hypothesis) -> Array:
-    """Follow the first hypothesis where the condition holds, and the second elsewhere."""
+    """Follow the first hypothesis where the condition holds, and the second elsewhere.
+
+    The rule is undefined only where a branch that is taken is undefined.
+    """
     holds = holding(world, first, condition)
-    return np.where(holds[:, None], first.solved(world).policy, otherwise.solved(world).policy)
+    return np.where(holds[:, None], branch(world, first, holds), branch(world, otherwise, ~holds))
 
 
 @hypothesis("{hypothesis} if {condition}", kind="table")
 def else_random(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Array:
     """Follow the hypothesis where the condition holds, and act at random elsewhere."""
     holds = holding(world, first, condition)
-    return np.where(holds[:, None], first.solved(world).policy, world.even)
+    return np.where(holds[:, None], branch(world, first, holds), world.even)
 
 
 @hypothesis("{hypothesis} within {whole} steps", kind="table")
@@ -68,7 +90,7 @@ def close(world: FiniteWorld, first: Hypothesis, steps: int) -> Array:
 @hypothesis("not {event}", kind="condition")
 def absent(world: FiniteWorld, it: Hypothesis, event: Hypothesis) -> Mask:
     """Return the states in which an event does not hold, or in which the agent is not at a place."""
-    return ~event.where(world)
+    return ~holding(world, it, event)
 
 
 @hypothesis("there is a {object}", kind="condition")
