@@ -17,6 +17,7 @@ SEAMS = {
     "worlds/environments/named.py": "environments on the command line",
     "integrations/gymnasium/toy_text.py": "files of --env that register environments with Gymnasium",
     "cli/front/importing.py": "the reader of an import",
+    "goals/prediction/kinds.py": "files of kinds of worlds",
     "goals/hypotheses/written.py": "hypotheses on the command line, and files with some",
     "integrations/inspect_ai/tasks.py": "a shipped study",
     "verdict/preflight/study_files.py": "studies by name or file",

@@ -70,19 +70,37 @@ def _first(answers: Answers, in_place: Mask) -> Array:
 
 
 def arrivals(world: FiniteWorld, in_place: Mask, policy: Array) -> Array:
-    """Compute the exact probability that each of K places is reached first, ``[K]``.
+    """Compute the exact probability that each of K places is reached first, ``[K]`` or ``[C, K]``.
 
     Args:
         world: the world.
         in_place: ``[K, S]`` the states of each place.
-        policy: ``[S, A]`` the probabilities of actions.
+        policy: ``[S, A]`` the probabilities of actions; ``[C, n, S, A]`` those of C agents, by decision (the last ones
+            hold from then on).
     """
-    mass, arrived = world.process.start, np.zeros(len(in_place))
-    for _ in range(world.horizon):
-        arrived += in_place @ mass
-        mass = np.where(in_place.any(axis=0), 0.0, mass)
-        mass = world.process.base.flow(mass[:, None] * policy)
-    return np.asarray(arrived + in_place @ mass)
+    if policy.ndim == 2:
+        return np.asarray(arrivals(world, in_place, policy[None, None])[0])
+    kept = np.flatnonzero(world.reached)  # no other state ever has any mass
+    count, states = len(policy), len(kept)
+    masks, policy, start = in_place[:, kept], policy[:, :, kept], world.process.start[kept]
+    passes = np.where(masks.any(axis=0), 0.0, 1.0)
+    if not world.process.chance:
+        number = np.zeros(world.process.states, dtype=np.int64)
+        number[kept] = np.arange(states)
+        target = np.add.outer(np.arange(count) * states, number[world.process.transitions[kept]]).reshape(-1)
+    mass: Array = np.tile(start, (count, 1))
+    arrived = np.zeros((count, len(in_place)))
+    for step in range(world.horizon):
+        arrived += mass @ masks.T
+        flow = (mass * passes)[:, :, None] * policy[:, min(step, policy.shape[1] - 1)]
+        if world.process.chance:
+            whole = np.zeros((count, world.process.states, world.process.actions))
+            whole[:, kept] = flow
+            mass = np.stack([world.process.base.flow(part)[kept] for part in whole])
+        else:
+            sums = np.bincount(target, weights=flow.reshape(-1), minlength=count * states)
+            mass = sums.astype(np.float64).reshape(count, states)
+    return np.asarray(arrived + mass @ masks.T)
 
 
 def lower_end(values: Array, level: float) -> float:

@@ -1,0 +1,245 @@
+"""Kinds of worlds in which nobody has seen an agent, as values: which worlds, and what must hold in each of them.
+
+A kind has a name, entries of a study (any registered kind of worlds, with the generators and placements that studies
+have), and requirements on places, written as hypotheses:
+
+    {name: far, worlds: [{kind: grid, sizes: [9], densities: [0.6], count: 400}],
+     steps: [{first: start, second: goal, least: 12}]}
+    {name: two places in conflict, worlds: [...], conflict: [goal, corner top-right]}
+    {name: goal moved, worlds: [{kind: changed, of: [...], moved: [goal]}], tags: {moved: goal}}
+
+The worlds that meet the requirements, at most ``count`` of them, make up the kind. Objects that are added or removed
+are a kind of worlds, too (``changed``); so are environments and task maps, wherever their whole state is visible.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import numpy as np
+from pydantic import AfterValidator, Field, ValidationError, field_validator
+
+from goalscope._ground import own
+from goalscope._ground.checks import check_texts
+from goalscope._ground.folder import package_text
+from goalscope._ground.untrusted import explain, shorten
+from goalscope._ground.yaml_text import read_yaml, read_yaml_text
+from goalscope.goals.hypotheses.definition import FAR, FiniteWorld, Hypothesis, Mask, finite_world
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.written import parse
+from goalscope.runs.kinds import Entries, StudyPart, expand, listed, sequence
+from goalscope.runs.study import Horizon
+
+SHIPPED: Final = "kinds"
+"""Name of the kinds that come with goalscope."""
+
+_MOST_WORLDS: Final = 500
+_MOST_STEPS: Final = 1_000_000
+
+
+def _check_place(text: str) -> str:
+    kind = parse(text).kind
+    if kind not in ("place", "event"):
+        raise ValueError(f"must be a place or an event, got {shorten(text)}, a {kind}")
+    return text
+
+
+def _check_rule(text: str) -> str:
+    parse(text)
+    return text
+
+
+Place = Annotated[str, Field(max_length=200), AfterValidator(_check_place)]
+"""Written form of a place or an event."""
+
+Rule = Annotated[str, Field(max_length=200), AfterValidator(_check_rule)]
+"""Written form of any hypothesis."""
+
+
+class StepsBetween(StudyPart):
+    """A requirement: the shortest way from one place to another has at least and at most so many steps.
+
+    The steps are those of the process, so a key is fetched where a locked door is on the way.
+    """
+
+    first: Place
+    second: Place
+    least: int = Field(default=0, ge=0, le=_MOST_STEPS)
+    most: int = Field(default=_MOST_STEPS, ge=0, le=_MOST_STEPS)
+
+    def holds(self, world: FiniteWorld) -> bool:
+        """Return whether the requirement is met in a world; a place that is undefined there meets none."""
+        steps = world.steps_to(parse(self.second).where(world))[parse(self.first).where(world)]
+        shortest = int(steps.min(initial=FAR))
+        return self.least <= shortest <= self.most
+
+
+class WorldsKind(StudyPart):
+    """One kind of worlds.
+
+    Attributes:
+        name: its name.
+        worlds: entries of a study. Their counts say how many worlds are searched.
+        count: number of worlds to keep, evenly spaced among those that meet the requirements.
+        horizon: horizon of their episodes; None for that of the design.
+        tags: tags that each world must have.
+        steps: requirements on the ways between places.
+        conflict: hypotheses which in the first state have, two by two, no action in common.
+    """
+
+    name: str = Field(min_length=1, max_length=60)
+    worlds: Entries
+    count: int = Field(default=32, ge=1, le=_MOST_WORLDS)
+    horizon: Horizon | None = None
+    tags: dict[str, str | int | float | bool] = Field(default_factory=dict, max_length=20)
+    steps: tuple[StepsBetween, ...] = sequence(default=(), max_length=20)
+    conflict: tuple[Rule, ...] = sequence(default=(), max_length=10)
+
+    @field_validator("name")
+    @classmethod
+    def _printable(cls, name: str) -> str:
+        if not name.isprintable() or name != name.strip():
+            raise ValueError(f"must be one line of printable characters, got {shorten(name)}")
+        return name
+
+    def fits(self, world: FiniteWorld) -> bool:
+        """Return whether a world meets the requirements."""
+        if any(world.world.tags.get(name) != value for name, value in self.tags.items()):
+            return False
+        try:
+            return all(steps.holds(world) for steps in self.steps) and self._in_conflict(world)
+        except Undefined:
+            return False
+
+    def _in_conflict(self, world: FiniteWorld) -> bool:
+        start = world.process.start > 0
+        chosen = [parse(rule).solved(world).policy[0][start] > 0 for rule in self.conflict]
+        return not any((first & second).any() for first, second in combinations(chosen, 2))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnseenWorlds:
+    """The worlds of one kind.
+
+    Attributes:
+        kind: name of the kind.
+        worlds: the worlds, each with its horizon.
+        left_out: reason -> number of worlds that met no requirement because of it.
+    """
+
+    kind: str
+    worlds: tuple[FiniteWorld, ...]
+    left_out: Mapping[str, int]
+
+
+class KindsOfWorlds(StudyPart):
+    """Kinds of worlds, the places whose order of arrival is predicted there, and the horizon of their episodes.
+
+    Attributes:
+        kinds: the kinds.
+        places: places and events; where two hold at once, the first in this order counts.
+        horizon: horizon of worlds that have none of their own.
+        seed: seed of the worlds.
+    """
+
+    kinds: tuple[WorldsKind, ...] = sequence(min_length=1, max_length=50)
+    places: tuple[Place, ...] = sequence(
+        default=(
+            "goal",
+            "key",
+            *(f"corner {name}" for name in ("top-left", "top-right", "bottom-left", "bottom-right")),
+        ),
+        min_length=1,
+        max_length=50,
+    )
+    horizon: Horizon = Horizon(factor=2.0)
+    seed: int = Field(default=0, ge=-(2**63), lt=2**63)
+
+    @field_validator("kinds", "places")
+    @classmethod
+    def _distinct(cls, values: Any) -> Any:
+        listed([getattr(value, "name", value) for value in values])
+        return values
+
+    @classmethod
+    def read(cls, plain: Any, name: str) -> "KindsOfWorlds":
+        """Read a design from plain values.
+
+        Raises:
+            ValueError: it is not a valid design; the message names each wrong key and its value.
+        """
+        if not isinstance(plain, Mapping):
+            raise ValueError(
+                f"{name} must be a mapping with the key kinds, a list of kinds of worlds; got {shorten(plain)}"
+            )
+        check_texts(plain, name)
+        keys = {"": list(cls.model_fields), "kinds": list(WorldsKind.model_fields)}
+        try:
+            return cls.model_validate(dict(plain))
+        except ValidationError as error:
+            raise ValueError(explain(error, keys, name, "file of kinds of worlds")) from None
+
+    @classmethod
+    def load(cls, source: str | Path) -> "KindsOfWorlds":
+        """Read a design from a file, or the one that comes with goalscope (`SHIPPED`)."""
+        if str(source) == SHIPPED:
+            return cls.read(read_yaml_text(package_text(__package__, "kinds.yaml"), "kinds.yaml"), "kinds.yaml")
+        plain = read_yaml(Path(source).expanduser())
+        own.consent(plain)
+        return cls.read(plain, str(source))
+
+    def plain(self) -> dict[str, Any]:
+        """Return the design as plain values, which `read` reads."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def unseen(self, seen: Collection[str] = ()) -> Iterator[UnseenWorlds]:
+        """Yield the worlds of each kind.
+
+        Args:
+            seen: ids of worlds to leave out, because an agent was seen in them.
+
+        Raises:
+            ValueError: a kind has no world.
+        """
+        for number, kind in enumerate(self.kinds):
+            worlds, reasons = list[FiniteWorld](), Counter[str]()
+            for world in expand(kind.worlds, self.seed):
+                if world.id in seen:
+                    reasons["the agent was seen there"] += 1
+                    continue
+                try:
+                    finite = finite_world(world, (kind.horizon or self.horizon).of(world))
+                except Undefined as error:
+                    reasons[str(error)] += 1
+                    continue
+                if kind.fits(finite):
+                    worlds.append(finite)
+                else:
+                    reasons["the requirements of the kind are not met"] += 1
+            if not worlds:
+                why = "; ".join(f"{reason} ({count} worlds)" for reason, count in reasons.items())
+                raise ValueError(
+                    f"kinds, entry {number + 1} ({kind.name}) has no world: {why}: raise the count of its worlds "
+                    "entries or relax its requirements"
+                )
+            chosen = np.linspace(0, len(worlds) - 1, min(kind.count, len(worlds))).round().astype(int)
+            yield UnseenWorlds(kind=kind.name, worlds=tuple(worlds[index] for index in chosen), left_out=dict(reasons))
+
+
+def places_in(world: FiniteWorld, places: Sequence[Hypothesis]) -> Mask:
+    """Return the states of K places, ``[K, S]``; an undefined place has none.
+
+    No state belongs to two places, and none belongs to a place in which the episode begins: one comes to a place.
+    """
+    masks = np.zeros((len(places), world.process.states), dtype=bool)
+    for number, place in enumerate(places):
+        try:
+            mask = place.where(world)
+        except Undefined:
+            continue
+        if not mask[world.process.start > 0].any():
+            masks[number] = mask & ~masks.any(axis=0)
+    return masks
