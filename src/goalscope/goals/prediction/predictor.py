@@ -1,0 +1,318 @@
+"""Predict what an agent does in worlds where nobody has seen it, from its answers in other worlds.
+
+The prediction mixes written rules and learned fall-backs over episodes (`goalscope.goals.prediction.mixture`), and
+propagates each draw from the posterior through the unseen worlds, exactly. A fall-back must explain the episodes better
+than every rule by `HANDICAP` nats, because a rule extrapolates and a fall-back need not.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from goalscope._ground.rng import stream
+from goalscope.goals.attribution.by_arrival import arrivals
+from goalscope.goals.hypotheses.answers import Answers
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Numbers
+from goalscope.goals.prediction.fallbacks import FOLDS, NAMES, Described, Fallbacks, describe, fit
+from goalscope.goals.prediction.kinds import places_in
+from goalscope.goals.prediction.mixture import (
+    SETTINGS,
+    Mixture,
+    PosteriorDraws,
+    errors_of,
+    log_likelihood,
+    random_at,
+    wrong_moves,
+)
+from goalscope.goals.prediction.rules import STAND_INS, UNKNOWN, RuleBank, RuleTables
+
+CHAINS: Final = 24
+SWEEPS: Final = 60
+HANDICAP: Final = 16.0
+"""Nats by which a fall-back must explain the episodes better than the rules."""
+LEAST_WEIGHT: Final = 0.01
+"""Weight below which a rule is left out of a draw."""
+
+_FIELDS: Final = 4  # draws of the states with fixed errors, and of fitted weights, among the chains
+_FEWEST_CLUSTERS: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SeenEpisode:
+    """The answers of one episode, by state.
+
+    Attributes:
+        world, cluster: the world, and its cluster.
+        states, times: ``[U]`` the states in the order of the first visits, and the times of these visits.
+        counts: ``[U, A]`` number of answers of each action.
+        first, second: ``[U, A]`` both answers at the first visit; the second is that of `first` where there is none.
+        walk: states of the episode, with that at its end.
+    """
+
+    world: FiniteWorld
+    cluster: str
+    states: Numbers
+    times: Numbers
+    counts: Array
+    first: Array
+    second: Array
+    walk: tuple[int, ...]
+
+
+def episodes_of(all_answers: Sequence[Answers]) -> list[SeenEpisode]:
+    """Group the answers of an agent by episode and state; episodes without an answer are left out."""
+    episodes = list[SeenEpisode]()
+    for answers in all_answers:
+        second = answers.first if answers.second is None else answers.second
+        sums = answers.first if answers.second is None else answers.first + answers.second
+        for number in np.unique(answers.episode).tolist():
+            steps = np.flatnonzero(answers.episode == number)
+            _, begin, inverse = np.unique(answers.state[steps], return_index=True, return_inverse=True)
+            order = np.argsort(begin)
+            counts = np.zeros((len(begin), sums.shape[1]))
+            np.add.at(counts, inverse, sums[steps])
+            at = steps[begin[order]]
+            episodes.append(
+                SeenEpisode(
+                    world=answers.world,
+                    cluster=answers.cluster,
+                    states=answers.state[at],
+                    times=answers.time[at],
+                    counts=counts[order],
+                    first=answers.first[at],
+                    second=second[at],
+                    walk=(*answers.state[steps].tolist(), int(answers.last[number])),
+                )
+            )
+    return episodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Foreseen:
+    """The prediction of B draws in one world.
+
+    Attributes:
+        reached: ``[B, K + 1]`` for each draw the probability that each place is reached first; the last entry is none.
+        moves: ``[S, A]`` probabilities of actions, averaged over the draws.
+    """
+
+    reached: Array
+    moves: Array
+
+
+def with_none(reached: Array) -> Array:
+    """Append to probabilities of places, ``[..., K]``, that of none."""
+    return np.concatenate([reached, np.maximum(1 - reached.sum(axis=-1, keepdims=True), 0.0)], axis=-1)
+
+
+class Predictor:
+    """An agent's answers in seen worlds, and what they say about others.
+
+    Args:
+        all_answers: the answers, world by world.
+        places: places and events whose order of arrival is predicted.
+        hypotheses: name -> further rules to consider.
+        seed: root seed.
+        tables: tables of the rules, to share them between agents.
+
+    Raises:
+        ValueError: there are fewer than six clusters of worlds with an answer.
+    """
+
+    def __init__(
+        self,
+        all_answers: Sequence[Answers],
+        places: Sequence[Hypothesis],
+        *,
+        hypotheses: Mapping[str, Hypothesis] | None = None,
+        seed: int = 0,
+        tables: RuleTables | None = None,
+    ) -> None:
+        self.episodes, self.places, self.seed = episodes_of(all_answers), places, seed
+        clusters = list(dict.fromkeys(episode.cluster for episode in self.episodes))
+        if len(clusters) < _FEWEST_CLUSTERS:
+            raise ValueError(
+                f"a prediction needs answers in at least {_FEWEST_CLUSTERS} different worlds, got {len(clusters)}: run "
+                "the agent in more worlds"
+            )
+        self.twice = all(answers.second is not None for answers in all_answers)
+        self.tables = tables or RuleTables()
+        self.bank = RuleBank.of(hypotheses or {}, self.tables, [answers.world for answers in all_answers])
+        order = stream(seed, "folds of worlds", len(clusters)).permutation(len(clusters))
+        fold_of = dict(zip(clusters, (order % FOLDS).tolist(), strict=True))
+        self.folds = np.array([fold_of[episode.cluster] for episode in self.episodes])
+        self._fields = dict[tuple[str, int], tuple[Array, Array]]()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the rules, and of the fall-backs after them."""
+        return (*(rule.text for rule in self.bank.rules), *NAMES)
+
+    @cached_property
+    def _described(self) -> list[Described]:
+        return [describe(e.world, e.states, e.times, self.places, self.tables) for e in self.episodes]
+
+    def _fitted(self, episodes: Iterable[int]) -> Fallbacks:
+        return fit([(self._described[number], self.episodes[number].counts) for number in episodes])
+
+    @cached_property
+    def fallbacks(self) -> Fallbacks:
+        """The fall-backs fitted to all episodes."""
+        return self._fitted(range(len(self.episodes)))
+
+    @cached_property
+    def _by_fold(self) -> list[Fallbacks]:
+        return [self._fitted(np.flatnonzero(self.folds != fold).tolist()) for fold in range(FOLDS)]
+
+    @cached_property
+    def _mixture(self) -> Mixture:
+        logs = [
+            log_likelihood(*self._behaviour(number), episode.counts) for number, episode in enumerate(self.episodes)
+        ]
+        prior = np.concatenate([self.bank.prior, np.full(len(NAMES), -HANDICAP)])
+        return Mixture(np.stack(logs), prior)
+
+    def _behaviour(self, number: int) -> tuple[Array, Array, Array]:
+        """Return policies, distances and uniform policy in the states of an episode, see `log_likelihood`.
+
+        The fall-backs are those that were fitted without the episode.
+        """
+        episode, described = self.episodes[number], self._described[number]
+        policies, distances = self.bank.at(episode.world, episode.states, episode.times)
+        learned = np.repeat(self._by_fold[self.folds[number]].at(described)[:, None], STAND_INS, axis=1)
+        far = np.full((len(NAMES), len(episode.states)), UNKNOWN)
+        return np.concatenate([policies, learned]), np.concatenate([distances, far]), described.even
+
+    @cached_property
+    def draws(self) -> PosteriorDraws:
+        """Draws from the posterior given all episodes."""
+        rng = stream(self.seed, "draws", len(self.episodes))
+        return self._mixture.draw(np.arange(len(self.episodes)), chains=CHAINS, sweeps=SWEEPS, rng=rng)
+
+    @cached_property
+    def weights(self) -> dict[str, float]:
+        """Name -> mean weight of the rules and fall-backs with at least `LEAST_WEIGHT`, the largest first."""
+        mean = self.draws.weights.mean(axis=0)
+        order = np.argsort(-mean)
+        return {self.names[number]: float(mean[number]) for number in order.tolist() if mean[number] >= LEAST_WEIGHT}
+
+    @cached_property
+    def distance(self) -> float:
+        """Mean squared distance of predictions from the agent's own probabilities, in worlds left out of the fit.
+
+        Unbiased from two answers at the first visit to each state, ``a . a' - p . (a + a') + |p|^2``.
+        """
+        values, mixture = list[float](), self._mixture
+        for fold in range(FOLDS):
+            rng = stream(self.seed, "held-out draws", fold)
+            draws = mixture.draw(np.flatnonzero(self.folds != fold), chains=8, sweeps=SWEEPS // 2, rng=rng)
+            for number in np.flatnonzero(self.folds == fold).tolist():
+                episode = self.episodes[number]
+                chances = self._predicted(number, draws)
+                off = (episode.first * episode.second).sum(axis=1) + (chances**2).sum(axis=1)
+                values += (off - (chances * (episode.first + episode.second)).sum(axis=1)).tolist()
+        return float(np.mean(values))
+
+    def _predicted(self, number: int, draws: PosteriorDraws) -> Array:
+        """Return the probabilities of actions in the states of an episode, each given the states before, ``[U, A]``."""
+        episode = self.episodes[number]
+        policies, distances, even = self._behaviour(number)
+        _, rule = np.nonzero(draws.weights >= LEAST_WEIGHT)
+        weight, setting = draws.weights[draws.weights >= LEAST_WEIGHT], draws.settings[draws.weights >= LEAST_WEIGHT]
+        stand_in, slope, random, fixed = errors_of(setting)
+        policy = policies[rule, stand_in]
+        chances = _with_errors(policy, distances[rule], even, slope, random, fixed)
+        logs = np.einsum("cua,ua->cu", np.log(np.maximum(chances, 1e-12)), episode.counts / 2)
+        before = np.log(weight)[:, None] + np.cumsum(logs, axis=1) - logs
+        posterior = np.exp(before - before.max(axis=0))
+        return np.asarray(np.einsum("cu,cua->ua", posterior / posterior.sum(axis=0), chances))
+
+    def foresee(self, world: FiniteWorld, draws: PosteriorDraws | None = None) -> Foreseen:
+        """Predict the agent in a world from draws, by default those from the posterior."""
+        draws = self.draws if draws is None else draws
+        chain, rule = np.nonzero(draws.weights >= LEAST_WEIGHT)
+        weight, setting = draws.weights[chain, rule], draws.settings[chain, rule]
+        fixed = errors_of(setting)[3]
+        keys = np.stack([rule, setting, np.where(fixed > 0, chain % _FIELDS, 0)], axis=1)
+        rows, inverse = np.unique(keys, axis=0, return_inverse=True)
+        policies = self._policies(world, rows)
+        reached = with_none(arrivals(world, self.tables.once(places_in, world, self.places), policies))
+        result = np.zeros((len(draws.weights), reached.shape[1]))
+        np.add.at(result, chain, weight[:, None] * reached[inverse.reshape(-1)])
+        moves = np.tensordot(np.bincount(inverse.reshape(-1), weights=weight), policies.mean(axis=1), 1)
+        return Foreseen(
+            reached=result / result.sum(axis=1, keepdims=True), moves=moves / moves.sum(axis=1, keepdims=True)
+        )
+
+    def _described_at_first(self, world: FiniteWorld, places: Sequence[Hypothesis]) -> Described:
+        states = np.flatnonzero(world.live & world.reached)
+        return describe(world, states, np.zeros_like(states), places, self.tables)
+
+    def _policies(self, world: FiniteWorld, rows: Numbers) -> Array:
+        """Return the policies ``[C, n, S, A]`` of rows (rule, setting, number of a field of fixed errors)."""
+        states = np.flatnonzero(world.live & world.reached)
+        number, setting, field = rows.T
+        stand_in, slope, random, fixed = errors_of(setting)
+        rules, learned = len(self.bank.rules), {}
+        if (number >= rules).any():
+            described = self.tables.once(self._described_at_first, world, self.places)
+            learned = dict(enumerate(self.fallbacks.at(described), rules))
+        draws, rank = self._field(world, field)
+        times = max([1, *(self._steps(world, int(h)) for h in number if h < rules)])
+        result = np.tile(world.even, (len(rows), times, 1, 1))
+        for time in range(times):
+            base = np.zeros((len(rows), len(states), world.process.actions))
+            distance = np.full((len(rows), len(states)), UNKNOWN)
+            for row, h in enumerate(number.tolist()):
+                if h >= rules:
+                    base[row] = learned[h]
+                    continue
+                table = self.tables.of(world, self.bank.rules[h])
+                stand = min(int(stand_in[row]), len(table.policies) - 1)
+                base[row] = table.policies[stand, min(time, table.policies.shape[1] - 1), states]
+                distance[row] = table.distance[states]
+            even = world.even[states]
+            wrong = wrong_moves(base, even)
+            errs = (draws[:, states] < fixed[:, None]) & wrong.any(axis=2)
+            worst = np.where(wrong, rank[:, states], -1.0).argmax(axis=2)
+            base = np.where(errs[..., None], np.eye(world.process.actions)[worst], base)
+            rate = random_at(random[:, None], slope[:, None], distance)[..., None]
+            result[:, time, states] = (1 - rate) * base + rate * even
+        return result
+
+    def _steps(self, world: FiniteWorld, number: int) -> int:
+        return int(self.tables.of(world, self.bank.rules[number]).policies.shape[1])
+
+    def _field(self, world: FiniteWorld, field: Numbers) -> tuple[Array, Array]:
+        """Return random numbers ``[C, S]`` that say where errors are fixed, and ``[C, S, A]`` which error it is."""
+        key = world.world.id, world.horizon
+        if key not in self._fields:
+            rng = stream(self.seed, "fixed errors", *key)
+            shape = _FIELDS, world.process.states
+            self._fields[key] = rng.random(shape), rng.random((*shape, world.process.actions))
+        draws, rank = self._fields[key]
+        return draws[field], rank[field]
+
+
+def _with_errors(policy: Array, distance: Array, even: Array, slope: Array, random: Array, fixed: Array) -> Array:
+    """Return the probabilities of actions on a first visit, ``[C, U, A]``, of policies with both kinds of errors."""
+    wrong = wrong_moves(policy, even)
+    number = wrong.sum(axis=2, keepdims=True)
+    errs = np.where(number > 0, wrong / np.maximum(number, 1), policy)
+    rate = random_at(random[:, None], slope[:, None], distance)[..., None]
+    share = fixed[:, None, None]
+    return np.asarray((1 - rate) * ((1 - share) * policy + share * errs) + rate * even)
+
+
+def best_alone(predictor: Predictor) -> PosteriorDraws:
+    """Return as draws the one written rule with the greatest weight, with its most probable errors."""
+    weights = predictor.draws.weights.mean(axis=0)
+    best = int(weights[: len(predictor.bank.rules)].argmax())
+    settings = predictor.draws.settings[:, best][predictor.draws.weights[:, best] > 0]
+    counts = np.bincount(settings, minlength=STAND_INS * SETTINGS)
+    alone = np.zeros((1, len(weights)))
+    alone[0, best] = 1.0
+    return PosteriorDraws(weights=alone, settings=np.full(alone.shape, counts.argmax(), dtype=np.int64))
