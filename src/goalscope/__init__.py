@@ -7,6 +7,7 @@
     towards(run, ...)            goal-directedness in nats, and towards what            -> RunDirectedness
     compare(*runs, ...)          paired differences on the worlds that runs share       -> Comparisons
     attribute(agent, out, ...)   which hypotheses its actions follow, or none          -> Attributed
+    predict(agent, out, ...)     what it will do in worlds it was not seen in; then look -> Predicted
     import_logs(path, out)       recorded trajectories, checked and stored              -> ImportLog
     score(log, ...)              exploration and exploitation errors of a log           -> MeasuredLog
     table(env, out)              an environment as arrays: states, transitions, goals   -> Believed
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from goalscope.cli.front.goals import towards as towards
     from goalscope.cli.front.importing import import_logs as import_logs
     from goalscope.cli.front.measuring import measure as measure
+    from goalscope.cli.front.predicting import predict as predict
     from goalscope.cli.front.running import run as run
     from goalscope.cli.front.scoring import score as score
     from goalscope.cli.front.tables import table as table
@@ -59,6 +61,7 @@ _OFFERED: Final = {
     "run": ("cli.front.running", "run"),
     "measure": ("cli.front.measuring", "measure"),
     "attribute": ("cli.front.attributing", "attribute"),
+    "predict": ("cli.front.predicting", "predict"),
     "compare": ("cli.front.comparing", "compare"),
     "towards": ("cli.front.goals", "towards"),
     "depends": ("cli.front.depending", "depends"),

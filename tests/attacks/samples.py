@@ -74,6 +74,10 @@ LAKE: Final = {
     "agents": [{"kind": "policy", "file": POLICY}, {"kind": "random"}],
     "trajectories": 2,
 }
+KINDS: Final = {
+    "kinds": [{"name": "other", "worlds": [{"kind": "grid", "sizes": [5], "densities": [0.2], "count": 3}]}],
+    "places": ["goal"],
+}
 HYPOTHESES: Final = {"hypotheses": ["goal", {"name": "corner", "is": "corner top-right"}]}
 
 
@@ -183,6 +187,15 @@ class Samples:
     def _hypotheses_file(self, folder: Path) -> tuple[Sequence[Path], bool]:
         return [_json(folder / "mine.yaml", HYPOTHESES)], False
 
+    def _kinds_file(self, folder: Path) -> tuple[Sequence[Path], bool]:
+        return [_json(folder / "kinds.yaml", KINDS)], False
+
+    def _predictions(self, folder: Path) -> tuple[Sequence[Path], bool]:
+        worlds = "{kind: grid, sizes: [5], densities: [0.0, 0.4], count: 4}"
+        kinds = ("--kinds", self._path("kinds_file"), "--out", folder / "claim")
+        self._run("predict", "epsilon-greedy:epsilon=0.2", "--worlds", worlds, *kinds)
+        return [folder / "claim"], True
+
     def _plan_file(self, folder: Path) -> tuple[Sequence[Path], bool]:
         (folder).mkdir()
         return [Path(shutil.copy(self._path("tiny_evaluation") / "evaluation.json", folder / "plan.json"))], False
@@ -245,10 +258,12 @@ THINGS: Final[dict[str, tuple[str, ...]]] = {
     "evaluation": ("tiny_evaluation",),
     "hypotheses": ("hypotheses_file",),
     "key": ("claimed_key",),
+    "kinds": ("kinds_file",),
     "log": ("episodes_log", "folder_of_logs", "tasks_log", "inspect_logs"),
     "model": ("weights", "gguf_file"),
     "organisms": ("tables",),
     "plan": ("plan_file",),
+    "prediction": ("predictions",),
     "process": ("json_process", "array_process"),
     "prompt": ("prompt_file",),
     "run": ("tiny_run", "answered_run", "inside_run"),

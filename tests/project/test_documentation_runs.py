@@ -158,6 +158,19 @@ SCENARIOS = {
             "depends.md python 1",
         ),
     ),
+    "what it will do elsewhere": Scenario(
+        files={"kinds.yaml": ("predict.md yaml 1",)},
+        before=(f"goalscope run baseline {SCRIPTED} --out runs/first",),
+        steps=(
+            (
+                "goalscope predict epsilon-greedy:epsilon=0.2 --worlds '{kind: grid, sizes: [7, 9], densities: "
+                "[0.2, 0.6], key: anywhere, count: 12}' --kinds kinds.yaml --out runs/foreseen"
+            ),
+            "goalscope predict runs/foreseen --look epsilon-greedy:epsilon=0.2",
+            "goalscope predict runs/first --name optimal --out runs/foreseen-run",
+            "predict.md python 1",
+        ),
+    ),
     "a study": Scenario(
         files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("studies.md yaml 1",)},
         before=("goalscope run maze.yaml --sizes 7 --count 2 --trajectories 2 --out RUN", "goalscope measure RUN"),
@@ -484,7 +497,13 @@ LONG = {
     *("any model", "captures in parts", "verdict on Theseus", "Cliff World", "activations"),
     *("interventions", "complete table", "task worlds", "baseline", "the paper's figures", "scripted"),
     *("iso-difficulty", "fog", "papers", "the goal or the place", "verdict", "in Python", "hypotheses"),
-    *("what an agent is after", "a study", "what actions depend on", "environments of others"),
+    *(
+        "what an agent is after",
+        "what it will do elsewhere",
+        "a study",
+        "what actions depend on",
+        "environments of others",
+    ),
     "goals of one's own in an environment",
 }
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""

@@ -20,6 +20,8 @@ Thing = Literal[
     "log",
     "process",
     "prompt",
+    "kinds",
+    "prediction",
 ]
 """Kinds of files and directories that commands read. `agent` is a YAML file, `model` a folder of weights."""
 

@@ -34,6 +34,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "front.attributing:show_attributed",
         "Find the hypothesis that explains an agent's moves, if any does.",
     ),
+    "predict": (
+        "front.predicting:show_predicted",
+        "Predict what an agent does in kinds of worlds where nobody has seen it, then look.",
+    ),
     "table": ("front.tables:show_table", "Write an environment as a table of states and transitions, for other tools."),
     "estimate": ("front.expected:estimate", "Estimate what a study costs and, with --power, what it can detect."),
     "import": ("front.importing:import_and_show", "Check recorded trajectories, and store them as a run."),

@@ -169,7 +169,7 @@ def attribute(
         chosen = [*methods] or usual_methods()
         for method in chosen:
             registry.resolve("attribution", method)
-        if not _is_no_run(source):
+        if not is_no_run(source):
             if worlds is not None:
                 raise ValueError(f"{source} is a run, which has worlds of its own: leave --worlds out")
             first, other = source, None if separating is None else Path(str(separating))
@@ -187,7 +187,7 @@ def attribute(
             other = None if later is None else results.below("separating").checked()
             tested_on = None if later is None else {"study": later.id}
             run(study, first, workers=workers, stage=stage)
-        label, identity, (states, left_out), phases = _states(first, name, by)
+        label, identity, (states, left_out), phases = states_in(first, name, by)
         bound = {label: bind(hypothesis, [state.world.world for state in states]) for label, hypothesis in bank.items()}
         strata, members_of, found_of = list[Stratum](), list[list[States]](), list[Finding]()
         for group_name, members in groups(states, by=by, phases=phases):
@@ -210,9 +210,9 @@ def attribute(
         tests: tuple[PredictionScore, ...] = ()
         findings = tuple(found_of)
         if other is not None:
-            if _is_no_run(source) and later is not None:
+            if is_no_run(source) and later is not None:
                 run(later, other, workers=workers, stage=stage)
-            _, new_identity, (new, _), _ = _states(other, label, ())
+            _, new_identity, (new, _), _ = states_in(other, label, ())
             if new_identity != claim.agent:
                 raise ValueError(
                     f"the claim is about {claim.agent}, but {other} contains another agent, {new_identity}: give a run "
@@ -226,7 +226,7 @@ def attribute(
         return attributed
 
 
-def _is_no_run(path: Path) -> bool:
+def is_no_run(path: Path) -> bool:
     """Return whether a path is an agent (a kind, a folder of weights, or a file) rather than a run directory."""
     text = str(path)
     if text in PACKAGED or text in registry.names("agent"):
@@ -296,7 +296,7 @@ def bank_from(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Map
     return hypotheses if isinstance(hypotheses, Mapping) else read_hypotheses(list(hypotheses))
 
 
-def _states(
+def states_in(
     path: Path, name: str, by: Sequence[str]
 ) -> tuple[str, str, tuple[list[States], dict[str, int]], tuple[str, ...]]:
     """Return an agent of a run (name and content id), its states, and the phases of the run."""
