@@ -13,7 +13,8 @@ seen. Truth is exact: the agents' own probabilities are propagated.
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -132,21 +133,18 @@ def measure(out: Path, which: str, regimes: Sequence[str]) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(records))
                 print(f"{regime} {subject.name}: {records[0]['seconds']:.1f} s", flush=True)
-    if which == "evaluation":
-        (out / "sisters.json").write_text(json.dumps(sister_floor(subjects, draws[0], places)))
+    (out / f"sisters-{which}.json").write_text(json.dumps(sister_floor(subjects, draws[0], places)))
 
 
 def sister_floor(subjects: Sequence[Subject], kinds: Sequence[UnseenWorlds], places: Sequence[Hypothesis]) -> list:
     """Return the mean divergence between networks of one recipe, a world and of shares."""
     pairs = []
-    for recipe in RECIPES:
+    for recipe in dict.fromkeys(subject.recipe for subject in subjects if subject.recipe):
         true = [[truth(net, kind.worlds, places) for kind in kinds] for net in subjects if net.recipe == recipe]
         pairs += [
             (divergence(first, second).mean(), divergence(first.mean(axis=0), second.mean(axis=0)))
-            for one in true
-            for other in true
-            if one is not other
-            for first, second in zip(one, other, strict=True)
+            for sisters in permutations(true, 2)
+            for first, second in zip(*sisters, strict=True)
         ]
     return np.mean(pairs, axis=0).tolist()
 
@@ -195,17 +193,32 @@ def calibrate(out: Path) -> None:
     share = np.mean([record["distance"] <= distance for record in records])
     print(f"# {len({record['agent'] for record in records})} agents, {share:.0%} of the predictions trusted")
     print(f"distance: {distance:.3f}")
+    width = multiples_of(records, distance)
+    print(f"width: {{good: {width['good']:.2f}, poor: {width['poor']:.2f}}}")
+
+
+def multiples_of(records: Sequence[dict], limit: float) -> dict[str, float]:
+    """Return by trust the multiple of the scale that holds nine of ten relevant shares."""
     by_trust: dict[str, list[float]] = {"good": [], "poor": []}
     for record in records:
         for doubtful, ratio, _, _ in ratios(record):
-            by_trust["poor" if doubtful or record["distance"] > distance else "good"].append(ratio)
-    width = {trust: round(float(np.quantile(values, 0.9)), 2) for trust, values in by_trust.items()}
-    print(f"width: {{good: {width['good']}, poor: {width['poor']}}}")
+            by_trust["poor" if doubtful or record["distance"] > limit else "good"].append(ratio)
+    return {trust: float(np.quantile(values, 0.9)) for trust, values in by_trust.items()}
 
 
-def coverage(records: Sequence[dict]) -> tuple[float, float]:
+def crossed(out: Path) -> str:
+    """Return the coverage among the agents of the calibration if it is made on the other half of them."""
+    records = [record for regime in REGIMES for record in records_of(out, "calibration", regime)]
+    names, limit = sorted({record["agent"] for record in records}), shipped_calibration()[0]
+    halves = [[r for r in records if names.index(r["agent"]) % 4 // 2 == half] for half in (0, 1)]
+    covers = [coverage(half, multiples_of(other, limit)) for half, other in (halves, halves[::-1])]
+    return "covered {:.2f}, width {:.2f}".format(*np.mean(covers, axis=0))
+
+
+def coverage(records: Sequence[dict], multiples: Mapping[str, float] | None = None) -> tuple[float, float]:
     """Return how many intervals hold the true share, and their mean width."""
-    limit, multiples = shipped_calibration()
+    limit, usual = shipped_calibration()
+    multiples = multiples or usual
     covered, widths = [], []
     for record in records:
         for doubtful, ratio, scale, share in ratios(record):
@@ -213,6 +226,31 @@ def coverage(records: Sequence[dict]) -> tuple[float, float]:
             covered.append(ratio * scale <= half + 1e-9)
             widths.append(min(share + half, 1.0) - max(share - half, 0.0))
     return float(np.mean(covered)), float(np.mean(widths))
+
+
+def rightly_named(records: Sequence[dict]) -> str:
+    """Say how well networks are predicted in which the imitated rule has the greatest weight, at least one half."""
+    rules = {recipe: rule for recipe, (rule, _, _) in {**RECIPES, **CALIBRATION_RECIPES}.items()}
+    chosen = [
+        record
+        for record in records
+        for rule in [rules.get(record["agent"].rpartition(" ")[0])]
+        if record["draw"] == 0 and record["weights"].get(rule, 0.0) >= 0.5
+    ]
+    errors = of_agents(chosen, shares_kl)
+    return f"networks with a right name: {len(chosen)}, of which {(errors > 0.1).sum()} have shares above .1"
+
+
+def undecided(records: Sequence[dict]) -> str:
+    """Say how wide the interval of the goal's share is where goal and corner each have a fifth of the weight."""
+    multiples, widths = shipped_calibration()[1], []
+    for record in records:
+        if min(record["weights"].get(rule, 0.0) for rule in ("goal", "corner top-right")) >= 0.2:
+            for kind in record["kinds"].values():
+                half, share = multiples["poor"] * kind["scale"][0], kind["shares"][0]
+                widths.append(min(share + half, 1.0) - max(share - half, 0.0))
+    wide = np.mean(np.array(widths) >= 0.5) if widths else np.nan
+    return f"goal or corner: {len(widths)} intervals of the goal's share, {wide:.0%} of them at least .5 wide"
 
 
 def tables(out: Path, which: str) -> None:
@@ -231,6 +269,7 @@ def tables(out: Path, which: str) -> None:
                 for group in dict.fromkeys(record["group"] for record in records)
             }
             chosen["trusted"] = [record for record in records if record["distance"] <= limit]
+            chosen["networks"] = [record for record in records if " net " in f" {record['agent']} "]
             chosen["goal"] = [record for record in records if record["goal"]]
             for group, some in chosen.items():
                 if some:
@@ -256,7 +295,7 @@ def tables(out: Path, which: str) -> None:
                 for kind in record["kinds"].values()
                 if record["distance"] <= limit and not kind["doubtful"]
             ]
-            print(f"kinds with good trust: {len(trusted)}, shares {np.mean(trusted):.3f}")
+            print(f"kinds with good trust: {len(trusted)}, shares {np.mean(trusted) if trusted else np.nan:.3f}")
             for name in records[0]["kinds"]:
                 kinds = [record["kinds"][name] for record in records]
                 print(
@@ -273,8 +312,13 @@ def tables(out: Path, which: str) -> None:
                 )
             ranks = [np.argsort(np.argsort(values)) for values in (errors, [r["distance"] for r in records])]
             print(f"rank correlation of error and distance {np.corrcoef(*ranks)[0, 1]:.2f}")
-    if (out / "sisters.json").exists():
-        print("sister floor, a world and of shares:", json.loads((out / "sisters.json").read_text()))
+    print(rightly_named(records_of(out, which, "ordinary")))
+    print(undecided(records_of(out, which, "confounded")))
+    if which == "calibration":
+        print("calibrated on the other half of the agents:", crossed(out))
+    floor = out / f"sisters-{which}.json"
+    if floor.exists():
+        print("sister floor, a world and of shares:", json.loads(floor.read_text()))
 
 
 def main() -> None:
