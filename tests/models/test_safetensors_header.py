@@ -91,7 +91,12 @@ def test_weights_are_not_read_before_their_size_is_checked(
     folder = tmp_path / "model"
     shutil.copytree(source, folder)
     digests: list[str] = []
-    monkeypatch.setattr(gguf, "_digest", lambda path, size, modified: digests.append(path.name) or "0" * 64)
+
+    def note_digest(path: Path, size: int, modified: int) -> str:
+        digests.append(path.name)
+        return "0" * 64
+
+    monkeypatch.setattr(gguf, "_digest", note_digest)
     check(folder)
     assert (WEIGHTS in digests) == (check is folder_identity)
     digests.clear()
