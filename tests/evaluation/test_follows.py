@@ -14,6 +14,7 @@ from goalscope.goals.words import say, say_all
 from goalscope.runs import Study
 from goalscope.verdict import Evaluation, Plan, estimate
 from goalscope.verdict.aims import FOLLOWS
+from goalscope.verdict.beforehand import told_beforehand
 from goalscope.verdict.consistency import contradictions
 from goalscope.verdict.plan import PLAN
 from goalscope.verdict.rules import level
@@ -105,6 +106,13 @@ def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are
     assert any(stated("plan/enough", line) for line in told) == (len(short) < len(bank))
     stored = asked(tmp_path / "found", TWIN, **given).directory / PLAN
     assert Plan.read(stored).beforehand == told
+
+
+def test_nothing_is_said_before_where_computing_it_would_take_minutes() -> None:
+    worlds = [{"kind": "grid", "sizes": [7], "densities": [0.3], "count": 8}]
+    plain = {"name": "long", "worlds": worlds, "agents": [{"kind": "random"}], "answers": 2}
+    assert told_beforehand(Study.parse({**plain, "horizon": {"steps": 10}}), level=level(1))
+    assert not told_beforehand(Study.parse({**plain, "horizon": {"steps": 50_000}}), level=level(1))
 
 
 @pytest.mark.full

@@ -21,8 +21,10 @@ _ALONE = ("strength", "consistency", "steps")
 """Conditions for naming a hypothesis that do not depend on its rivals."""
 
 
-_MOST_STATES = 60_000
-"""Maximum number of states of all worlds together; above it this computation would take longer than the evaluation."""
+_MOST_DECISIONS = 2_000_000
+"""Maximum number of states times decisions of an episode, over all worlds; above it this takes over 20 s of processor
+time, and may take longer than the evaluation.
+"""
 
 _MOST_SENTENCES = 5
 """Number of hypotheses with too few worlds up to which there is a sentence for each."""
@@ -57,7 +59,7 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
             continue
         steps = _steps_among(bank, finites)  # decided by what an agent does afterwards, which the distribution ignores
         rest = {name: hypothesis for name, hypothesis in bank.items() if name not in steps}
-        if not rest or sum(finite.process.states for finite in finites) > _MOST_STATES:
+        if not rest or sum(finite.process.states * finite.horizon for finite in finites) > _MOST_DECISIONS:
             continue
         # In environments one lapse rate, since what takes a second in a grid takes a minute there.
         lapses = LAPSES if "grid" in worlds[0].offers else LAPSES[1:2]
