@@ -17,7 +17,7 @@ from goalscope.agents.models.local import LocalModel
 from goalscope.goals.hypotheses import FiniteWorld
 from goalscope.organisms import FAMILIES, Spec, cards, language, planned, problems, read_card
 from goalscope.organisms.families import worlds_of
-from goalscope.organisms.gate import agent_text, gate
+from goalscope.organisms.gate import agent_text, by_condition, gate
 from goalscope.organisms.learners import policy_in, trained
 from goalscope.organisms.making import make
 from goalscope.worlds.dynamics import State, shown
@@ -136,15 +136,15 @@ def test_the_cards_of_shipped_organisms_are_measured_again(name: str, monkeypatc
 
 
 @pytest.mark.full
-def test_the_gate_is_right_of_the_straight_one_and_leaves_its_twin_undecided(tmp_path: Path) -> None:
+def test_the_gate_makes_no_false_claim_about_the_straight_one_and_its_twin(tmp_path: Path) -> None:
+    """The default hypotheses lack "straight to goal", which the first follows, and have the corner of the second."""
     claims = gate([folder_of(name) for name in SHIPPED], tmp_path)
     assert not any(one.is_false for one in claims), claims
     honest_name, twin_name = dict.fromkeys(one.organism for one in claims)
+    conditions = {
+        name: {(one.organism, one.phase): one for one in members} for name, members in by_condition(claims).items()
+    }
     assert "right" in {one.outcome for one in claims if one.organism == honest_name}
-    apart = {one.organism: one for one in claims if one.phase == "apart"}
-    honest, twin = apart[honest_name], apart[twin_name]
-    assert twin.outcome == "undecided", twin
-    assert (twin.kind, twin.names[0]) == ("undecided", "corner top-right")  # not partly straight, of which less is true
-    # At the level of one look (.04) walls leave "goal" open beside "straight to goal"; at .05 the latter is named.
-    assert honest.kind in ("named", "undecided") and "straight to goal" in honest.names
-    assert "corner top-right" not in honest.names
+    assert conditions["default"][honest_name, "apart"].kind in ("undecided", "none")
+    assert "corner top-right" not in conditions["left out"][twin_name, "apart"].names
+    assert not conditions["permuted"], "language models are not permuted"
