@@ -206,6 +206,7 @@ def test_a_directory_of_runs_names_the_runs_in_it(folder: Path, tmp_path: Path) 
     call("evaluate", "random", "--quick", "--arms", "grids", "--out", tmp_path / "evaluation")
     shown = flat(call("measure", tmp_path / "evaluation", status=2))
     assert str(tmp_path / "evaluation" / "arms" / "grids") in shown
+    assert str(tmp_path / "evaluation" / "report.html") in shown
     assert flat(call("measure", tmp_path, status=2)).count("there is no run") == 1
 
 

@@ -19,6 +19,7 @@ from goalscope.runs.tables import DATABASE, check_tables, create_tables
 
 _LOCK = "run.lock"
 _MOST_RUNS_NAMED = 3
+_PAGE = "report.html"  # the page of an evaluation
 # prefix of temporary folders that an interrupted start may leave behind
 _PROBE_PREFIX, _NEW_PREFIX = ".wal-probe-", ".run-new-"
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the first bytes of SQLite's rollback journal
@@ -134,7 +135,8 @@ def _runs_below(directory: Folder) -> str:
     if not runs:
         return ""
     more = f" and {len(runs) - _MOST_RUNS_NAMED} more" if len(runs) > _MOST_RUNS_NAMED else ""
-    return f"it contains the runs {', '.join(map(str, runs[:_MOST_RUNS_NAMED]))}{more}; give one of them, or "
+    page = f" (the page of them all is {directory.path / _PAGE})" if directory.has_file(_PAGE) else ""
+    return f"it contains the runs {', '.join(map(str, runs[:_MOST_RUNS_NAMED]))}{more}{page}; give one of them, or "
 
 
 def _unfinished(path: Path, suffix: str) -> str:
