@@ -152,7 +152,7 @@ def test_what_cannot_get_better_is_asked_once_and_explained(monkeypatch: pytest.
         with pytest.raises(ValueError, match="temperature"):
             http(server).complete(REQUESTS[:1], GREEDY)
         assert len(server.log) == 1
-    with pytest.raises(ConnectionError, match=r"3 requests.*server\.retries \(2\)|retries \(2\).*3 requests"):
+    with pytest.raises(ConnectionError, match=r"cannot be reached.*3 requests"):
         http(server).complete(REQUESTS[:1], GREEDY)
 
 

@@ -610,7 +610,7 @@ class Client:
                 spent = time.monotonic() - began
                 if failed > self._server.retries or spent + wait > self._server.patience:
                     if not connected:
-                        raise self._unreachable(problem)
+                        raise self._unreachable(f"{problem} ({failed} requests failed in {spent:.0f} s)")
                     raise self._given_up(
                         f"{self._server.base_url} did not answer within server.retries ({self._server.retries}) and "
                         f"server.patience ({self._server.patience:g} s): {failed} requests failed in {spent:.0f} s, "
