@@ -157,6 +157,9 @@ def test_a_model_of_text_is_asked_in_task_worlds_by_another_kind_and_in_eight_wo
     theseus, ariadne = subject_of("theseus"), subject_of("ariadne")
     assert not any(ARMS[name].open_to(theseus) for name in ("tasks", "competence", "wordings"))
     assert {name for name, one in ARMS.items() if one.open_to(ariadne)} == {"tasks"}
+    for name in ("competence", "wordings"):  # scripted agents have no prompts, and theseus reads those of its training
+        assert ARMS[name].reason_for(subject_of("optimal")) == TEXTS("needs/text of other agents")
+        assert ARMS[name].reason_for(theseus) == ARMS[name].why != TEXTS("needs/text of other agents")
 
 
 def test_scripted_agents_take_of_an_arm_what_they_can_read() -> None:

@@ -512,6 +512,18 @@ def test_commands_that_the_page_proposes_confirm_code_of_ones_own(place: Path) -
     assert TEXTS("next/look", program="goalscope --own-code") in page
 
 
+def test_what_needs_code_of_ones_own_is_refused_once_with_the_command_that_allows_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = call("verify", place / "judged", status=2)
+    assert said.count("must be imported") == said.count("--own-code") == 1 and "judging" not in said
+    judged_again = f"goalscope --own-code verify {place / 'judged'}"
+    assert judged_again in " ".join(call("ledger", place / "judged").split())
+    monkeypatch.setattr("goalscope.verdict.opening.SOON", 0)  # where deciding the claims again takes longer
+    assert judged_again in " ".join(call("ledger", place / "judged").split())
+    assert "must be imported" not in call("--own-code", "verify", place / "judged")
+
+
 def test_a_no_by_a_number_above_its_threshold_has_a_reason_beside_it(judged: Evaluation) -> None:
     for ledger in judged.models:
         for claim in ledger.claims:

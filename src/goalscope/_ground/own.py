@@ -96,6 +96,19 @@ def may_import(name: str) -> bool:
     return _consents[-1].everything or name in _consents[-1].names
 
 
+def check_consent(value: Any) -> None:
+    """Refuse plain values of a directory if they contain a name that the user did not allow; nothing is imported.
+
+    Work that would fail for the same reason in many places begins with this check.
+
+    Raises:
+        ValueError: the user did not allow a name, or the working directory has no such module.
+    """
+    for name in sorted(names_in(value)):
+        if not may_import(name):
+            _attribute(name, "a part")  # raises, as where it is needed
+
+
 def note_found(value: Any, place: str | Path) -> None:
     """Remember which directory or file contained names, for the message that refuses them."""
     _sources.update(dict.fromkeys(names_in(value), str(place)))

@@ -13,7 +13,7 @@ from goalscope.agents.agent import TASK_CHAT
 from goalscope.agents.prompts import NAMED, WORDINGS
 from goalscope.runs.study import Study
 from goalscope.stats.rows import Tag
-from goalscope.verdict.subject import Subject
+from goalscope.verdict.subject import MODELS, Subject
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.gridworld import GridView
@@ -105,6 +105,11 @@ class Arm:
         """
         return self.name if self.looks is None else self.looks.at
 
+    def reason_for(self, subject: Subject) -> str:
+        """Return why a model does not allow the arm, and what would make it possible."""
+        without_prompts = subject.kind not in MODELS and "text" in self.needs - subject.access
+        return NO_PROMPTS if without_prompts else self.why
+
     def open_to(self, subject: Subject) -> bool:
         """Return whether a model allows the arm; recorded logs always do, since the arm may have been played."""
         return subject.logs is not None or self.needs <= subject.access
@@ -148,6 +153,7 @@ def _changed(tags: Mapping[str, Tag]) -> bool:
 
 
 NO_GRIDS: Final = TEXTS("needs/grids")
+NO_PROMPTS: Final = TEXTS("needs/text of other agents")
 
 arm(
     Arm(

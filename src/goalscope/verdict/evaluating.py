@@ -337,7 +337,7 @@ def _open_arms(
         reason = (
             "it acts in environments alone: give --env, as in --env FrozenLake-v1, or --worlds STUDY"
             if environments_only
-            else candidates[0].why
+            else candidates[0].reason_for(askable[0])
         )
         raise ValueError(f"no arm can be asked of {listed(names)}: {reason}")
     return open_to

@@ -261,7 +261,7 @@ def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:
     if not evaluation.plan.choices.has(arm):
         return LEFT_OUT
     if not arm.open_to(subject):
-        return arm.why
+        return arm.reason_for(subject)
     if not evaluation.subjects_for(arm):
         return NO_ROOM
     with Store(evaluation.path(arm.at, subject)) as store:

@@ -7,8 +7,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
-from goalscope._ground import registry
+from goalscope._ground import own, registry
 from goalscope._ground.folder import Folder
+from goalscope._ground.words import listed
 from goalscope.report.reading import Run
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes
@@ -111,8 +112,12 @@ def check_claims(directory: Path) -> str:
         left = "the plan of the evaluation is needed to decide them again"
     elif stored.origin is None or Plan.read(directory / PLAN).id != stored.origin.plan:
         left = "the evaluation grew since: run the same goalscope evaluate again"
-    elif any("logs" in model.access for model in stored.models) or _episodes(stored) > SOON:
-        left = f"goalscope verify {quote(str(directory))} decides them again"
+    elif (
+        any("logs" in model.access for model in stored.models) or _episodes(stored) > SOON or not _may_judge(directory)
+    ):
+        names = sorted(names_of_own_code(Plan.read(directory / PLAN)))
+        runs = f", which runs the code of {listed(names)}" if names else ""
+        left = f"{own.program_for(names)} verify {quote(str(directory))} decides them again{runs}"
     else:
         judged = judged_again(directory)
         if judged.deviations:
@@ -122,6 +127,19 @@ def check_claims(directory: Path) -> str:
             )
         left = judged.failed[0] if judged.failed else ""
     return f"claims as the ledger has them: {left}" if left else ""
+
+
+def names_of_own_code(plan: Plan) -> set[str]:
+    """Return the names of the user's classes and functions that are needed to decide the claims of a plan again.
+
+    Agents are not needed, because their answers are stored.
+    """
+    return own.names_in([plan.worlds, list(plan.choices.hypotheses), list(plan.choices.studies)])
+
+
+def _may_judge(directory: Path) -> bool:
+    """Return whether the user allowed all code that is needed to decide the claims of an evaluation again."""
+    return all(map(own.may_import, names_of_own_code(Plan.read(directory / PLAN))))
 
 
 def _episodes(evaluation: Evaluation) -> int:
@@ -145,8 +163,13 @@ def judged_again(directory: Path) -> Checked:
 
 
 def compare_claims(evaluation: Reopened) -> Checked:
-    """Decide all claims of a judged evaluation again, and compare them with its ledger."""
+    """Decide all claims of a judged evaluation again, and compare them with its ledger.
+
+    Raises:
+        ValueError: its worlds or hypotheses are code that the user did not allow.
+    """
     run, stored = evaluation.run, evaluation.ledger
+    own.check_consent(sorted(names_of_own_code(run.plan)))
     now = judge(run, evaluation.runs)
     deviations = list[str]()
     for stored_ledger, new_ledger in zip(stored.models, now.models, strict=True):

@@ -11,7 +11,7 @@ from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.results import FEW
 from goalscope.goals.words import say_all
 from goalscope.verdict.arms import GIVEN as GIVEN_WORLDS
-from goalscope.verdict.arms import HYPOTHESES, arms
+from goalscope.verdict.arms import HYPOTHESES, NO_PROMPTS, arms
 from goalscope.verdict.choices import LEFT_OUT
 from goalscope.verdict.claims import Claim, ClaimLedger
 from goalscope.verdict.failures import not_played
@@ -51,7 +51,7 @@ def verdict(ledger: ClaimLedger) -> list[str]:
 
 def _why_nothing(ledger: ClaimLedger) -> str:
     """Say why nothing was asked. A problem of this model is preferred to what arms need or what the user left out."""
-    usual = {LEFT_OUT, *(why for arm in arms() for why in (arm.why, not_played(arm)))}
+    usual = {LEFT_OUT, NO_PROMPTS, *(why for arm in arms() for why in (arm.why, not_played(arm)))}
     reasons = Counter(arm.why for arm in ledger.arms if arm.why not in usual) or Counter(arm.why for arm in ledger.arms)
     return reasons.most_common(1)[0][0]
 
