@@ -15,12 +15,13 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from command_line import call
 from goalscope._ground.registry import resolve
 from goalscope.agents import ChatAgent, Observation, Turn
+from goalscope.agents.choice import LITTLE_MASS
 from goalscope.agents.faults import EXAMPLE, LIKELIHOOD
 from goalscope.runs import Store
 from goalscope.verdict import Evaluation, evaluating, judging, subject_of
 from goalscope.verdict.plan import Plan
 from goalscope.verdict.preflight import first_turns
-from goalscope.verdict.preflight.first_turns import FirstTurns, without_action
+from goalscope.verdict.preflight.first_turns import FirstTurns, why_unusable, without_action
 from goalscope.verdict.preflight.seen_settings import with_seen_settings
 from goalscope.worlds.planning import optimal_actions
 from planted_findings import stated
@@ -282,11 +283,11 @@ def test_what_helps_follows_from_what_the_answers_are(failures: dict[str, int], 
     assert without_action(FirstTurns(asked=8)) == ""
 
 
-@pytest.mark.parametrize("failure", ["no JSON", "empty", "unknown action", "two different actions", "little mass", "x"])
+@pytest.mark.parametrize("failure", ["no JSON", "empty", "unknown action", "two different actions", "x"])
 def test_what_was_used_is_not_proposed(failure: str) -> None:
     told = without_action(FirstTurns(asked=1, failures={failure: 1}, used=(LIKELIHOOD, EXAMPLE)))
     assert not any(word in told for word in ("--answer likelihood", "--template example"))
-    assert told.rpartition("what helps: ")[2]
+    assert told.rpartition(": ")[2]
 
 
 def test_the_rates_of_a_batch_are_refused_without_a_turn(tmp_path: Path) -> None:
@@ -295,3 +296,11 @@ def test_the_rates_of_a_batch_are_refused_without_a_turn(tmp_path: Path) -> None
     study = resolve("arm", "grids").make([subject_of("optimal")], 1, 5)
     with pytest.raises(ValueError, match="at least one turn"):
         forecast(study, study.agents()[0], {}, FirstTurns())
+
+
+def test_the_advice_for_improbable_actions_is_complete_and_says_how_improbable_they_are() -> None:
+    """The command that it names works as it stands: least_mass is refused without likelihoods, and needs a value."""
+    first = FirstTurns(asked=8, failures={LITTLE_MASS: 8}, used=(LIKELIHOOD,), mass=0.00031)
+    said = why_unusable(first)
+    assert "--answer likelihood --set least_mass=0" in said and "0.00031" in said and "--out" in said
+    assert stated("plan/little mass", said)

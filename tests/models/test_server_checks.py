@@ -117,6 +117,7 @@ def test_a_temperature_that_does_not_act_is_refused_or_recorded(model: LocalMode
     with loopback(model, **TRANSFORMERS) as server:
         with pytest.raises(ValueError, match=r"(?s)temperature: 0\.7.*8 times.*unsupported: record") as caught:
             run(study(server.url, template(tmp_path), **DRAWN, **FEW), tmp_path / "refused")
+        assert "--set server.unsupported=record" in str(caught.value), "the option of evaluate"
         for name in ("reasoning_effort", "top_logprobs", "body", "token"):
             assert name not in str(caught.value).replace("max_tokens", ""), "nobody set it"
         with Store(tmp_path / "refused") as store:

@@ -32,8 +32,8 @@ _REMEDIES: Final[Mapping[str, str]] = {
     EXAMPLE: "a filled-in answer in the prompt (--template example)",
     "max_tokens": "more room for an answer ([[max_tokens=N]]), or a longer context",
     "marks": "name the tags around its reasoning ([[reasoning={open: ..., close: ...}]])",
-    "least_mass": "a smaller [[least_mass=P]], or of a chat model worked examples in the prompt (--template "
-    "completion)",
+    "least_mass": "--answer likelihood [[least_mass=0]], which chooses among the actions however improbable they are "
+    "together; or of a chat model worked examples in the prompt (--template completion)",
     "filter": "another provider of the model, or one without a content filter",
     "stronger": "a stronger model: the usual remedies are in use already",
     CALLED: "leave tools out (server.body, and the server's automatic choice of tools)",

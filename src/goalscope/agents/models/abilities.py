@@ -32,7 +32,7 @@ from goalscope.agents.models.http import (
 )
 from goalscope.agents.models.http_budget import most_prompt_tokens
 from goalscope.agents.models.http_client import MissingError, RejectedError, ServerInfo, read_server_info, rejection
-from goalscope.agents.models.http_settings import CONSTRAINTS, Constraint, Server, constraint, kept_to
+from goalscope.agents.models.http_settings import CONSTRAINTS, RECORDING, Constraint, Server, constraint, kept_to
 from goalscope.agents.models.marks import left_over
 
 DRAWS: Final = 8
@@ -644,7 +644,7 @@ def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> 
         if row.recorded and server.unsupported == "record":
             ignored.append(row.recorded)
             continue
-        record = ", or set server: {unsupported: record} to continue and record this with each step"
+        record = f", or {RECORDING} to continue and record this with each step"
         advice = f"{ability.advice or row.advice}{record if row.recorded else ''}"
         problem = row.problem.format(temperature=sampling.temperature)
         problems.append(f"{problem} {ability.detail}. {advice[0].upper()}{advice[1:]}")

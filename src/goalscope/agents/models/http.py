@@ -31,6 +31,7 @@ from goalscope.agents.models.http_budget import BELIEVED, CHAT_ALLOWANCE, CallBu
 from goalscope.agents.models.http_client import Client, GarbledError, RejectedError, WithheldError, ending, rejection
 from goalscope.agents.models.http_settings import (
     CONSTRAINTS,
+    RECORDING,
     Caps,
     Prices,
     Server,
@@ -1025,8 +1026,8 @@ class HttpModel:
             advice = "Take it out of server.body" if parameter in self.server.body else INSTEAD.get(name)
             raise ValueError(
                 f"the server of {self.served} does not support {name}: {reason}. "
-                f"{f'{advice}, or set' if advice else 'Set'} server: {{unsupported: record}} to continue without it "
-                "and record this with each step"
+                f"{f'{advice}, or s' if advice else 'S'}{RECORDING[1:]} to continue without it and record this with "
+                "each step"
             )
         with self._lock:
             dropped = ("logprobs", "top_logprobs") if parameter in ("logprobs", "top_logprobs") else (parameter,)

@@ -23,6 +23,8 @@ _NAMED: Final = {"json_schema": "response_format"}  # other settings have the sa
 Constraint = Literal["json_schema", "structured_outputs", "guided_choice"]
 CONSTRAINTS: Final = ("response_format", "structured_outputs", "guided_choice")
 """Names of the request parameters that constrain an answer."""
+RECORDING: Final = "set server: {unsupported: record} (evaluate: --set server.unsupported=record)"
+"""How to continue with a server that lacks something which steps can record, in a study and as an option."""
 _HOSTED: Final = "https://api.openai.com/v1"
 _RESERVED = ("model", "messages", "prompt", "n", "stream", "max_tokens", "max_completion_tokens")
 

@@ -22,6 +22,7 @@ from goalscope._ground.rng import spread
 from goalscope._ground.words import counted
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, check_action
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.choice import LITTLE_MASS
 from goalscope.agents.faults import IN_REASONING, cause_of, fault_words, ways_in_use, what_helps
 from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import NotSentError
@@ -93,6 +94,8 @@ class FirstTurns(BaseModel):
         usage: total usage of all turns, by name.
         portions: the portions, in order.
         memory: maximum memory of this process so far, in bytes; 0 if unknown.
+        mass: mean total probability of all actions in the turns that failed because it was too small; None without such
+            turns.
         longest, longest_valid: maximum number of output tokens of an answer, and of an answer with an action.
         silent: why a server gave no answer in time, and what helps; "" if there are answers.
     """
@@ -111,6 +114,7 @@ class FirstTurns(BaseModel):
     usage: dict[str, float] = Field(default_factory=dict)
     portions: tuple[Portion, ...] = ()
     memory: int = Field(default=0, ge=0)
+    mass: float | None = Field(default=None, ge=0)
     longest: int = Field(default=0, ge=0)
     longest_valid: int = Field(default=0, ge=0)
     silent: str = ""
@@ -151,7 +155,7 @@ def without_action(first: FirstTurns) -> str:
     if not first.failures:
         return ""
     kinds = _kinds(first)
-    words = ", ".join(f"{count} {fault_words(name)}" for name, count in kinds.most_common())
+    words = ", ".join(_fault(name, count, first.mass) for name, count in kinds.most_common())
     valid = first.asked - sum(first.failures.values())
     fields: dict[str, str | int] = {
         "asked": first.asked,
@@ -160,6 +164,13 @@ def without_action(first: FirstTurns) -> str:
         "helps": what_helps(kinds, marks=first.marks, used=first.used),
     }
     return TEXTS("plan/no move in some", valid=valid, **fields) if valid else TEXTS("plan/no move in any", **fields)
+
+
+def _fault(name: str, count: int, mass: float | None) -> str:
+    """Say how many answers have a fault, and for improbable actions how improbable they are."""
+    if name != LITTLE_MASS or mass is None:
+        return f"{count} {fault_words(name)}"
+    return TEXTS("plan/little mass", count=count, fault=fault_words(name), mass=f"{mass:.2g}")
 
 
 def _kinds(first: FirstTurns) -> Counter[str]:
@@ -397,6 +408,7 @@ class _Batch:
         turns_so_far, failures, usage = self._told, Counter(self._told.failures), Counter(self._told.usage)
         scored = optimal = 0
         causes, marks = Counter(turns_so_far.causes), turns_so_far.marks
+        masses = [turns_so_far.mass or 0.0] * failures[LITTLE_MASS]
         example, longest, longest_valid = turns_so_far.example, turns_so_far.longest, turns_so_far.longest_valid
         for turn, episode, (_, world), observation in zip(turns, live, portion, observations, strict=True):
             check_action(turn, observation.view.actions)
@@ -407,6 +419,8 @@ class _Batch:
                 longest_valid = max(longest_valid, written)
             if turn.failure is not None:
                 failures[turn.failure] += 1
+                if turn.failure == LITTLE_MASS:
+                    masses.append(float(turn.extra["likelihood"]["mass"]))
                 if (cause := cause_of(turn, observation.view.actions)) is not None:
                     causes[cause.name] += 1
                     marks = marks or cause.marks
@@ -432,6 +446,7 @@ class _Batch:
             usage=dict(usage),
             portions=(*turns_so_far.portions, Portion(turns=len(turns), tokens=counted, seconds=seconds)),
             memory=taken(agent),
+            mass=sum(masses) / len(masses) if masses else None,
             longest=longest,
             longest_valid=longest_valid,
         )
