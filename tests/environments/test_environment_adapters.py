@@ -107,6 +107,8 @@ def test_games_of_textworld_are_searched_over_facts_and_played_by_the_interprete
     ):
         found = figures("textworld", **shape)
         assert found[:2] == (states, length) and found[2] == pytest.approx(found[4]) and found[5] > 8
+    keys = believe(lambda: build("textworld", {"seed": 1, "rooms": 2, "objects": 3, "quest_length": 2})).table.goals
+    assert "the key held" in keys and "key held" not in keys, "a hypothesis on grids has that name"
 
 
 @pytest.mark.full
