@@ -13,6 +13,7 @@ import pytest
 from scipy.optimize import minimize
 from small_worlds import Corridor
 
+import goalscope
 from command_line import call
 from goal_tables import directed, held_out
 from goalscope._ground import registry
@@ -24,7 +25,8 @@ from goalscope.goals.hypotheses import FiniteWorld, parse
 from goalscope.goals.hypotheses.states import states_of
 from goalscope.goals.random_agents import random_utilities
 from goalscope.measures import StepTable, measure_episodes
-from goalscope.measures.behaviour import left_out, measured_parts
+from goalscope.measures.behaviour import behaviour_measures, left_out, measured_parts
+from goalscope.measures.definition import StepMeasure
 from goalscope.meg import RationalityCurve
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.stats.rows import Rows
@@ -399,3 +401,22 @@ def test_worlds_that_are_measured_by_parts_offer_what_all_together_do(folder: Pa
     assert sum(1 for place, _ in parts if place == parts[0][0]) > 1, "a table is measured in several parts"
     assert lines(rows for _, rows in parts) == lines([whole])
     assert "return" in whole.measure and "exploration error" in whole.measure and "path ratio" not in whole.measure
+
+
+def test_a_measure_of_another_environment_says_what_it_needs_and_what_there_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A need names an environment as a study does, not as the environment describes itself."""
+    run(study(), folder)
+    fields: dict[str, Any] = {
+        "unit": "turns",
+        "bounds": (0, 1e6),
+        "text": "its turns",
+        "function": lambda table: table.length,
+    }
+    added = StepMeasure(name="turns elsewhere", needs=("environment corridor",), **fields)
+    monkeypatch.setattr("goalscope.measures.behaviour.behaviour_measures", lambda: (*behaviour_measures(), added))
+    with pytest.raises(ValueError, match=r"'environment corridor'.*'environment small_worlds:Corridor'"):
+        goalscope.measure(folder, measures=["turns elsewhere"])
+    with pytest.raises(ValueError, match="no measure 'nothing of this name'"):
+        goalscope.measure(folder, measures=["nothing of this name"])

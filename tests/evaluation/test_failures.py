@@ -1,6 +1,7 @@
 """What cannot be asked, or fails, is said with its reason; the other arms, models, claims and the page stay."""
 
 import errno
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from command_line import call
 from families import long_after
 from goalscope._ground import registry
+from goalscope._ground.extras import how_to_install
 from goalscope._ground.registry import resolve
 from goalscope.agents import Observation, Optimal, Turn
 from goalscope.measures.behaviour import put_measured
@@ -226,6 +228,15 @@ def test_the_exit_status_tells_a_failure_and_the_verdict_is_there(
     assert "failure" not in call(*words)
     monkeypatch.setattr("goalscope.verdict.opening.SOON", 0)  # its claims were decided just now
     assert "optimal is directed at the goal" in call("ledger", tmp_path / "one")
+
+
+def test_a_missing_package_for_servers_ends_the_command_before_anything_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    said = call("evaluate", "openai:some@http://127.0.0.1:9/v1", "--quick", "--out", tmp_path / "out", status=2)
+    assert said.count("pip install") == 1 and how_to_install("api") in " ".join(said.split())
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

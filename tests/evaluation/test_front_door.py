@@ -303,6 +303,8 @@ def test_rows_that_were_added_after_the_verdict_are_told_and_nothing_is_wrong(
     assert CliRunner().invoke(app, ["ledger", str(one)]).exit_code == 0
     verified = CliRunner().invoke(app, ["verify", str(one)])
     assert verified.exit_code == 0 and "all claims agree" in verified.output and "the run keys" in verified.output
+    record = json.loads(CliRunner().invoke(app, ["verify", str(one), "--json"]).stdout)
+    assert record["added"] and not record["page"] and "the page that" in record["page_compared_with"], record
     with Store(one / "arms" / "grids", "w") as store, store.transaction() as database:
         remove_episodes(database, [min(store.episode_ids())])
     assert len(judged_again(one).changed) == 1

@@ -168,6 +168,10 @@ def test_general_measures_are_made_and_those_that_need_an_oracle_are_left_out_wi
         said = left_out(store.worlds())
     assert {"success", "return", "steps to goal", "invalid turns"} <= set(rows.measure.tolist())
     assert "action accuracy" not in set(rows.measure.tolist()) and "action accuracy" in said and "grid" in said
+    with Store(tmp_path) as store:
+        asked = left_out(store.worlds(), ["success", "action accuracy"])
+    assert asked.count("“") == 1 and "“action accuracy”" in asked, "of the measures that were asked for"
+    assert left_out([], ["success"]) == "" and all(said.count(f"“{name}”") <= 3 for name in rows.measure.tolist())
     returns = {row.episode_id: row.value for row in rows.where(rows.measure == "return")}
     assert returns == {one.id: sum(step.reward or 0 for step in one.steps) for one in episodes}
     success = {row.episode_id: row.value for row in rows.where(rows.measure == "success")}

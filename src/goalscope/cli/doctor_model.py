@@ -12,6 +12,7 @@ import numpy as np
 
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.rng import stream
+from goalscope._ground.words import counted
 from goalscope.agents.agent import CHAT, Observation, build_agent
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.choice import LEAST_MASS
@@ -267,7 +268,10 @@ def _conclusions(report: ModelReport, model: str, used: Sequence[str]) -> list[s
             "captured."
         )
     else:
-        lines.append("probe: each cell is one token, every site of the prompt can be captured.")
+        lines.append(
+            "probe: in these prompts, each cell's symbol is within one token that contains no other cell, so every "
+            "site of the prompt can be captured."
+        )
     if report.reasoning == "none":
         lines.append("Without marked reasoning there is no site post, which readings leave out with a notice.")
     else:
@@ -327,8 +331,8 @@ def _rows(report: ModelReport) -> list[tuple[str, str]]:
     rate = report.write_rate
     write_speed = "too short to be measured" if math.isnan(rate) else f"{rate:.3g} per second"
     counts = {symbol: len(tokens) for symbol, tokens in report.cells.items()}
-    cells = ", ".join(
-        f"{symbol} {'one token' if n == 1 else f'{n} tokens with its blank'}" for symbol, n in counts.items()
+    cells = "a symbol and the blank before it are " + ", ".join(
+        f"{counted(count, 'token')} ({symbol})" for symbol, count in counts.items()
     )
     return [
         ("read from", report.source + (f", {report.quantisation}" if report.quantisation else "")),

@@ -75,12 +75,12 @@ def _sound_evaluation(directory: Path, record: dict[str, Any], *, as_json: bool)
         if checked.deviations or checked.changed:
             say(f"the ledger does not agree with these runs: {AGAIN}", error=True)
         agrees = not (checked.failed or checked.deviations or checked.changed)
-        return _sound_page(evaluation, record, rebuild=agrees and not checked.added) and agrees
+        return _sound_page(evaluation, record, rebuild=agrees, added=bool(checked.added)) and agrees
 
 
-def _sound_page(evaluation: Reopened, record: dict[str, Any], *, rebuild: bool) -> bool:
+def _sound_page(evaluation: Reopened, record: dict[str, Any], *, rebuild: bool, added: bool) -> bool:
     """Compare the page of an evaluation with its ledger and runs, and report the result."""
-    comparison = compare_page(evaluation, rebuild=rebuild)
+    comparison = compare_page(evaluation, rebuild=rebuild, added=added)
     record |= {"page": comparison.deviation, "page_compared_with": comparison.basis}
     say(
         f"{comparison.deviation}: {AGAIN}"

@@ -12,6 +12,7 @@ import numpy as np
 from goalscope._ground import registry
 from goalscope._ground.checks import refuse_where
 from goalscope._ground.parts import attempt
+from goalscope._ground.words import listed
 from goalscope.measures.definition import Measure
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable, offers_of
 from goalscope.runs.episode_columns import PART_EPISODES, episode_column_parts
@@ -89,8 +90,13 @@ def _measured(table: StepTable, measures: Iterable[Measure] | None = None) -> li
     return applicable
 
 
-def left_out(worlds: Iterable[World]) -> str:
-    """Explain in one sentence which measures do not apply to these worlds and why; "" if all apply."""
+def left_out(worlds: Iterable[World], names: Collection[str] | None = None) -> str:
+    """Explain in one sentence which measures do not apply to these worlds and why; "" if all apply.
+
+    Args:
+        worlds: the worlds.
+        names: the measures that were asked for; None for all.
+    """
     offers = offers_of((world, oracle(world)) for world in worlds if "cells" not in world.offers)
     parts = []
     descriptions = {
@@ -99,13 +105,25 @@ def left_out(worlds: Iterable[World]) -> str:
         "grid": "a map as a grid",
     }
     for need, description in descriptions.items():
-        lacking = [measure.name for measure in behaviour_measures() if need in _lacking(measure, offers)]
+        candidates = [measure for measure in behaviour_measures() if names is None or measure.name in names]
+        lacking = list(dict.fromkeys(measure.name for measure in candidates if need in _lacking(measure, offers)))
         if lacking:
-            further = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-            parts.append(
-                f"{', '.join(lacking[:3])}{further} are left out: they need {description}, which these worlds lack"
-            )
+            quoted = [f"“{name}”" for name in lacking]
+            more = [f"{len(lacking) - 3} more"] if len(lacking) > 3 else []
+            verbs = "is left out: it needs" if len(lacking) == 1 else "are left out: they need"
+            parts.append(f"{listed([*quoted[:3], *more])} {verbs} {description}, which these worlds lack")
     return "; ".join(parts)
+
+
+def why_left_out(name: str, worlds: Iterable[World]) -> str:
+    """Explain why a measure has no rows in a run with these worlds; "" if there is no such measure or it applies."""
+    measures = [measure for measure in behaviour_measures() if measure.name == name]
+    offers = offers_of((world, oracle(world)) for world in worlds)
+    if not measures or any(not _lacking(measure, offers) for measure in measures):
+        return ""
+    needs = listed([f"{need!r}" for need in sorted(_lacking(measures[0], offers))])
+    offered = listed([f"{offer!r}" for offer in sorted(offers)])
+    return f"the measure {name!r} was left out: it needs {needs}, but these worlds have {offered}"
 
 
 def _lacking(measure: Measure, offers: Collection[str]) -> set[str]:

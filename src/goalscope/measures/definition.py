@@ -24,8 +24,8 @@ Need = Literal["oracle", "distance", "grid", "environment", "reward", "tasks"]
 "environment": the optimal sets of worlds other than grids, with any number of actions.
 "reward": the column `reward`.
 "tasks": the worlds, as task maps.
-"environment NAME", where NAME is a registered environment or module:Class: the measure receives only the episodes in
-that environment.
+"environment NAME", where NAME is the source of an environment as a study names it (a registered kind or module:Class,
+as in "environment inbox:Inbox"): the measure receives only the episodes in that environment.
 A measure is skipped for worlds that lack what it needs.
 """
 

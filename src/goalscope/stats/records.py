@@ -29,10 +29,16 @@ class Records(ABC):
         """
         return frame(self.records)
 
+    def __str__(self) -> str:
+        return text_table(*self._cells())
+
     def _repr_html_(self) -> str:
+        return html_table(*self._cells())
+
+    def _cells(self) -> tuple[list[str], list[list[object]]]:
         records = self.records
         columns = list(dict.fromkeys(name for record in records for name in record))
-        return html_table(columns, [[record.get(name) for name in columns] for record in records])
+        return columns, [[record.get(name) for name in columns] for record in records]
 
 
 def frame(records: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
@@ -46,6 +52,20 @@ def frame(records: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
     except ImportError as error:
         raise lacking("to_frame needs pandas", "export", error) from error
     return pandas.DataFrame.from_records(list(records))
+
+
+def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as text with aligned columns. Numbers have four significant digits, None becomes an empty cell."""
+    lines = [list(columns), *([_cell_text(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in padded)
+
+
+def _cell_text(cell: object) -> str:
+    if cell is None:
+        return ""
+    return f"{cell:.4g}" if isinstance(cell, float) else " ".join(str(cell).split())
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -10,7 +10,7 @@ from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.decision import noun_in
 from goalscope.goals.hypotheses import Hypothesis, Undefined, bind, finite_world
 from goalscope.goals.hypotheses.definition import FiniteWorld, Mask
-from goalscope.goals.hypotheses.need import LAPSES, Need, needed
+from goalscope.goals.hypotheses.need import LAPSES, POWER, Need, needed
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.steps import steps_in
 from goalscope.goals.reading import by_phase, hypotheses_of
@@ -101,7 +101,7 @@ def needs_in_words(
     lacking = {need.name for need in short}
     if len(lacking) > _MOST_SENTENCES:
         few = listed([noun(name) for name in names if name in lacking])
-        yield TEXTS("plan/too few for several", where=prefix, worlds=worlds, names=few)
+        yield TEXTS("plan/too few for several", where=prefix, worlds=worlds, names=few, power=percent(POWER))
     else:
         yield from _limits(prefix, short, worlds, noun)
     if enough := [noun(name) for name in names if name not in lacking]:
@@ -118,7 +118,9 @@ def _limits(prefix: str, short: Sequence[Need], worlds: str, noun: Callable[[str
             yield TEXTS("plan/never told apart", where=prefix, name=noun(need.name), rival=noun(need.hardest))
     for name in dict.fromkeys(need.name for need in short if isfinite(need.worlds)):
         limits = [_needed(need, noun) for need in short if need.name == name and isfinite(need.worlds)]
-        yield TEXTS("plan/too few", where=prefix, worlds=worlds, name=noun(name), needs=", ".join(limits))
+        yield TEXTS(
+            "plan/too few", where=prefix, worlds=worlds, name=noun(name), needs=", ".join(limits), power=percent(POWER)
+        )
 
 
 def _needed(need: Need, noun: Callable[[str], str]) -> str:

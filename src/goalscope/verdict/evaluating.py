@@ -14,6 +14,7 @@ from typing import Any
 from goalscope._ground.parts import TRACEBACK
 from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope._ground.words import counted, listed
+from goalscope.agents.models.http_client import check_installed
 from goalscope.verdict import judging
 from goalscope.verdict.arms import HYPOTHESES, SEED, Arm, arms, given_arms, given_worlds
 from goalscope.verdict.budget import Budget
@@ -86,6 +87,7 @@ def evaluate(
 
     Raises:
         ValueError: no arm fits the models, an option does not fit, or the directory contains another evaluation.
+        ImportError: a model is behind a server, and the package that requests need is missing.
     """
     options = (budget, quick, arms, sizes, worlds, env, hypotheses, settings, seed, workers)
     with aloud(), closing(_begin(models, out, *options)) as ready:
@@ -231,6 +233,8 @@ def _begin(
             raise ValueError("--worlds and --env both replace the usual worlds: give one of them")
         given = given_worlds(load(worlds)) if worlds else environment_settings(env) if env else None
         subjects += twin_subjects(given, subjects) if given is not None else []
+    if any("server" in subject.parameters for subject in subjects):
+        check_installed()
     askable = [subject for subject in subjects if subject.logs is None]
     if given is not None and askable != subjects and (askable or given.get("arm") == HYPOTHESES):
         raise ValueError(

@@ -183,10 +183,13 @@ def compare_claims(evaluation: Reopened) -> Checked:
     changed = _differing(stored.origin.recorded, now.origin.recorded)
     added = [name for name in _differing(stored.origin.runs, now.origin.runs) if name not in changed]
     failed = tuple(run.failures.failed)
+    effect = "" if failed or deviations else ", which changes no claim"
     return Checked(
         deviations=() if failed else tuple(deviations),
         changed=tuple(f"the run {name} holds other episodes than when it was judged" for name in changed),
-        added=tuple(f"the run {name} has other rows, activations or probes than when it was judged" for name in added),
+        added=tuple(
+            f"the run {name} has other rows, activations or probes than when it was judged{effect}" for name in added
+        ),
         failed=failed,
     )
 

@@ -95,7 +95,7 @@ class CheckedPage(NamedTuple):
     basis: str
 
 
-def compare_page(evaluation: Reopened, *, rebuild: bool = True) -> CheckedPage:
+def compare_page(evaluation: Reopened, *, rebuild: bool = True, added: bool = False) -> CheckedPage:
     """Compare the page of an evaluation with the digest in its ledger, and with the page that ledger and runs give now.
 
     The digest reveals any changed byte. But whoever changes a page can also change its digest in the ledger and
@@ -104,7 +104,8 @@ def compare_page(evaluation: Reopened, *, rebuild: bool = True) -> CheckedPage:
 
     Args:
         evaluation: the reopened evaluation.
-        rebuild: whether the runs are exactly the judged ones; rows that were added later change the page.
+        rebuild: whether ledger and runs agree, so that the page can be built again.
+        added: whether rows, activations or probes were added to the runs, which may change their pictures on the page.
     """
     directory, ledgers = evaluation.run.directory, evaluation.ledger
     place, basis = Folder(directory), "the digest in the ledger"
@@ -118,13 +119,15 @@ def compare_page(evaluation: Reopened, *, rebuild: bool = True) -> CheckedPage:
     if version != __version__:
         return CheckedPage("", f"{basis}, and not written anew, since goalscope {version} wrote it")
     if not rebuild:
-        return CheckedPage("", f"{basis}, and not written anew, since the runs are not just as they were judged")
+        return CheckedPage("", f"{basis}, and not written anew, since ledger and runs do not agree")
     try:
         expected = text_of(ledgers, evaluation.runs)
     except ImportError as error:
         return CheckedPage("", f"{basis}, and not written anew: {error}")
     if same_text(octets.decode("utf-8", "replace"), expected):
         return CheckedPage("", f"{basis}, and the page that the ledger and the runs give")
+    if added:
+        return CheckedPage("", f"{basis} alone, since rows, activations or probes that were added change what it shows")
     return CheckedPage(f"{directory / PAGE} is not the page that the ledger and the runs give", basis)
 
 

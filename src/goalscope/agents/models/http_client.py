@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -540,6 +541,16 @@ class RequestPace:
             self._next = max(self._next, self._clock() + seconds)
 
 
+def check_installed() -> None:
+    """Raise an ImportError with the command that mends it if the package that requests need is missing."""
+    if find_spec("openai") is None:
+        raise _not_installed(ImportError("No module named 'openai'", name="openai"))
+
+
+def _not_installed(error: ImportError) -> ImportError:
+    return lacking("HTTP models need openai", "api", error)
+
+
 class Client:
     """Send requests to one server over connections that are kept open; safe to use from several threads.
 
@@ -652,7 +663,7 @@ class Client:
                 try:
                     from openai import DefaultHttpxClient
                 except ImportError as error:
-                    raise lacking("HTTP models need openai", "api", error) from error
+                    raise _not_installed(error) from error
                 kind = next(kind for kind in DefaultHttpxClient.__mro__ if kind.__name__ == "Client")
                 web = sys.modules[kind.__module__.partition(".")[0]]  # httpx, or the library that replaced it
                 certificates = _certificates(web)

@@ -15,7 +15,15 @@ from goalscope._ground.progress import TALLY, Stage, aloud, duration, lines
 from goalscope._ground.words import counted, listed, short
 from goalscope.cli.console import json_text, progress, say, table
 from goalscope.cli.generator import lists
-from goalscope.measures.behaviour import BEHAVIOUR, behaviour_measures, conditions_of, left_out, mixed, put_measured
+from goalscope.measures.behaviour import (
+    BEHAVIOUR,
+    behaviour_measures,
+    conditions_of,
+    left_out,
+    mixed,
+    put_measured,
+    why_left_out,
+)
 from goalscope.report.blocks import SPARSE, few_of, interval, number
 from goalscope.report.definitions import HEADLINE, explain_failed_turns, shown_accuracies, title_of
 from goalscope.report.measured import MeasuredRows, episodes_by_agent
@@ -52,12 +60,20 @@ def measure(
     """
     path = run.path if isinstance(run, Run) else Path(run)
     with aloud():
-        measure_run(path, stage)
+        measure_run(path, stage, measures)
     with Store(path) as store:
         measured = MeasuredRows(store, BEHAVIOUR)
-        check_measures(list(measures or ()), list(measured.measures), "this run", "measures")
+        _check_measured(list(measures or ()), measured, store, "measures")
         check_tags(by, measured, "by")
         return RunEstimates(measured.estimated(by, measures))
+
+
+def _check_measured(names: Sequence[str], measured: MeasuredRows, store: Store, option: str = "--measures") -> None:
+    """Raise a ValueError if a run has no rows of a measure, which says so if these worlds lack what it needs."""
+    for name in names:
+        if name not in measured.measures and (why := why_left_out(name, store.worlds())):
+            raise ValueError(f"{option}: {why}")
+    check_measures(names, list(measured.measures), "this run", option)
 
 
 def check_tags(by: Sequence[str], measured: MeasuredRows, option: str = "--by") -> None:
@@ -76,8 +92,14 @@ def tell_missing(store: Store) -> None:
         TALLY.tell(f"{store.path}: {missing}")
 
 
-def measure_run(path: Path, stage: Stage = lines) -> None:
-    """Measure all episodes of a run and store the rows."""
+def measure_run(path: Path, stage: Stage = lines, measures: Collection[str] | None = None) -> None:
+    """Measure all episodes of a run and store the rows.
+
+    Args:
+        path: the run directory.
+        stage: shows the progress of a task.
+        measures: the measures that the user asked for, of which it is said which are left out; None for all.
+    """
     began = time.monotonic()
     with Store(path) as reader:
         total = count_episodes(reader)
@@ -86,7 +108,7 @@ def measure_run(path: Path, stage: Stage = lines) -> None:
         raise ValueError(f"{path} contains no episodes to measure: run its study first")
     with Store(path, "w") as store, stage("measuring") as show:
         put_measured(store, show)
-        lacking, notes = left_out(store.worlds()), noted_of_answers(store)
+        lacking, notes = left_out(store.worlds(), measures), noted_of_answers(store)
         keep_content_hash(store)  # so that the page need not compute it again
     TALLY.tell(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}")
     for line in (*notes, *([lacking] if lacking else [])):
@@ -298,7 +320,7 @@ def measure_and_show(
         estimates = measure(run, by=("agent", *by), measures=measures or None, stage=progress)
         say(json_text(estimates.records))
         return
-    measure_run(run, progress)
+    measure_run(run, progress, measures or None)
     with Store(run) as store:
         state, about_format = unfinished(store), format_lines(episodes_by_agent(store))
         agents = store.agent_names() if store.study() is not None else sorted(store.agent_names())
@@ -309,6 +331,7 @@ def measure_and_show(
         study = store.study()
         setting = study.analysis.failed_turns if study is not None and study.analysis is not None else "wrong"
         measured = MeasuredRows(store, BEHAVIOUR)
+        _check_measured(measures, measured, store)
         _show_measured(measured, run, agents, by, measures, everything=everything, failed_turns=setting)
 
 
@@ -323,7 +346,6 @@ def _show_measured(
     failed_turns: str,
 ) -> None:
     """Print the results of `measure`. For ``failed_turns`` see `goalscope.runs.probing_config.Analysis`."""
-    check_measures(measures, list(measured.measures), "this run")
     check_tags(by, measured)
     episodes = measured.of("success")
     conditions = conditions_of(episodes)
