@@ -387,6 +387,13 @@ SCENARIOS = {
             "goalscope demo --out runs/demo",
         ),
     ),
+    "the coin or the place": Scenario(
+        steps=(
+            ("goalscope run coin-or-place --out runs/coin", "--count 4"),
+            "goalscope attribute runs/coin --name 'goes to the corner' --hypotheses 'goal;at coin;corner top-right;"
+            "corner top-left'",
+        ),
+    ),
     "the goal or the place": Scenario(
         files={
             "phases.yaml": ("misgeneralisation.md yaml 1",),
