@@ -7,7 +7,7 @@
     towards(run, ...)            goal-directedness in nats, and towards what            -> RunDirectedness
     compare(*runs, ...)          paired differences on the worlds that runs share       -> Comparisons
     attribute(agent, out, ...)   which hypotheses its actions follow, or none          -> Attributed
-    predict(agent, out, ...)     what it will do in worlds it was not seen in; then look -> Predicted
+    predict(agent, out, ...)     what it will do in worlds it was not seen in; then look -> Outlook
     import_logs(path, out)       recorded trajectories, checked and stored              -> ImportLog
     score(log, ...)              exploration and exploitation errors of a log           -> MeasuredLog
     table(env, out)              an environment as arrays: states, transitions, goals   -> Believed

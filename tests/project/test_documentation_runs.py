@@ -160,12 +160,9 @@ SCENARIOS = {
     ),
     "what it will do elsewhere": Scenario(
         files={"kinds.yaml": ("predict.md yaml 1",)},
-        before=(f"goalscope run baseline {SCRIPTED} --out runs/first",),
+        before=("goalscope run baseline --sizes 7 --count 3 --agents optimal,random --out runs/first",),
         steps=(
-            (
-                "goalscope predict epsilon-greedy:epsilon=0.2 --worlds '{kind: grid, sizes: [7, 9], densities: "
-                "[0.2, 0.6], key: anywhere, count: 12}' --kinds kinds.yaml --out runs/foreseen"
-            ),
+            "goalscope predict epsilon-greedy:epsilon=0.2 --worlds grid --kinds kinds.yaml --out runs/foreseen",
             "goalscope predict runs/foreseen --look epsilon-greedy:epsilon=0.2",
             "goalscope predict runs/first --name optimal --out runs/foreseen-run",
             "predict.md python 1",

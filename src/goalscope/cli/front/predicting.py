@@ -16,8 +16,8 @@ from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.answers import Answers, answers_of
 from goalscope.goals.prediction.claim import (
     FILE,
+    FrozenPrediction,
     KindSeen,
-    PredictionClaim,
     compare,
     freeze_prediction,
     prediction_of,
@@ -35,7 +35,7 @@ _LISTED = 0.05  # share of a place that a sentence mentions
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Predicted(Records):
+class Outlook(Records):
     """What is expected of an agent in unseen kinds of worlds, and what was seen there.
 
     Attributes:
@@ -44,7 +44,7 @@ class Predicted(Records):
         missing: kind -> number of its worlds without an answer, for kinds that could not be judged.
     """
 
-    claim: PredictionClaim
+    claim: FrozenPrediction
     kinds: tuple[KindSeen, ...] = ()
     missing: Mapping[str, int]
 
@@ -144,7 +144,7 @@ def predict(
     seed: int = 0,
     workers: Positive = 1,
     stage: Display = lines,
-) -> Predicted:
+) -> Outlook:
     """Predict what an agent does in kinds of worlds where nobody has seen it, freeze the prediction, and then look.
 
     Give an agent or a run to predict, and the result of that with ``look`` to look. To resume, call it again with
@@ -185,7 +185,7 @@ def _freeze(
     seed: int,
     workers: int,
     stage: Display,
-) -> Predicted:
+) -> Outlook:
     if Folder(source).has_file(FILE) or source.name == FILE:
         raise ValueError(f"{source} is a frozen prediction: add --look AGENT or --look RUN to compare it")
     design = kinds if isinstance(kinds, KindsOfWorlds) else KindsOfWorlds.load(kinds)
@@ -209,10 +209,10 @@ def _freeze(
         Folder(out).make()
         freeze_prediction(claim, Path(out))
         TALLY.tell(TEXTS("expected/frozen", id=claim.id, path=str(out)))
-    return Predicted(claim=claim, missing={})
+    return Outlook(claim=claim, missing={})
 
 
-def _look(source: Path, target: Path, out: str | Path | None, name: str, workers: int, stage: Display) -> Predicted:
+def _look(source: Path, target: Path, out: str | Path | None, name: str, workers: int, stage: Display) -> Outlook:
     claim = read_prediction(source)
     if is_no_run(target):
         folder = Folder(out if out is not None else source)
@@ -233,7 +233,7 @@ def _look(source: Path, target: Path, out: str | Path | None, name: str, workers
         raise ValueError(
             f"{target} has answers in all worlds of no kind of the prediction: look at the agent itself (--look AGENT)"
         )
-    return Predicted(claim=claim, kinds=tuple(seen), missing=missing)
+    return Outlook(claim=claim, kinds=tuple(seen), missing=missing)
 
 
 def _study(agent: str, design: KindsOfWorlds, kind: WorldsKind, unseen: UnseenWorlds) -> Study:
@@ -253,7 +253,7 @@ def _study(agent: str, design: KindsOfWorlds, kind: WorldsKind, unseen: UnseenWo
     return planned(agent, Study.assemble(base))
 
 
-def _answers(claim: PredictionClaim, path: Path, name: str) -> list[Answers]:
+def _answers(claim: FrozenPrediction, path: Path, name: str) -> list[Answers]:
     _, identity, (states, _), _ = states_in(path, name, ())
     if identity != claim.agent:
         raise ValueError(
@@ -264,7 +264,7 @@ def _answers(claim: PredictionClaim, path: Path, name: str) -> list[Answers]:
 
 
 @prints(predict)
-def show_predicted(predicted: Predicted, *, as_json: bool = False) -> None:
+def show_predicted(predicted: Outlook, *, as_json: bool = False) -> None:
     """Predict what an agent does in kinds of worlds where nobody has seen it, freeze the prediction, and then look.
 
     The command first sees the agent in ordinary worlds (--worlds, or those of a run), predicts which places it will

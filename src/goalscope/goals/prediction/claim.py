@@ -47,7 +47,7 @@ Row = Annotated[tuple[Share, ...], Field(max_length=MOST_ENTRIES)]
 Rows = Annotated[tuple[Row, ...], Field(max_length=MOST_ENTRIES)]
 
 
-class KindClaim(StrictRecord):
+class KindPrediction(StrictRecord):
     """What is expected in one kind of W worlds.
 
     Attributes:
@@ -71,7 +71,7 @@ class KindClaim(StrictRecord):
     baselines: dict[BoundedName, Rows]
 
 
-class PredictionClaim(SealedRecord):
+class FrozenPrediction(SealedRecord):
     """What is expected of one agent in unseen worlds, as stored in `prediction.json`.
 
     Attributes:
@@ -100,7 +100,7 @@ class PredictionClaim(SealedRecord):
     distance: float | None
     trust: Trust
     doubts: tuple[BoundedName, ...]
-    kinds: tuple[KindClaim, ...] = Field(min_length=1, max_length=100)
+    kinds: tuple[KindPrediction, ...] = Field(min_length=1, max_length=100)
 
     @property
     def id(self) -> str:
@@ -135,9 +135,9 @@ def _states(world: FiniteWorld) -> Numbers:
 
 def prediction_of(
     expected: Expected, *, agent: str, name: str, design: KindsOfWorlds, seen: Sequence[str]
-) -> PredictionClaim:
+) -> FrozenPrediction:
     """Assemble a prediction; `agent` and `name` are content id and name of the agent, `seen` the ids of its worlds."""
-    return PredictionClaim(
+    return FrozenPrediction(
         agent=agent,
         name=name,
         design=design.plain(),
@@ -151,11 +151,11 @@ def prediction_of(
     )
 
 
-def _kind_claim(kind: ExpectedKind, places: Sequence[str]) -> KindClaim:
+def _kind_claim(kind: ExpectedKind, places: Sequence[str]) -> KindPrediction:
     worlds = kind.unseen.worlds
     ends = np.stack([kind.shares, *kind.ends], axis=1)
     nats = [nats_of(world, foreseen.moves) for world, foreseen in zip(worlds, kind.foreseen, strict=True)]
-    return KindClaim(
+    return KindPrediction(
         kind=kind.unseen.kind,
         worlds=tuple(world.world.id for world in worlds),
         trust=kind.trust,
@@ -173,7 +173,7 @@ def _rounded(rows: Array) -> Any:
     return tuple(map(tuple, np.clip(rows, 0.0, 1.0).round(_DIGITS).tolist()))
 
 
-def freeze_prediction(claim: PredictionClaim, directory: Path) -> None:
+def freeze_prediction(claim: FrozenPrediction, directory: Path) -> None:
     """Write a prediction to a directory. One that already exists there must be identical.
 
     Raises:
@@ -190,14 +190,14 @@ def freeze_prediction(claim: PredictionClaim, directory: Path) -> None:
     write_sealed(Folder(directory).file(FILE), claim)
 
 
-def read_prediction(path: Path) -> PredictionClaim:
+def read_prediction(path: Path) -> FrozenPrediction:
     """Read a frozen prediction from its file, or from the directory that holds it.
 
     Raises:
         ValueError: the file is not a prediction, or was changed after it was frozen.
         OSError: the file does not exist or cannot be read.
     """
-    return read_sealed(PredictionClaim, Folder(path).file(FILE) if Folder(path).is_there() else path)
+    return read_sealed(FrozenPrediction, Folder(path).file(FILE) if Folder(path).is_there() else path)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -212,7 +212,7 @@ class KindSeen:
         random: that of moves at random.
     """
 
-    claim: KindClaim
+    claim: KindPrediction
     places: tuple[str, ...]
     chances: Array
     nats: float
@@ -253,7 +253,7 @@ class KindSeen:
         return {name: float(divergence(seen, np.mean(rows, axis=0))) for name, rows in predictions.items()}
 
 
-def compare(claim: PredictionClaim, all_answers: Sequence[Answers]) -> tuple[list[KindSeen], dict[str, int]]:
+def compare(claim: FrozenPrediction, all_answers: Sequence[Answers]) -> tuple[list[KindSeen], dict[str, int]]:
     """Compare a prediction with an agent's answers in the worlds that it is about.
 
     Args:
