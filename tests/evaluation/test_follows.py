@@ -9,7 +9,7 @@ from command_line import call
 from families import long_after
 from goalscope import evaluate
 from goalscope.goals.hypotheses import load_hypotheses
-from goalscope.goals.hypotheses.need import needed
+from goalscope.goals.hypotheses.need import POWER, needed
 from goalscope.goals.words import say, say_all
 from goalscope.runs import Study
 from goalscope.verdict import Evaluation, Plan, estimate
@@ -100,7 +100,8 @@ def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are
     short = {one.name for one in found if one.worlds > 20}
     few = [line for line in told if stated("plan/too few", line)]
     nouns = {"goal": "the goal", "corner top-right": "the top-right corner"}
-    assert short and {name for name in bank if any(f"name {nouns[name]}." in line for line in few)} == short
+    assert short and {name for name in bank if any(f"name {nouns[name]} " in line for line in few)} == short
+    assert all(f"{POWER:.0%}".replace("%", " %") in line for line in few), "fewer worlds name it less often"
     needs = [f"{one.worlds:.0f} at {100 * one.lapse:g} % random moves" for one in found if one.worlds > 20]
     assert all(need in str(few) for need in needs)
     assert any(stated("plan/enough", line) for line in told) == (len(short) < len(bank))
