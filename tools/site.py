@@ -198,9 +198,9 @@ def _taken(module: str) -> dict[str, str]:
 
 
 def defined(module: str, name: str) -> str:
-    """Return the full name of what a module offers, where it is defined."""
-    while name in (taken := _taken(module)):
-        module = taken[name]
+    """Return the full name of what a module offers, where it is defined; a module of its own stands in the package."""
+    while (source := _taken(module).get(name, module)) != module:
+        module = source
     return f"{module}.{name}"
 
 
