@@ -56,7 +56,7 @@ def answers_of(item: Item, scale: float, results: Path | None) -> Iterator[tuple
     if item.needs == "weights":
         stored = read_result(results / "items" / item.name.replace(" ", "-")) if results else None
         for claim in stored.claims if stored else ():
-            yield claim.place, claim.said, [(null.name, null.answer) for null in claim.nulls]
+            yield claim.place, claim.said, [(null.said, null.answer) for null in claim.nulls]
         return
     nulls = played(item, scale)
     tested = [decide(item, null.rows, ReadAgents(agents=null.agents), null.agents) for null in nulls]

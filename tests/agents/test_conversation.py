@@ -16,7 +16,7 @@ from goalscope.agents import ChatAgent, Observation, Past, agent_id, build_agent
 from goalscope.agents.models import Message, Reply, Request, Sampling
 from goalscope.runs import EpisodeSpec, Store, Study, World, content_hash, run
 from goalscope.runs.episode import LiveEpisode
-from goalscope.verdict.preflight.cost import costs
+from goalscope.verdict.preflight.cost import costs, count_pieces
 from goalscope.worlds import Action, Grid, GridView
 
 FOGGED = Grid.parse("#####\n#A_**\n#####")
@@ -190,7 +190,7 @@ def test_a_plan_counts_prompts_as_they_grow() -> None:
                     view=GridView(grid=grid), history=(past,) * steps, history_as=study.history_of(agent)
                 )
                 assert isinstance(agent, ChatAgent)
-                lengths.append(-(-sum(len(message.content) for message in agent.messages(seen)) // 4))
+                lengths.append(sum(count_pieces(message.content) for message in agent.messages(seen)))
         assert cost.prompt == pytest.approx(sum(lengths) / len(lengths), rel=0.01)
     assert reasoned.prompt - talk.prompt == pytest.approx(50 * 2.5)  # 0 to 5 earlier answers
     assert "grow from step to step" in talk.how and "short JSON" in talk.how and "reasoning of the 2.5" in reasoned.how

@@ -65,7 +65,7 @@ def test_an_optimal_agent_depends_on_the_key_of_the_door_alone(tmp_path: Path) -
     assert moved >= {"goal", "red key", "red door", "removed red door", "blue key", "removed blue key"}
     assert "removed red key" not in moved, "without its key the goal is out of reach"
     shares = {dependence.moved: dependence.share.value for dependence in found.found}
-    assert shares["red key"] > 0.3 > 0.05 > max(abs(shares["blue key"]), abs(shares["removed blue key"])), shares
+    assert shares["red key"] > 0.2 > 0.05 > max(abs(shares["blue key"]), abs(shares["removed blue key"])), shares
 
 
 def test_a_change_that_is_unknown_is_named_with_the_nearest_one() -> None:

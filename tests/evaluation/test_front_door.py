@@ -56,8 +56,8 @@ def test_the_door_is_light_and_fits_on_a_screen() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
-    offered = ["evaluate", "run", "measure", "towards", "compare", "open", "Study", "World", "Agent"]
-    assert set(offered) <= set(dir(goalscope)) and len(dir(goalscope)) <= 17
+    offered = ["evaluate", "run", "measure", "towards", "compare", "predict", "open", "Study", "World", "Agent"]
+    assert set(offered) <= set(dir(goalscope)) and len(dir(goalscope)) <= 18
     plain = pydoc.plaintext  # type: ignore[attr-defined]
     text = pydoc.render_doc(goalscope, renderer=plain).partition("PACKAGE CONTENTS")[0]
     assert all(name in text for name in offered) and len(text.splitlines()) <= 40

@@ -732,6 +732,8 @@ def test_every_study_that_a_page_shows_is_one_also_the_pieces(name: str) -> None
     if "hypotheses" in found:
         assert read_hypotheses(found)
         return
+    if "kinds" in found:  # kinds of unseen worlds, whose entries are those of a study
+        found = {"worlds": [entry for kind in found["kinds"] for entry in kind["worlds"]]}
     if isinstance(found, list):  # entries of agents
         found = {"agents": found}
     if "server" in found:  # keys of an agent

@@ -10,7 +10,7 @@ from planted_rows import item_of, rows_of
 from goalscope.agents import Observation, ScriptedAgent
 from goalscope.agents.scripted import EpsilonGreedy, Optimal, Uniform
 from goalscope.papers import QuotedClaim, ReadAgents, find, items
-from goalscope.papers.claims import TESTS, NullResult, Tested, decide, lines_of
+from goalscope.papers.claims import TESTS, Tested, decide, lines_of
 from goalscope.papers.contract import count_tested_grids
 from goalscope.papers.costs import scale_of
 from goalscope.papers.null_agents import LAPSE, OPTIMAL, RANDOM, SCRIPTED, STATE_BLIND, NullAgent, nulls_of
@@ -179,7 +179,7 @@ def test_the_table_of_trivial_findings_is_written_between_its_marks(
 
     item = find("telos table 2")
     assert list(script.answers_of(item, 1, None)) == [] == list(script.answers_of(item, 1, tmp_path))
-    null = NullResult(name="initial", answer="yes")
+    null = Tested(said="initial", answer="yes")
     tested = [Tested(said="s", place="section 5.2", answer="uninformative", nulls=(null,))]
     folder = tmp_path / "items" / "telos-table-2"
     folder.mkdir(parents=True)

@@ -109,7 +109,7 @@ class ExchangeError(ConnectionError):
         self.sent, self.connected = sent, connected
 
 
-class NoAnswerError(ConnectionError):
+class SilentServerError(ConnectionError):
     """A server gave no answer, however often it was asked.
 
     Attributes:
@@ -635,15 +635,15 @@ class Client:
                     wait = min(wait, self.watch.silence_left or wait)  # so that a stopped server is noticed in time
                 self._stopped.wait(wait)
 
-    def _given_up(self, text: str, advice: str, problem: str = "") -> NoAnswerError:
+    def _given_up(self, text: str, advice: str, problem: str = "") -> SilentServerError:
         text, problem = (scrub(part, self._key, 2 * LONGEST_TEXT) for part in (text, problem or text))
-        return NoAnswerError(
+        return SilentServerError(
             f"{text}. All answers so far are stored: {advice}; then run the same command again to continue",
             problem=problem,
             advice=advice,
         )
 
-    def _unreachable(self, problem: str) -> NoAnswerError:
+    def _unreachable(self, problem: str) -> SilentServerError:
         """Return the error for an address to which no connection can be opened."""
         text = f"{self._server.base_url} cannot be reached: {problem}"
         return self._given_up(text, "start the server, or correct its address")
@@ -722,7 +722,7 @@ class Client:
         return min(self._server.timeout, self._server.silence, _LOOK)
 
     def check_reachable(self) -> None:
-        """Raise a `NoAnswerError` if no connection to the server can be opened."""
+        """Raise a `SilentServerError` if no connection to the server can be opened."""
         url = f"{self._server.base_url.rstrip('/')}/models"
         connection = self._prepared()()
         try:
