@@ -50,5 +50,5 @@ def test_readers_refuse_such_a_file_by_name(large_form: bool, tmp_path: Path) ->
     with pytest.raises(ValueError, match=r"process\.npz is not a valid .npz file .*directory"):
         read_arrays(path)
     path.write_bytes(with_directory(MOST_DIRECTORY_BYTES + 2**20, large_form=large_form))
-    with pytest.raises(UntrustedError, match="directory of a zip archive"):
+    with pytest.raises(UntrustedError, match="zip"):
         largest_member(path)

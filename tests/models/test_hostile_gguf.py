@@ -126,7 +126,7 @@ def test_a_long_hole_is_not_read(tmp_path: Path) -> None:
     os.truncate(file, 10**11)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for work in (read_header, folder_identity):
-        with pytest.raises(ValueError, match="sparse file with holes"):
+        with pytest.raises(ValueError, match="sparse"):
             work(file)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18
 

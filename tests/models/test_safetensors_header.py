@@ -108,7 +108,7 @@ def test_weights_are_not_read_before_their_size_is_checked(
     with (folder / WEIGHTS).open("wb") as file:  # a header that agrees with a file that nobody wrote
         file.write(whole({"w": tensor(0, 10**11, [25 * 10**9])}))
         os.truncate(file.fileno(), file.tell() + 10**11)
-    with pytest.raises(ValueError, match="sparse file with holes"):
+    with pytest.raises(ValueError, match="sparse"):
         check(folder)
     assert not digests
 

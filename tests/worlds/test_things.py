@@ -205,7 +205,7 @@ def test_solid_things_block_the_view() -> None:
 
 
 def test_what_a_grid_with_things_refuses() -> None:
-    with pytest.raises(ValueError, match="no kind of thing is registered for the symbol '%'"):
+    with pytest.raises(ValueError, match="'%'"):
         Grid.parse("#A_G#").at(things=(((0, 2), "%"),))
     with pytest.raises(ValueError, match="cell to itself"):
         Grid.parse("#A_G#").at(things=(((0, 3), "L"),))
@@ -253,7 +253,7 @@ def test_a_thing_that_moves_the_agent_into_a_wall_is_refused() -> None:
 
     thing(Broken)
     grid = Grid.parse("#####\n#A%G#\n#####")
-    with pytest.raises(ValueError, match="broken mover must leave the agent on an open cell"):
+    with pytest.raises(ValueError, match="broken mover"):
         step(grid, initial_state(grid), Action.RIGHT)
 
 

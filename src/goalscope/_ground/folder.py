@@ -206,7 +206,7 @@ class Folder:
     # Reading
 
     def open_file(self, *parts: str, most: int = MOST_LOG_BYTES, sparse: bool = False) -> BufferedReader:
-        """Open a file for reading in pieces; ``sparse`` allows holes up to half of it, as files of weights may have.
+        """Open a file for reading in pieces. With ``sparse``, as for files of weights, holes may take up half of it.
 
         Raises:
             UntrustedError: if it has more than ``most`` bytes, or more holes in total than `MOST_HOLE_BYTES` describes.

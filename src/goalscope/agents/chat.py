@@ -554,7 +554,7 @@ class TaskChatAgent(ChatAgent):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """Tags of the model and of the agent's settings: prompt, reasoned, memory, and wording (if the paper's)."""
+        """Tags of the model, and of the agent: strategy, reasoning, memory, and whether the wording is the paper's."""
         wording: dict[str, Tag] = {"wording": PAPER} if self._as_paper else {}
         arm: dict[str, Tag] = {"prompt": self._strategy, "reasoned": self.reasoned, "memory": self.memory}
         return {**super().tags, **arm, **wording}

@@ -128,7 +128,7 @@ def report_model(model: str, *, device: str = "auto", chat_template: str | None 
 
     Raises:
         FileNotFoundError, ValueError: there is no such model, or it cannot be read.
-        ImportError: torch, transformers, or a package for GGUF files is missing.
+        ImportError: torch or transformers is missing, or a package that reads GGUF files.
         OSError: the hub does not have the model, or cannot be reached.
     """
     say("reading the tokenizer", error=True)

@@ -146,7 +146,7 @@ def view(
     Args:
         paths (RUN|EVALUATION ...): directories of runs or evaluations.
         out: the page to write. Default: view.html in the directory.
-        serve: also serve the page to this machine only, until Ctrl-C.
+        serve: also serve the page, to this machine alone, until you press Ctrl-C.
         port: with --serve: the port; 0 chooses a free one.
 
     Examples:

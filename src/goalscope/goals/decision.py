@@ -479,7 +479,7 @@ class _Rules:
         goals: Mapping[str, GoalEstimate],
         measured: RunDirectedness,
     ) -> Finding:
-        """Decide whether the best hypothesis is named, from its contrasts with all other hypotheses."""
+        """Decide from the contrasts with all other hypotheses whether the best one is named."""
         # A hypothesis that explains nothing is not a rival: an agent that pursues it would show more MEG towards it.
         possible_rivals = {name for name, share in shares.items() if share.high >= EXPLAINS}
         contrasts = contrasts_of(measured, self.fields["agent"], best)

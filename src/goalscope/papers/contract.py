@@ -151,7 +151,7 @@ def ours_of(
     """Declare what the numbers of a run were measured on.
 
     Args:
-        item: the item that is read from the run.
+        item: the item whose numbers come from the run.
         study: the study of the run, None for imported logs.
         descriptions: agent -> its description in the run.
         model: the papers' name for the model, "" if the papers do not use it.

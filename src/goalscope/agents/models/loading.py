@@ -1,6 +1,6 @@
 """Load models, tokenizers and chat templates from checked files, and explain errors.
 
-Missing weights are refused, since the library would draw them at random.
+A file that lacks weights is refused, because the library would fill the gap with random numbers.
 """
 
 import re
@@ -328,8 +328,7 @@ class TokenizerContract:
 
     def _unlike_file(self, ids: Sequence[int], reference: Sequence[int]) -> ValueError:
         """Return the error for ids that differ from those of the file."""
-        pairs = enumerate(zip(ids, reference, strict=False))
-        first = next((index for index, (own_id, other) in pairs if own_id != other), min(len(ids), len(reference)))
+        first = _first_difference(ids, reference)
         to_tokens = self.tokenizer.convert_ids_to_tokens
 
         def token(numbers: Sequence[int]) -> str:
@@ -346,8 +345,7 @@ class TokenizerContract:
         """Refuse ids whose decoded text differs from the original text."""
         if decoded == text or self._differs_in_known_ways(text, decoded):
             return
-        pairs = enumerate(zip(text, decoded, strict=False))
-        first = next((index for index, (letter, other) in pairs if letter != other), min(len(text), len(decoded)))
+        first = _first_difference(text, decoded)
         begin = max(0, first - _SHOWN // 2)
         raise ValueError(
             f"the tokenizer of {self.source} must decode to the original prompt, but it turns "
@@ -387,7 +385,7 @@ class TokenizerContract:
 
 # Load models and tokenizers with transformers from checked folders, and explain errors.
 #
-# Missing weights are refused, since the library would draw them at random.
+# A file that lacks weights is refused, because the library would fill the gap with random numbers.
 
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
 _TOKENIZER: Final = "tokenizer.json"
@@ -671,3 +669,9 @@ def needed(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise lacking("local models need torch and transformers", "lm", error) from error
+
+
+def _first_difference(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """Return the first position at which two sequences differ; the shorter length if they agree up to there."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((index for index, (one, other) in pairs if one != other), min(len(first), len(second)))

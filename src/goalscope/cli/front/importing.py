@@ -55,7 +55,7 @@ def import_and_show(
     check: bool = False,
     reader: str | None = None,
 ) -> bool:
-    """Import recorded trajectories as a run, and check every recorded label against the computed one.
+    """Import recorded trajectories as a run, and compare each recorded label with the one that is computed.
 
     The exit status is 1 if there are problems.
 

@@ -303,7 +303,7 @@ def measure_and_show(
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Measure all episodes of a run, store the rows, and print the main estimates with their confidence intervals.
+    """Measure all episodes of a run, store the values, and print the main estimates with confidence intervals.
 
     Args:
         run: the run directory (it contains run.db).

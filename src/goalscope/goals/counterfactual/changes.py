@@ -46,7 +46,7 @@ Walk = tuple[tuple[int, int, int | None], ...]
 def walk_to(grid: Grid, moves: int, rng: np.random.Generator) -> Walk:
     """Draw a random walk that ends at the agent's cell and passes neither the goal nor another object.
 
-    It is empty if the agent cannot have come to its cell by this number of moves, because no cell beside it is free.
+    The walk is empty if there is none of this length, because no free cell lies beside the agent's cell.
     """
     assert grid.start is not None  # worlds show their agent
     cell, walk = grid.start, list[tuple[int, int, int | None]]()

@@ -54,7 +54,7 @@ def holding(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Mas
 
 
 def branch(world: FiniteWorld, rule: Hypothesis, applies: Mask) -> Array:
-    """Return the policy of a branch of a conditional hypothesis; uniform where no state that is reached takes it.
+    """Return the policy of one branch of a conditional hypothesis: uniform if no reachable state takes this branch.
 
     Raises:
         Undefined: a state that can be reached takes the branch, and the branch is undefined in this world.
