@@ -25,7 +25,7 @@ LASTING = {  # modes whose failures do not pass, and the sentence of the server 
     "error200 lasts": "The upstream cluster is being drained",
     "content_dict": "the content of a message is not a text",
     "latin1": "not JSON",
-    "sse": "not JSON",
+    "sse": "gave no usable answer.*streams its answer",
 }
 STOPPING = {  # modes that end the run at once, and the server's sentence
     "error200_400": "No endpoint was found that can serve this request",

@@ -266,6 +266,8 @@ def scrub(text: str, key: str, most: int = LONGEST_TEXT) -> str:
 
 def read_json_body(content: bytes) -> Any:
     """Return the JSON document of a body; raise a `GarbledError` if it is malformed."""
+    if content.lstrip().startswith(b"data:"):
+        raise GarbledError("the server streams its answer (`data: ...`), which the request does not ask for")
     try:
         return decode_json(content, strict=False, finite=False)  # fields are checked where they are used
     except UntrustedError as error:
@@ -609,6 +611,7 @@ class Client:
                         return read(self._exchange(connect, body, call, most))
                 except (PassingError, ExchangeError, GarbledError) as error:
                     problem, requested_wait = str(error), getattr(error, "seconds", 0.0)
+                    answered, readable = not isinstance(error, ExchangeError), not isinstance(error, GarbledError)
                     connected = getattr(error, "connected", True)
                 if self.watch.stops > stops or self.watch.check():
                     raise self._given_up(
@@ -623,10 +626,13 @@ class Client:
                     if not connected:
                         raise self._unreachable(f"{problem} ({failed} requests failed in {spent:.0f} s)")
                     raise self._given_up(
-                        f"{self._server.base_url} did not answer within server.retries ({self._server.retries}) and "
-                        f"server.patience ({self._server.patience:g} s): {failed} requests failed in {spent:.0f} s, "
-                        f"the last one: {problem}",
-                        "check the server, or raise server.timeout, server.retries or server.patience with --set",
+                        f"{self._server.base_url} {'gave no usable answer' if answered else 'did not answer'} within "
+                        f"server.retries ({self._server.retries}) and server.patience ({self._server.patience:g} s): "
+                        f"{failed} requests failed in {spent:.0f} s, the last one: {problem}",
+                        "check the server, or raise server.timeout, server.retries or server.patience with --set"
+                        if readable
+                        else "check that server.base_url is the address of an OpenAI-compatible server, and look at "
+                        "what it sends",
                         problem,
                     )
                 if requested_wait:
