@@ -5,6 +5,7 @@ import importlib
 import json
 import re
 import shutil
+import sqlite3
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -520,3 +521,8 @@ def test_evaluations_of_one_plan_are_merged_and_judged_together(tmp_path: Path) 
         assert reason in " ".join(call("merge", tmp_path / "new", *given, status=2).split())
         assert not (tmp_path / "new").exists()
     assert "new directory" in call("merge", tmp_path / "both", tmp_path / "optimal", tmp_path / "random", status=2)
+    database = tmp_path / "optimal" / "arms" / "grids" / "run.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE checksums SET value = value + 1 WHERE kind = 'rows'")
+    refusal = call("merge", tmp_path / "new", tmp_path / "optimal", tmp_path / "random", status=2)
+    assert f"{database} is damaged: rows" in " ".join(refusal.split()) and not (tmp_path / "new").exists()

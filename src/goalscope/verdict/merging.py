@@ -9,10 +9,12 @@ from typing import Any
 
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import aloud
+from goalscope._ground.untrusted import DamagedError
 from goalscope.inside.activations.shards import Artifact
 from goalscope.runs import Store
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
+from goalscope.runs.verify import damage
 from goalscope.verdict import judging
 from goalscope.verdict.choices import differences
 from goalscope.verdict.claims import Evaluation
@@ -34,6 +36,7 @@ def merge_evaluations(directories: Sequence[str | Path], out: str | Path) -> Eva
         FileExistsError: the directory is not empty.
         ValueError: fewer than two evaluations, different plans, the same model twice, recorded logs, or an evaluation
             that was not judged.
+        DamagedError: a run of an evaluation is damaged.
     """
     target, folders = Path(out), [Path(directory) for directory in directories]
     beside = Folder(target.parent)
@@ -91,8 +94,10 @@ def _words(plan: Plan) -> dict[str, Any]:
 
 
 def _copy(source: Path, target: Folder) -> None:
-    """Copy a run in the state of one transaction, with all files that the run lists."""
+    """Copy a sound run in the state of one transaction, with all files that the run lists."""
     with Store(source) as store:
+        if problems := damage(store):
+            raise DamagedError(f"{store.path / DATABASE} is damaged: {problems[0].replace('RUN', str(source))}")
         with closing(sqlite3.connect(target.file(DATABASE, one_name=True))) as database:
             store.database.backup(database)
         for identity, kind, path, size, _ in store.entries("artifact"):
