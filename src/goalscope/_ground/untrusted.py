@@ -59,6 +59,10 @@ class DamagedError(ValueError):
     """Stored data that are damaged for any reader."""
 
 
+class AbsentPartError(ValueError):
+    """Stored data that are sound, but that only code can read which is not installed here."""
+
+
 def check_nesting(stream: BinaryIO, most: int) -> None:
     """Raise an UntrustedError if JSON is nested too deeply for the parser of another library.
 

@@ -14,6 +14,7 @@ from typing import Final
 import typer
 
 from goalscope._ground.folder import Folder, NamedFile, anything_at
+from goalscope._ground.untrusted import AbsentPartError
 from goalscope.cli.console import cut, fail, say
 
 WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
@@ -106,7 +107,7 @@ def _absent_packages(error: Exception, arguments: Collection[object]) -> str:
     from goalscope.runs.tables import DATABASE
 
     lines = []
-    for argument in arguments if type(error) is ValueError else ():
+    for argument in arguments if type(error) in (ValueError, AbsentPartError) else ():
         for path in argument if isinstance(argument, list | tuple) else (argument,):
             # For a run that cannot be opened, the packages are unknown; another error reports that.
             with suppress(ValueError, OSError, sqlite3.Error):

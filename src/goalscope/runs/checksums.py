@@ -15,9 +15,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from goalscope._ground.untrusted import AbsentPartError
 from goalscope.runs.codec import EPISODE_COLUMNS, Cell
 from goalscope.runs.packed_steps import PackedSteps
 from goalscope.runs.sqlite_errors import damaged, explained
+from goalscope.worlds.things import UnknownSymbolError
 
 TABLE: Final = """
 CREATE TABLE checksums (
@@ -147,9 +149,21 @@ class Comparison:
 
     @contextmanager
     def described(self, name: str) -> Iterator[None]:
-        """Turn an error raised inside into one that names the unreadable part."""
+        """Turn an error raised inside into one that names the unreadable part.
+
+        Raises:
+            AbsentPartError: a symbol of a grid is unknown here. As checksums are compared before, the file is sound,
+                and the package that registers a thing with this symbol is missing.
+        """
         try:
             yield
+        except AbsentPartError:
+            raise
+        except UnknownSymbolError as error:
+            raise AbsentPartError(
+                f"{self._file} must be read where its things are registered, but {error}. The file is not damaged: "
+                "install the package that registers the thing with this symbol"
+            ) from error
         except (ValueError, TypeError) as error:
             raise damaged(self._file, f"hold {name} as it was written", error) from error
 

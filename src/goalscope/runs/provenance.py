@@ -20,6 +20,7 @@ from goalscope._ground.version import __version__
 from goalscope.agents.models.http_keys import hide
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
+from goalscope.worlds.things import name_of
 
 HIDDEN = "(hidden)"
 _PACKAGES = "packages"
@@ -111,6 +112,8 @@ def note_packages(store: Store, parts: Iterable[tuple[str, str]], *, anew: str =
 
 def parts_of(study: Study) -> Iterator[tuple[str, str]]:
     """Yield kind and name of each part that a study names."""
+    for symbol in {symbol for world in study.worlds() if "grid" in world.offers for _, symbol in world.grid.things}:
+        yield "thing", name_of(symbol)
     for world in study.worlds_:
         yield from (("world", world.kind), ("environment", str(getattr(world, "source", ""))))
     for agent in (*study.agents_, *study.further_agents_):

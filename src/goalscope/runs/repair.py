@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope._ground.folder import Folder
+from goalscope._ground.untrusted import AbsentPartError
 from goalscope.agents.agent import Agent, agent_id
 from goalscope.runs import checksums
 from goalscope.runs.checksums import Comparison
@@ -75,6 +76,7 @@ def repair(directory: str | Path, *, write: bool) -> Repair:
     are not touched. Nothing changes if everything is sound or ``write`` is not set.
 
     Raises:
+        AbsentPartError: if a package that the run's worlds need is not installed here, since all would seem damaged.
         FileNotFoundError: if there is no run.
         ValueError: if the file is not a run.db, or its first page is damaged: restore it from a copy.
         BlockingIOError: if another process is writing to the directory.
@@ -99,6 +101,8 @@ def repair(directory: str | Path, *, write: bool) -> Repair:
                 database.close()
                 _replace_database(folder)
                 report.changed = True
+        except AbsentPartError as error:
+            raise AbsentPartError(str(error).replace(str(partial), str(directory_path))) from error
         finally:
             folder.remove_folder(_PARTIAL)
             lock.release()
@@ -107,9 +111,12 @@ def repair(directory: str | Path, *, write: bool) -> Repair:
 
 def _read_or_none(read: Callable[[], Any]) -> Any:
     """Return the result of a read, or None if the read fails."""
-    with suppress(*_UNREADABLE):
+    try:
         return read()
-    return None
+    except AbsentPartError:
+        raise
+    except _UNREADABLE:
+        return None
 
 
 def _keys(database: sqlite3.Connection, table: str, name: str, kinds: Sequence[str]) -> list[Any]:

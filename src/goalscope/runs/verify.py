@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from goalscope._ground.ids import content_id
+from goalscope._ground.untrusted import AbsentPartError
 from goalscope.agents.agent import check_usage
 from goalscope.runs import checksums
 from goalscope.runs.checksums import Comparison
@@ -50,7 +51,11 @@ class VerifiedPart:
 
 
 def verify(store: Store) -> Iterator[VerifiedPart]:
-    """Check all contents of a store; yield the result of each kind as soon as it is checked."""
+    """Check all contents of a store; yield the result of each kind as soon as it is checked.
+
+    Raises:
+        AbsentPartError: a package that its worlds need is not installed here.
+    """
     with store.snapshot() as database:
         yield _pages(database)
         comparison = store.sums
@@ -70,6 +75,8 @@ def _guarded(what: str, check: Callable[[], VerifiedPart]) -> VerifiedPart:
     """Check one kind of content, which counts as damaged if it is unreadable."""
     try:
         return check()
+    except AbsentPartError:
+        raise
     except (sqlite3.Error, ValueError, TypeError, UnicodeDecodeError) as error:
         return VerifiedPart(what=what, checked=0, damaged=(str(error)[:300],))
 
@@ -124,6 +131,8 @@ def _episodes(store: Store, database: sqlite3.Connection) -> VerifiedPart:
     for number in numbers:
         try:
             check_episode(store, database, number)
+        except AbsentPartError:
+            raise
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             damaged.append(str(error)[:200])
     try:

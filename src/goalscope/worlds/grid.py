@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import freeze, is_whole
-from goalscope.worlds.things import Thing, kind_of, kinds
+from goalscope.worlds.things import Thing, UnknownSymbolError, kind_of, kinds
 
 Position = tuple[int, int]
 Side = Literal["left", "right", "top", "bottom"]
@@ -257,7 +257,9 @@ class Grid:
                         continue
                     valid = f"{' '.join(sorted(SYMBOLS))} or a thing, {' '.join(kind.symbol for kind in kinds())}"
                     hint = f"; an open cell is written {OPEN}" if symbol in OPEN_ELSEWHERE else ""
-                    raise ValueError(f"a cell must be one of {valid}: line {line}, column {col} holds {symbol!r}{hint}")
+                    raise UnknownSymbolError(
+                        f"a cell must be one of {valid}: line {line}, column {col} holds {symbol!r}{hint}"
+                    )
                 name = _OBJECTS.get(symbol, "")
                 if name in positions:
                     raise ValueError(

@@ -154,6 +154,10 @@ def thing(kind: KindClass) -> KindClass:
     return kind
 
 
+class UnknownSymbolError(ValueError):
+    """The text of a grid holds a symbol that neither grids nor the registered kinds of things have."""
+
+
 def kind_of(symbol: str) -> Kind | None:
     """Return the registered kind with this symbol, None if there is none."""
     kind = _by_symbol.get(symbol)
