@@ -489,7 +489,7 @@ def test_the_same_model_twice_has_the_same_ledger_and_no_difference(tmp_path: Pa
         for ledger in found.models
     )
     assert first == second and {claim.arm for claim in found.models[0].claims} == set(ALL)
-    inside = [one for one in found.differences if "beyond" in one.rule]
+    inside = [one for one in found.differences if one.rule.startswith("actions that follow")]
     assert len(inside) >= 4 and all(one.low <= 0 <= one.high and one.p == 1.0 for one in found.differences)
     assert all(one.value == 0.0 for one in found.differences if "(plans)" not in one.rule)
 
