@@ -5,6 +5,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -332,6 +333,20 @@ def test_a_typed_file_in_dev_is_written_directly() -> None:
     assert Path("/dev/null").is_char_device()
     with pytest.raises(StrangeFileError):
         NamedFile("/dev/zero").load_bytes()
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="only Linux has files in memory there")
+def test_a_file_in_memory_is_replaced_like_any_other(outside: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        folder = Path(name)
+        (folder / "link").symlink_to(outside / "file")
+        (folder / "second").write_text("old")
+        (folder / "name").hardlink_to(folder / "second")
+        with pytest.raises(StrangeFileError, match="link"):
+            NamedFile(folder / "link").save_text("new")
+        NamedFile(folder / "name").save_text("new")
+        assert (outside / "file").read_text() == "precious"
+        assert ((folder / "second").read_text(), (folder / "name").read_text()) == ("old", "new")
 
 
 def test_a_text_that_ships() -> None:

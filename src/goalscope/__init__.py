@@ -25,10 +25,13 @@ allowed.
 
 import sys
 
-if sys.argv[:1] == ["-m"] and "goalscope" in sys.orig_argv and not sys.flags.safe_path:
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     # `python -m goalscope`: Python has put the working directory first. Nothing else may be imported from there, so
-    # this stands before all other imports. While Python looks for the module to run, its name is not yet in sys.argv.
-    del sys.path[0]
+    # this stands before all other imports. While Python looks for the module to run, sys.argv has only the words after
+    # its name, which stands before them: as a word of its own, or at the end of options (`-mgoalscope`).
+    _word = sys.orig_argv[-len(sys.argv)]
+    if (_word.partition("m")[2] if _word.startswith("-") else _word).partition(".")[0] == __name__:
+        del sys.path[0]
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final

@@ -1,12 +1,14 @@
 """Code and names of the working directory: what a folder that somebody sent can make a command run or read."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import goalscope
 from families import long_after
 from goalscope._ground.own import allowed, command, consent, load_own
 from goalscope.agents.models.folders import model_folder
@@ -168,6 +170,27 @@ def test_no_module_takes_the_place_of_an_installed_one(
     consent(f"{module}:Agent")
     with pytest.raises(ValueError, match=f"{module}"):
         load_own(f"{module}:Agent", ("act",), "an agent")
+
+
+@pytest.mark.parametrize("words", ["-m goalscope", "-mgoalscope", "-B -bm goalscope", "-m goalscope.__main__"])
+def test_python_imports_nothing_else_from_the_working_directory(words: str, tmp_path: Path) -> None:
+    """However the module to run is spelled; Python itself imports about ten modules of its own before."""
+    for module in ("typer", "click", "pydantic", "yaml", "typing", "re", "json", "numpy"):
+        (tmp_path / f"{module}.py").write_text(marking(tmp_path, module))
+    source = str(Path(goalscope.__file__).parents[1])
+    command = [sys.executable, *words.split(), "run", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": source}, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout and ran(tmp_path) == [], done.stderr
+
+
+def test_python_still_imports_a_package_that_imports_goalscope(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("import goalscope\n")
+    (tmp_path / "mine" / "work.py").write_text("print('done')\n")
+    source = str(Path(goalscope.__file__).parents[1])
+    command = [sys.executable, "-m", "mine.work", "goalscope"]
+    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": source}, capture_output=True, text=True)
+    assert done.stdout == "done\n", done.stderr
 
 
 @pytest.fixture

@@ -9,7 +9,10 @@ import importlib
 import os
 import shutil
 import signal
+import sqlite3
+import struct
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -146,6 +149,38 @@ def test_files_of_a_store(
         assert name in said and ("must be a file of its own" in said or "must hold run.db" in said), said
     else:
         assert not said  # a copy of a folder may share its files with it, and reading changes none
+
+
+def journal_naming(path: Path, victim: Path) -> bytes:
+    """Return a journal of a transaction over several databases; SQLite removes the file it names after a rollback."""
+    magic, octets = bytes.fromhex("d9d505f920a163d7"), path.read_bytes()
+    size = int.from_bytes(octets[16:18], "big")
+    head = magic + struct.pack(">5I", 0, 0, len(octets) // size, 512, size)
+    name = str(victim).encode()
+    return (
+        head.ljust(512, b"\0")
+        + struct.pack(">I", 2**30 // size + 1)
+        + name
+        + struct.pack(">II", len(name), sum(name))
+        + magic
+    )
+
+
+def test_a_journal_that_names_a_file_elsewhere_removes_nothing(received: Path, home: Path, tmp_path: Path) -> None:
+    def make(name: str) -> Path:
+        directory = shutil.copytree(received / "run", tmp_path / name)
+        with closing(sqlite3.connect(directory / "run.db")) as database:
+            database.execute("PRAGMA journal_mode = DELETE")
+        (directory / "run.db-journal").write_bytes(journal_naming(directory / "run.db", home / "victim"))
+        return directory
+
+    directory, before = make("run"), contents(home)
+    for work in (hashed, written, lambda path: subject_of(str(path)), lambda path: repair(path, write=True)):
+        assert "run.db-journal must be the journal of one database" in tried(lambda work=work: work(directory))
+        assert contents(home) == before and (directory / "run.db-journal").exists()
+    with closing(sqlite3.connect(make("plain") / "run.db")) as database:
+        database.execute("SELECT * FROM sqlite_schema")
+    assert not (home / "victim").exists()  # SQLite itself removes it
 
 
 @pytest.mark.parametrize(

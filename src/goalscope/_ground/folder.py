@@ -43,6 +43,9 @@ of their size. The time that their digest takes is then bounded by what somebody
 MOST_ENTRIES: Final = 1_000_000
 """Maximum number of entries of a folder."""
 
+_STREAMS: Final = (Path("/dev"), Path("/dev/fd"), Path("/dev/pts"))
+"""Folders of devices and of the open streams of this process, which only the system changes."""
+
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _NO_LINK: Final = os.O_NOFOLLOW
 _INSIDE: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # to reach what lies inside
@@ -448,7 +451,7 @@ class NamedFile:
 
     A file to read may be a link, but must lead to a regular file; pipes, devices and folders are refused before they
     are opened. A file to write may be new or replace a regular file; a link there is refused, but `/dev/stdout` and
-    other files in `/dev` are written to directly.
+    other devices in `/dev` are written to directly (not files in `/dev/shm`).
 
     Every method raises StrangeFileError if there is something other than a file, and OSError if the system refuses the
     path.
@@ -499,7 +502,7 @@ class NamedFile:
     @contextmanager
     def replacing(self) -> Iterator[Path]:
         """Yield the path of a new file that replaces it at the end; see `Folder.replacing`. Its folder is created."""
-        if os.path.normpath(self.path).startswith("/dev/"):
+        if Path(os.path.normpath(self.path)).parent in _STREAMS:
             yield self.path
             return
         with Folder(self.path.parent).make().replacing(self.path.name) as partial:

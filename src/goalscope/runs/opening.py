@@ -239,7 +239,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def check_files(path: Path, *, one_name: bool = False) -> None:
-    """Raise an error if run.db, or a SQLite file beside it, is not a regular file.
+    """Raise an error if run.db, or a SQLite file beside it, is not a regular file, or could change other files.
 
     A run.db that is only read may have several names, as in copies of folders that share files. SQLite's own files are
     changed even by readers.
@@ -249,6 +249,27 @@ def check_files(path: Path, *, one_name: bool = False) -> None:
     directory.file(path.name, one_name=one_name)
     for suffix in _SQLITE_SUFFIXES:
         directory.file(path.name + suffix, one_name=True)
+    _check_journal(path)
+
+
+def _check_journal(path: Path) -> None:
+    """Refuse a rollback journal that names another file anywhere on the disk, which SQLite would read and remove.
+
+    SQLite ends the journal of a transaction over several databases with the path of a file that lists their journals.
+    When it has rolled back such a transaction, it removes that file. goalscope changes one database at a time.
+    """
+    directory, name = Folder(path.parent), f"{path.name}-journal"
+    status = directory.status(name)
+    if status is None or status.st_size < len(_JOURNAL):
+        return
+    with directory.open_file(name) as stream:
+        stream.seek(-len(_JOURNAL), os.SEEK_END)
+        if stream.read() == _JOURNAL:
+            raise StrangeFileError(
+                f"{path.with_name(name)} must be the journal of one database",
+                "a journal that names another file, which SQLite would remove. goalscope did not write it: move it "
+                f"elsewhere; {path.name} was not changed",
+            )
 
 
 def _make(path: Path, *, log: bool) -> None:
