@@ -6,13 +6,14 @@ import threading
 import time
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
 
 from command_line import call
 from goalscope._ground.extras import how_to_install
-from goalscope._ground.progress import TALLY, ModelsAtWork, Pace, duration
+from goalscope._ground.progress import TALLY, ModelsAtWork, Pace, duration, memory_words
 from goalscope.cli.console import fail, progress, safe, table
 from goalscope.cli.doctor import NEEDS, examine
 
@@ -124,6 +125,14 @@ def test_the_time_left_grows_while_nothing_is_done(
     TALLY.add(begun=1)
     pace.beat()
     assert [words.split(";")[0] for words in written] == ["time left 30 s", "time left 1 min 00 s"]
+
+
+def test_memory_is_said_while_torch_is_still_being_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = ModuleType("torch")
+    monkeypatch.setitem(sys.modules, "torch", half)
+    assert all("GPU" not in words for words in memory_words())
+    half.cuda = ModuleType("torch.cuda")  # type: ignore[attr-defined]
+    assert all("GPU" not in words for words in memory_words())
 
 
 def test_durations_read_well() -> None:

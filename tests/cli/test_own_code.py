@@ -13,6 +13,7 @@ from families import long_after
 from goalscope._ground.own import allowed, command, consent, load_own
 from goalscope.agents.models.folders import model_folder
 from goalscope.cli import app
+from goalscope.goals.prediction.kinds import SHIPPED, KindsOfWorlds
 from goalscope.runs import Store, Study, run
 from goalscope.verdict.subject import subject_of
 from in_turn import in_turn
@@ -230,6 +231,22 @@ def test_a_file_is_no_shipped_study(names: Path, study: str) -> None:
     assert "./theseus names it" in said and "./grid names it" in said
     status, said = call(names, "estimate", f"./{study}")
     assert status == 2 and "names it" not in said
+
+
+@pytest.mark.filterwarnings("error:.* ships with goalscope")
+def test_a_path_that_is_typed_is_taken_whatever_ships_under_its_name(names: Path) -> None:
+    status, shown = call(names, "attribute", "./optimal", "--hypotheses", "goal;random")
+    assert status == 0 and "--worlds" not in shown
+    assert goalscope.attribute(Path("optimal"), hypotheses="goal;random").agent == "random"
+    (names / "kinds").write_text("kinds: none\n")
+    status, shown = call(names, "predict", "./optimal", "--kinds", "./kinds")
+    assert status == 2 and "./kinds is not a valid" in shown
+    with pytest.warns(UserWarning, match=r"kinds.*\./kinds"):
+        assert KindsOfWorlds.load(SHIPPED).kinds
+    (names / "grid").unlink()
+    words = ("--hypotheses", "goal", "--worlds", "grid", "--out", "out")
+    status, shown = call(names, "attribute", "./theseus", *words)
+    assert status == 2 and "theseus must hold a model" in shown, shown  # the folder has a configuration alone
 
 
 @pytest.mark.filterwarnings("ignore:.* ships with goalscope")

@@ -285,11 +285,12 @@ class ModelsAtWork:
 def memory_words() -> list[str]:
     """Return the resident memory of this process, if the system reports it (Linux), and that of the GPUs in use."""
     sizes, torch, parts = NamedFile("/proc/self/statm"), sys.modules.get("torch"), list[str]()
+    cuda = getattr(torch, "cuda", None)  # None while another thread still imports torch
     if sizes.is_there():
         octets = int(sizes.load_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         parts.append(f"{octets / 1e9:.1f} GB of memory")
-    if torch is not None and torch.cuda.is_initialized():
-        reserved = sum(torch.cuda.memory_reserved(number) for number in range(torch.cuda.device_count()))
+    if hasattr(cuda, "is_initialized") and cuda.is_initialized():
+        reserved = sum(cuda.memory_reserved(number) for number in range(cuda.device_count()))
         parts.append(f"{reserved / 1e9:.1f} GB of GPU memory")
     return [", ".join(parts)] if parts else []
 

@@ -35,7 +35,7 @@ _OPTIONS: Final = {
     "settings": "--set",
 }
 """Parameter -> option, if the option's name would shadow a module or a built-in function."""
-_NAMED: Final = {"study", "hypotheses", "agent", "model"}
+_NAMED: Final = {"study", "hypotheses", "agent", "model", "kinds"}
 """Things that can also be given by name: an argument that reads one of them stays a text."""
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 

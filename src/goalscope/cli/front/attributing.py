@@ -165,22 +165,23 @@ def attribute(
     """
     with aloud():
         bank = bank_from(hypotheses)
-        source = Path(agent.path if isinstance(agent, Run) else agent)
+        text = text_of(agent)
+        source = Path(text)
         chosen = [*methods] or usual_methods()
         for method in chosen:
             registry.resolve("attribution", method)
-        if not is_no_run(source):
+        if not is_no_run(text):
             if worlds is not None:
                 raise ValueError(f"{source} is a run, which has worlds of its own: leave --worlds out")
-            first, other = source, None if separating is None else Path(str(separating))
+            first, later, other = source, None, None if separating is None else Path(str(separating))
             tested_on = None if other is None else {"run": _content(other)}
         else:
             if worlds is None or out is None:
                 raise ValueError(
-                    f"to ask the agent {str(agent)!r}, give both --worlds and a directory for its answers (--out)"
+                    f"to ask the agent {text!r}, give both --worlds and a directory for its answers (--out)"
                 )
-            study = planned(str(agent), worlds, changes, episodes=episodes, seed=seed)
-            later = None if separating is None else planned(str(agent), separating, episodes=episodes, seed=seed)
+            study = planned(text, worlds, changes, episodes=episodes, seed=seed)
+            later = None if separating is None else planned(text, separating, episodes=episodes, seed=seed)
             results = Folder(out)
             check_names(bank, study.worlds)  # before anything is asked
             first = results.below("worlds").checked()
@@ -210,7 +211,7 @@ def attribute(
         tests: tuple[PredictionScore, ...] = ()
         findings = tuple(found_of)
         if other is not None:
-            if is_no_run(source) and later is not None:
+            if later is not None:
                 run(later, other, workers=workers, stage=stage)
             _, new_identity, (new, _), _ = states_in(other, label, ())
             if new_identity != claim.agent:
@@ -226,13 +227,24 @@ def attribute(
         return attributed
 
 
-def is_no_run(path: Path) -> bool:
-    """Return whether a path is an agent (a kind, a folder of weights, or a file) rather than a run directory."""
-    text = str(path)
-    if text in PACKAGED or text in registry.names("agent"):
+def text_of(source: str | Path | Run) -> str:
+    """Return an agent or a run as it would be typed; a path stays a path even if it is a name that ships."""
+    if isinstance(source, str):
+        return source
+    text = str(source.path if isinstance(source, Run) else source)
+    return f"./{text}" if _ships(text) else text
+
+
+def is_no_run(text: str) -> bool:
+    """Return whether a text is an agent (a kind, a folder of weights, or a file) rather than a run directory."""
+    if _ships(text):
         note_namesake(text, "agent")
         return True
-    return NamedFile(path).is_there() or unmade(path / DATABASE)
+    return NamedFile(text).is_there() or unmade(Path(text) / DATABASE)
+
+
+def _ships(text: str) -> bool:
+    return text in PACKAGED or text in registry.names("agent")
 
 
 def planned(

@@ -9,7 +9,7 @@ from goalscope._ground.arguments import Positive, Reads, Writes
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope.cli.console import json_text, say, table
-from goalscope.cli.front.attributing import Worlds, is_no_run, planned, states_in
+from goalscope.cli.front.attributing import Worlds, is_no_run, planned, states_in, text_of
 from goalscope.cli.front.running import run
 from goalscope.cli.generator import prints
 from goalscope.goals.hypotheses import parse
@@ -166,18 +166,16 @@ def predict(
     Raises:
         ValueError: if there are too few worlds, an option does not apply, or the prediction is another agent's.
     """
-    source = Path(agent.path if isinstance(agent, Run) else agent)
-    target = None if look is None else Path(look.path if isinstance(look, Run) else look)
     with aloud():
-        if target is None:
-            return _freeze(source, out, kinds, worlds, name, seed, workers, stage)
+        if look is None:
+            return _freeze(text_of(agent), out, kinds, worlds, name, seed, workers, stage)
         if worlds is not None:
             raise ValueError("a frozen prediction has worlds of its own: leave --worlds out")
-        return _look(source, target, out, name, workers, stage)
+        return _look(Path(text_of(agent)), text_of(look), out, name, workers, stage)
 
 
 def _freeze(
-    source: Path,
+    agent: str,
     out: str | Path | None,
     kinds: str | Path | KindsOfWorlds,
     worlds: Worlds | None,
@@ -186,14 +184,15 @@ def _freeze(
     workers: int,
     stage: Display,
 ) -> Outlook:
+    source = Path(agent)
     if Folder(source).has_file(FILE) or source.name == FILE:
         raise ValueError(f"{source} is a frozen prediction: add --look AGENT or --look RUN to compare it")
     design = kinds if isinstance(kinds, KindsOfWorlds) else KindsOfWorlds.load(kinds)
-    if is_no_run(source):
+    if is_no_run(agent):
         if worlds is None or out is None:
-            raise ValueError(f"to see the agent {str(source)!r} first, give both --worlds and --out, a directory")
+            raise ValueError(f"to see the agent {agent!r} first, give both --worlds and --out, a directory")
         first = Folder(out).below("worlds").checked()
-        run(planned(str(source), worlds, seed=seed), first, workers=workers, stage=stage)
+        run(planned(agent, worlds, seed=seed), first, workers=workers, stage=stage)
     elif worlds is not None:
         raise ValueError(f"{source} is a run, which has worlds of its own: leave --worlds out")
     else:
@@ -212,22 +211,22 @@ def _freeze(
     return Outlook(claim=claim, missing={})
 
 
-def _look(source: Path, target: Path, out: str | Path | None, name: str, workers: int, stage: Display) -> Outlook:
+def _look(source: Path, target: str, out: str | Path | None, name: str, workers: int, stage: Display) -> Outlook:
     claim = read_prediction(source)
     if is_no_run(target):
         folder = Folder(out if out is not None else source)
         if out is None and NamedFile(source).is_there():
             raise ValueError(
-                f"to ask the agent {str(target)!r} in the new worlds, give a directory for its answers (--out)"
+                f"to ask the agent {target!r} in the new worlds, give a directory for its answers (--out)"
             )
         all_answers = list[Answers]()
         design = KindsOfWorlds.read(claim.design, str(source))
         for number, (kind, unseen) in enumerate(zip(design.kinds, claim.unseen(), strict=True), 1):
             place = folder.below("looked", str(number)).checked()
-            run(_study(str(target), design, kind, unseen), place, workers=workers, stage=stage)
+            run(_study(target, design, kind, unseen), place, workers=workers, stage=stage)
             all_answers += _answers(claim, place, claim.name)
     else:
-        all_answers = _answers(claim, target, name or claim.name)
+        all_answers = _answers(claim, Path(target), name or claim.name)
     seen, missing = compare(claim, all_answers)
     if not seen:
         raise ValueError(

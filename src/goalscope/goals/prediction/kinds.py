@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 
 from goalscope._ground import own
-from goalscope._ground.checks import check_texts
+from goalscope._ground.checks import check_texts, note_namesake
 from goalscope._ground.folder import package_text
 from goalscope._ground.untrusted import explain, shorten
 from goalscope._ground.yaml_text import read_yaml, read_yaml_text
@@ -185,7 +185,8 @@ class KindsOfWorlds(StudyPart):
     @classmethod
     def load(cls, source: str | Path) -> "KindsOfWorlds":
         """Read a design from a file, or the one that comes with goalscope (`SHIPPED`)."""
-        if str(source) == SHIPPED:
+        if source == SHIPPED:
+            note_namesake(SHIPPED, "file of kinds of worlds", only_files=True)
             return cls.read(read_yaml_text(package_text(__package__, "kinds.yaml"), "kinds.yaml"), "kinds.yaml")
         plain = read_yaml(Path(source).expanduser())
         own.consent(plain)
