@@ -1,5 +1,6 @@
 """YAML of strangers: the scalars of the core schema of YAML 1.2, and one short error for everything else."""
 
+import json
 import time
 from typing import Any
 
@@ -68,6 +69,12 @@ BEYOND = {
     "width": ("[" + "a," * (MOST_VALUES + 1) + "]", f"at most {MOST_VALUES} values"),
     "a long key": ("{? " + "k" * 1_000_000 + " : 1}", "at most 1024 characters"),
     "a list as a key": ("{[a]: 1}", "plain word"),
+    "an escape beyond Unicode": ('"\\U00110000"', "at most .U0010FFFF, got more in line 2, column 10"),
+    "an escape beyond 32 bits": ('"\\Uffffffff"', "at most .U0010FFFF, got more in line 2, column 10"),
+    "half a surrogate pair": ('"\\ud800"', r"half a surrogate pair in line 2, column 7 \(key 'seed'\)"),
+    "halves in the wrong order": ('"\\ude00\\ud83d"', "half a surrogate pair in line 2"),
+    "a control character": ('"\x07"', r"U\+0007 in line 2, column 8"),
+    "a control character in the last line": ("1\n\n\x00", r"U\+0000 in line 4, column 1"),
 }
 
 
@@ -92,6 +99,11 @@ def test_numbers_tags_and_sizes_are_bounded_and_told_in_short(name: str) -> None
         read_yaml_text(f"name: x\nseed: {text}\n", "it")
     assert len(str(caught.value)) < 800 and str(caught.value).isprintable()
     assert time.process_time() - started < 60
+
+
+def test_escapes_of_json_are_characters() -> None:
+    value = {"a \U0001f600": "é\U0001f600\U0010ffff"}
+    assert read_yaml_text(json.dumps(value), "it") == value
 
 
 def test_a_merge_key_is_a_key_like_others() -> None:

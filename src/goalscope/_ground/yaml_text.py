@@ -58,6 +58,13 @@ def read_yaml_text(text: str, name: str) -> Any:
         raise ValueError(
             f"{name} is not valid YAML: {problem}{_location(mark)}: correct that line or the one above it"
         ) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position)
+        column = error.position - text.rfind("\n", 0, error.position)  # `rfind` gives -1 in the first line
+        raise ValueError(
+            f"{name} is not valid YAML text: it has the character U+{error.character:04X} in line {line + 1}, "
+            f"column {column}: remove it"
+        ) from error
     except yaml.YAMLError as error:
         raise ValueError(f"{name} is not valid YAML text: {printable(str(error))}") from error
     except RecursionError as error:
@@ -163,8 +170,18 @@ class _Loader(yaml.SafeLoader):
             raise ValueError(f"a study must have at most {MOST_VALUES} values, got more{position}")
         node = super().compose_node(parent, index)
         if isinstance(node, yaml.ScalarNode):
+            node.value = _joined(node.value, position)
             _check(node, position)
         return node
+
+    def scan_flow_scalar_non_spaces(self, double: bool, start_mark: yaml.Mark) -> list[str]:
+        try:
+            return list(super().scan_flow_scalar_non_spaces(double, start_mark))  # type: ignore[no-untyped-call]
+        except (OverflowError, ValueError) as error:  # of chr
+            location = _location(self.get_mark())  # type: ignore[no-untyped-call]
+            raise ValueError(
+                f"an escape must name a character of Unicode, at most \\U0010FFFF, got more{location}"
+            ) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         first_marks: dict[Any, yaml.Mark] = {}
@@ -195,6 +212,16 @@ def _check(node: yaml.ScalarNode, position: str) -> None:
         raise ValueError(f"a whole number must fit into 64 bits, got {shorten(text)}{position}")
     if kind == "float" and float(text) in (float("inf"), float("-inf")):
         raise ValueError(f"a number must be finite, got {shorten(text)}{position}")
+
+
+def _joined(text: str, position: str) -> str:
+    """Return a text in which the two halves of a surrogate pair are one character, as JSON writes them in escapes."""
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"text must be Unicode, got half a surrogate pair{position}") from error
 
 
 def _whole(text: str) -> int:

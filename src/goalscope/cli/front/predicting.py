@@ -216,9 +216,7 @@ def _look(source: Path, target: str, out: str | Path | None, name: str, workers:
     if is_no_run(target):
         folder = Folder(out if out is not None else source)
         if out is None and NamedFile(source).is_there():
-            raise ValueError(
-                f"to ask the agent {target!r} in the new worlds, give a directory for its answers (--out)"
-            )
+            raise ValueError(f"to ask the agent {target!r} in the new worlds, give a directory for its answers (--out)")
         all_answers = list[Answers]()
         design = KindsOfWorlds.read(claim.design, str(source))
         for number, (kind, unseen) in enumerate(zip(design.kinds, claim.unseen(), strict=True), 1):
