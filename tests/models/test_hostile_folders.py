@@ -44,6 +44,17 @@ def entry(name: str = "config.json", **entries: Any) -> Change:
     return change
 
 
+def tokens(name: str, key: str, count: int) -> Change:
+    """Name many tokens in a file beside tokenizer.json, in an entry of it if a key is given."""
+
+    def change(folder: Path) -> None:
+        names = {f"<x{number}>": number for number in range(count)}
+        old = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+        (folder / name).write_text(json.dumps({**old, key: names} if key else {**old, **names}))
+
+    return change
+
+
 def content(name: str, data: bytes) -> Change:
     return lambda folder: (folder / name).write_bytes(data)
 
@@ -103,6 +114,23 @@ CASES: dict[str, tuple[Change, str]] = {
     "a length in words": (
         entry("tokenizer_config.json", model_max_length="many"),
         "tokenizer_config.json: model_max_length must be a number of tokens",
+    ),
+    **{
+        f"{count} entries in {name}{f' at {key}' if key else ''}": (
+            tokens(name, key, count),
+            f"{name} must name at most 10+ tokens beside",
+        )
+        for name, key, count in (
+            ("added_tokens.json", "", 100_001),
+            ("tokenizer_config.json", "added_tokens_decoder", 100_001),
+            ("special_tokens_map.json", "", 10_001),
+            ("special_tokens_map.json", "additional_special_tokens", 10_000),
+            ("tokenizer_config.json", "extra_special_tokens", 9_999),
+        )
+    },
+    "a pipe of special tokens": (
+        lambda folder: os.mkfifo(folder / "special_tokens_map.json"),
+        "special_tokens_map.json must be a file of its own, got a pipe",
     ),
     "a list as end token": (entry("tokenizer_config.json", eos_token=[1]), "tokenizer_config.json: eos_token must be"),
     **{

@@ -402,6 +402,21 @@ def test_a_server_is_sent_no_prompt_that_breaks_the_contract(tmp_path: Path) -> 
         HttpModel("served", server={"base_url": server["base_url"]}, chat_template="rag")
 
 
+def test_files_of_the_hub_that_name_too_many_tokens_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(str(model_folder("organism-goal")), tmp_path / "snapshot", copy_function=shutil.copyfile)
+    entries("special_tokens_map.json", **{f"k{number}_token": f"<{number}>" for number in range(10_001)})(folder)
+
+    def cached(source: str, name: str, **_: Any) -> str | None:
+        return str(folder / name) if (folder / name).exists() else None
+
+    monkeypatch.setattr("transformers.utils.hub.cached_file", cached)
+    monkeypatch.setattr(loading, "check_hub", lambda *_: None)
+    with pytest.raises(ValueError, match=r"special_tokens_map\.json must name at most 10000 tokens"):
+        loading.load_tokenizer("somebody/model", {}, folder=None)
+
+
 def test_without_a_hub_a_tokenizer_is_looked_for_in_the_cache_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library would retry each of its files five times, with pauses of 23 s in all."""
     import huggingface_hub.utils._http as hub

@@ -380,12 +380,41 @@ _TOKENIZER_ENTRIES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 """Entries of tokenizer_config.json that a library uses without a check -> the types they may have, and in words."""
 
 
+TOKEN_FILES: Final = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+"""Names of the files that can name tokens beside those of tokenizer.json."""
+_MOST_SPECIAL: Final = 10_000
+_MOST_ADDED: Final = 100_000
+
+
+def check_token_files(folder: Path) -> None:
+    """Refuse files that name more tokens than a library can add in a few seconds; it compares some of them in pairs.
+
+    Raises:
+        ValueError: a file is no regular file or no JSON object, or names more tokens.
+    """
+    for name in TOKEN_FILES:
+        if not _holds(folder, name):
+            continue
+        entries = read_json(folder / name)
+        added = [entries] if name == TOKEN_FILES[2] else [entries.pop("added_tokens_decoder", None)]
+        special = [] if name == TOKEN_FILES[2] else [entries, *entries.values()]
+        for values, most in ((added, _MOST_ADDED), (special, _MOST_SPECIAL)):
+            count = sum(len(value) for value in values if isinstance(value, dict | list))
+            if count > most:
+                raise ValueError(
+                    f"{folder / name} must name at most {most} tokens beside those of tokenizer.json, got {count} "
+                    f"entries: {ADVICE}"
+                )
+
+
 def check_tokenizer(folder: Path) -> dict[str, Any]:
     """Return the tokenizer configuration of a model's folder, by default {}; refuse entries that must not be read."""
     _check_template_files(folder)
     if NamedFile(folder).is_there():
         read_header(folder)  # refuses a damaged file before asking the user to install packages for it
         check_packages(folder)
+    else:
+        check_token_files(folder)
     file = folder / "tokenizer_config.json"
     configuration = read_json(file) if NamedFile(file).is_there() else {}
     if "fast_tokenizer_files" in configuration:

@@ -22,7 +22,15 @@ from goalscope._ground.extras import lacking
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import shorten
 from goalscope.agents.models._fast import use_grouped_attention
-from goalscope.agents.models.folders import ADVICE, brief, check_tokenizer, has_bundled_tokenizer, weight_octets
+from goalscope.agents.models.folders import (
+    ADVICE,
+    TOKEN_FILES,
+    brief,
+    check_token_files,
+    check_tokenizer,
+    has_bundled_tokenizer,
+    weight_octets,
+)
 from goalscope.agents.models.gguf import converted, keep
 from goalscope.worlds.grid import SYMBOLS, Action
 
@@ -521,18 +529,28 @@ def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) 
     """
     if folder is None:
         check_hub(source, where.get("revision"))
-        from transformers.utils.hub import cached_file
-
-        try:
-            options = {name: where[name] for name in ("revision", "local_files_only") if name in where}
-            path = cached_file(source, _TOKENIZER, **options)
-        except OSError:
-            return None  # there is no such file, or the hub cannot be reached, which loading will report
-        return None if path is None else Path(path)
+        path = _hub_file(source, where, _TOKENIZER)
+        # They lie in one folder, whose files the library reads next.
+        places = {file.parent for name in TOKEN_FILES if (file := _hub_file(source, where, name)) is not None}
+        for place in places:
+            check_token_files(place)
+        return path
     if NamedFile(folder).is_there():
         return None  # a GGUF file
     place = Folder(folder, links=True)
     return place.file(_TOKENIZER) if place.has_file(_TOKENIZER) else None
+
+
+def _hub_file(source: str, where: Mapping[str, Any], name: str) -> Path | None:
+    """Return the path of a file of a model on the hub, downloaded now; None if there is none."""
+    from transformers.utils.hub import cached_file
+
+    try:
+        options = {key: where[key] for key in ("revision", "local_files_only") if key in where}
+        path = cached_file(source, name, **options)
+    except OSError:
+        return None  # there is no such file, or the hub cannot be reached, which loading will report
+    return None if path is None else Path(path)
 
 
 def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any) -> Any:
