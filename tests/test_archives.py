@@ -37,6 +37,25 @@ def test_a_directory_has_a_length(large_form: bool, monkeypatch: pytest.MonkeyPa
         open_archive(io.BytesIO(octets), 9000)
 
 
+END = struct.pack("<4sHHHHIIH", b"PK\x05\x06", 0, 0, 1, 1, 50, 0, 0)
+DAMAGED = {
+    "a version to come": struct.pack("<4sHH38xI", b"PK\x01\x02", 20, 90, 0) + bytes(4) + END,
+    "a name in no encoding": struct.pack("<4sHHH18xHHHHHII", b"PK\x01\x02", 20, 20, 0x800, 4, *[0] * 6)
+    + b"\xff" * 4
+    + END,
+    "an entry cut short": b"PK\x01\x02" + bytes(46) + END,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_directory_is_one_error(name: str, tmp_path: Path) -> None:
+    with pytest.raises(zipfile.BadZipFile):
+        open_archive(io.BytesIO(DAMAGED[name]), 100).infolist()[0].filename.encode()
+    (path := tmp_path / "process.npz").write_bytes(DAMAGED[name])
+    with pytest.raises(ValueError, match=r"process\.npz is not a valid .npz file"):
+        read_arrays(path)
+
+
 @pytest.mark.parametrize("octets", [b"", b"PK\x05\x06", bytes(100)])
 def test_what_is_no_archive_is_left_to_python(octets: bytes) -> None:
     with pytest.raises(zipfile.BadZipFile):

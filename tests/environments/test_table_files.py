@@ -285,6 +285,40 @@ def test_hostile_files_are_refused_in_little_memory(monkeypatch: pytest.MonkeyPa
     tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        *("{'descr': '<f8', (((", "{'descr': '''<f8", " \n  x\n y", "(" * 5000 + ")" * 4000, "-" * 9000 + "1"),
+        *("{'descr': '<f8'\0}", " " * 20_000 + "1", "[1, 2]", "{'descr': '<f8', 'shape': (1,)}"),
+        *(
+            f"{{'descr': {kind}, 'fortran_order': False, 'shape': (2,)}}"
+            for kind in ("[('a', '<f8')]", "'<M8[s]'", "'|V8'")
+        ),
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -2)}",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000000, 0)}",
+    ],
+    ids=lambda head: head[:60],
+)
+def test_a_header_that_is_none_is_one_short_error(head: str) -> None:
+    octets = head.encode() + b"\n"
+    with zipfile.ZipFile("hostile.npz", "w") as file:
+        file.writestr("start.npy", b"\x93NUMPY\x02\x00" + len(octets).to_bytes(4, "little") + octets + bytes(16))
+    with pytest.raises(ValueError, match="start must") as refused:
+        stored("hostile.npz")
+    assert len(str(refused.value)) < 600 and str(refused.value).isprintable() and "pickle" not in str(refused.value)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_texts_hold_characters_alone(order: str) -> None:
+    for code, fits in ((0x10FFFF, True), (0x110000, False), (0xFFFFFFFF, False)):
+        packed("states", f"{order}U1", "(1,)", code.to_bytes(4, "little" if order == "<" else "big"))
+        if fits:
+            assert process_file.read_arrays(Path("hostile.npz"))["states"].tolist() == ["\U0010ffff"]
+        else:
+            with pytest.raises(ValueError, match="states must hold texts"):
+                stored("hostile.npz")
+
+
 def test_lists_of_episodes_cannot_be_padded_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_file, "LARGEST_NPZ", 2**24)
     long = {"trajectory_actions": [[0] * 2000, *[[] for _ in range(2000)]]}

@@ -4,6 +4,7 @@ A directory names the members of an archive. Python reads it whole, and takes so
 member, before anybody can ask how many there are.
 """
 
+import struct
 import zipfile
 from typing import Any, BinaryIO, Final
 
@@ -27,4 +28,7 @@ def open_archive(stream: BinaryIO, most: int) -> zipfile.ZipFile:
     end = _module._EndRecData(stream)
     if end is not None and end[_SIZE] > most:
         raise UntrustedError(f"the directory of a zip archive must have at most {most} bytes", f"{end[_SIZE]}")
-    return zipfile.ZipFile(stream)
+    try:
+        return zipfile.ZipFile(stream)
+    except (NotImplementedError, ValueError, OverflowError, struct.error) as error:  # a damaged directory
+        raise zipfile.BadZipFile(str(error)) from error

@@ -6,8 +6,8 @@ bytes before memory is allocated.
 
 import hashlib
 import re
+import sys
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from goalscope._ground.archives import open_archive
 from goalscope._ground.checks import check_finite, check_shape, near_miss
 from goalscope._ground.folder import NamedFile
-from goalscope._ground.untrusted import UntrustedError, decode_object
+from goalscope._ground.untrusted import UntrustedError, decode_object, printable
 from goalscope.worlds.planning.mdp import TabularMDP
 
 Array = npt.NDArray[np.float64]
@@ -52,17 +52,6 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all that
 _RAGGED = ("trajectory_states", "trajectory_actions")
 
 _MOST_DIRECTORY = 2**20  # bytes of the directory of a .npz file, which has one short entry for each array
-_UNREADABLE = (  # raised by numpy and zipfile for damaged, encrypted, too large or foreign members
-    ValueError,
-    EOFError,
-    KeyError,
-    OSError,
-    MemoryError,
-    OverflowError,
-    RuntimeError,
-    zlib.error,
-    zipfile.BadZipFile,
-)
 
 
 @contextmanager
@@ -292,7 +281,9 @@ def _read_npz(path: Path) -> Arrays:
             _check_fields(path, names)
             return {name: _member(name, packed, member) for name, member in zip(names, members, strict=True)}
     except (zipfile.BadZipFile, UntrustedError) as error:
-        raise ValueError(f"{path.name} is not a valid .npz file ({error}): save it again with numpy.savez") from error
+        raise ValueError(
+            f"{path.name} is not a valid .npz file ({printable(str(error))}): save it again with numpy.savez"
+        ) from error
 
 
 def _member(name: str, packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
@@ -309,10 +300,11 @@ def _member(name: str, packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.
                 raise ValueError(f"{dtype} {list(shape)} in {octets} bytes")
         with packed.open(member) as stream:
             array = np.lib.format.read_array(stream, allow_pickle=False)
-    except _UNREADABLE as error:
+    except Exception as error:  # numpy and zipfile raise errors of any kind for damaged members
+        reason = printable(next(iter(str(error).splitlines()), type(error).__name__))
         raise ValueError(
             f"{name} must be a plain array of numbers, or of texts where it holds names, got one that cannot be read "
-            f"({error}): save it with numpy.savez and a numeric dtype"
+            f"({reason}): save it with numpy.savez and a numeric dtype"
         ) from error
     return check_field(name, array)
 
@@ -354,6 +346,8 @@ def check_field(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if name in TEXTS or (name == "actions" and (array.ndim or array.dtype.kind == "U")):
         if array.dtype.kind != "U" or array.ndim > 1:
             raise ValueError(f"{name} must hold texts, got {array.dtype} {list(array.shape)}")
+        if _has_numbers_beyond_unicode(array):
+            raise ValueError(f"{name} must hold texts, got numbers that are no characters")
         if any(_CONTROL.search(text) for text in array.ravel().tolist()):
             raise ValueError(f"{name} must hold texts without control characters, which could change a terminal")
         return array
@@ -370,6 +364,14 @@ def check_field(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     else:
         array = array.astype(np.int64)
     return array
+
+
+def _has_numbers_beyond_unicode(texts: npt.NDArray[Any]) -> bool:
+    """Return whether an array of texts holds a number that is no character; Python cannot make a text of it."""
+    if not texts.size or not texts.dtype.itemsize:
+        return False
+    characters = np.ascontiguousarray(texts).reshape(-1).view(np.dtype("u4").newbyteorder(texts.dtype.byteorder))
+    return bool(characters.max() > sys.maxunicode)
 
 
 def _check_fields(path: Path, names: list[str]) -> None:
