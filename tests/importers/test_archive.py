@@ -61,6 +61,15 @@ def test_too_many_members_and_unknown_methods_are_refused(tmp_path: Path, monkey
         archive.largest_member(packed(tmp_path / "log.eval", b"{}", b"{}", b"{}"))
 
 
+def test_a_member_before_the_beginning_is_refused(tmp_path: Path) -> None:
+    path = packed(tmp_path / "log.eval", b"{}")
+    octets = bytearray(path.read_bytes())
+    octets[-6:-2] = struct.pack("<I", struct.unpack("<I", octets[-6:-2])[0] + 10)  # where the directory is said to lie
+    path.write_bytes(octets)
+    with pytest.raises(UntrustedError, match="whole"):
+        archive.largest_member(path)
+
+
 @given(at=st.integers(0, 10**6), bit=st.integers(0, 7), length=st.none() | st.integers(0, 10**6))
 def test_a_damaged_archive_is_refused_or_unpacks_as_before(
     tmp_path_factory: pytest.TempPathFactory, at: int, bit: int, length: int | None

@@ -84,9 +84,9 @@ def _unpacked_size(stream: BinaryIO, member: zipfile.ZipInfo) -> int:
 
 def _pieces(stream: BinaryIO, member: zipfile.ZipInfo) -> Iterator[bytes]:
     """Yield the unpacked bytes of a member, piece by piece."""
-    stream.seek(member.header_offset)
+    stream.seek(max(member.header_offset, 0))  # negative if the directory does not lie where the archive says
     signature, name_length, extra_length = _LOCAL.unpack(stream.read(_LOCAL.size))
-    if signature != b"PK\x03\x04":
+    if signature != b"PK\x03\x04" or member.header_offset < 0:
         raise EOFError("no member where the directory says")
     stream.seek(name_length + extra_length, 1)
     unpack = _unpacker(member.compress_type)
