@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -322,6 +323,13 @@ def beside(**texts: str) -> Change:
 CHOICES: dict[str, tuple[Change, tuple[str, ...]]] = {
     "a list": (named(("rag", CONTENT + "1"), ("tool_use", CONTENT + "2")), ("rag", "tool_use")),
     "one file": (in_turn(removed("chat_template.jinja"), beside(rag=CONTENT + "1")), ("rag",)),
+    "a list in a file of its own": (
+        in_turn(
+            removed("chat_template.jinja"),
+            entries("chat_template.json", chat_template=[{"name": "rag", "template": CONTENT + "1"}]),
+        ),
+        ("rag",),
+    ),
     "two files": (in_turn(removed("chat_template.jinja"), beside(rag=CONTENT + "1", b=CONTENT)), ("b", "rag")),
 }
 
@@ -337,6 +345,14 @@ def test_templates_without_a_default_are_chosen_by_name(name: str, tmp_path: Pat
     chosen = Dialect(folder, reasoning="none", chat_template="rag")
     assert chosen.render([Message(role="user", content="x")], Sampling()) == "x1" and not chosen.base
     assert chosen.describe()["chat_template"] == "rag"
+
+
+def test_the_advice_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    folder = made(tmp_path, "byte level", in_turn(removed("chat_template.jinja"), beside(**{"two words": CONTENT})))
+    with pytest.raises(ValueError, match="only two words") as caught:
+        ids(folder)
+    commands = [shlex.split(line) for line in str(caught.value).split("`")[1::2]]
+    assert commands[0][2] == f"chat:model={folder},chat_template=two words" and commands[1][-1] == "two words"
 
 
 def test_the_default_is_taken_and_others_are_chosen(tmp_path: Path) -> None:

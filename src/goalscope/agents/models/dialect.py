@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
 from pathlib import Path
+from shlex import quote
 from typing import Any, ClassVar, Final, Unpack
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -586,6 +587,8 @@ def _templates(value: Any, folder: Path | None) -> dict[str, str]:
     if not value and folder is not None and not NamedFile(folder).is_there():
         place = Folder(folder, links=True)
         value = read_json(folder / _TEMPLATE_JSON).get("chat_template") if place.has_file(_TEMPLATE_JSON) else None
+    if isinstance(value, list):  # as in tokenizer_config.json; `check_tokenizer` has looked at its entries
+        value = {entry["name"]: entry["template"] for entry in value}
     templates = value if isinstance(value, Mapping) else {_DEFAULT: value}
     return {str(name): template for name, template in templates.items() if template}
 
@@ -593,10 +596,10 @@ def _templates(value: Any, folder: Path | None) -> dict[str, str]:
 def _how_to_choose(names: Collection[str], source: str) -> str:
     """Return what to type to choose one of a model's chat templates."""
     name = min(names)
+    model = quote(f"chat:model={source},chat_template={name}")
     return (
-        f"set chat_template to one of {', '.join(sorted(names))}, for example "
-        f"`goalscope evaluate chat:model={source},chat_template={name} --out DIR` or "
-        f"`goalscope doctor --model {source} --chat-template {name}`"
+        f"set chat_template to one of {', '.join(sorted(names))}, for example `goalscope evaluate {model} --out DIR` "
+        f"or `goalscope doctor --model {quote(source)} --chat-template {quote(name)}`"
     )
 
 
