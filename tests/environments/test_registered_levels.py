@@ -130,6 +130,10 @@ def test_a_study_file_that_names_the_module_is_enough_for_the_command(module: st
     )
     output = call("run", "own.yaml", "--out", "run")
     assert "1 episode" in output
+    with Store("run") as store, own.command(own_code=False, advice="Say so."):
+        assert list(store.episodes())
+        with pytest.raises(ValueError, match=f"{module}:.*, named in run, must be imported .* Say so"):
+            own.check_consent({"modules": [module]})
 
 
 def test_a_run_of_somebody_else_imports_no_module(module: str) -> None:

@@ -429,7 +429,7 @@ class Store:
             self.sums.refuse(f"the world {identity!r:.80} of its episodes")
         with self.sums.described(f"a sound world {identity!r}"):
             world = codec.decode_world(rows[0])
-        note_found(getattr(world, "source", ""), self.path)
+        note_found([getattr(world, "source", ""), dict(getattr(world, "parameters", {}))], self.path)
         return world
 
     # Rows
