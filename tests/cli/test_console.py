@@ -212,10 +212,14 @@ def test_help_loads_nothing_heavy_and_every_command_has_an_example() -> None:
 def test_doctor_shows_what_a_server_does(capsys: pytest.CaptureFixture[str]) -> None:
     import json
 
-    from server import VLLM, Loopback, speaker
+    from server import TRANSFORMERS, VLLM, Loopback, speaker
 
+    from goalscope.agents.models.http_settings import RECORDING
     from goalscope.cli.doctor_model import doctor_server
 
+    with Loopback(speaker(positions=4096), **TRANSFORMERS) as server:
+        doctor_server(server.url, "speaker")
+        assert RECORDING in " ".join(capsys.readouterr().out.split())
     with Loopback(speaker(positions=4096), **VLLM) as server:
         doctor_server(server.url, None, as_json=True)
         found = json.loads(capsys.readouterr().out)

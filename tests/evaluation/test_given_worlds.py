@@ -79,8 +79,8 @@ def test_it_goes_on_in_the_same_worlds_alone(place: Path) -> None:
     same = judging.prepare(place / "found", subjects, {GIVEN: 4}, worlds=given_worlds(study))
     assert same.plan.look == 1 and [one.title for one in same.arms] == ["Worlds of corridors"]
     (place / "other.yaml").write_text(STUDY.replace("{length: 5}, ", ""), encoding="utf-8")
-    for worlds in (given_worlds(Study.load(place / "other.yaml")), None):
-        with pytest.raises(ValueError, match="other worlds"):
+    for worlds, named in ((given_worlds(Study.load(place / "other.yaml")), "that name"), (None, "neither --env")):
+        with pytest.raises(ValueError, match=rf"corridors \(--worlds\), but .*{named}.*repeat its --worlds"):
             judging.prepare(place / "found", subjects, {GIVEN: 4}, worlds=worlds)
     assert "is directed at the goal" in call("ledger", place / "found")
 

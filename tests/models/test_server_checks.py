@@ -206,3 +206,13 @@ def test_a_rejected_temperature_does_not_hide_other_abilities() -> None:
     assert set(report.rejected) == {"temperature"} and report.of("temperature").state == "no"
     for name in ("stop strings", *(f"constrained: {how}" for how in get_args(Constraint))):
         assert "temperature" not in report.of(name).detail
+
+
+def test_a_trial_that_the_server_fails_quotes_the_server_and_gives_no_advice_for_runs() -> None:
+    def mode(asked: Asked) -> Sent:
+        failure = Sent(kind="failed", status=500, body={"error": "no room for ids"})
+        return failure if "prompt" in asked.body else asked.reply()
+
+    with Loopback(None, mode=mode, models=("speaker",)) as server:
+        ability = check_server(served(server, retries=1), wanted(everything=True)).of("prompts as token ids")
+    assert ability.state == "no" and ability.detail == "failed: status 500: no room for ids"

@@ -12,18 +12,19 @@ import numpy as np
 
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.rng import stream
-from goalscope._ground.words import counted
+from goalscope._ground.words import counted, listed
 from goalscope.agents.agent import CHAT, Observation, build_agent
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.choice import LEAST_MASS
 from goalscope.agents.faults import ways_in_use, what_helps
 from goalscope.agents.models import HttpModel, Server
-from goalscope.agents.models.abilities import ServerReport, check_server
+from goalscope.agents.models.abilities import ServerReport, check_server, needing_record
 from goalscope.agents.models.base import Request, Sampling
 from goalscope.agents.models.folders import model_folder
 from goalscope.agents.models.gguf import read_header
 from goalscope.agents.models.grid_tokens import check_cell_tokens
 from goalscope.agents.models.http_client import Client, read_server_info
+from goalscope.agents.models.http_settings import RECORDING
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.reading import token_octets
 from goalscope.cli.console import json_text, safe, say, table
@@ -386,3 +387,7 @@ def doctor_server(url: str, model: str | None, *, as_json: bool = False, **setti
     rows += [(ability.name, ability.state, ability.detail) for ability in report.abilities]
     table(("what", "state", "seen"), rows, title=f"{served.name} at {url}, mode {served.server.mode}")
     say(f"{served.budget.calls} requests, {served.budget.tokens} tokens")
+    if missing := needing_record(report):
+        say(
+            f"This server lacks: {listed(missing)}. A study that needs one of these is refused; {RECORDING} to continue"
+        )

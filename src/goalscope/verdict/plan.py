@@ -122,6 +122,14 @@ class Plan(SealedRecord):
         Raises:
             ValueError: the given plan lacks a model or an arm of this one, or has another seed, worlds or settings.
         """
+        if self.worlds != requested.worlds:  # agents with planted goals come with an environment, so before the models
+            stored_words, requested_words = _worlds_in_words(self.worlds), _worlds_in_words(requested.worlds)
+            if stored_words == requested_words:
+                requested_words = "other worlds of that name"
+            raise ValueError(
+                f"{place} holds an evaluation in {stored_words}, but this command asks for {requested_words}: "
+                f"{_advice_on_worlds(self.worlds)} to continue it, or choose another directory with --out"
+            )
         for_models = [described(model) for model in self.models], [described(model) for model in requested.models]
         choices = self.choices
         if choices.arms and set(choices.arms) <= set(requested.choices.arms or choices.arms):
@@ -134,10 +142,6 @@ class Plan(SealedRecord):
             raise ValueError(
                 f"{place} holds another evaluation ({differ}): give the same models and options, and more models or "
                 "arms where some are to be added, or choose another directory"
-            )
-        if self.worlds != requested.worlds:
-            raise ValueError(
-                f"{place} holds an evaluation in other worlds: give the same --worlds, or another directory"
             )
         new = [model for model, text in zip(requested.models, for_models[1], strict=True) if text not in for_models[0]]
         if len({*self.names, *(model["name"] for model in new)}) < len(self.models) + len(new):
@@ -261,6 +265,23 @@ class EvaluationRun:
 def folder_of(arm: str, number: int) -> str:
     """Return the name of the run directory of an arm and a model, given its index in the plan, counted from 0."""
     return f"{arm}-{number + 1}" if number else arm
+
+
+def _worlds_in_words(worlds: Mapping[str, Any] | None) -> str:
+    """Describe the worlds of a plan, with the option that chose them."""
+    if worlds is None:
+        return "the usual worlds (neither --env nor --worlds)"
+    return f"{worlds.get('name', 'a study')} ({_option_for(worlds)})"
+
+
+def _advice_on_worlds(worlds: Mapping[str, Any] | None) -> str:
+    """Say how to ask for the worlds of a stored plan."""
+    return "leave out --env and --worlds" if worlds is None else f"repeat its {_option_for(worlds)}"
+
+
+def _option_for(worlds: Mapping[str, Any]) -> str:
+    """Return the option that chose the worlds of a plan: agents with planted goals come with --env alone."""
+    return "--env" if "twins" in worlds else "--worlds"
 
 
 def check_directory(out: Path) -> None:

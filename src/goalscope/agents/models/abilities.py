@@ -31,7 +31,14 @@ from goalscope.agents.models.http import (
     trial_words,
 )
 from goalscope.agents.models.http_budget import most_prompt_tokens
-from goalscope.agents.models.http_client import MissingError, RejectedError, ServerInfo, read_server_info, rejection
+from goalscope.agents.models.http_client import (
+    MissingError,
+    RejectedError,
+    ServerInfo,
+    SilentServerError,
+    read_server_info,
+    rejection,
+)
 from goalscope.agents.models.http_settings import CONSTRAINTS, RECORDING, Constraint, Server, constraint, kept_to
 from goalscope.agents.models.marks import left_over
 
@@ -516,6 +523,8 @@ class Trials:
         except failures as error:
             if row.failure is None:
                 raise
+            if isinstance(error, SilentServerError):  # its whole text advises a run that has stored answers
+                return row.failure, f"failed: {printable(error.problem or str(error))[:_MOST_TEXT]}"
             message = printable(str(error))[:_MOST_TEXT]
             return row.failure, f"rejected: {message}" if isinstance(error, RejectedError) else message
         return row.judge(self, self.answers[row.asks]) if self.answers[row.asks] else None
@@ -609,6 +618,12 @@ def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
     if fingerprint:
         info = info.model_copy(update={"server": {**info.server, "fingerprint": fingerprint[:200]}})
     return ServerReport(told=info, abilities=tuple(abilities), rejected=trials.rejected)
+
+
+def needing_record(report: ServerReport) -> list[str]:
+    """Return the missing abilities without which a study that needs them runs only with ``unsupported: record``."""
+    rows = {row.name: None for row in ABILITIES if row.recorded and report.of(row.name).state == "no"}
+    return list(rows)
 
 
 def other_names(served: str, names: Mapping[str, int]) -> str:
