@@ -23,7 +23,7 @@ from goalscope.agents.models.base import Request, Sampling
 from goalscope.agents.models.folders import model_folder
 from goalscope.agents.models.gguf import read_header
 from goalscope.agents.models.grid_tokens import check_cell_tokens
-from goalscope.agents.models.http_client import Client, read_server_info
+from goalscope.agents.models.http_client import Client, SilentServerError, read_server_info
 from goalscope.agents.models.http_settings import RECORDING
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.reading import token_octets
@@ -374,11 +374,15 @@ def doctor_server(url: str, model: str | None, *, as_json: bool = False, **setti
     """
     settings_given = {name: value for name, value in settings.items() if value is not None}
     server = Server.of({"base_url": url, "retries": 2, **settings_given})
-    Client(server).check_reachable()
-    served = HttpModel(model or _only_model(server), server=server)
-    if not as_json:
-        say(f"trying {served.name} at {url}", error=True)
-    report = examine_server(served)
+    try:
+        Client(server).check_reachable()
+        served = HttpModel(model or _only_model(server), server=server)
+        if not as_json:
+            say(f"trying {served.name} at {url}", error=True)
+        report = examine_server(served)
+    except SilentServerError as error:  # its whole text speaks of the stored answers of a run
+        problem = error.problem if url in error.problem else f"{url} did not answer: {error.problem}"
+        raise ConnectionError(f"{problem}: {error.advice}") from None
     if as_json:
         say(json_text({"model": served.name, "mode": served.server.mode, **report.model_dump(mode="json")}))
         return
