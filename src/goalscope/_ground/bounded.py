@@ -200,14 +200,14 @@ class BoundedWorker:
         raise BoundedError(f"the process for {self._task} ended with {name}")
 
     def end(self) -> None:
-        """End the process, if there is one."""
+        """End the child process if it is running."""
         child, self._child, self._left = self._child, None, b""
         if child is not None:
             child.kill()
             child.communicate()
 
     def forget(self) -> None:
-        """Forget the child process: after a fork, it belongs only to the parent process."""
+        """Forget the child process without ending it. Call this after a fork, since the process belongs to the parent."""
         child, self._child, self._lock, self._left = self._child, None, threading.Lock(), b""
         if child is not None:
             for stream in (child.stdin, child.stdout):

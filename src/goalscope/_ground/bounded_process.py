@@ -19,7 +19,11 @@ _MOST_MESSAGE = 1000  # characters of an error
 
 
 def main() -> None:
-    """Answer requests until the input ends. Arguments: file of the work, processor seconds, bytes of memory."""
+    """Answer requests from standard input until it ends.
+
+    The command-line arguments are the file that defines the work, the limit of processor time in seconds, and the limit
+    of memory in bytes.
+    """
     file, seconds, memory = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a library prints is no answer

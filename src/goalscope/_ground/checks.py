@@ -28,7 +28,7 @@ def note_namesake(name: str, role: str, *, only_files: bool = False) -> None:
 
 
 def freeze(array: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
-    """Return a read-only array with these values; the argument itself stays writable."""
+    """Return a read-only copy of an array; the argument itself stays writable."""
     frozen = array.copy() if array.flags.writeable else array
     frozen.flags.writeable = False
     return frozen
@@ -40,7 +40,7 @@ def is_whole(value: Any) -> bool:
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
-    """Raise a ValueError if a setting has none of its possible values."""
+    """Raise a ValueError, which lists the valid values, if a setting has none of them."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
@@ -83,7 +83,7 @@ def check_number(name: str, value: Any, low: float, high: float, kind: str = "nu
 
 
 def check_probability(name: str, value: Any) -> float:
-    """Return a probability as a plain float; see `check_number`."""
+    """Return a number from 0 to 1 as a plain float; errors are those of `check_number`."""
     return check_number(name, value, 0, 1, "probability")
 
 
@@ -177,7 +177,13 @@ def check_text(name: str, value: str) -> str:
 
 
 def check_texts(value: Any, name: str, path: str = "") -> None:
-    """Check every key and text of nested plain values with `check_text`; ``name`` and ``path`` appear in errors."""
+    """Check every key and text of nested plain values with `check_text`.
+
+    Args:
+        value: the nested mappings, lists and plain values.
+        name: what the value is called in errors.
+        path: where the value lies in that thing, which errors name, too.
+    """
     if isinstance(value, Mapping):
         for key, item in value.items():
             place = f"{path}.{key}".removeprefix(".")

@@ -84,7 +84,7 @@ class Folder:
 
     @property
     def path(self) -> Path:
-        """The path of the directory, for messages."""
+        """Path of the directory. Use it only in messages: access to files goes through the methods of this class."""
         return self._root.joinpath(*self._names)
 
     def below(self, *parts: str) -> "Folder":
@@ -136,7 +136,7 @@ class Folder:
         return self.status(*parts) is not None
 
     def status(self, *parts: str) -> os.stat_result | None:
-        """Return the status of a regular file, or None if there is none."""
+        """Return the status of a regular file, or None if there is no file at that path."""
         try:
             return self._look(self._split(parts))
         except (FileNotFoundError, NotADirectoryError):
@@ -482,26 +482,28 @@ class NamedFile:
         return self.path
 
     def open_file(self, most: int = MOST_LOG_BYTES, *, sparse: bool = False) -> BufferedReader:
-        """Open it for reading in pieces; see `Folder.open_file`."""
+        """Open the file for reading in pieces; see `Folder.open_file`."""
         self.status()  # a device may act when it is opened
         return _checked_stream(os.open(self.path, _READ), self.path, most, sparse)
 
     def load_bytes(self, most: int = MOST_FILE_BYTES) -> bytes:
-        """Return its content; see `Folder.load_bytes`."""
+        """Return the content of the file; see `Folder.load_bytes`."""
         return _load(self.open_file(most), most)
 
     def load_text(self, most: int = MOST_FILE_BYTES) -> str:
-        """Return its content as UTF-8 text; see `Folder.load_text`."""
+        """Return the content of the file as UTF-8 text; see `Folder.load_text`."""
         return decode_text(self.load_bytes(most))
 
     def lines(self, most: int = MOST_LOG_BYTES) -> Iterator[tuple[int, bytes | None]]:
-        """Yield its numbered lines; see `Folder.lines`."""
+        """Yield the numbered lines of the file; see `Folder.lines`."""
         with self.open_file(most) as stream:
             yield from lines_of(stream)
 
     @contextmanager
     def replacing(self) -> Iterator[Path]:
-        """Yield the path of a new file that replaces it at the end; see `Folder.replacing`. Its folder is created."""
+        """Yield the path of a new file that replaces this one at the end; see `Folder.replacing`. Its folder is created
+        if it is missing.
+        """
         if Path(os.path.normpath(self.path)).parent in _STREAMS:
             yield self.path
             return
@@ -510,26 +512,26 @@ class NamedFile:
 
     @contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """Yield a stream of bytes to a new file that replaces it at the end; see `Folder.replacing`."""
+        """Yield a stream of bytes to a new file that replaces this one at the end; see `Folder.replacing`."""
         with self.replacing() as partial, _stream_to(partial) as stream:
             yield stream
             stream.flush()
 
     @contextmanager
     def writing_text(self, newline: str = "\n") -> Iterator[TextIO]:
-        """Yield a stream of UTF-8 text to a new file that replaces it at the end; see `Folder.replacing`."""
+        """Yield a stream of UTF-8 text to a new file that replaces this one at the end; see `Folder.replacing`."""
         with self.replacing() as partial, _text_to(partial, newline) as stream:
             yield stream
             stream.flush()
 
     def save_bytes(self, octets: bytes) -> Path:
-        """Write it completely or not at all, and return its path."""
+        """Write the file completely or not at all, and return its path."""
         with self.writing() as stream:
             stream.write(octets)
         return self.path
 
     def save_text(self, text: str, *, newline: str = "\n") -> Path:
-        """Write it as UTF-8 text, completely or not at all, and return its path."""
+        """Write the file as UTF-8 text, completely or not at all, and return its path."""
         with self.writing_text(newline) as stream:
             stream.write(text)
         return self.path
@@ -548,7 +550,12 @@ def temporary_folder(prefix: str = "goalscope-") -> Iterator[Folder]:
 
 
 def package_text(package: str, *parts: str) -> str:
-    """Return the text of a file that ships with a package."""
+    """Return the text of a file that ships with a package.
+
+    Args:
+        package: name of the package, such as ``goalscope.verdict``.
+        parts: folders and file name below the package.
+    """
     return resources(package).joinpath(*parts).read_text(encoding="utf-8")
 
 
@@ -558,7 +565,7 @@ def package_files(package: str) -> list[str]:
 
 
 def described(path: Path, status: os.stat_result) -> str:
-    """Describe what is at a path, by its own status."""
+    """Describe in words what lies at a path (a link, a folder, a pipe, ...), given its own status."""
     if stat.S_ISLNK(status.st_mode):
         return f"a link to {printable(str(path.readlink()))}"
     if stat.S_ISREG(status.st_mode):

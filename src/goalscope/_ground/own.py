@@ -79,7 +79,10 @@ def names_in(value: Any) -> set[str]:
 
 
 def program_for(value: Any) -> str:
-    """Return the beginning of a command that reads plain values of a run: with consent if they name own code."""
+    """Return how a suggested command must begin to read these plain values of a run.
+
+    That is ``goalscope``, or ``goalscope --own-code`` if the values name code of the user's own, which needs consent.
+    """
     return "goalscope --own-code" if names_in(value) else "goalscope"
 
 
@@ -92,7 +95,7 @@ def consent(value: Any) -> None:
 
 
 def may_import(name: str) -> bool:
-    """Return whether the user allowed a name, ``module:Class``. Only this function decides what is imported."""
+    """Return whether the user allowed a name of the form ``module:Class``. Only this function decides what is imported."""
     return _consents[-1].everything or name in _consents[-1].names
 
 
@@ -110,7 +113,9 @@ def check_consent(value: Any) -> None:
 
 
 def note_found(value: Any, place: str | Path) -> None:
-    """Remember which directory or file contained names, for the message that refuses them."""
+    """Remember which directory or file names some code, so that the message that refuses the names can say where they
+    stand.
+    """
     _sources.update(dict.fromkeys(names_in(value), str(place)))
 
 
@@ -141,13 +146,13 @@ def command(*, own_code: bool, advice: str) -> Iterator[None]:
 
 
 def current() -> Consent:
-    """Return what the user allowed, as a copy that can be sent to a worker process (see `adopt`)."""
+    """Return a copy of what the user has allowed so far, which can be sent to a worker process (see `adopt`)."""
     last = _consents[-1]
     return Consent(set(last.names), last.everything, last.advice)
 
 
 def adopt(consent_given: Consent) -> None:
-    """Use the consent of the process that started this worker process."""
+    """Use in this worker process the consent that the user gave to the process that started it."""
     _consents[:] = [consent_given]
 
 

@@ -64,7 +64,7 @@ def _of_the_run(error: BaseException) -> bool:
 
 
 def sign(error: BaseException) -> None:
-    """Attach the sentence of `blamed` to an error, because it loses its traceback when it leaves a process."""
+    """Attach the sentence of `blamed` to an error before it is sent to another process, where its traceback is lost."""
     if sentence := blamed(error):
         vars(error)[_BLAMED] = sentence
 

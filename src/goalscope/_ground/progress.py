@@ -42,7 +42,9 @@ It is also called without answers, often enough to end the work: what it raises 
 
 
 class StoppedError(Exception):
-    """Raised by an `Arrived` to stop the work: earlier answers are kept, other questions are not asked."""
+    """Raised by a callback `Arrived` to stop the work. Answers that arrived before are kept, and no other question is
+    asked.
+    """
 
 
 def takes_arrived(method: Callable[..., Any]) -> bool:
@@ -57,7 +59,9 @@ def handing_out(
     *arguments: Any,
     **options: Any,
 ) -> None:
-    """Call a method and report its answers: as they arrive if it does so itself, else all at its end."""
+    """Call a method and report its answers to ``arrived``: as they arrive if the method can do so, otherwise all at the
+    end.
+    """
     if takes_arrived(method):
         method(questions, *arguments, **options, arrived=arrived)
     else:
@@ -81,7 +85,7 @@ class Tally:
         self._outputs, self._watched = 0, False
 
     def add(self, **counts: int) -> None:
-        """Add to some counts."""
+        """Increase counts by name, as in ``add(episodes=1, answers=3)``."""
         with self._lock:
             self._counts.update(counts)
 
@@ -91,7 +95,7 @@ class Tally:
             return self._counts.copy()
 
     def show_silence(self, address: str, since: float | None) -> None:
-        """Make progress lines show since when a server has been silent (monotonic time); None ends that."""
+        """Show in progress lines since when a server has been silent, as a time of the monotonic clock; None ends that."""
         with self._lock:
             if since is None:
                 self._silent.pop(address, None)
@@ -100,7 +104,7 @@ class Tally:
 
     @property
     def silent(self) -> Mapping[str, float]:
-        """By address, since when servers with pending requests have been silent."""
+        """Address -> time of the monotonic clock since which this server, with requests waiting, has sent nothing."""
         with self._lock:
             return dict(self._silent)
 
@@ -110,12 +114,12 @@ class Tally:
         (self._listeners or [LOG.info])[-1](line)
 
     def note_output(self) -> None:
-        """Note that something is shown, for `watched`."""
+        """Record that something was shown, so that `watched` does not report silence."""
         self._outputs += 1
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside this context, say that the work goes on whenever nothing was shown for `SILENT_SECONDS`."""
+        """While this context lasts, report that the work goes on whenever nothing was shown for `SILENT_SECONDS`."""
         if self._watched:
             yield
             return
@@ -142,12 +146,12 @@ class Tally:
 
     @property
     def heard(self) -> bool:
-        """Whether there is a listener."""
+        """Whether some function listens to progress messages."""
         return bool(self._listeners)
 
     @contextmanager
     def heard_by(self, listener: Callable[[str], None]) -> Iterator[None]:
-        """Call a function with each progress message."""
+        """While this context lasts, call a function with each progress message."""
         self._listeners.append(listener)
         try:
             yield
@@ -155,7 +159,7 @@ class Tally:
             self._listeners.remove(listener)
 
     def labelled(self, label: str) -> AbstractContextManager[None]:
-        """Put a label before each message to the current listener."""
+        """While this context lasts, put a label before each message to the current listener."""
         hear = (self._listeners or [LOG.info])[-1]
         return self.heard_by(lambda line: hear(f"{label}: {line}"))
 
@@ -165,7 +169,7 @@ TALLY: Final = Tally()
 
 @contextmanager
 def silent(label: str) -> Iterator[Progress]:
-    """Start a stage without any output."""
+    """Start a stage of work that shows no progress."""
     yield lambda done, total: None
 
 
@@ -195,7 +199,9 @@ class Pace:
         self._show(now)
 
     def beat(self) -> None:
-        """Refresh what is shown of the models; a separate thread calls this, since work can be silent for minutes."""
+        """Refresh the displayed numbers about the models. A separate thread calls this, since the work itself can be
+        silent for minutes.
+        """
         if self._models.begun:
             self._show(time.monotonic())
 
@@ -283,7 +289,9 @@ class ModelsAtWork:
 
 
 def memory_words() -> list[str]:
-    """Return the resident memory of this process, if the system reports it (Linux), and that of the GPUs in use."""
+    """Describe the memory in use, for progress lines: resident memory of this process if the system reports it (Linux),
+    and memory of the GPUs in use.
+    """
     sizes, torch, parts = NamedFile("/proc/self/statm"), sys.modules.get("torch"), list[str]()
     cuda = getattr(torch, "cuda", None)  # None while another thread still imports torch
     if sizes.is_there():
@@ -331,7 +339,7 @@ def aloud() -> Iterator[None]:
 
 @contextmanager
 def beating(pace: Pace) -> Iterator[None]:
-    """Run a thread that shows what models do."""
+    """While this context lasts, run a thread that refreshes the displayed numbers about the models; see `Pace.beat`."""
     ended = threading.Event()
 
     def beat() -> None:

@@ -179,7 +179,7 @@ def package_of(module: str) -> str:
 
 
 def package_with(kind: str, name: str) -> str:
-    """Return the package, with its version, that registered a part; or else the module that did."""
+    """Return the package that registered a part, with its version; if no package did, return the name of the module."""
     entry = _entries[kind][name]
     return entry.package or package_of(entry.module) or entry.module
 

@@ -77,7 +77,10 @@ def uniforms(heads: Sequence[bytes], *names: str | int | float) -> npt.NDArray[n
 
 
 def heads(root_seed: int, *names: str | int | float, each: Iterable[str]) -> list[bytes]:
-    """Return the heads for `uniforms`: the root seed, the first names, and each of some texts as the next name."""
+    """Return the prefixes from which `uniforms` derives its numbers, one for each text in ``each``.
+
+    A prefix contains the root seed, then the given names, and then the text as the next name.
+    """
     begin = _encode([int(root_seed), *names])[:-1]
     return [f"{begin},{encode_basestring_ascii(text)}".encode() for text in each]
 
@@ -116,7 +119,9 @@ def words(
 
 
 def spread(items: Sequence[Item]) -> Iterator[Item]:
-    """Yield each item once, so that the first few are spread evenly over all; the middle one comes first."""
+    """Yield each item once, in an order in which the first few lie evenly spread over the sequence; the middle item
+    comes first.
+    """
     taken_indices = set[int]()
     for step in itertools.count():
         index = int((0.5 + step * _GOLDEN) % 1 * len(items))

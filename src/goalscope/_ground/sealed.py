@@ -57,14 +57,16 @@ ShareEnds = Annotated[Ends, AfterValidator(_check_shares)]
 
 
 class StrictRecord(BaseModel):
-    """Values of a file: strict types, no unknown keys, finite numbers, bounded texts; immutable."""
+    """Base class of records that are read from files: strict types, no unknown keys, finite numbers, texts of limited
+    length; immutable.
+    """
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, str_max_length=_LONGEST_TEXT
     )
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the record as plain values for JSON."""
         return self.model_dump(mode="json")
 
 
@@ -109,7 +111,7 @@ def write_sealed(path: Path, record: SealedRecord) -> Path:
 
 
 class OtherVersionError(ValueError):
-    """A record has the version of another release of goalscope."""
+    """A file is of a format version that this release of goalscope does not read."""
 
 
 def read_sealed(kind: type[Sealed], path: Path, *, edited: bool = False) -> Sealed:

@@ -52,11 +52,13 @@ class UntrustedError(ValueError):
 
 
 class StrangeFileError(UntrustedError):
-    """A link, or something else that is not a file of its own, in a directory that is therefore refused as a whole."""
+    """A directory contains a link, or something else that is not an ordinary file of its own; the whole directory is
+    refused.
+    """
 
 
 class DamagedError(ValueError):
-    """Stored data that are damaged for any reader."""
+    """Stored data are damaged, so that no reader can use them."""
 
 
 class AbsentPartError(ValueError):
@@ -195,7 +197,11 @@ def decode_line(octets: bytes | None) -> Any:
 
 
 class Fault(NamedTuple):
-    """One error in a value: its path, the requirement, and the value ("" if ``must`` suffices)."""
+    """One error in a value of a file.
+
+    It states the path of the value, the requirement (``must``), and the value itself, which is "" if the requirement
+    alone suffices for the message.
+    """
 
     where: str
     must: str

@@ -104,7 +104,7 @@ class Observation:
 
     @property
     def example_id(self) -> str:
-        """The id that selects the examples in the prompt."""
+        """Id from which the examples in the prompt are drawn; observations with the same id show the same examples."""
         return self.shared_examples or self.episode_id
 
     def seen(self, kind: type[ViewType]) -> ViewType:
@@ -125,7 +125,9 @@ class Observation:
 
     @property
     def memory(self) -> AgentKnowledge:
-        """Everything that was reported so far about a task map; read it while acting and keep no reference."""
+        """Everything that was reported so far about a task map. Read it while acting, and keep no reference: the object
+        changes later.
+        """
         return self.seen(TaskView).memory
 
     @property
@@ -189,7 +191,7 @@ def check_usage(usage: Mapping[str, Any]) -> None:
 
 
 def check_action(turn: Turn, names: Sequence[str]) -> None:
-    """Raise a ValueError if the action of a turn is not the number of one of these actions, or None."""
+    """Raise a ValueError unless the action of a turn is None or a valid index into the names of the actions."""
     if turn.action is not None and not (is_whole(turn.action) and 0 <= turn.action < len(names)):
         raise ValueError(
             f"the action of a turn must be the number of one of the {len(names)} actions, from 0 ({', '.join(names)}), "
@@ -249,7 +251,13 @@ class Remembering(Protocol):
 
 
 def check_fits(agent: Agent, view: type[View], place: str = "") -> None:
-    """Raise a ValueError if an agent needs other views than the given class; ``place``: its location in the study."""
+    """Raise a ValueError if an agent needs another kind of view than the worlds of a study show.
+
+    Args:
+        agent: the agent.
+        view: class of the views.
+        place: location of the agent in the study, which the error names.
+    """
     needs: type[View] = getattr(agent, "needs", View)
     if not issubclass(view, needs):
         twin = f"environment-{getattr(agent, 'kind', '')}"

@@ -217,7 +217,9 @@ class ChatAgent:
 
     @property
     def needs(self) -> type[View]:
-        """The required type of view: a named target if the template names one, a grid if it shows one, else any."""
+        """The class of views that the agent needs: with a named target if its template names one, of a grid if it shows
+        one, otherwise any.
+        """
         uses_grid, names = self.choice is not None and self.choice.prior_symbol, set(placeholders(self.text))
         if "aim" in names:
             return NamedView
@@ -604,7 +606,7 @@ agent_kind(TASK_CHAT)(TaskChatAgent.build)
 
 
 def without_axes(memory: AgentKnowledge) -> AgentKnowledge:
-    """Return what the same reports reveal without the rule that says how each move changes the position."""
+    """Return what the same reports reveal to an agent that does not know how each move changes its position."""
     knowledge = AgentKnowledge(axes_told=False)
     for action, report in memory.turns:
         knowledge.add(report, action)

@@ -103,7 +103,7 @@ class Choice:
 
     @property
     def title(self) -> str:
-        """Suffix for the default names of agents with these settings."""
+        """Suffix that marks these settings in the default name of an agent."""
         words = ["likelihood", *(["after reasoning"] if self.after == "reasoning" else [])]
         return f"{' '.join(words)}{', prior taken off' if self.prior_symbol else ''}"
 

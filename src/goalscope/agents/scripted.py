@@ -83,7 +83,9 @@ class ScriptedAgent(Scripted):
     needs: ClassVar[type[View]] = GridView
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the probability of each of the four actions, ``[4]``, here those of `table` in the agent's cell."""
+        """Return the probability of each of the four actions, ``[4]``. By default these are the entries of `table` for
+        the agent's cell.
+        """
         return _entry(self, observation.grid, _agent_cell(observation))
 
     def table(self, grid: Grid) -> Distribution | None:

@@ -24,7 +24,7 @@ from goalscope.worlds.world import View
 
 @dataclass(frozen=True)
 class ScriptedTaskAgent(Scripted):
-    """An agent for task worlds that follows a rule."""
+    """Base class of agents for task worlds that follow a fixed rule."""
 
     prefix: ClassVar[str] = TASK_PREFIX
     needs: ClassVar[type[View]] = TaskView
@@ -44,7 +44,9 @@ class ScriptedTaskAgent(Scripted):
 
 @dataclass(frozen=True)
 class TaskOracle(ScriptedTaskAgent):
-    """Agent that knows the whole map and takes a shortest successful walk: fewest steps, but perhaps with errors."""
+    """Agent that knows the whole map and takes a shortest successful walk. Such a walk has the fewest steps, but may
+    contain exploration errors.
+    """
 
     kind: ClassVar[str] = "oracle"
     knows_world: ClassVar[bool] = True

@@ -55,7 +55,9 @@ def shown_after(states: States, step: Mask, gains: Array) -> Array:
 
 
 def expected_after(world: FiniteWorld, step: Mask, policy: Array, gains: Array) -> float:
-    """Compute the exact expected gain, in nats, of the soft-optimal agent after the intermediate step."""
+    """Compute the expected gain, in nats, that the soft-optimal agent makes after it has passed the intermediate step.
+    The value is exact.
+    """
     before = np.where(step, 0.0, world.process.start)
     after, total = world.process.start - before, 0.0
     for time in range(world.horizon):

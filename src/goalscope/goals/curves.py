@@ -57,7 +57,14 @@ def with_random(ends: tuple[float, float], value: float, null: Array, confidence
 
 
 def random_p(value: float, null: Array) -> float:
-    """Return the p value of a simulated test: the share of agents (itself included) with at least its magnitude."""
+    """Return the p value of a simulated test.
+
+    It is the share of agents, the tested one included, whose value is at least as large in magnitude.
+
+    Args:
+        value: value of the tested agent.
+        null: ``[R]`` values of simulated random agents.
+    """
     return (1 + int((np.abs(null) >= abs(value)).sum())) / (1 + len(null))
 
 
@@ -84,7 +91,15 @@ def p_value(resampled: Array, value: float, grids: int) -> float:
 
 
 def not_below_random(p: float, value: float, null: Array) -> float:
-    """Raise a p value to that of the simulated test if any random agent reaches the agent's value."""
+    """Return the larger of two p values: the given one, and that of the simulated test in `random_p`.
+
+    If no random agent reaches the agent's value, the given p value is returned unchanged.
+
+    Args:
+        p: p value of another test.
+        value: value of the agent.
+        null: ``[R]`` values of simulated random agents.
+    """
     simulated = random_p(value, null)
     return max(p, simulated) if simulated > 1 / (1 + len(null)) else p
 
@@ -166,7 +181,7 @@ class Curves:
         return cls(uniform=numbers[:1], values=numbers[1:-4].reshape(1, 3, len(KNOTS)), ends=numbers[-4:][None])
 
     def mixed(self, weights: Array | Resampled) -> "Curves":
-        """Average the curves with weights ``[B', B]`` (rows >= 0 with sum 1), or compute one batch of such a mean."""
+        """Average the curves of several worlds with weights ``[B', B]``, whose rows are >= 0 and sum to 1."""
         flat = weights @ self.values.reshape(len(self.values), -1)
         values = flat.reshape(len(weights), 3, len(KNOTS))
         return Curves(uniform=weights @ self.uniform, values=values, ends=np.asarray(weights @ self.ends))
@@ -268,7 +283,7 @@ def _sum(before: list[Curves], part: Curves) -> list[Curves]:
 
 
 def process_of_episode(world: FiniteWorld, utility: Array, *, kind: Utility, invalid: Invalid) -> TabularMDP:
-    """Return the decision process of an episode with the given utility of states, ``[S]``."""
+    """Return the decision process of one episode in a world, with the given utility of states, ``[S]``."""
     final = utility if kind == "arrival" else None
     pays = utility if final is None else np.zeros_like(utility)
     return world.process.mdp(pays, world.horizon, terminal=final, idle=invalid == "action")
@@ -301,7 +316,7 @@ def _content_of(world: FiniteWorld) -> Digest:
 
 
 def digest_of(utility: Array) -> Digest:
-    """Return the digest of a utility."""
+    """Return a digest of the utility of states ``[S]``; equal utilities have equal digests."""
     return blake2b(utility.tobytes(), digest_size=16).digest()
 
 
@@ -371,7 +386,7 @@ class CurveBank:
         return ensemble
 
     def forget(self) -> None:
-        """Clear the cached ensembles, which the next cell of worlds cannot reuse."""
+        """Clear the cached resamples of worlds, which the next group of worlds cannot use."""
         self._ensembles.clear()
         self._weights.clear()
 

@@ -618,7 +618,7 @@ def _of_ends(ends: tuple[float, ...], method: str, fields: Mapping[str, Any], no
 
 
 def nan_less(value: float) -> float:
-    """Replace NaN by 0."""
+    """Return the value, or 0 if it is NaN."""
     return 0.0 if math.isnan(value) else value
 
 

@@ -317,7 +317,7 @@ class MeasuredLines:
                 self._add_contrast(first, second, samples, fitted, less)
 
     def found(self, names: Sequence[str], *, believed: bool = False) -> RunDirectedness:
-        """Return all results measured so far."""
+        """Return everything that was measured so far as one result."""
         return RunDirectedness(
             estimates=tuple(self.estimates),
             contrasts=one_family(self.contrasts),

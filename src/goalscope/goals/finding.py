@@ -169,7 +169,7 @@ class Finding(StrictRecord):
         return self.method == "meg" and share is not None and share.high is not None and share.high < EXPLAINS
 
     def figure(self, quantity: str, name: str = "") -> EstimateRecord | None:
-        """Return an estimate from the evidence, or None."""
+        """Return the estimate of a quantity for a hypothesis from the evidence; None if it was not estimated."""
         return self.evidence.get(f"{quantity} {name}".strip())
 
 

@@ -74,7 +74,9 @@ def _policies(bank: Mapping[str, Hypothesis], answers: Answers) -> dict[str, Arr
 
 
 def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
-    """Add to a finding that names one hypothesis the bar that the agent's gain must exceed in other worlds."""
+    """Add a bar to a finding that names one hypothesis: the gain that the agent must exceed in other worlds to confirm
+    it.
+    """
     if finding.answer != "yes" or len(finding.names) != 1:
         return finding
     share = gain_share(states, hypotheses, finding.names[0])
@@ -84,7 +86,7 @@ def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str
 
 
 def tested_in(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
-    """Add to a finding with a bar the agent's gain in other worlds."""
+    """Add to a finding with a bar (`with_bar`) the gain that the agent reached in other worlds."""
     if finding.bar is None:
         return finding
     share = gain_share(states, hypotheses, finding.names[0])

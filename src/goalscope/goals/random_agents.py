@@ -128,7 +128,13 @@ def _offered_walks(world: FiniteWorld, walks: int, rng: np.random.Generator, *, 
 
 
 def expected_after(world: FiniteWorld, values: Array, invalid: Invalid) -> Array:
-    """Return the expected value after one step of a uniformly random agent, from values ``[S]`` or ``[S, K]``."""
+    """Return the expected value after one step of a uniformly random agent.
+
+    Args:
+        world: the world.
+        values: ``[S]`` or ``[S, K]`` value of each state.
+        invalid: how turns without an action are treated.
+    """
     by_action = world.process.base.expect(values)
     if world.process.offered is not None:
         return _expected_of_offered(by_action, values, world.process.offered, idle=invalid == "action")

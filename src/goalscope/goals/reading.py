@@ -64,7 +64,7 @@ def phases_in(study: Study | None) -> tuple[str, ...]:
 
 
 def by_phase(worlds: Iterable[World]) -> Mapping[str, list[World]]:
-    """Group worlds by phase; worlds without a phase are under ""."""
+    """Group worlds by the phase of their study; worlds without a phase are under ""."""
     groups: dict[str, list[World]] = {}
     for world in worlds:
         groups.setdefault(str(world.tags.get("phase", "")), []).append(world)

@@ -60,7 +60,7 @@ class Resampled:
         return len(self.drawn)
 
     def of(self, worlds: slice) -> "Resampled":
-        """Return the columns of some of the worlds."""
+        """Return the resamples restricted to some of the worlds."""
         return replace(self, grid=self.grid[worlds], within=self.within[worlds])
 
     def __matmul__(self, values: Array) -> Array:

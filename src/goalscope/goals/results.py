@@ -224,7 +224,7 @@ class GoalContrast:
 
     @property
     def turned(self) -> "GoalContrast":
-        """The contrast of the second hypothesis minus the first."""
+        """The same contrast with the two hypotheses exchanged: the second minus the first."""
         return replace(
             self,
             first=self.second,
@@ -253,7 +253,7 @@ class GoalContrast:
 
 
 def one_family(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
-    """Apply Holm's correction to all contrasts of a run."""
+    """Apply Holm's correction to the p values of all contrasts of a run together."""
     by_name = {str(index): contrast for index, contrast in enumerate(contrasts)}
     tests = corrected({name: entry.p_value for name, entry in by_name.items()}, "goal hypotheses")
     return tuple(replace(by_name[name], adjusted=test.adjusted) for name, test in tests.items())
@@ -347,7 +347,7 @@ class RunDirectedness(Records):
 
 
 def joined_notes(*notes: str) -> str:
-    """Join the non-empty notes."""
+    """Join the notes that are not empty into one text."""
     return "; ".join(filter(None, notes))
 
 

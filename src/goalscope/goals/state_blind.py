@@ -56,7 +56,13 @@ def blind_policy(shares: Array, offered: npt.NDArray[np.bool_] | None, states: i
 
 
 def blind_visits(world: FiniteWorld, shares: Array, kind: Utility) -> Array:
-    """Return the expected number of decisions in each state, or for kind "arrival" the final distribution, ``[S]``."""
+    """Return how often a state-blind agent is expected to decide in each state, ``[S]``.
+
+    Args:
+        world: the world.
+        shares: ``[A]`` frequency of each action.
+        kind: "arrival" for the distribution of the final state instead.
+    """
     process = world.process
     policy = blind_policy(shares, process.offered, process.states, process.actions)
     mass, visits = process.start, np.zeros(process.states)

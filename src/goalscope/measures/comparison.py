@@ -56,7 +56,7 @@ _PAPER_ORDER = ("reflect", "rotate", "swap", "transpose")
 
 @dataclass(frozen=True, slots=True)
 class SideRows:
-    """One side of a comparison."""
+    """One side of a comparison: its name, and its rows of each measure."""
 
     name: str
     rows: Rows

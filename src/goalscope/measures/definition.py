@@ -58,7 +58,7 @@ Function = Callable[[StepTable], npt.NDArray[Any] | Entries]
 
 @runtime_checkable
 class Measure(Protocol):
-    """A quantity of behaviour that turns episodes into rows."""
+    """Interface of a measure: a quantity of behaviour that turns episodes into rows."""
 
     @property
     def name(self) -> str:
@@ -195,7 +195,7 @@ def _definition(function: Function) -> str:
 
 
 def add_measures(*measures: StepMeasure) -> None:
-    """Register measures that were created with parameters."""
+    """Register measures that were built from parameters, and not by the decorator `measure`."""
     for step_measure in measures:
         registry.register("measure", step_measure.name, made_of=step_measure.function)(step_measure)
 

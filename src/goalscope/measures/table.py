@@ -312,7 +312,7 @@ class StepTable:
         return StepTable.from_episodes(episodes)
 
     def per_episode(self, steps: npt.NDArray[np.bool_]) -> Ints:
-        """Count, for each episode, its steps in a mask ``[N]``; returns ``[E]``."""
+        """Count for each episode how many of its steps a mask ``[N]`` selects; the result is ``[E]``."""
         return np.bincount(self.episode[steps], minlength=len(self.length)).astype(np.int64)
 
     def rows(
@@ -378,10 +378,12 @@ class StepTable:
 
 
 def offers_of(worlds: Iterable[tuple[World, Oracle | None]]) -> frozenset[str]:
-    """Return `StepTable.offers` for the worlds of a table, without "reward", which depends on the steps.
+    """Return which attributes the worlds of a table offer to measures, as in `StepTable.offers`.
+
+    "reward" is not included, because it depends on the steps.
 
     Args:
-        worlds: each world with its exact optimal policy, None where unknown.
+        worlds: each world with its exact optimal policy, or None where that is unknown.
     """
     common, sources = None, set[str]()
     for world, world_oracle in worlds:

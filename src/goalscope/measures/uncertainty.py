@@ -220,7 +220,9 @@ def calibration_error(*, part: Part = "observed") -> StepMeasure:
 
 
 def rare_states(*, least_visits: int = ENOUGH_VISITS) -> StepMeasure:
-    """Define the share of visited states with fewer than ``least_visits`` visits; one row per group."""
+    """Create the measure of the share of visited states with fewer than ``least_visits`` visits. It has one row per
+    group.
+    """
     check_whole("least_visits", least_visits, 1)
 
     def fraction(table: StepTable) -> Values:

@@ -69,7 +69,7 @@ class Visits:
 
     @property
     def options(self) -> Counts:
-        """``[V]`` int64 number of optimal actions, at least 1."""
+        """``[V]`` int64 number of optimal actions in each state, at least 1."""
         size: Counts = self.optimal.sum(axis=1, dtype=np.int64)
         return size
 
@@ -124,7 +124,9 @@ def divergence(policy: Values, optimal: npt.NDArray[np.bool_]) -> Values:
 
 
 def binomial(number: int, options: int) -> Values:
-    """Return ``[n + 1]`` probabilities of 0..n hits in n draws with hit probability 1 / k."""
+    """Return ``[n + 1]`` probabilities of 0..n hits in n = ``number`` draws, each of which hits with probability 1 /
+    ``options``.
+    """
     if options == 1:
         return np.where(np.arange(number + 1) == number, 1.0, 0.0)
     factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, number + 1)))])

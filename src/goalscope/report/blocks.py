@@ -108,7 +108,7 @@ class Table:
 
     @property
     def marks(self) -> dict[str, str]:
-        """The symbols of its phrases, each with its meaning; readers can filter the rows of a page by them."""
+        """Symbols of the phrases in the table -> their meanings; readers of a page can filter its rows by them."""
         phrases = [entry for row in self.rows for entry in row if isinstance(entry, Phrase) and entry.mark]
         words = {phrase.mark: phrase.text for phrase in phrases}
         return dict(sorted(words.items(), key=lambda item: "✓✗~?".find(item[0])))
@@ -121,7 +121,9 @@ class Footnotes:
         self._marks: dict[str, str] = {}
 
     def mark(self, *texts: str) -> str:
-        """Return the letters of some texts, e.g. ``a, c``; empty texts have none."""
+        """Return the letters of footnotes with these texts, e.g. ``a, c``; a new text gets the next letter, an empty
+        text none.
+        """
         for text in filter(None, texts):
             self._marks.setdefault(text, _letters(len(self._marks)))
         return ", ".join(sorted({self._marks[text] for text in texts if text}, key=lambda mark: (len(mark), mark)))
@@ -186,7 +188,7 @@ def estimates_table(
 
 
 def value_columns(of: Callable[[Entry], Estimate], value: str = "value") -> TextColumns[Entry]:
-    """Return two columns for the estimate of each entry: its value and its interval."""
+    """Return two columns for the estimate that ``of`` gives for each entry: its value and its interval."""
     return [
         (value, lambda entry: short(of(entry).value, of(entry).unit)),
         ("95 % interval", lambda entry: interval(of(entry)) or "undefined"),
@@ -200,7 +202,9 @@ def interval(estimate: Estimate) -> str:
 
 
 def few_of(estimate: Estimate, noun: str = "") -> str:
-    """Say from how few clusters a value is: ``only 20 of 150 grids``, ``102 of 150 grids``, or "" if from all."""
+    """Say from how few clusters a value comes: ``only 20 of 150 grids``, ``102 of 150 grids``, or "" if from all of
+    them.
+    """
     if not estimate.without or math.isnan(estimate.value):
         return ""
     those = f"{estimate.clusters:,} of {counted(estimate.all_clusters, noun) if noun else f'{estimate.all_clusters:,}'}"

@@ -55,7 +55,7 @@ class LineStyle(NamedTuple):
 
 
 def look_of(style: int) -> LineStyle:
-    """Return the look of a style. If colours repeat, dashes and shapes differ."""
+    """Return colour, dashes and marker shape of a style. If colours repeat, dashes and shapes differ."""
     other = style + style // len(COLOURS)
     return LineStyle(COLOURS[style % len(COLOURS)], _DASHES[other % len(_DASHES)], other % len(_SHAPES))
 
@@ -70,7 +70,7 @@ def text_width(text: str, size: float = SIZE, bold: bool = False) -> float:
 
 
 def digits(value: float) -> str:
-    """Format a coordinate."""
+    """Format a coordinate for SVG, without superfluous digits."""
     return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 
@@ -86,7 +86,9 @@ def text(
     turn: int = 0,
     room: float = math.inf,
 ) -> str:
-    """Return a line of text, smaller if it would not fit; ``turn`` is a rotation in degrees about its position."""
+    """Return SVG of one line of text. The text shrinks if it would not fit into ``room``, and is turned by ``turn``
+    degrees about its position.
+    """
     size = min(size, max(5.0, size * room / max(text_width(content, size, bold), 1e-9)))
     attributes = f'x="{digits(x)}" y="{digits(y)}" fill="{fill}"'
     attributes += f' text-anchor="{anchor}"' if anchor != "start" else ""
@@ -99,7 +101,7 @@ def text(
 def stroke(
     points: Iterable[tuple[float, float]], colour: str, width: float, *, dashes: str = "", opacity: float = 1.0
 ) -> str:
-    """Return a line through points; a NaN leaves a gap."""
+    """Return SVG of a line through points; a NaN leaves a gap."""
     commands, begun = [], False
     for x, y in points:
         defined = not math.isnan(y)
@@ -113,7 +115,7 @@ def stroke(
 
 
 def band(x: Sequence[float], lows: Sequence[float], highs: Sequence[float], colour: str, opacity: float) -> str:
-    """Return the area between two lines; a NaN leaves a gap."""
+    """Return SVG of the area between two lines; a NaN leaves a gap."""
     commands = []
     for gap, run in groupby(zip(x, lows, highs, strict=True), lambda ends: math.isnan(ends[1])):
         ends = list(run)
@@ -134,7 +136,7 @@ def mark(
     edge: str = "#ffffff",
     opacity: float = 1.0,
 ) -> str:
-    """Return the marker of a value, about as wide as its size."""
+    """Return SVG of the marker of a value, about as wide as ``size``."""
     corners = [(x + size / 2 * right, y + size / 2 * down) for right, down in _SHAPES[look.shape]]
     style = f'class="value" fill="{fill or look.colour}" stroke="{edge}" stroke-width="{1 if fill else 0.6}"'
     style += f' opacity="{opacity:g}"' if opacity < 1 else ""
@@ -145,7 +147,7 @@ def mark(
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps values to positions: ``low`` to ``start``, ``high`` to ``end``."""
+    """Maps values to positions on the paper: ``low`` to ``start``, and ``high`` to ``end``."""
 
     low: float
     high: float
@@ -222,7 +224,7 @@ def x_axis(scale: Scale, ticks: Mapping[float, str], top: float) -> Iterable[str
 
 
 def are_aslant(scale: Scale, ticks: Mapping[float, str]) -> bool:
-    """Return whether the labels of an axis are slanted: they are names, and do not fit side by side."""
+    """Return whether the labels of an axis must be slanted: they are names, and do not fit side by side."""
     if all(name.replace(".", "").replace("−", "").isdigit() for name in ticks.values()):
         return False
     placed = [(scale(value), text_width(name) / 2) for value, name in sorted(ticks.items())]
@@ -245,7 +247,7 @@ def below_axis(lines: Sequence[str], middle: float, top: float, width: float) ->
 
 
 class Entry(NamedTuple):
-    """An entry of a legend."""
+    """An entry of a legend: its label and its style."""
 
     label: str
     look: LineStyle
@@ -278,7 +280,7 @@ def legend(entries: Sequence[Entry], top: float, width: float) -> tuple[list[str
 
 
 def chart(width: float, height: float, title: str, parts: Iterable[str], *, paper: bool = False) -> str:
-    """Return the picture of a chart with its title, in the colours of the page or, with ``paper``, its own."""
+    """Return the SVG of a chart with its title, in the colours of the page or, with ``paper``, in colours of its own."""
     label = short_label(title)
     heading = text(4, 14, label, size=11, bold=True, room=width - 8)
     kind = "" if paper else "chart"
@@ -293,7 +295,7 @@ _DOTS = "0.8 1.4"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One line of a figure."""
+    """One line of a figure: its label, its style, and its points with intervals."""
 
     label: str  # label in the legend
     style: int  # index of colour, marker and dash; an agent has the same one in all figures of a page
@@ -433,7 +435,7 @@ def _steps(points: Sequence[tuple[float, float]], style: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ForestBar:
-    """One difference of a figure."""
+    """One row of a figure of differences: its label and its estimate."""
 
     series: str  # label in the legend, e.g. the agent
     style: int  # as in `Series`

@@ -32,7 +32,10 @@ def family_table(
     name: str = "pairs",
     clusters: str = "grids",
 ) -> tuple[list[Compared], Table]:
-    """Return the comparisons of a family and their table. In its caption, TESTS is replaced by their number."""
+    """Compare the pairs of one family, and return the comparisons with their table.
+
+    In the caption of the table, TESTS is replaced by the number of tests.
+    """
     tests = compare(pairs, measures, name=name)
     caption = caption.replace("TESTS", counted(len(tests), "test"))
     return tests, comparison_table(tests, caption=caption, clusters=clusters)
@@ -138,7 +141,7 @@ def _of_transforms(comparisons: Sequence[Compared]) -> bool:
 
 
 def transform_of(comparison: Compared) -> str:
-    """Describe the transform of a comparison, with the conditions of its worlds."""
+    """Describe in words the transform that a comparison is about, with the conditions of its worlds."""
     conditions = describe_key({name: value for name, value in comparison.tags.items() if name not in _OF_TRANSFORMS})
     title = _TRANSFORM_TITLES.get(str(comparison.tags["transform"]), str(comparison.tags["transform"]))
     return f"{title}, {conditions}" if conditions else title

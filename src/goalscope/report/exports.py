@@ -145,7 +145,7 @@ def drawn(items: Named, name: str) -> "MatplotlibFigure":
 
 
 def title_of(item: Figure | Table) -> str:
-    """Return the description of a figure or table: a sentence or a few words."""
+    """Return the description of a figure or table, for its file: a sentence or a few words."""
     if isinstance(item, Table):
         return item.caption or ", ".join(item.headings)
     return item.label or item.caption

@@ -157,7 +157,7 @@ _STYLE = {
 
 
 class Drawn(ABC):
-    """Content of a figure as SVG text and as records."""
+    """A finished figure, as SVG text and as records of its numbers."""
 
     @property
     @abstractmethod
@@ -167,7 +167,7 @@ class Drawn(ABC):
     @property
     @abstractmethod
     def records(self) -> tuple[Record, ...]:
-        """Its content as lines of CSV; undefined numbers are None."""
+        """Its numbers as records, one for each line of the CSV file; undefined numbers are None."""
 
     def draw(self) -> "Figure":
         """Draw it as a matplotlib figure, for PDF, PNG and further changes: shapes and texts are on one pair of axes.

@@ -42,12 +42,16 @@ class Estimates:
         return self._found.get(_identity({name: value for key in (*keys, tags) for name, value in key.items()}))
 
     def keys(self, *names: str, **conditions: Tag) -> list[dict[str, Tag]]:
-        """Return the distinct combinations of some tags, given conditions on other tags, in order of appearance."""
+        """Return the distinct combinations of values of some tags among estimates that meet conditions on other tags,
+        in order of appearance.
+        """
         combinations = dict.fromkeys(tuple(map(grouped.key.get, names)) for grouped in self._under(conditions))
         return [dict(zip(names, values, strict=True)) for values in combinations]
 
     def values(self, name: str, **conditions: Tag) -> list[Tag]:
-        """Return the values of a tag, given conditions on other tags: numbers in order, then texts, without None."""
+        """Return the distinct values of a tag among estimates that meet conditions on other tags: numbers in order,
+        then texts.
+        """
         return sorted(
             (value for key in self.keys(name, **conditions) if (value := key[name]) is not None),
             key=lambda value: (0, value, "") if isinstance(value, int | float) else (1, 0.0, value),
@@ -75,7 +79,13 @@ class Estimates:
     def along(
         self, axis: str, key: Key, places: Mapping[Any, float] | None = None
     ) -> tuple[tuple[float, ...], tuple[Estimate, ...]]:
-        """Return positions for the values of a tag under a key, ascending, with their estimates."""
+        """Return the values of a tag as positions of an axis, ascending, and the estimates there.
+
+        Args:
+            axis: the tag.
+            key: what else the estimates have in common.
+            places: the values of the tag to look up; by default all.
+        """
         points: dict[float, Estimate] = {}
         for value in dict.fromkeys(grouped.key.get(axis) for grouped in self.listed):
             position = number_of(value) if places is None else places.get(value)
@@ -100,7 +110,7 @@ def describe_key(key: Key) -> str:
 
 
 def number_of(value: Tag) -> float | None:
-    """Return a size, layer or density as a number, or None."""
+    """Return the value of a tag (a size, layer or density) as a number, or None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
@@ -279,7 +289,7 @@ def json_number(value: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentGroups:
-    """The agents of a run in the order of the ledger."""
+    """The agents of a run, divided into those under study and all others, in the order of the ledger."""
 
     models: tuple[str, ...]  # the language models
     scripted: tuple[str, ...]  # all others, including agents with planted goals
@@ -360,11 +370,13 @@ class RunData:
 
     @property
     def originals(self) -> Ledger:
-        """The estimates shown in figures: only original grids, if transforms have a section of their own."""
+        """The estimates that figures show: only those of original grids if transforms have a section of their own."""
         return self.ledger.only("transform", ORIGINAL) if self.analysis.invariance else self.ledger
 
     def settings(self) -> list[tuple[dict[str, Tag], dict[str, Tag]]]:
-        """The groups of conditions, each as the ledger names it and completed by the conditions that do not vary."""
+        """The groups of conditions of a run, twice each: as the ledger names it, and completed by the conditions that
+        do not vary.
+        """
         constant: dict[str, Tag] = {}
         for name in CONDITIONS:
             if name not in self.ledger.conditions:

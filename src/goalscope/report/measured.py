@@ -144,7 +144,9 @@ class MeasuredRows:
         return self._cache[key]
 
     def distinct(self, names: Sequence[str]) -> Rows:
-        """Return the rows without repetitions: the first of all rows with equal tags and grid."""
+        """Return the rows without repetitions: of all rows with the same grid and the same values of the named tags,
+        the first.
+        """
         groups = self._groups(names=_WITHOUT_EPISODES)
         parts = [distinct(_behaviour(rows), [*names, "cluster"]) for _, rows in groups]
         return distinct(Rows.concatenate(parts), [*names, "cluster"])
@@ -159,10 +161,10 @@ class MeasuredRows:
         return estimates
 
     def condensed(self, measure: str, by: Collection[str] = ()) -> list[tuple[Rows, Counts]]:
-        """Return the different rows of a measure, without episodes and steps, and how often each occurs.
+        """Return the different rows of a measure, without episodes and steps, and how often each of them occurs.
 
-        Rows on the scale of their environment are separated into measures such as "return in Taxi-v4", unless they are
-        grouped ``by`` the tags that identify it.
+        If the scale of the measure depends on the environment, the rows are separated into measures such as "return in
+        Taxi-v4", unless they are grouped ``by`` the tags that identify the environment.
         """
         groups = self._groups([measure], names=_WITHOUT_EPISODES)
         parts = [_condensed(_behaviour(rows)) for _, rows in groups]

@@ -188,7 +188,7 @@ _UNQUOTED = " !$()*+,-./:;=?@[]^_`{|}~"
 
 
 def write_page(path: Path, text: str) -> Path:
-    """Write a file atomically."""
+    """Write a file completely or not at all, and return its path."""
     return NamedFile(path).save_text(text)
 
 

@@ -71,7 +71,7 @@ class RunComparison:
 
 @dataclass(frozen=True, slots=True)
 class ComparedAgent:
-    """An agent of a run, one side of a comparison."""
+    """An agent of a run, as one side of a comparison."""
 
     name: str
     run: Path
@@ -178,7 +178,7 @@ def check_measures(names: Sequence[str], available: Sequence[str], where: str, o
 
 
 def check_known(path: Path, available: Sequence[str], measures: Sequence[str], settings: ComparisonSettings) -> None:
-    """Refuse measures without rows in a run."""
+    """Raise a ValueError if a chosen measure has no rows in a run."""
     option = "--margin" if settings.measures is None and settings.margin else "--measures"
     check_measures(measures, available, str(path), option)
 
@@ -202,7 +202,9 @@ _REPEATS = frozenset({DRAW, "pair", "probe", "agent", *PARTS, *PROVENANCE})
 def kept_apart(
     agents: Sequence[ComparedAgent], measures: Sequence[str], runs: Sequence[tuple[Path, MeasuredRows]], between: str
 ) -> dict[str, list[str]]:
-    """Return the tags across which each measure is never averaged: its own, which episodes lack, and environments."""
+    """Return, for each measure, the tags across whose values it must not be averaged: its own tags, and those of
+    environments.
+    """
     rows = Rows.concatenate(agent.side.rows for agent in agents)
     episodes = Rows.concatenate(agent.episodes.rows for agent in agents)
     common = {name for name in episodes.tags if episodes.known(name).any()} | _REPEATS | {between}

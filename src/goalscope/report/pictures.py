@@ -311,7 +311,7 @@ def map_picture(map_lines: Sequence[str], label: str, *, outline: tuple[int, int
 
 
 def framed(grid_picture: Picture, shape: tuple[int, int], frame: int) -> Picture:
-    """Return a picture of a grid, padded to the right and below to the size of a decoded map."""
+    """Pad the picture of a grid to the right and below, so that it has the size of a decoded map, and return it."""
     height, width = (side * _CELL for side in shape)
     side = frame * _CELL
     size, framed_size = (f'viewBox="0 0 {w} {h}" width="{w}"' for w, h in ((width, height), (side, side)))

@@ -36,7 +36,7 @@ Bounds = tuple[float, float] | Callable[[Sequence[Series]], tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its heading, its unit, and the common key of its estimates."""
+    """A column of a table: its heading, its unit, and the tags that all estimates in it have in common (``key``)."""
 
     title: str
     unit: str
@@ -45,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a table: its label, and the common key of its estimates."""
+    """A line of a table: its label, and the tags that all estimates in it have in common (``key``)."""
 
     title: str
     key: Key
@@ -53,7 +53,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table of estimates, each found by the keys of its line and column; empty lines and columns are left out."""
+    """A table of estimates. The key of a line and the key of a column together select the estimate of a cell; empty
+    lines and columns are left out.
+    """
 
     caption: str
     first: str  # heading of the labels
@@ -66,7 +68,7 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line of a figure: its name in the legend, and the common key of its estimates."""
+    """A line of a figure: its name in the legend, and the tags that all its estimates have in common (``key``)."""
 
     title: str
     key: Key
@@ -137,7 +139,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence about differences."""
+    """Specification of a sentence about one or several differences."""
 
     title: str  # name of the differences
     estimates: Estimates
@@ -147,7 +149,9 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class RivalsSentence:
-    """A sentence about a probe that depends on its differences from all rivals, see `goalscope.report.verdicts`."""
+    """Specification of a sentence on a probe, which depends on its differences from all rivals; see
+    `goalscope.report.verdicts`.
+    """
 
     title: str  # the probe and its read point
     estimates: Estimates
@@ -174,7 +178,7 @@ AnyFigure = Any
 
 @dataclass(frozen=True, slots=True)
 class FoldSpec:
-    """Tables and code that are folded on the page; left out if there are none."""
+    """Tables and code that are folded away on the page until the reader opens them; left out if there are none."""
 
     title: str
     tables: Sequence[AnyTable] = ()
@@ -184,7 +188,9 @@ class FoldSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """A section of the page: its content, finished or as specifications."""
+    """A section of the page. Its content is either finished or given as specifications, which are then filled with
+    estimates.
+    """
 
     anchor: str  # short text for links to it; a number is added to duplicates
     title: str
@@ -289,7 +295,7 @@ def by_agent(
 
 
 def agent_lines(agents: Iterable[str], key: Key) -> list[Line]:
-    """Return a line for each agent, each with a common key."""
+    """Return a table line for each agent; ``key`` contains the tags that all lines have in common."""
     return [Line(agent, {**key, "agent": agent}) for agent in agents]
 
 
@@ -339,7 +345,16 @@ def of_two_tags(
     caption: str,
     among: Key | None = None,
 ) -> TableSpec:
-    """Return estimates by two tags as a table; ``rows`` is a tag and a heading, ``columns`` a tag and a prefix."""
+    """Return the specification of a table of estimates by two tags.
+
+    Args:
+        estimates: the estimates.
+        key: tags that all of them have in common.
+        rows: a tag, and the heading of its column.
+        columns: a tag, and the prefix of its headings.
+        caption: caption of the table.
+        among: values of the tags to include; by default all.
+    """
     values = {tag: estimates.values(tag, **(key if among is None else among)) for tag, _ in (rows, columns)}
     return TableSpec(
         caption,

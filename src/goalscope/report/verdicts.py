@@ -33,7 +33,7 @@ NEEDED: Final = "permuted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """Wording for a score that is above every rival, below every rival, neither, or lacks an interval."""
+    """The words for a score above every rival, below every rival, between them, or without an interval."""
 
     above: str
     below: str

@@ -61,12 +61,12 @@ def walk_sum(header: Sequence[Cell], walk: Any) -> int:
 
 
 def said_sum(cell: Any) -> int:
-    """Return the checksum of the outputs of the steps of an episode."""
+    """Return the checksum of the packed outputs of the steps of an episode."""
     return checksum(cell)
 
 
 def known(database: sqlite3.Connection, kind: str, keys: Sequence[Cell]) -> dict[Cell, int]:
-    """Return the checksums of some entries, by key."""
+    """Return the stored checksums of some entries of one kind, by their keys."""
     sums: dict[Cell, int] = {}
     for part in _parts(keys):
         marks = ", ".join("?" * len(part))
@@ -82,13 +82,13 @@ def number_of(database: sqlite3.Connection, name: str) -> int | None:
 
 
 class Comparison:
-    """Verifier of an open file's checksums, which raises an error for a checksum that does not match."""
+    """Compares the contents of an open file with its checksums; a difference raises an error."""
 
     def __init__(self, database: sqlite3.Connection, file: Path) -> None:
         self._database, self._file = database, file
 
     def known(self, kind: str, keys: Sequence[Cell]) -> dict[Cell, int]:
-        """Return the checksums of some entries of one kind, by key."""
+        """Return the stored checksums of some entries of one kind, by their keys."""
         with explained(self._file):
             return known(self._database, kind, keys)
 
@@ -149,7 +149,7 @@ class Comparison:
 
     @contextmanager
     def described(self, name: str) -> Iterator[None]:
-        """Turn an error raised inside into one that names the unreadable part.
+        """While this context lasts, turn an error into one that names the part of the file that cannot be read.
 
         Raises:
             AbsentPartError: a symbol of a grid is unknown here. As checksums are compared before, the file is sound,
@@ -182,7 +182,7 @@ def clear(database: sqlite3.Connection) -> None:
 
 
 def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
-    """Store the checksums of the entries of a table, and delete those of removed entries."""
+    """Compute and store the checksums of the entries of a table, and delete those of removed entries."""
     table, name = ENTRIES[kind]
     for part in _parts(list(keys)):
         marks = ", ".join("?" * len(part))
@@ -194,7 +194,7 @@ def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
 
 
 def seal_row(database: sqlite3.Connection, kind: str, row: tuple[Cell, ...]) -> None:
-    """Store the checksum of an entry that was just written, whose values are those that SQLite returns."""
+    """Store the checksum of an entry that was just written. ``row`` must contain the values that SQLite returns for it."""
     database.execute(_PUT, (kind, row[0], checksum(row)))
 
 
@@ -252,7 +252,7 @@ def costs_that_differ(database: sqlite3.Connection) -> Iterator[str]:
 
 
 def put(database: sqlite3.Connection, kind: str, sums: Iterable[tuple[Cell, int]]) -> None:
-    """Store checksums, or counts, of one kind by key."""
+    """Store checksums or counts of one kind, given by key."""
     cells = [(kind, key, value) for key, value in sums]
     database.executemany(_PUT, cells)
 

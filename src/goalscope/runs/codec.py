@@ -44,7 +44,7 @@ def encode_json(value: Mapping[str, Any]) -> str:
 
 
 def decode_json(cell: Cell, name: str) -> dict[str, Any]:
-    """Return the mapping that a JSON text contains."""
+    """Return the mapping in a stored JSON text. ``name`` says in errors where the text was stored."""
     if cell == EMPTY:
         return {}
     if not isinstance(cell, str):
@@ -154,7 +154,7 @@ def _decode_answer(failure: Cell, text: Cell, reasoning: Cell, prompt: Cell, out
 
 
 def decode_reward(reward: Cell) -> float | None:
-    """Return the reward of a step."""
+    """Return the reward of a step from its stored form."""
     if reward is not None and not isinstance(reward, float):
         raise ValueError(f"a reward must be stored as a number, got {reward!r}")
     return reward
@@ -265,7 +265,7 @@ def encode_head(
 
 
 def decode_head(cells: Sequence[Cell]) -> dict[str, Any]:
-    """Return the specification, agent, outcome and tags of an episode from its columns."""
+    """Return what an episode has besides its steps (specification, agent, outcome and tags) from its columns."""
     columns: dict[str, Any] = dict(zip(_EPISODE, cells, strict=True))
     episode_name, outcome = f"episode {columns['id']!r}", columns["outcome"]
     for kind, names in ((str, ("world_id", "agent_id", "rules", "agent", "outcome")), (int, _NUMBERS)):

@@ -44,7 +44,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Handle a SIGINT."""
+        """Handle SIGINT, the signal of Ctrl-C."""
         self.count += 1
         if self.awaiting is not None and self.count == 1:
             self.awaiting.put(None)
@@ -93,7 +93,7 @@ class Caller:
         self.checked = False  # whether the agent's server was checked
 
     def close(self) -> None:
-        """Wait for calls that end soon, i.e. those of an agent that hands out answers, unless its server is slow."""
+        """Wait for calls that end soon: those of an agent that hands out answers one by one, unless its server is slow."""
         if self._hands_out and budget_of(self.agent) is None:
             wait(self._asked)
 

@@ -232,7 +232,7 @@ def _padded(states: Sequence[tuple[int, ...]], width: int) -> Numbers:
 
 
 class EpisodeHead(NamedTuple):
-    """The columns of an episode without its steps, and the number of steps without an action."""
+    """What an episode has besides its steps, as stored columns, and the number of steps without an action."""
 
     id: str
     world_id: str

@@ -51,7 +51,9 @@ class Recipe:
 
     @classmethod
     def of(cls, entry: AgentEntry, agent: Agent) -> "Recipe":
-        """Return the recipe of an agent that an entry of a study describes."""
+        """Return the recipe from which a worker process can build an agent again, given the agent and its entry in the
+        study.
+        """
         name = {} if entry.name is None else {"name": entry.name}
         return cls(entry.kind, canonical_json({**entry.parameters, **name}), agent_id(agent))
 

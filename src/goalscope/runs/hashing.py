@@ -117,7 +117,9 @@ def _walk_lines(walk: bytes) -> bytes:
 
 
 def keep_content_hash(store: Store) -> str:
-    """Compute the content hash of a run that is open for writing, store it for `kept_content_hash`, and return it."""
+    """Compute the content hash of a run that is open for writing and store it; `kept_content_hash` reads it. Return the
+    hash.
+    """
     digest = content_hash(store)
     if state := _state(store):
         store.put_info(_SETTING, {"hash": digest, "state": state})

@@ -128,7 +128,7 @@ class Journal:
         return decode_turn(rows[0][_TURN:]) if rows else None
 
     def send(self, calls: Sequence[Call]) -> None:
-        """Commit that calls are about to be sent."""
+        """Record in one transaction that calls are about to be sent, so that an interruption leaves a trace of them."""
         now = time.time()
         opened = {call.id: _OpenCall(call.id, self._lost_cost(call)) for call in calls}
         with self._lock:
@@ -159,7 +159,9 @@ class Journal:
         return {name: float(value) for name, value in cost.items()}
 
     def withdraw(self, calls: Sequence[Call]) -> None:
-        """Commit that calls, or their remaining requests, were not sent; requests lost before stay lost."""
+        """Record in one transaction that calls, or their remaining requests, were not sent. Requests lost before stay
+        lost.
+        """
         with self._lock:
             open_calls = [self._open_calls[_key(call)] for call in calls]
             for open_call in open_calls:
@@ -176,7 +178,7 @@ class Journal:
         self._forget(calls)
 
     def asking(self, key: CallKey, most: Mapping[str, float]) -> None:
-        """Commit that a request of a call is about to be sent, with its maximum cost. Callable from any thread."""
+        """Record that a request of a call is about to be sent, with its maximum cost. Any thread may call this."""
         with self._lock:
             open_call = self._open_calls[key[1:]]
             if open_call.pending is not None:  # another request of the same call, after an answered request
@@ -187,7 +189,7 @@ class Journal:
             self._write(database, open_call, state="sent", usage=open_call.usage())
 
     def unsent(self, key: CallKey) -> None:
-        """Commit that a request of a call was not sent after all. Callable from any thread."""
+        """Record that a request of a call was not sent after all. Any thread may call this."""
         with self._lock:
             open_call = self._open_calls[key[1:]]
             open_call.pending = None
@@ -195,7 +197,7 @@ class Journal:
             self._write(database, open_call, state="sent", usage=open_call.usage())
 
     def failed(self, key: CallKey, cost: Mapping[str, float]) -> None:
-        """Commit that a request got no answer, with its maximum cost. Callable from any thread."""
+        """Record that a request got no answer, with its maximum cost. Any thread may call this."""
         with self._lock:
             open_call = self._open_calls[key[1:]]
             open_call.pending = None

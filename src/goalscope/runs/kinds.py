@@ -93,12 +93,14 @@ class Phased(StudyPart):
 
 
 def sequence(**constraints: Any) -> Any:
-    """Return a tuple field that also accepts a YAML list."""
+    """Return the declaration of a study field that holds a tuple and also accepts a YAML list."""
     return Field(strict=False, **constraints)  # items are still validated strictly
 
 
 def listed(values: Any, what: str = "values") -> Any:
-    """Check that values are not empty and all different, and return them; otherwise raise a ValueError."""
+    """Return values after checking that there is at least one and that all differ; otherwise raise a ValueError about
+    ``what``.
+    """
     if not values:
         raise ValueError("must have at least one entry, got an empty list")
     for index, value in enumerate(values):
@@ -146,7 +148,7 @@ def known_kinds() -> dict[str, WorldKind]:
 
 
 class UnknownWorlds(BaseModel):
-    """An entry of a stored study whose kind is not registered here."""
+    """An entry under ``worlds`` of a stored study whose kind is not registered here."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     kind: str
@@ -159,7 +161,7 @@ class UnknownWorlds(BaseModel):
 
 
 class UnknownSettings(BaseModel):
-    """An entry of a stored study whose kind is not registered here."""
+    """An entry of another list of a stored study whose kind is not registered here."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     kind: str

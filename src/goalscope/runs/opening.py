@@ -98,7 +98,7 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open a run.db read-only."""
+    """Open the file ``run.db`` of a run read-only, and check that its tables are those of a run."""
     check_files(path)
     directory = Folder(path.parent)
     if not directory.has_file(path.name):

@@ -112,7 +112,7 @@ def pack_numbers(walk: npt.NDArray[np.integer]) -> bytes:
 
 
 def pack_said(columns: Columns) -> bytes:
-    """Pack the columns `_SAID` of an episode into their stored form."""
+    """Pack the stored outputs of the steps of an episode (the columns `_SAID`) into their stored form."""
     filled_columns = [
         None if column is None or column.count(default) == len(column) else list(column)
         for column, default in zip(columns, _DEFAULTS, strict=True)

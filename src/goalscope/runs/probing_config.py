@@ -119,12 +119,12 @@ class RandomNetworks(StudyPart):
 
     @property
     def networks(self) -> tuple[tuple[RandomWeights, int], ...]:
-        """Kind and seed of each network."""
+        """Kind of random weights and seed of each network."""
         return tuple((kind, self.first + at) for kind in self.kinds for at in range(self.seeds))
 
 
 class Full(StudyPart):
-    """Settings of the complete table; an omitted key keeps its usual value."""
+    """Settings of the complete table of probes; an omitted key keeps its usual value."""
 
     sites: Sites | None = None
     layers: Layers | None = None
@@ -170,12 +170,12 @@ class Inside(StudyPart):
 
     @property
     def networks(self) -> tuple[tuple[RandomWeights, int], ...]:
-        """Kind and seed of each random network."""
+        """Kind of random weights and seed of each random network."""
         return () if self.random is None else self.random.networks
 
     @property
     def wanted_sites(self) -> tuple[ProbeSite, ...]:
-        """The named sites, else pre and post."""
+        """The sites that the study names; without any, the sites before and after the reasoning ("pre" and "post")."""
         return ("pre", "post") if self.sites is None else self.sites
 
     @classmethod

@@ -145,13 +145,13 @@ def missing_packages(store: Store) -> str:
 
 
 def noted(store: Store, name: str) -> dict[str, Any]:
-    """Return the mapping that a run stores under a name, or an empty one."""
+    """Return the mapping that a run stores under a name; empty if it stores none."""
     entries = store.info().get(name)
     return entries if isinstance(entries, dict) else {}
 
 
 def note(store: Store, name: str, entries: Mapping[str, Any]) -> None:
-    """Store entries under a name. Entries with the same keys are replaced, others kept."""
+    """Add entries to the mapping that a run stores under a name. Entries with equal keys are replaced."""
     store.put_info(name, {**noted(store, name), **entries})
 
 

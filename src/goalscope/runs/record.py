@@ -168,7 +168,7 @@ class Episode:
 
 
 def begin(world: World) -> State:
-    """Return the state in which an episode on this grid starts."""
+    """Return the state in which an episode in this world starts."""
     return initial_state(world.grid)
 
 

@@ -58,11 +58,11 @@ class Repair:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is lost."""
+        """Whether the repair lost nothing."""
         return not self.lost
 
     def note(self, kind: str, is_kept: bool, name: str) -> None:
-        """Count a kept item, or record the name of a lost one."""
+        """Record one item of a kind: count it if it was kept, else list its name as lost."""
         if is_kept:
             self.kept[kind] = self.kept.get(kind, 0) + 1
         else:
@@ -268,7 +268,7 @@ def _replace_database(folder: Folder) -> None:
 
 
 def lines(report: Repair) -> Iterator[str]:
-    """Yield the lines of a report."""
+    """Yield the lines that report a repair."""
     labels = {"rows": "sources of rows"}  # rows of one source are kept or lost together
     sound = ", ".join(f"{number:,} {labels.get(kind, kind)}" for kind, number in report.kept.items())
     yield f"sound: {sound or 'nothing'}"

@@ -49,7 +49,9 @@ class Packed:
 
 
 def cut(rows: Rows) -> Iterator[Rows]:
-    """Yield the rows in groups, in order. Long runs of one measure get their own groups, to be readable alone."""
+    """Divide rows into groups in which they are stored, in order. Many rows of one measure form groups of their own, so
+    that they can be read alone.
+    """
     codes = rows.numbered("measure")[0]
     edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
     start = 0

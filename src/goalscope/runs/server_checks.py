@@ -65,7 +65,9 @@ def wanted_by(agent: ChatAgent, observation: Observation) -> ServerNeeds:
 
 
 def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
-    """Return the cost of an agent's trials by name; an interrupted trial counts with its maximum cost."""
+    """Return the cost of an agent's trials of its server, by name of the quantity; an interrupted trial counts with its
+    maximum cost.
+    """
     total: dict[str, float] = {}
     for entry in _entries(store):
         if entry.get("agent") == identity:
@@ -77,9 +79,8 @@ def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
 def noted_of_answers(store: Store) -> list[str]:
     """Return notices about the answers of each agent behind a server, one line per agent and fact.
 
-    The facts: answers by another model, implausible token counts, answers that were drawn again, answers that the
-    server
-    withheld, and answers that came in the field for reasoning or as a tool call; each with advice.
+    The facts are answers by another model, implausible token counts, answers that were drawn again, answers that the
+    server withheld, and answers that came in the field for reasoning or as a tool call; each comes with advice.
     """
     lines = []
     for identity, (agent, description) in sorted(store.agents().items()):

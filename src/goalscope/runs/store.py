@@ -418,7 +418,9 @@ class Store:
             yield self.decoded(header, steps[number])
 
     def decoded(self, header: Sequence[Cell], steps: PackedSteps) -> Episode:
-        """Return an episode from `EPISODE_COLUMNS` and its steps; raise a ValueError if they are invalid."""
+        """Build an episode from its stored columns (`EPISODE_COLUMNS`) and steps; raise a ValueError if they are
+        invalid.
+        """
         world = self.world(str(header[1]))
         with self.sums.described(f"a sound episode {header[0]!r}"):
             return codec.decode_episode(header, world, unpack_steps(steps, world))

@@ -24,7 +24,7 @@ _COUNTED: Final = "rows "  # prefix for the name of a source whose rows are coun
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """The index entry of a group of rows."""
+    """The index entry of a group of rows: its number, how many rows it has, and which measures they belong to."""
 
     number: int
     count: int
@@ -89,7 +89,7 @@ class StoredRows:
     # Reading
 
     def counted(self) -> set[str]:
-        """Return the sources that have rows according to the checksums in the file."""
+        """Return the sources that must have rows, according to the checksums in the file."""
         return self.sums.counted(_COUNTED)
 
     def sources(self) -> list[str]:
@@ -150,7 +150,7 @@ class StoredRows:
         return data
 
     def damage(self, source: str) -> str:
-        """Return the error in reading the rows of a source, or ""."""
+        """Return the message of the error that occurs when the rows of a source are read; "" if there is none."""
         try:
             for _ in self.groups(source):
                 pass

@@ -52,7 +52,9 @@ class StudyShard:
         return cls(number, of)
 
     def part(self, specified: Iterable[Item], trajectories: int) -> Iterator[Item]:
-        """Yield this shard's part of the episodes of a study, given in the order of `Study.specs`."""
+        """Yield the episodes of a study that belong to this shard; the episodes are given in the order of
+        `Study.specs`.
+        """
         for index, item in enumerate(specified):
             if (index // trajectories) % self.of == self.number - 1:
                 yield item
@@ -84,7 +86,7 @@ def keep_to_shard(store: Store, shard: StudyShard | None) -> None:
 
 
 def listed_units(store: Store) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return ((id, name) of the agents, ids of the worlds) of a run in the order of its study."""
+    """Return the agents of a run as (id, name), and the ids of its worlds, both in the order of its study."""
     agents = store.query("SELECT id, name FROM agents ORDER BY rowid")
     worlds = store.query("SELECT id FROM worlds ORDER BY rowid")
     return [(identity, name) for identity, name in agents], [identity for (identity,) in worlds]

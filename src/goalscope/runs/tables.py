@@ -123,7 +123,7 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def without_tables(connection: sqlite3.Connection) -> bool:
-    """Return whether a database has no tables and no marks of an application, as after an interrupted start."""
+    """Return whether a database is empty, without tables or marks of an application, as after an interrupted start."""
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     return _header_numbers(connection) == (0, 0) and tables == 0 and pages <= 1
@@ -161,7 +161,7 @@ def _expected_schema() -> dict[tuple[Any, ...], Any]:
 
 
 def marks(values: Sequence[Any] | str) -> str:
-    """Return a question mark per value, or per column of a comma-separated text."""
+    """Return the question marks of an SQL statement: one per value, or per column of a comma-separated text."""
     return ", ".join("?" * len(values.split(", ") if isinstance(values, str) else values))
 
 
@@ -277,7 +277,9 @@ def _keys(database: sqlite3.Connection, path: Path, column: str, values: Sequenc
 
 
 def cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of episodes with few steps in total; a long episode forms its own range."""
+    """Divide episodes, given by their numbers of steps, into ranges with few steps each; a long episode forms a range
+    of its own.
+    """
     begin, steps = 0, 0
     for index, length in enumerate(lengths):
         steps += length if isinstance(length, int) else 0

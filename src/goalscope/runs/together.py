@@ -56,7 +56,7 @@ def played_world(world: World) -> bool:
 
 
 def parts(planned: Iterable[Planned]) -> Iterator[list[Planned]]:
-    """Divide episodes into parts with bounded numbers of steps and states."""
+    """Divide episodes into parts, so that none has too many steps or states to be computed at once."""
     part, worlds, steps, states = list[Planned](), set[int](), 0, 0
     for spec, world in planned:
         steps += spec.horizon

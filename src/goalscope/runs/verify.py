@@ -46,7 +46,7 @@ class VerifiedPart:
 
     @property
     def mend(self) -> str:
-        """Advice in case of damage."""
+        """What the user can do if this part is damaged."""
         return _ADVICE.get(self.what, _OTHER_ADVICE)
 
 

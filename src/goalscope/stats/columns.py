@@ -49,7 +49,9 @@ class Coded:
         return number_of_label[codes] if len(used_labels) else codes, list(numbers)
 
     def appearing(self) -> tuple[Numbers, Numbers]:
-        """Return the codes in use, in order of appearance, and ``[N]`` the index of each row's code in that list."""
+        """Return the codes that rows use, in order of appearance, and ``[N]`` the index of each row's code in that
+        list.
+        """
         count = len(self.codes)
         first = np.full(len(self.labels), count, dtype=np.int64)
         # in reverse, so that the first row of each code is the last to be assigned
@@ -163,7 +165,7 @@ class DecodedColumns(Mapping[str, Objects]):
         return name in self._columns
 
     def held(self, name: str) -> Column:
-        """Return a tag's column as stored, without decoding."""
+        """Return the column of a tag as it is stored, without decoding it."""
         return self._columns[name]
 
 

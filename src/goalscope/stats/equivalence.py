@@ -91,7 +91,7 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
 
 
 def clusters_needed(margin: float, maximum: float, level: float) -> int:
-    """Return the smallest number of clusters that shows equivalence if no cluster shows any difference."""
+    """Return how many clusters are needed to show equivalence if no cluster shows any difference."""
     return math.ceil(math.log(level) / math.log1p(-margin / maximum) - 1e-9)
 
 

@@ -96,7 +96,9 @@ class Estimate:
         return cls(value=value, low=low, high=high, note=note, **others)
 
     def moved(self, *, by: float = 0.0, over: float = 1.0, bounds: Bounds = UNBOUNDED) -> Self:
-        """Return ``(estimate - by) / over`` with its interval; ``over`` must be above 0."""
+        """Return the estimate of ``(value - by) / over``, whose interval is shifted and scaled in the same way;
+        ``over`` must be above 0.
+        """
         numbers = ((number - by) / over for number in (self.value, self.low, self.high))
         other_fields = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in _ENDS}
         return type(self).of_ends(*numbers, bounds=bounds, **other_fields)

@@ -84,7 +84,7 @@ class Paired(PairedDesign):
 
     @property
     def decisions(self) -> int:
-        """Number of independent decisions that a trajectory's share averages."""
+        """Number of independent decisions over which the share of one trajectory is an average."""
         noise = self.mean * (1 - self.mean) - self.spread**2
         return max(1, round(noise / self.within**2)) if self.within > 0 and noise > 0 else 1
 

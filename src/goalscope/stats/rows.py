@@ -156,7 +156,7 @@ class Rows:
         return self._decode(column) if isinstance(column, Coded) else column
 
     def held(self, name: str) -> Column | npt.NDArray[Any]:
-        """Return a column or a tag as stored, either encoded or as an array."""
+        """Return a column or a tag as it is stored: either encoded, or as an array."""
         if name in ("value", "step"):
             array: npt.NDArray[Any] = getattr(self, name)
             return array
@@ -194,7 +194,7 @@ class Rows:
         return self.at(mask)
 
     def at(self, rows: npt.NDArray[Any] | slice) -> "Rows":
-        """Select rows by a mask ``[N]``, by indices or by a slice."""
+        """Select rows by a mask ``[N]``, by indices, or by a slice."""
         fixed: dict[str, Any] = {name: column[rows] for name, column in self._columns.items()}
         tags = {name: column[rows] for name, column in self._tags.items()}
         return Rows(**fixed, value=self.value[rows], step=self.step[rows], tags=tags)

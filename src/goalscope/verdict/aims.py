@@ -137,12 +137,12 @@ def _reason(answer: Answer, estimate: EstimateRecord, threshold: float | None, n
 
 
 def by_group(group_findings: Sequence[Finding], answers: Sequence[Evidence]) -> dict[str, Evidence]:
-    """Map each group of worlds, in words, to the evidence of its finding."""
+    """Convert findings to evidence, by the description of their group of worlds."""
     return {where_text(finding.where): answer for finding, answer in zip(group_findings, answers, strict=True)}
 
 
 def is_after_goal(data: ArmData, arm_name: str) -> dict[str, Evidence]:
-    """Decide whether an agent is after the goal."""
+    """Decide whether an agent is after the goal; return the evidence by group of worlds (`by_group`)."""
     arm_findings = aims(data, arm_name)
     return by_group(
         arm_findings, [evidence_of(finding, finding.about(GOAL), denied=(GOAL,)) for finding in arm_findings]
@@ -150,7 +150,9 @@ def is_after_goal(data: ArmData, arm_name: str) -> dict[str, Evidence]:
 
 
 def is_after_other(data: ArmData, arm_name: str) -> dict[str, Evidence]:
-    """Decide whether an agent is after a hypothesis other than the goal."""
+    """Decide whether an agent is after a hypothesis other than the goal; return the evidence by group of worlds
+    (`by_group`).
+    """
     arm_findings = aims(data, arm_name)
     return by_group(arm_findings, [_other(finding) for finding in arm_findings])
 
@@ -173,7 +175,9 @@ def _other(finding: Finding) -> Evidence:
 
 
 def follows(data: ArmData, arm_name: str) -> dict[str, Evidence]:
-    """Decide whether one of the hypotheses explains what an agent does."""
+    """Decide whether one of the hypotheses explains what an agent does; return the evidence by group of worlds
+    (`by_group`).
+    """
     arm_findings = aims(data, arm_name)
     named = [" or ".join(finding.nouns.get(name, name) for name in finding.names) for finding in arm_findings]
     return by_group(

@@ -111,7 +111,9 @@ class Arm:
         return NO_PROMPTS if without_prompts else self.why
 
     def open_to(self, subject: Subject) -> bool:
-        """Return whether a model allows the arm; recorded logs always do, since the arm may have been played."""
+        """Return whether an arm can be asked of a model. For recorded logs the answer is always yes, since they may
+        contain it.
+        """
         return subject.logs is not None or self.needs <= subject.access
 
     def quick_size(self, *, named: bool) -> int:
@@ -138,7 +140,7 @@ class Arm:
 
 
 def arm(new: Arm) -> Arm:
-    """Register an arm under its name."""
+    """Register an arm under its name, and return it."""
     return registry.register("arm", new.name, made_of=new.worlds if new.looks is None else new.looks.settings)(new)
 
 
@@ -316,7 +318,9 @@ def _tell_worlds_alike(study: Study) -> None:
 
 
 def given_arms(settings: Mapping[str, Any]) -> list[Arm]:
-    """Return the arms of worlds that are given: what is played in them, and, where they allow it, one thing changed."""
+    """Return the arms for worlds that replace the usual ones: the worlds themselves and, where possible, versions with
+    one thing changed.
+    """
     return [given_arm(settings), *([_changed_arm(settings)] if settings.get("changed") else [])]
 
 

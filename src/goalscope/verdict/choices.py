@@ -99,7 +99,7 @@ class Choices(StrictRecord):
 
     @property
     def words(self) -> list[str]:
-        """The choices as options of the command line."""
+        """The choices as options of the command line, for messages."""
         lists = {"--arms": self.arms, "--sizes": self.sizes}
         return [
             *(f"{option} {','.join(map(str, values))}" for option, values in lists.items() if values),

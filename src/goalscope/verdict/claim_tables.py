@@ -156,7 +156,7 @@ _SAME: Final = 1e-6
 
 
 def thresholds_of(claims: Sequence[Claim | None]) -> list[float]:
-    """Return the different thresholds of the answers to a question."""
+    """Return the distinct thresholds that the answers to one question used."""
     return sorted({claim.threshold for claim in claims if claim is not None and claim.threshold is not None})
 
 
@@ -225,7 +225,9 @@ def evidence_of(ledger: ClaimLedger, anchors: Collection[str]) -> Declared:
 
 
 def deciding(claims: Sequence[Claim], anchor: str) -> Iterator[tuple[str, str]]:
-    """Yield each claim whose details are in a given section, with its quantity, estimate and answer in words."""
+    """Yield each claim whose details stand in a given section of the page, with its quantity, estimate and answer in
+    words.
+    """
     for claim in claims:
         if claim.section == anchor and claim.estimate:
             words = f"{claim.estimate} {claim.unit}, threshold {claim.threshold}: {MARKS[claim.answer]} {claim.answer}"

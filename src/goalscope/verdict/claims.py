@@ -189,7 +189,7 @@ class Difference(StrictRecord):
 
     @property
     def says(self) -> str:
-        """The difference as a sentence."""
+        """The difference between two models as a sentence."""
         return f"{self.rule}: {self.outcome}"
 
 
@@ -262,7 +262,7 @@ class Evaluation(SealedRecord):
 
     @property
     def directory(self) -> Path:
-        """Its directory."""
+        """The directory of the evaluation."""
         if self._directory is None:
             raise ValueError("an evaluation must have a directory, got a ledger alone: goalscope.open(DIR) gives both")
         return self._directory
@@ -299,7 +299,7 @@ class Evaluation(SealedRecord):
 
     @property
     def runs(self) -> dict[str, Run]:
-        """The runs of its arms, by the names of their folders."""
+        """The runs of the evaluation's arms, by the names of their folders."""
         return runs_in(self.directory)
 
     def to_frame(self) -> "pandas.DataFrame":

@@ -74,7 +74,13 @@ class Evidence:
     def of(
         cls, estimate: Estimate, *, side: Answer | None = None, detail: str = "", names: str = "", by_size: str = ""
     ) -> "Evidence":
-        """Return the evidence of an estimate; without an interval the claim is untestable."""
+        """Return the evidence of an estimate. If the estimate has no interval, the claim is untestable.
+
+        Args:
+            estimate: the estimate that decides.
+            side: the answer, if it does not follow from interval and threshold alone.
+            detail, names, by_size: see the attributes of the class.
+        """
         if not estimate.has_interval:
             return cls(why=estimate.note or "too few grids for an interval", detail=detail)
         if not all(map(math.isfinite, (estimate.value, estimate.low, estimate.high))):
@@ -127,7 +133,7 @@ class ArmRun:
 
     @cached_property
     def table(self) -> StepTable:
-        """The steps in grids; for a run without grids, the steps in its other worlds."""
+        """The steps in grids; in a run without grids, the steps in its other worlds."""
         if self.part is not None:
             return StepTable.from_episodes(self.store.episodes(sorted(self.part)))
         columns, other_columns = read_episode_columns(self.store, None)
@@ -218,7 +224,7 @@ class ArmData:
 
     @property
     def speechless(self) -> bool:
-        """Whether more than half of the turns contain no action, so that no claim about goals is possible."""
+        """Whether more than half of the turns contain no action. No claim about goals is possible then."""
         invalid = self.among("invalid turns")
         return len(invalid) > 0 and self.mean(invalid).value > MOST_INVALID
 
@@ -258,13 +264,15 @@ class ArmData:
         return self.above(self.mean(rows, self.ended(rows, stage)), *self.chances(rows, stage))
 
     def above(self, success: Estimate, chance: float, blind: float = 0.0) -> Evidence:
-        """Return a share minus the larger of two chance levels. These are exact, so they only shift the interval."""
+        """Return the evidence on a share minus the larger of two chance levels. These are known exactly, so they only
+        shift the interval.
+        """
         detail = f"agent {success.value:.2f}, random agent {chance:.2f}"
         detail += f", random with the agent's move frequencies {blind:.2f}" if blind else ""
         return Evidence.of(success.moved(by=max(chance, blind)), detail=detail)
 
     def ended(self, rows: Rows, stage: str) -> npt.NDArray[np.float64]:
-        """Return whether the episode of each row of success ended at a stage of `STAGES`."""
+        """Return 1 for each row of success whose episode reached a stage of `STAGES`, otherwise 0."""
         if stage == "arrived":
             return rows.value
         table = self.run.table
@@ -293,7 +301,9 @@ class ArmData:
         return chance, blind
 
     def less_control(self, measure: str, kind: str) -> Evidence:
-        """Return a measure on worlds of a kind minus the same measure on their matched controls, paired by grid."""
+        """Return the evidence on a measure in worlds of a kind, minus the same measure in their matched controls,
+        paired by grid.
+        """
         rows, controls = (self.among(measure, kind=kind, control=control) for control in (False, True))
         if not len(rows) or not len(controls):
             return Evidence(why=f"the run has no {kind} worlds with matched controls")

@@ -33,7 +33,9 @@ SEPARATES: Final = 0.2
 
 
 def made_moves(data: ArmData) -> Evidence:
-    """Return the share of an agent's actions that are possible moves: with a direction, and to an existing cell."""
+    """Return the evidence on the share of an agent's actions that are possible moves: they have a direction, and lead
+    to an existing cell.
+    """
     invalid, steps = data.among("invalid actions"), data.among("steps")
     if not len(steps):
         return Evidence(why="the run has no episodes of task worlds")
@@ -45,7 +47,7 @@ def made_moves(data: ArmData) -> Evidence:
 
 
 def above_walker(data: ArmData) -> Evidence:
-    """Return success minus the exact success of a random walker on the same maps."""
+    """Return the evidence on success minus the exact success of a random walker on the same maps."""
     rows = data.among("success")
     if not task_maps(data, rows):
         return Evidence(why="the run has no episodes of task worlds")
@@ -93,7 +95,9 @@ def task_maps(data: ArmData, rows: Rows) -> list[TaskMap]:
 
 @lru_cache(maxsize=4096)
 def walker_errors(task_map: TaskMap, kind: str) -> tuple[float, ...]:
-    """Return the mean error of `WALKS` random walkers on a map, over those with a step that called for this kind."""
+    """Return the mean error of each of `WALKS` random walkers on a map. Walkers without a step that called for this
+    kind are left out.
+    """
     errors = []
     for number in range(WALKS):
         rng, state = stream(0, "random walkers", task_map.id, number), TaskState(task_map)
@@ -177,7 +181,9 @@ NAMED: Final = {"goal": "reaches the goal when we name it", "rival": "reaches a 
 
 
 def when_told(named_arm: ArmData, confidence: float) -> dict[str, Estimate]:
-    """Return the shares of named places that an agent reaches, if they have an interval."""
+    """Return how often an agent reaches each place that its instruction names, as shares by place; places without an
+    interval are left out.
+    """
     shares = dict[str, Estimate]()
     for place, title in NAMED.items():
         rows = named_arm.among("success", named=place)

@@ -66,7 +66,7 @@ class Quantity:
     how: Callable[..., list[Grouped]]
 
     def beyond(self, rivals: Mapping[str, Mapping[str, Tag]], confidence: float) -> Rivals:
-        """Return by how much the probe exceeds each rival; rivals are given by their tags."""
+        """Return by how much the probe exceeds each rival, which is given by its tags."""
         contrast = Contrast(self.own, rivals, self.by)
         differences = contrasted(self.rows, [contrast], partial(self.how, confidence=confidence), ())
         [measure] = self.rows.values("measure") or [""]
@@ -74,7 +74,7 @@ class Quantity:
 
     @property
     def networks(self) -> dict[str, Mapping[str, Tag]]:
-        """The same probe on random networks of each kind."""
+        """For each kind of random network, the tags of the same probe on that network."""
         return {kind: {**self.own, "control": kind} for kind in _KINDS}
 
     def by_grid(self) -> Rows:
@@ -97,13 +97,15 @@ def map_read(data: ArmData, content: str, *, seen: bool = False) -> Quantity:
 
 
 def beliefs_read(data: ArmData) -> Quantity:
-    """Return how much better actions fit the map decoded at the same step than maps decoded at other states."""
+    """Return the quantity of how much better actions fit the map decoded at the same step than maps decoded at other
+    states.
+    """
     measure = beliefs.DECODED + beliefs.DIFFERENCE
     return _at_main_point(data, estimate_rows, {"measure": measure, "head": "percell", "reading": "natural"})
 
 
 def plan_read(data: ArmData, number: int) -> Quantity:
-    """Return how often the first N actions are decoded."""
+    """Return the quantity of how often the first N actions are decoded correctly."""
     rows = _agent_rows(data).where(measure=PREFIX, plans="all", N=number)
     heads = rows.where(**{STEPWISE: False}).values("head")
     key = {**rows.main_point().key, "head": heads[0], "control": "none"} if heads else {"head": ""}
@@ -298,7 +300,9 @@ def patch_by_grid(data: ArmData, site: str, moved: str) -> Rows:
 
 
 def plan_followed_by_grid(data: ArmData, moved: str) -> Rows:
-    """Return for each grid how much more often the action follows exchanged moves than the own reasoning given back."""
+    """Return for each grid how much more often the action follows reasoning with exchanged moves than the agent's own
+    reasoning given back.
+    """
     exchanged, controls = _edited(data)
     return _less_by_grid(chosen(exchanged, moved=moved), chosen(controls["own"], moved=moved))
 

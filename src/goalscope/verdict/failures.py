@@ -110,7 +110,7 @@ def not_played(arm: Arm) -> str:
 
 
 def told(error: BaseException) -> str:
-    """Return the type and message of an error on one line of limited length."""
+    """Return type and message of an error as one line of limited length."""
     text = " ".join(str(error).split())
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

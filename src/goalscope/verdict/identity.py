@@ -47,7 +47,7 @@ def paragraphs(ledger: ClaimLedger, *, beside: bool = False) -> list[str]:
 
 
 def told(description: Mapping[str, Any]) -> str:
-    """Describe an agent in a sentence; "" if nothing is known about it."""
+    """Describe an agent in one sentence; "" if nothing is known about it."""
     kind = description.get("kind")
     if kind not in (CHAT, TASK_CHAT):
         left_out = ("kind", "version")

@@ -133,7 +133,7 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
 
 
 class Reopened(NamedTuple):
-    """A judged evaluation, its stored ledger, and its measured runs, which stay open."""
+    """An evaluation that was judged before: its stored ledger, and its measured runs, which stay open."""
 
     run: EvaluationRun
     ledger: Evaluation

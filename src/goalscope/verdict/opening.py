@@ -56,7 +56,12 @@ def is_evaluation(directory: Path) -> bool:
 
 
 def run_folders(path: Path) -> dict[str, Path]:
-    """Return the run of a directory under the name "", or the runs of an evaluation by the folders of its arms."""
+    """Return the runs in a directory.
+
+    Returns:
+        For the directory of one run, that run under the name ""; for an evaluation, the run of each arm under the name
+            of its folder.
+    """
     return {name: run.path for name, run in runs_in(path).items()} if is_evaluation(path) else {"": path}
 
 

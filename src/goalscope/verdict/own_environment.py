@@ -227,7 +227,9 @@ def _other_goals(world: EnvironmentWorld) -> list[str]:
 
 
 def twin_subjects(settings: Mapping[str, Any], subjects: list[Subject]) -> list[Subject]:
-    """Return the agents with known goals that are evaluated beside some models; none that is one of these already."""
+    """Return agents with known goals that are evaluated beside the given models; none of them repeats one of these
+    models.
+    """
     mine = {(subject.kind, tuple(sorted(map(str, subject.parameters.items())))) for subject in subjects}
     twins = list[Subject]()
     for name, entry in settings.get("twins", {}).items():
@@ -239,7 +241,7 @@ def twin_subjects(settings: Mapping[str, Any], subjects: list[Subject]) -> list[
 
 
 def write_study(evaluation: EvaluationRun) -> None:
-    """Write the study that plays the same agents in the same worlds again, where the user named the environment."""
+    """Write the study that plays the same agents in the same worlds again, if the user named an environment."""
     plan = evaluation.plan
     if plan.worlds is None or "twins" not in plan.worlds or GIVEN not in plan.sizes:
         return

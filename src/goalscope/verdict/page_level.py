@@ -16,7 +16,7 @@ from goalscope.verdict.texts import TEXTS, percent
 
 
 def hold_together(ledger: ClaimLedger) -> tuple[str, ...]:
-    """Return the names of the claims whose yes or no survives Holm's correction over the whole page."""
+    """Return the names of the claims whose yes or no survives Holm's correction over all claims of the page."""
     tests = corrected(_p_values(ledger), f"answers about {ledger.model}", level=ledger.level)
     answered = {claim.name for claim in ledger.claims if claim.answer in ("yes", "no")}
     return tuple(name for name, test in tests.items() if name in answered and test.rejected)

@@ -79,17 +79,17 @@ class Plan(SealedRecord):
 
     @property
     def look(self) -> int:
-        """Number of the last look; if nothing could be asked, the first look is not spent."""
+        """Number of the last look at the data. If nothing could be asked, the first look still counts as unused."""
         return max(1, len(self.looks))
 
     @property
     def id(self) -> str:
-        """Its content id."""
+        """Content id of the plan."""
         return content_id("plan", self.model_dump(mode="json"))
 
     @property
     def names(self) -> list[str]:
-        """The names of its models."""
+        """The names of the models."""
         return [str(model.get("name")) for model in self.models]
 
     def subjects(self) -> list[Subject]:
@@ -197,7 +197,7 @@ class EvaluationRun:
         return list(dict.fromkeys(subject.logs for subject in self.subjects if subject.logs is not None))
 
     def settled(self, subjects: Sequence[Subject]) -> "EvaluationRun":
-        """Return the evaluation with the settings that some models have after their first answers."""
+        """Return the evaluation after some models got other settings from their first answers."""
         by_name = {subject.name: subject for subject in subjects}
         named = tuple(by_name.get(subject.name, subject) for subject in self.subjects)
         if named == self.subjects:
@@ -209,7 +209,7 @@ class EvaluationRun:
         return replace(self, subjects=named, plan=self.plan.model_copy(update={"models": models}))
 
     def sized(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
-        """Return the evaluation with sizes, after writing its plan; see `Plan.sized`."""
+        """Choose the sizes of the arms, write the plan, and return the evaluation; see `Plan.sized`."""
         if sizes is not None and not sizes and any(subject.logs is None for subject in self.subjects):
             raise ValueError(
                 "an evaluation must ask at least one arm: give a larger budget, or a model that can be asked"
@@ -217,7 +217,9 @@ class EvaluationRun:
         return self.announced(sizes).written()
 
     def announced(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
-        """Return the evaluation with sizes and with what its worlds are enough to name; nothing is written."""
+        """Return the evaluation with the given sizes, and with sentences on what its worlds are enough to name; nothing
+        is written.
+        """
         sentences, sized = list[str](), replace(self, plan=self.plan.sized(sizes))
         for arm in sized.arms:
             open_to = sized.subjects_for(arm) if arm.study.get("answers", 1) > 1 else []
@@ -229,7 +231,7 @@ class EvaluationRun:
         return replace(sized, plan=sized.plan.model_copy(update={"beforehand": tuple(sentences)}))
 
     def written(self) -> "EvaluationRun":
-        """Write the plan before anything is asked, and return the evaluation."""
+        """Write the plan, which happens before any model is asked, and return the evaluation."""
         write_page(self.directory / PLAN, self.plan.to_json() + "\n")
         return self
 

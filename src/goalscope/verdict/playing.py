@@ -150,7 +150,9 @@ def _rows_of(store: Store, settings: BaseModel) -> str:
 
 
 def inside_record(store: Store, arm: Arm) -> Mapping[str, str]:
-    """Return the stored record of an arm that looks inside: mark, model, and the reason of a refusal or ""."""
+    """Return what is stored about an arm that looks inside: its mark, its model, and why it was refused ("" if it was
+    not).
+    """
     record = noted(store, LOOKS).get(arm.name)
     return record if isinstance(record, dict) and all(isinstance(value, str) for value in record.values()) else {}
 

@@ -29,7 +29,9 @@ SPENT: Final = 0.8
 
 
 def level(look: int) -> float:
-    """Return the maximum probability of a wrong answer at a look: .04, .008, ...; over all looks together `ALPHA`."""
+    """Return the maximum probability of a wrong answer at a look: .04 at the first, .008 at the second, and so on;
+    `ALPHA` over all looks.
+    """
     return ALPHA * SPENT * (1 - SPENT) ** (look - 1)
 
 
@@ -73,7 +75,7 @@ class Rule:
 
 
 def claims_of(arm: str) -> list[str]:
-    """Return the names of the claims that an arm provides the evidence for."""
+    """Return the names of the claims that use the evidence of an arm."""
     return [name for name in registry.names("claim") if registry.resolve("claim", name).arm == arm]
 
 
@@ -220,7 +222,7 @@ def _question(rule: Rule, question: str, group: str) -> str:
 
 
 def answer_of(evidence: Evidence, threshold: float) -> Answer:
-    """Return on which side of a threshold the interval of the evidence lies."""
+    """Return the answer that follows from evidence: on which side of the threshold its interval lies."""
     if evidence.estimate is None or evidence.why:
         return "untestable"
     if evidence.side:

@@ -87,7 +87,7 @@ def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Sub
 
 
 def asked_of(arm: Arm, subjects: Sequence[Subject], failures: Failures) -> list[Subject]:
-    """Return the models that are asked an arm."""
+    """Return the models that will be asked an arm."""
     return [
         subject for subject in subjects if arm.open_to(subject) and (arm.name, subject.name) not in failures.unasked
     ]
@@ -216,7 +216,7 @@ def announced(
     firsts: Mapping[str, FirstTurns],
     workers: int = 1,
 ) -> Announcement:
-    """Return the announcement of what is asked and what it is expected to cost."""
+    """Return what is going to be asked and what it is expected to cost."""
     lines, total, episodes, sentences = [], nothing(), 0, set[str]()
     curves = 0.0
     for arm in open_to:

@@ -361,6 +361,6 @@ def subject_of_entry(entry: Mapping[str, Any]) -> Subject:
 
 
 def described(entry: Mapping[str, Any]) -> str:
-    """Return an entry of a plan as one line of YAML, without its name."""
+    """Write an entry of a plan as one line of YAML, without its name."""
     plain = {key: value for key, value in entry.items() if key != "name"}
     return write_yaml(plain, default_flow_style=True, width=10_000).strip()

@@ -29,7 +29,10 @@ def claim_texts(name: str, threshold: float, **fields: str | int) -> dict[str, s
 
 
 def filled(key: str, **fields: str | int) -> str:
-    """Fill in a sentence. Fields that it does not have are ignored, and an entry of `shared` can be used as a field."""
+    """Return a sentence of the catalogue with its fields filled in.
+
+    Fields that the sentence does not have are ignored. An entry of `shared` can be used as a field.
+    """
     needed = TEXTS.fields(key)
     shared = {name: filled(f"shared/{name}", **fields) for name in needed if TEXTS.has(f"shared/{name}")}
     return TEXTS(key, **{name: value for name, value in {**fields, **shared}.items() if name in needed})

@@ -31,7 +31,7 @@ MOST_SCORES: Final = {"cpu": 1 << 24, "cuda": 1 << 26}  # maximum scores per blo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LongMask:
-    """A mask that is built in blocks of rows, from the arguments of `transformers.masking_utils.eager_mask`."""
+    """An attention mask that is built in blocks of rows, from the arguments of `transformers.masking_utils.eager_mask`."""
 
     arguments: dict[str, Any]
 
@@ -59,7 +59,7 @@ class LongMask:
 
 
 def long_mask(**arguments: Any) -> Any:
-    """Return the mask that is added to the scores, or a `LongMask` if it would be large."""
+    """Return the mask that is added to the attention scores, or a `LongMask` if the complete mask would be large."""
     from transformers.masking_utils import eager_mask
 
     entries = arguments["batch_size"] * arguments["q_length"] * arguments["kv_length"]
@@ -98,7 +98,7 @@ def grouped_attention(
 
 
 def attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any, fused: bool) -> tuple[Any, Any]:
-    """Return outputs and weights of some rows, see `grouped_attention`."""
+    """Return the outputs and attention weights of some rows; the arguments are those of `grouped_attention`."""
     import torch
 
     if fused:
@@ -151,7 +151,11 @@ def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: A
 
 
 def use_grouped_attention(model: Any) -> bool:
-    """Make a model of a known type use this attention unless it has another implementation; return whether it does."""
+    """Make a transformers model use `grouped_attention` if its type is known and it has no other implementation.
+
+    Returns:
+        Whether the model uses it now.
+    """
     from transformers import AttentionInterface, AttentionMaskInterface
 
     config = model.config
@@ -242,13 +246,13 @@ def direct(model: Any) -> "DirectPass | None":
 
 
 def has_hooks(model: Any) -> bool:
-    """Return whether a hook observes or changes a module."""
+    """Return whether any module of a model has a hook that observes or changes its passes."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
     return any(getattr(module, name, None) for module in model.modules() for name in hooks)
 
 
 class DirectPass:
-    """The forward pass of one model, whose weights are rearranged at construction."""
+    """Forward pass of one model without the overhead of its modules; the weights are rearranged when it is built."""
 
     def __init__(self, model: Any) -> None:
         body, config = model.model, model.config

@@ -95,7 +95,7 @@ def likelihoods(
 
 
 def unanswered(reasoned: Reply) -> Likelihoods:
-    """Return the result for a request whose reasoning never reached a final answer."""
+    """Return the likelihoods for a request whose reasoning never reached a final answer: all are undefined."""
     return Likelihoods(
         logprobs=(),
         prompt_tokens=reasoned.prompt_tokens,
@@ -231,7 +231,7 @@ class Answering(Dialect):
         reasoned: bool,
         arrived: Arrived[Likelihoods] = lambda scored: None,
     ) -> list[Likelihoods]:
-        """Return how likely each answer of each request is; all answers to one prompt are computed together."""
+        """Return how likely each answer of each request is. All answers to one prompt are computed in one pass."""
         written = self.complete(requests, sampling, lambda new: arrived([])) if reasoned else [None] * len(requests)
         share = _Shares()
         texts = [self.render(request.messages, sampling) for request in requests]

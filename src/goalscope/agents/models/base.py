@@ -336,7 +336,7 @@ class Likelihoods:
 
 @runtime_checkable
 class Model(Protocol):
-    """Anything that completes chats."""
+    """Interface of everything that completes chats."""
 
     @property
     def name(self) -> str:
@@ -382,7 +382,7 @@ class AskedElsewhere:
 
 @runtime_checkable
 class Scoring(Model, Protocol):
-    """A model that also returns the likelihoods of given answers."""
+    """Interface of a model that also returns the likelihoods of given answers."""
 
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
         """Return the likelihoods of the answers of each request, in order.

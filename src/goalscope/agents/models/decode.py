@@ -226,7 +226,7 @@ def decode(
 
 
 def new_prefixes(model: Any) -> Prefixes:
-    """Return an empty tree of beginnings with the memory that suits the model's device."""
+    """Return an empty cache of prompt beginnings, with a memory limit that suits the model's device."""
     return Prefixes(memory_limit(next(model.parameters()).device))
 
 
@@ -247,7 +247,7 @@ def check_prompts(model: Any, prompts: Prompts) -> int | None:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LaneRequest:
-    """A prompt, the maximum number of tokens of its output, and the output."""
+    """One request of a lane: a prompt, the maximum number of output tokens, and the output so far."""
 
     job: "Job"
     index: int
@@ -294,7 +294,9 @@ class Job:
         self.take([])
 
     def take(self, requests: Sequence[LaneRequest]) -> None:
-        """Hand out the outputs of requests that have ended; without requests, see whether to stop."""
+        """Receive requests whose outputs have ended, and pass these outputs on. Call it without requests to check
+        whether to stop.
+        """
         if self.problem is None:
             try:
                 self._arrived([(request.index, request.output) for request in requests])
@@ -303,14 +305,14 @@ class Job:
         self.leave(len(requests))
 
     def leave(self, count: int) -> None:
-        """Count requests that have ended, or are given up."""
+        """Count requests that have ended or were given up."""
         with self._lock:
             self._left -= count
             if self._left <= 0:
                 self.done.set()
 
     def result(self) -> list[Decoded]:
-        """Return all outputs of a job that is done, or raise what ended it."""
+        """Return all outputs of a finished job, or raise the error that ended it."""
         if self.problem is not None:
             raise self.problem
         return [request.output for request in self.requests]
@@ -339,7 +341,7 @@ class Lane:
         """Number of requests that wait or are decoded, and number of the tokens of their prompts."""
 
     def submit(self, requests: Sequence[LaneRequest]) -> bool:
-        """Add requests; return whether somebody must call `run`."""
+        """Add requests to the lane; return whether the caller must run it, because no other thread does."""
         with self._lock:
             # Longer prompts first, so that the columns of the batch rarely have to be extended.
             self._waiting += sorted(requests, key=lambda request: -len(request.prompt))
@@ -348,7 +350,7 @@ class Lane:
             return must_run
 
     def run(self) -> None:
-        """Decode until no request is left. An error ends all requests, each with this error."""
+        """Decode until no request is left. An error ends all requests, and each of them raises it."""
         import torch
 
         try:
@@ -366,7 +368,7 @@ class Lane:
                 raise
 
     def fail(self, error: BaseException) -> None:
-        """End all requests with an error."""
+        """End all requests with the given error."""
         with self._lock:
             lost, self._waiting, self._live = [*self._waiting, *self._live], [], []
             self._rows, self._running, self.load, self.tokens = None, False, 0, 0

@@ -80,7 +80,7 @@ THINKING: Final = ("enable_thinking", "thinking")
 
 
 def check_thinking(thinking: bool | None, template_options: Mapping[str, Any] | None) -> None:
-    """Raise a ValueError if two settings switch thinking on or off."""
+    """Raise a ValueError if both settings switch thinking on or off: ``thinking``, and a key of the template's options."""
     conflicting = [name for name in THINKING if name in (template_options or {})] if thinking is not None else []
     if conflicting:
         raise ValueError(
@@ -206,7 +206,7 @@ class Dialect:
 
     @property
     def on_hub(self) -> bool:
-        """Whether the model is given by its name on the hub."""
+        """Whether the model was given by its name on the Hugging Face hub, not by a folder."""
         return self._folder is None
 
     @property
@@ -226,7 +226,7 @@ class Dialect:
 
     @property
     def style(self) -> Style:
-        """The style of these marks."""
+        """How the model marks its reasoning, as a `Style` of `goalscope.agents.models.marks`."""
         return self._load().marks.style
 
     @property

@@ -59,14 +59,14 @@ class Ready(BaseModel):
 
 
 class Numbered(BaseModel):
-    """An answer to the call with a certain number."""
+    """An answer of the engine with the number of the call to which it belongs."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     number: int
 
 
 class Output(Numbered):
-    """One output; ``logprobs`` is as in `goalscope.agents.models.decode.Decoded`."""
+    """One output of the engine; ``logprobs`` is as in `goalscope.agents.models.decode.Decoded`."""
 
     tokens: list[int]
     finish: Finish

@@ -18,7 +18,7 @@ Say = Callable[[dict[str, Any]], None]
 
 
 def opened(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Load a model; return the engine and a description of it."""
+    """Load the model that an order names; return the engine and a description of it."""
     import vllm
     from vllm.platforms import current_platform
 
@@ -56,7 +56,7 @@ class Calls:
         return len(self._calls)
 
     def add(self, order: dict[str, Any]) -> None:
-        """Begin to complete or score prompts given as token ids, or give up calls."""
+        """Begin to complete or score prompts that are given as token ids, or give up earlier calls."""
         from vllm import SamplingParams
 
         if order["do"] == "stop":
@@ -82,7 +82,7 @@ class Calls:
             self._engine.add_request(str(call["number"]), {"prompt_token_ids": call["ids"]}, sampling)
 
     def step(self) -> None:
-        """Let the engine make a step, and write the answers of calls that are complete."""
+        """Let the engine make one step, and write the answers of all calls that are complete."""
         for output in self._engine.step():
             call = self._calls.pop(int(output.request_id), None) if output.finished else None
             if call is not None:
@@ -91,7 +91,13 @@ class Calls:
 
 
 def completed(result: Any, order: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
-    """Return a complete output."""
+    """Return the answer to a call for a completion, as plain values.
+
+    Args:
+        result: output of the engine.
+        order: the order that started the engine.
+        call: the call.
+    """
     output, top = result.outputs[0], order["sampling"]["top_logprobs"]
     logprobs = [
         {
@@ -109,13 +115,20 @@ def completed(result: Any, order: dict[str, Any], call: dict[str, Any]) -> dict[
 
 
 def scored(result: Any, order: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
-    """Return the log-probability of each token of a text after its first ``given`` tokens."""
+    """Return the answer to a call for log-probabilities: one for each token of a text after its first ``call["given"]``
+    tokens.
+
+    Args:
+        result: output of the engine.
+        order: the order that started the engine.
+        call: the call.
+    """
     ids, entries = call["ids"], result.prompt_logprobs
     return {"scores": [entries[place][ids[place]].logprob for place in range(call["given"], len(ids))]}
 
 
 def serve(say: Say, lines: "queue.SimpleQueue[str]") -> None:
-    """Carry out orders as they arrive, until there is an empty line."""
+    """Carry out orders as they arrive, until an empty line arrives."""
     calls: Calls | None = None
     while True:
         try:
@@ -143,7 +156,7 @@ def read(lines: "queue.SimpleQueue[str]") -> None:
 
 
 def main() -> None:
-    """Reserve the standard output for answers, and serve."""
+    """Keep standard output for answers alone, and serve the orders of the parent process."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

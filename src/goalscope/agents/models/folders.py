@@ -178,7 +178,7 @@ def tokenizer_identity(folder: Path) -> dict[str, str]:
 
 
 def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
-    """Return the content identity of a model and a tokenizer in memory."""
+    """Return the content identity of a model and a tokenizer that are already in memory."""
     import torch
 
     digest = hashlib.sha256()
@@ -276,7 +276,7 @@ def brief(error: BaseException) -> str:
 
 
 def regular_files(folder: Path) -> list[str]:
-    """Return the sorted names of the regular files in a model's folder, including links to such files."""
+    """Return the sorted names of the regular files in a model's folder, including links to regular files."""
     return [name for name, status in Folder(folder, links=True).entries() if stat.S_ISREG(status.st_mode)]
 
 

@@ -515,7 +515,7 @@ class LongPrompt:
 
     @property
     def text(self) -> str:
-        """The prompt."""
+        """The complete text of the long prompt."""
         filler = " ".join(_FILLER[number % len(_FILLER)] for number in range(self.words))
         return f"The secret word is {self.head}. Remember it.\n{filler}\nWrite the secret word and nothing else."
 
@@ -554,7 +554,9 @@ class PromptCounts:
         self._whole = 0  # tokens of the longest prompt that the server is known to read completely
 
     def expected_if_cut(self, prompt_bytes: int, count: int | None) -> int:
-        """Return how many tokens a prompt should have if the server counts too few; 0 if its count may be right."""
+        """Return how many tokens a prompt should have if the server counts too few of them; 0 if its count may be
+        right.
+        """
         if not count or prompt_bytes < _LEAST_BYTES or count > prompt_bytes + CHAT_ALLOWANCE:
             return 0
         expected = int(self._tokens_per_byte * prompt_bytes)
@@ -990,7 +992,7 @@ class HttpModel:
             return answer
 
     def heed(self, ignored: Sequence[str]) -> None:
-        """Record settings that the server accepts but ignores; each step lists them as unsupported."""
+        """Record that the server accepts but ignores some settings. Each step then lists them as unsupported."""
         self._ignored = tuple(ignored)
 
     def parameters(self, request: Request, sampling: Sampling) -> dict[str, Any]:

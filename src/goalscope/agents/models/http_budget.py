@@ -148,7 +148,7 @@ class Reservation:
         return self.cost
 
     def give_up(self) -> None:
-        """Count a request whose answer turned out to be unusable."""
+        """Count the maximum cost of a request whose answer turned out to be unusable."""
         if self._answered:
             self._lose(self.cost or self.most)
             self.cost = {}
@@ -210,7 +210,7 @@ class CallBudget:
             self.usd = float(spent.get("usd", 0.0))
 
     def end(self) -> None:
-        """Detach the journal; later requests belong to no run."""
+        """Detach the journal of a run; later requests are not recorded in it."""
         self.journal = None
 
     @contextmanager
@@ -234,7 +234,7 @@ class CallBudget:
                 self._spend(reservation.cost)
 
     def spend(self, cost: Mapping[str, float]) -> None:
-        """Count the maximum cost of a request without an answer."""
+        """Count the maximum cost of a request that got no answer."""
         with self._changed:
             self._spend(cost)
 

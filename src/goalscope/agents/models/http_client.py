@@ -123,7 +123,7 @@ class SilentServerError(ConnectionError):
 
 
 class Response(NamedTuple):
-    """A response as received."""
+    """An HTTP response as it was received."""
 
     status: int
     headers: Mapping[str, str]  # names in lower case
@@ -231,7 +231,9 @@ def check_body(document: Mapping[str, Any], server: Server, key: str) -> None:
 
 
 def ending(reason: object) -> Literal["withheld", "length", "failed"] | None:
-    """Return what the finish reason of a reply says beyond that it ended; None where it says nothing else."""
+    """Return what a finish reason says beyond that the reply ended: "withheld", "length" or "failed"; None for an
+    ordinary end.
+    """
     name = reason[:_LONGEST_REASON].lower().replace("-", "_") if isinstance(reason, str) else ""
     return next((kind for kind, pattern in _ENDINGS.items() if pattern.search(name)), None)
 
@@ -259,7 +261,7 @@ def _code(fields: Mapping[str, Any]) -> int | None:
 
 
 def scrub(text: str, key: str, most: int = LONGEST_TEXT) -> str:
-    """Return a text without keys and credentials, so that an error can show it."""
+    """Return a text without keys and credentials, so that an error may quote it."""
     text = _SECRETS.sub(HIDDEN, hide_in_message(text[: _MOST_READ * most], key))
     return text if len(text) <= most else f"{text[:most]}..."
 
@@ -338,7 +340,7 @@ _SHOWN_AFTER: Final = 0.1  # share of the allowed silence after which the progre
 
 
 class Expiring(Protocol):
-    """A request that another thread can end."""
+    """Interface of a request that another thread can end."""
 
     def expire(self, reason: str) -> None:
         """End the request now, with an error that states the reason."""
@@ -421,7 +423,13 @@ class ServerWatch:
             self._next_probe = now + self._server.silence
 
     def learn(self, tokens: float, seconds: float, most_tokens: int) -> None:
-        """Record an answer's tokens and duration in seconds; the next answer may have up to ``most_tokens``."""
+        """Learn from one answer how fast the server is.
+
+        Args:
+            tokens: number of tokens of the answer.
+            seconds: how long it took.
+            most_tokens: number of tokens that the next answer may have at most.
+        """
         with self._lock:
             self._tokens += float(min(max(1.0, tokens), most_tokens))  # a server may report any number
             self._seconds += seconds

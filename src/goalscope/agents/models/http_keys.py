@@ -27,7 +27,7 @@ _MASK: Final = r"(?:[*•…]+|\.{2,}|x{3,}|X{3,}|#{2,}|[\[(<](?i:redacted|hidde
 
 
 def is_secret(key: str) -> bool:
-    """Return whether a key is long enough, and not an ordinary word, so that it is recognisable in a text."""
+    """Return whether a key can be recognised in a text: it is long enough, and not an ordinary word."""
     word = key.isalpha() and (key[1:].islower() or key.isupper()) and len(key) <= _LONGEST_WORD
     return len(key) >= LEAST and not word
 

@@ -217,7 +217,7 @@ class Caps(Settings):
 
 
 def constraint_name(how: str | None) -> str:
-    """Return the request parameter for a kind of constraint, "" for none."""
+    """Return the name of the request parameter for a kind of constraint; "" if there is none."""
     return _NAMED.get(how or "", how or "")
 
 
@@ -245,7 +245,7 @@ def constraint(how: str | None, answers: Sequence[str]) -> dict[str, Any]:
 
 
 def kept_to(text: str, answers: Sequence[str]) -> bool:
-    """Return whether a text is one of the given JSON objects, ignoring blanks."""
+    """Return whether a text is one of the given JSON objects; blanks are ignored."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

@@ -58,7 +58,7 @@ TEMPLATE_MEMORY: Final = 512 * 2**20
 
 
 class ChatTemplateError(ValueError):
-    """A chat template that fails or exceeds a limit."""
+    """A chat template fails, or exceeds a limit on time, memory or length."""
 
 
 def check_source(template: object) -> str:
@@ -628,7 +628,9 @@ def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
 
 @contextmanager
 def explained(folder: Path | str | None, what: str = "a model that transformers can load") -> Iterator[None]:
-    """Turn any library error about a folder's files into a ValueError that names the folder, if there is a folder."""
+    """While this context lasts, turn any error of a library about a folder's files into a ValueError that names the
+    folder.
+    """
     if folder is None:
         yield
         return
@@ -682,7 +684,7 @@ def quiet(folder: Path | None) -> Iterator[None]:
 
 
 def needed(name: str) -> Any:
-    """Return a library that local models need; an ImportError names the extra to install."""
+    """Import and return a library that local models need; an ImportError names the extra that installs it."""
     try:
         return import_module(name)
     except ImportError as error:

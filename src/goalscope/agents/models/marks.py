@@ -143,7 +143,7 @@ class Marks:
         return self.lead + self.tail
 
     def opened(self, prompt: str) -> bool:
-        """Return whether a rendered prompt ends inside reasoning."""
+        """Return whether a rendered prompt ends inside reasoning, so that the model's output begins there."""
         return self.style == "tags" and prompt.rfind(self.open) > prompt.rfind(self.close)
 
 
@@ -291,7 +291,7 @@ def left_over(text: str) -> bool:
 
 
 def first_mark(text: str) -> str | None:
-    """Return the first mark that makes a text more than a plain answer (see `left_over`), or None."""
+    """Return the first mark that shows that a text is more than a plain answer (see `left_over`); None without one."""
     match = _MARKER.search(text)
     return match[0].strip() if match is not None else _tag_around_action(text)
 

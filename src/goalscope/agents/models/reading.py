@@ -46,7 +46,9 @@ class CacheRows:
     dead: list[int]
 
     def mask(self, more: int, device: Any) -> Any:
-        """Return which columns are alive after ``more`` columns have been added, ``[B, length + more]`` of 0 and 1."""
+        """Return which columns of a cache belong to each row, after ``more`` columns have been added: ``[B, length +
+        more]`` of 0 and 1.
+        """
         import torch
 
         columns = torch.arange(self.length + more, device=device)
@@ -54,7 +56,9 @@ class CacheRows:
 
 
 def check_layers(config: Any) -> None:
-    """Raise a ValueError for models with layers that store anything but keys and values."""
+    """Raise a ValueError if a layer of the model caches anything but keys and values (state-space or linear-attention
+    layers).
+    """
     from transformers import DynamicCache
 
     layer_types = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ())
@@ -86,7 +90,7 @@ def token_octets(config: Any, octets: int) -> int | None:
 
 
 def columns_of(cached: Any, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
-    """Return keys and values of the last columns of a cache, ``[B, count, numbers]``, and the shape of each tensor."""
+    """Return the keys and values in the last columns of a cache, ``[B, count, numbers]``, and the shape of each tensor."""
     import torch
 
     tensors = [tensor for layer in cached.layers for tensor in (layer.keys, layer.values)]
@@ -96,7 +100,9 @@ def columns_of(cached: Any, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
 
 
 def gathered(shapes: Sequence[tuple[Any, ...]], rows: Sequence[Sequence[Any]], length: int) -> CacheRows:
-    """Return the cache of rows whose columns are given in pieces ``[columns, numbers]``, all ending at one column."""
+    """Build the cache of several rows, whose columns are given in pieces ``[columns, numbers]``. All rows end at the
+    same column.
+    """
     example = next(piece for pieces in rows for piece in pieces)
     columns = example.new_zeros(len(rows), length, example.shape[-1])
     dead = []
@@ -115,7 +121,7 @@ def gathered(shapes: Sequence[tuple[Any, ...]], rows: Sequence[Sequence[Any]], l
 
 
 def selected(rows: CacheRows, order: Sequence[int]) -> CacheRows:
-    """Return rows of a cache that was read and does not decode yet; each may be taken several times."""
+    """Return some rows of a cache that has read its prompts but not decoded yet; each row may be taken several times."""
     layers = ((layer.keys[list(order)], layer.values[list(order)]) for layer in rows.cache.layers)
     return CacheRows(cache=_assembled(layers), length=rows.length, dead=[rows.dead[row] for row in order])
 
@@ -265,7 +271,7 @@ _MOST: Final = 1 << 30  # maximum bytes of a tree in the memory of the processor
 
 
 def device_memory(device: Any) -> int:
-    """Return the bytes of memory of a device. They depend on the machine alone, so that runs can be repeated."""
+    """Return the memory of a device in bytes. It depends on the machine alone, so that runs can be repeated."""
     if device.type == "cuda":
         import torch
 
@@ -274,7 +280,7 @@ def device_memory(device: Any) -> int:
 
 
 def memory_limit(device: Any) -> int:
-    """Return the maximum bytes of a tree on a device."""
+    """Return the maximum number of bytes that a cache of prompt beginnings may use on a device."""
     share = device_memory(device) // _SHARE
     return share if device.type == "cuda" else min(_MOST, share)
 
@@ -310,13 +316,15 @@ class Prefixes:
         self.shapes: Sequence[tuple[Any, ...]] = ()
 
     def keep_for(self, stamp: int) -> None:
-        """Forget everything unless the stamp is that of the previous call, i.e. the weights are the same."""
+        """Forget everything unless ``stamp`` equals that of the previous call. Equal stamps mean that the weights are
+        unchanged.
+        """
         with self._lock:
             if stamp != self._stamp:
                 self._stamp, self._bytes, self._root = stamp, 0, _Node(np.zeros(0, np.int64), None, None)
 
     def find(self, tokens: Sequence[int]) -> tuple[int, list[Any]]:
-        """Return how many tokens of a beginning are stored, and their columns in pieces."""
+        """Return how many of the first tokens of a prompt are stored, and their columns in pieces."""
         sought, begin, pieces = np.asarray(tokens, dtype=np.int64), 0, []
         with self._lock:
             node, now = self._root, next(self._clock)
@@ -330,7 +338,9 @@ class Prefixes:
         return begin, pieces
 
     def put(self, tokens: Sequence[int], begin: int, columns: Any) -> None:
-        """Store the columns of ``tokens[begin:]``; what is stored already, or has no stored beginning, is left out."""
+        """Store the columns of ``tokens[begin:]``. Columns that are stored already, or whose beginning is not stored,
+        are left out.
+        """
         added, at = np.asarray(tokens, dtype=np.int64), 0
         with self._lock:
             node, now = self._root, next(self._clock)

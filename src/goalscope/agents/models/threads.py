@@ -55,7 +55,7 @@ Result = TypeVar("Result")
 
 @contextmanager
 def one_thread() -> Iterator[int]:
-    """Compute with one thread inside the context; yield the previous number of threads."""
+    """While this context lasts, compute with one thread; yield the previous number of threads."""
     import torch
 
     before = torch.get_num_threads()
@@ -140,7 +140,9 @@ def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Ite
 
 
 def work_on_cores(model: Any, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return the result of a model function for each item; a small model computes one item per core."""
+    """Return the result of a function of the model for each item; with a small model, each core computes one item at a
+    time.
+    """
     with fitting_threads(model) as small, all_experts(model):
         return side_by_side(model, work, items) if small else [work(item) for item in items]
 

@@ -38,7 +38,7 @@ class EnvironmentAgent(Scripted):
 
     @abstractmethod
     def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
-        """Return ``[A]`` the actions of the rule in a state, none where the rule does not apply."""
+        """Return ``[A]``, which actions the rule prefers in a state; none where the rule does not apply."""
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the probability of each action, ``[A]``: uniform over the actions that the rule prefers.
@@ -88,7 +88,7 @@ class EnvironmentOptimal(EnvironmentAgent):
     horizon: int | None = field(default=None, metadata={"check": _horizon})
 
     def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
-        """Return the optimal set."""
+        """Return ``[A]``, which actions are optimal in a state."""
         return _optimal(world, "goal", state, observation, self.horizon)
 
     def _parameters(self) -> dict[str, Any]:
@@ -132,7 +132,9 @@ class EnvironmentWrongGoal(EnvironmentAgent):
     target: str = ""
 
     def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
-        """Return the optimal actions towards the target; at the target, those that stay there where some do."""
+        """Return ``[A]``, which actions are optimal towards the target; at the target, those that stay there if there
+        are any.
+        """
         table = world.believed.table
         if self.target not in table.goals:
             raise ValueError(f"target must be a goal of the world, {', '.join(table.goals)}, got {self.target!r}")
@@ -150,7 +152,7 @@ class EnvironmentStateBlind(EnvironmentAgent):
     kind: ClassVar[str] = "state-blind"
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the frequencies of the offered actions."""
+        """Return ``[A]``, how often an optimal agent takes each offered action, whatever the state is."""
         world, view = observation.world, observation.seen(EnvironmentView)
         assert isinstance(world, EnvironmentWorld)
         believed = world.believed
@@ -191,7 +193,7 @@ class EnvironmentGreedy(EnvironmentAgent):
 
 
 class Predicts(Protocol):
-    """A policy with the interface of stable-baselines3."""
+    """Interface of a policy of stable-baselines3."""
 
     def predict(self, observation: npt.NDArray[Any], deterministic: bool = False) -> tuple[Any, Any]:
         """Return the actions for a batch of observations ``[B, ...]``, and a recurrent state."""

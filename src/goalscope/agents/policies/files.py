@@ -333,7 +333,16 @@ def digest_of(tensors: Mapping[str, npt.NDArray[Any]]) -> str:
 
 
 def network_of(tensors: dict[str, Any], form: PolicyForm, digest: str) -> PolicyNetwork:
-    """Return the network of a file; if its layers do not fit together, a ValueError says what the file must contain."""
+    """Build the network that a file describes.
+
+    Args:
+        tensors: name -> array of weights.
+        form: description of the layers.
+        digest: SHA-256 of the file.
+
+    Raises:
+        ValueError: the layers do not fit together; the message says what the file must contain.
+    """
     reader = embeddings = None
     if form.words is not None:
         reader, embeddings = _layer(tensors, "words", form.words.cell), _taken(tensors, "words.embedding")

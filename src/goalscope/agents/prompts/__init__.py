@@ -112,7 +112,7 @@ def recognised(text: str) -> PrintedPrompt | None:
 
 
 def with_our_slots(text: str) -> str:
-    """Return a template with its printed slots renamed to our placeholders."""
+    """Return a paper's template with its slots renamed to the placeholders of goalscope."""
     for printed, ours in SLOTS.items():
         text = text.replace(f"{{{{{printed}}}}}", f"{{{{{ours}}}}}")
     return text
@@ -234,12 +234,14 @@ _MOST_TEXT_BYTES: Final = 4_194_304
 
 @cache
 def bundled(*path: str) -> str:
-    """Return the text of a file of this package, without its final newline."""
+    """Return the text of a file that ships with this package, without its final newline."""
     return package_text(__name__, *path).removesuffix("\n")
 
 
 def read_text(path: str | Path, must: str) -> str:
-    """Return the text of a file that a study names; ``must`` begins the error message."""
+    """Return the text of a file that a study names. ``must`` is the beginning of the error message if it cannot be
+    read.
+    """
     file = NamedFile(Path(path).expanduser())
     if not file.is_there():
         raise FileNotFoundError(f"{must} the path of a text file, got {str(path)!r}, and no such file exists")

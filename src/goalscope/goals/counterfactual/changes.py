@@ -147,7 +147,11 @@ def best_actions(grid: Grid) -> frozenset[Action]:
 
 
 def elsewhere(grid: Grid, thing: str, walked_cells: Collection[Position] = ()) -> Iterator[Grid]:
-    """Yield all grids with one object on a cell not walked on, the door open, a key added, or a key or thing gone."""
+    """Yield all changed copies of a grid for one thing.
+
+    The thing lies on another cell that the agent has not walked on, or a door is open, a key is added, or a key or
+    thing is gone.
+    """
     if thing not in THINGS:
         yield from _things(grid, thing, walked_cells)
         return

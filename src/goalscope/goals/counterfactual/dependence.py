@@ -186,13 +186,13 @@ def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float
 
 
 def share_of(change: Array, predictable: Array, moves: int, confidence: float, *, n: int) -> Estimate:
-    """Estimate rho with its interval.
+    """Estimate rho, the change of an agent's moves as a share of their predictable part, with its interval over worlds.
 
     Args:
-        change, predictable: ``[G]`` D and P of each world.
-        moves: number of moves k.
+        change, predictable: ``[G]`` change D of the moves, and their predictable part P, of each world.
+        moves: number of moves k of which each value is a mean.
         confidence: coverage of the interval.
-        n: number of versions.
+        n: number of changed versions, for the record.
     """
     fields: dict[str, Any] = {"unit": "ratio", "n": n, "clusters": len(change), "confidence": confidence}
     below = float(predictable.mean()) if len(predictable) else math.nan
@@ -216,7 +216,9 @@ def share_of(change: Array, predictable: Array, moves: int, confidence: float, *
 
 
 def p_above(points: Array, bounds: Bounds = UNBOUNDED) -> float:
-    """Return the one-sided p value that the mean of ``[G]`` points lies above 0; 1 if it exceeds 1/2."""
+    """Return the one-sided p value of the hypothesis that the mean of ``[G]`` points is at most 0; values above 1/2
+    become 1.
+    """
     if len(points) < 2:
         return 1.0
 

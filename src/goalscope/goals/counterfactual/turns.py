@@ -145,7 +145,11 @@ def _actions(world: Any) -> Sequence[str]:
 
 
 def distances(first: WorldTurns, second: WorldTurns) -> tuple[float, float, float]:
-    """Return change, predictable part and total variation of the moves on two sides; NaN where unknown."""
+    """Return how much the moves of two sides differ.
+
+    Returns:
+        The change, the predictable part and the total variation distance; NaN where a value is unknown.
+    """
     if first.policy is not None and second.policy is not None:
         return exact(first.policy, second.policy)
     change, predictable = estimated(first.counts, second.counts)
@@ -153,7 +157,9 @@ def distances(first: WorldTurns, second: WorldTurns) -> tuple[float, float, floa
 
 
 def exact(first: Array, second: Array) -> tuple[float, float, float]:
-    """Return change, predictable part and total variation of two distributions ``[A]``."""
+    """Return change, predictable part and total variation distance of two exact distributions over actions, ``[A]``
+    each.
+    """
     gap, square = first - second, float(first @ first + second @ second) / 2
     return float(gap @ gap) / 2, square - 1 / len(first), float(np.abs(gap).sum()) / 2
 

@@ -252,12 +252,14 @@ class ChangedEnvironment(EnvironmentWorld):
         return self.original
 
     def planned(self, horizon: int) -> int:
-        """Return twice the steps that are expected from here: one move is asked of an agent, but it plans for more."""
+        """Return the number of steps for which an agent plans: twice the expected number from here, although only one
+        move is asked.
+        """
         return max(horizon, int(2 * self.believed.solved.expected_steps) + 1)
 
     @classmethod
     def version(cls, of: EnvironmentWorld, world: EnvironmentWorld, moved: str, start: int | None) -> Self:
-        """Return a world as a version of another one, which begins in a given state of its own table."""
+        """Return a world as a changed version of another one; it begins in a given state of its own table."""
         values = {entry.name: getattr(world, entry.name) for entry in fields(EnvironmentWorld)}
         tags = {**of.tags, "kind": "changed", MOVED: moved}
         return cls(**{**values, "start": start, "cluster": of.cluster_id, "tags": tags}, original=of.id, moved=moved)

@@ -128,7 +128,9 @@ class ContextTree:
         return tuple(plans)
 
     def nature(self) -> tuple[Array, ...]:
-        """Return the part of each context's probability that the decisions do not affect, ``[K_t]``."""
+        """Return the factor of each context's probability that does not depend on the decisions, ``[K_t]`` for each
+        decision t.
+        """
         parts = [self.chance[0]]
         for t in range(1, len(self.actions)):
             parts.append(parts[-1][self.parent[t] // self.actions[t - 1]] * self.chance[t])
@@ -176,7 +178,9 @@ def conjugate(tree: ContextTree) -> Conjugate:
 
 
 def conjugate_known(tree: ContextTree, noise: float) -> tuple[Conjugate, float]:
-    """Return the conjugate for a single feature with a rounding error, and the greatest value of any policy."""
+    """Return the conjugate for a single feature, whose values are known up to a rounding error, and the greatest value
+    of any policy.
+    """
     goal = tree.expected(tree.policy)
     (low, lowest), (high, highest) = (_end(tree, sign) for sign in (-1.0, 1.0))
     if high - low <= max(SMALL, 10 * noise):

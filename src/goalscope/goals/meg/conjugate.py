@@ -31,7 +31,9 @@ def best_rationality(point: Point, utility: float, low: float, high: float, size
 
 
 def at_end(relative: float, end: float, size: float = 0.0) -> bool:
-    """Return whether a utility is at an end of the attainable range, both relative to the uniform policy's."""
+    """Return whether a utility lies at an end of the attainable range; both are given relative to the utility of the
+    uniform policy.
+    """
     slack = min(_AT_END * abs(end) + _EPSILON * size, abs(end) / 2)
     return relative * end > 0 and abs(relative) >= abs(end) - slack
 

@@ -68,7 +68,7 @@ class UnknownMEG:
 
     @property
     def spread(self) -> float:
-        """Standard deviation over seeds in nats, NaN with fewer than two."""
+        """Standard deviation of the MEG over optimisation seeds, in nats; NaN with fewer than two seeds."""
         return float(self.seed_values.std(ddof=1)) if len(self.seed_values) > 1 else math.nan
 
 

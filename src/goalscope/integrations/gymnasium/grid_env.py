@@ -89,7 +89,7 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
         return self._observation(), self._info()
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take an action."""
+        """Take an action; the results are those of Gymnasium's `step`."""
         self._state = step(self._grid, self._state, ACTIONS[int(action)])
         self._left -= 1
         arrived = self._state.position == self._grid.goal

@@ -205,7 +205,9 @@ class LevelBound:
         return max(1.0, _Moment(self, key).mission())
 
     def ways(self, cell: int, closed: frozenset[int], walled: frozenset[int]) -> list[float]:
-        """Return the number of steps from each pose (index 4 cell + direction) until the agent faces a cell."""
+        """Return the number of steps from each pose until the agent faces a cell. A pose has the index 4 * cell +
+        direction.
+        """
         name = cell, closed, walled
         if name not in self._ways:
             self._ways[name] = self._search(cell, closed, walled)
@@ -531,7 +533,7 @@ class MiniGridLevel(StateCopy):
         return not self.done(state) and bool(state[1][number][1][0])
 
     def lower_bound(self, state: Key) -> float:
-        """Return a lower bound on the number of steps to the goal, see `gymnasium.bounds`."""
+        """Return a number of steps that no way to the goal from this state falls below; see `gymnasium.bounds`."""
         return self._bound(state)
 
     @cached_property

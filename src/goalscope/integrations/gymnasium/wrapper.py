@@ -57,14 +57,14 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
         self._reader = LayoutReader(env, environment, state, horizon, limit, search)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode; the arguments and results are those of Gymnasium, with the oracle's entry in ``info``."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._layout, number = self._reader.begin()
         self._path, self._chosen, self._regret = [number], [], 0.0
         return observation, {**info, "goalscope": self._now()}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take an action."""
+        """Take an action; the results are those of Gymnasium, with the oracle's entry in ``info``."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         layout, before, steps = self._layout, self._path[-1], len(self._path) - 1
         number = int(action)

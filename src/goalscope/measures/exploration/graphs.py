@@ -88,7 +88,7 @@ class TaskGraph(StudyPart):
 
     @cached_property
     def options(self) -> Mapping[str, tuple[tuple[str, ...], ...]]:
-        """Map each place with a task to its alternative sets of prerequisites."""
+        """For each place with a task, the alternative sets of places that must be achieved before."""
         return MappingProxyType({**dict.fromkeys(self.goals, ()), **self.tasks})
 
     @cached_property
@@ -98,7 +98,7 @@ class TaskGraph(StudyPart):
 
 
 class GraphStep(NamedTuple):
-    """One visit, judged by the state before it; the fields are named as in `MapStep`."""
+    """One visit of a place, judged by what was known before it; the fields have the names of those of `MapStep`."""
 
     number: int
     here: str

@@ -91,7 +91,7 @@ class MapStep(NamedTuple):
 
     @property
     def stale(self) -> int:
-        """Stale score S = c + e + n after the action."""
+        """Stale score S = c + e + n of the walk after the action; see `StaleCounter`."""
         return self.loops + self.edge_reuse + self.cell_reuse
 
     @property
@@ -113,7 +113,7 @@ class MapStep(NamedTuple):
         return view.gain(self.here, next_cell) and (view.count == 1 or not self.rising >> action & 1)
 
     def plain(self) -> dict[str, Any]:
-        """Return all published values of the step by name."""
+        """Return all published values of the step as plain values by name."""
         names = "index position after action rejected case targets gain progress new_cell achieved loops edge_reuse"
         names += " cell_reuse stale error attribution free_moves"
         return {name: getattr(self, name) for name in names.split()}

@@ -145,7 +145,7 @@ class StaleCounter:
 
     @property
     def total(self) -> int:
-        """S, the stale score."""
+        """The stale score S."""
         return self.loops + self.edge_reuse + self.cell_reuse
 
     def rising(self, board: Board, cell: int) -> int:

@@ -155,7 +155,9 @@ def _rates_by_class() -> list[tuple[str, str, list[Curve]]]:
 
 
 def over_sizes(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> Declared:
-    """Return the section with curves over size and density at one read point, for general and size-specific probes."""
+    """Return the section with curves over size and density at one read point, for probes of all sizes and of one size
+    each.
+    """
     at_point = base.at(point)
     parts = [_by_tag(at_point, tag) for tag in ("size", "density") if len(at_point.numbers(tag)) > 1]
     parts.append(_by_scope(rows, base, point))

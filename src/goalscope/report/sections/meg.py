@@ -147,7 +147,7 @@ def untold_in(store: Store) -> list[str]:
 
 
 def held_out_table(entries: Sequence[HeldOut], noun: str = "grid") -> Table:
-    """Return the table of agents and cells with unknown utilities."""
+    """Return the table of agents and groups of worlds whose utilities are unknown, scored in held-out worlds."""
     columns: TextColumns[HeldOut] = [
         ("agent", lambda entry: entry.agent),
         ("worlds", lambda entry: where(entry.cell)),
@@ -198,7 +198,7 @@ def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def where(cell: Mapping[str, Tag]) -> str:
-    """Describe the worlds of a cell."""
+    """Describe in words the group of worlds to which an estimate belongs."""
     return describe_key(cell) or "all worlds"
 
 

@@ -71,7 +71,7 @@ _Name = Callable[[Tag, Tag], str]
 
 
 class ReadPoint(NamedTuple):
-    """Where activations are read: site and layer. Both are None if no activations are read."""
+    """A place in the model at which activations are read: site and layer. Both are None if no activations are read."""
 
     site: Tag = None
     layer: Tag = None
@@ -98,7 +98,7 @@ Selection = Mapping[str, Tag | Sequence[Tag]]
 
 
 class ProbeRows:
-    """Rows about activations, each column coded once; `agent` is "" on a page about one agent only."""
+    """Rows about activations, with each column encoded only once. ``agent`` is "" on a page about a single agent."""
 
     def __init__(self, rows: Rows, agent: str = "") -> None:
         self.rows, self.agent = rows, agent
@@ -161,7 +161,7 @@ class ProbeRows:
         return same_site[len(same_site) // 2] if same_site else ReadPoint()
 
     def near(self) -> list[ReadPoint]:
-        """Return the read points at the main point's layer, one for each site."""
+        """Return the read points at the layer of the main read point, one for each site."""
         main = self.main_point()
         return [point for point in self.points() if point.layer == main.layer]
 
@@ -263,7 +263,9 @@ def title_of(key: Key, name: _Name = probe_name) -> str:
 def undefined_of(
     estimates: Iterable[Grouped], name: _Name = probe_name, and_tags: Sequence[str] = (), joint: str = ", "
 ) -> list[tuple[str, str, Estimate]]:
-    """Return measure, tags, probe and estimate of each value, for the list of undefined values."""
+    """Return the entries for the list of undefined values: for each given estimate its measure with tags, its probe,
+    and itself.
+    """
     undefined = []
     for grouped in estimates:
         quantity = joint.join(str(grouped.key[tag]) for tag in ("measure", *and_tags) if grouped.key.get(tag))

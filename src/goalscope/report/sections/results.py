@@ -218,7 +218,7 @@ def error_tables(
 
 
 def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
-    """Return whether any step of a group was not a valid move."""
+    """Return whether any step of a group contained no valid move."""
     group_rows = rows.select(**group)
     totals = [
         [group_rows.select(measure=f"{kind} steps{valid}{suffix}").value.sum() for kind in KINDS]

@@ -157,7 +157,7 @@ STEP_FIELDS = ("text", "reasoning", "prompt_tokens", "output_tokens", "reward")
 
 
 def step_fields(record: Any) -> dict[str, Any]:
-    """Return the fields `STEP_FIELDS` of a record, with lists as tuples."""
+    """Return the fields `STEP_FIELDS` of a record as a mapping, with lists as tuples."""
     fields = {name: getattr(record, name) for name in STEP_FIELDS}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
@@ -169,7 +169,7 @@ class LogLine(BaseModel):
 
 
 class ReadLine(NamedTuple):
-    """A line of a log: number (from 1), bytes, JSON value, and its valid record, or None if it was rejected."""
+    """A line of a log: its number from 1, its bytes, its JSON value, and its valid record (None if it was rejected)."""
 
     number: int
     size: int
@@ -263,7 +263,13 @@ def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must
 
 
 def grid_world(grid: Grid, place: str, **settings: Any) -> GridWorld:
-    """Return the world of a whole grid. ``settings`` are those of `GridWorld`; ``place`` is named in errors."""
+    """Return the world of a grid that is given as a whole.
+
+    Args:
+        grid: the grid.
+        place: where the grid stands in the log, for errors.
+        settings: further arguments of `GridWorld`.
+    """
     if grid.fog is not None:
         raise UntrustedError("a world must be given without fog (use fog_radius)", "hidden cells (*)", place)
     try:

@@ -46,13 +46,13 @@ _GridLines = Annotated[list[str], BeforeValidator(_text_lines)]
 
 
 class Record(BaseModel):
-    """Base of records in the authors' files; keys that are not read are counted."""
+    """Base class of the records in the authors' files; keys that goalscope does not read are counted."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
 
 class GridParameters(Record):
-    """``grid_params``: coordinates are [row, col]."""
+    """The entry ``grid_params`` of a trajectory file: size, cells and objects of the grid. Coordinates are [row, col]."""
 
     grid_width: int | None = None
     grid_height: int | None = None
@@ -65,20 +65,20 @@ class GridParameters(Record):
 
 
 class TrajectorySource(Record):
-    """``source``: where the file comes from, and its recorded metrics."""
+    """The entry ``source`` of a trajectory file: where the file comes from, and its recorded metrics."""
 
     trajectory_id: str | None = None
     recorded_metrics: dict[str, Scalar] | None = None
 
 
 class Prompt(Record):
-    """``prompt``: the pieces of the prompt that all steps share."""
+    """The entry ``prompt`` of a trajectory file: the pieces of the prompt that all steps share."""
 
     prompt_prefix_tokens: _Tokens = None
 
 
 class StepRecord(Record):
-    """One entry of ``steps``."""
+    """One entry of the list ``steps`` of a trajectory file."""
 
     step_id: int | None = None
     grid_state: _GridLines
@@ -97,7 +97,7 @@ class StepRecord(Record):
 
 
 class TrajectoryRecord(Record):
-    """A trajectory file."""
+    """The content of a trajectory file."""
 
     grid_params: GridParameters
     model_params: dict[str, Scalar]

@@ -179,7 +179,7 @@ def _walk(task_map: TaskMap, spec: EpisodeSpec) -> tuple[tuple[Action | None, Re
 
 
 def planned(study: Study, world: World, horizon: int) -> EpisodeSpec:
-    """Return a specification that represents all episodes of a study in a world."""
+    """Return one specification that stands for all episodes of a study in a world."""
     return EpisodeSpec(world_id=world.id, agent_id="plan", trajectory=0, seed=study.seed, horizon=horizon)
 
 

@@ -126,7 +126,7 @@ class FirstTurns(BaseModel):
 
     @property
     def seconds(self) -> float:
-        """Total time of all portions."""
+        """Total time of all portions of the batch, in seconds."""
         return sum(portion.seconds for portion in self.portions)
 
     @property
@@ -191,7 +191,9 @@ def why_unusable(first: FirstTurns) -> str:
 
 
 def announced(name: str, most: int, limits: Limits, patient: bool = False) -> str:
-    """Announce a measured batch; ``patient``: whether to wait for a server as long as its settings say."""
+    """Say that a batch of first turns is going to be measured; ``patient`` means to wait for a server as long as its
+    settings allow.
+    """
     fields = {"seconds": f"{limits.seconds:.0f}", "patience": f"{limits.unusable:.0f}"}
     if patient:
         return TEXTS("plan/first moves", name=name, most=most, **fields)
@@ -199,7 +201,7 @@ def announced(name: str, most: int, limits: Limits, patient: bool = False) -> st
 
 
 def found(name: str, first: FirstTurns, limits: Limits) -> list[str]:
-    """Return the lines that report a measured batch."""
+    """Return the lines that report the measured first turns of a model."""
     if first.silent:
         return []
     valid = round(first.asked * (1 - first.invalid))
@@ -224,7 +226,7 @@ def stored_first_turns(run: Path | Store, agent: Agent) -> FirstTurns | None:
 
 
 def most_turns(study: Study) -> int:
-    """Return the maximum number of turns of a batch for one agent: a tenth of the turns of all episodes."""
+    """Return how many first turns may be asked of one agent at most: a tenth of the turns of all episodes."""
     steps = study.size().steps // len(study.agents_)
     return min(2 * MOST - 1, steps // 10)
 
@@ -471,7 +473,7 @@ def _optimal(world: World, state: Sequence[int]) -> Any:
 
 
 def tokens_of(usage: Mapping[str, float]) -> float:
-    """Return the total tokens of a usage; tokens that a server did not report count with their maximum."""
+    """Return the total number of tokens of a usage. For a server that reports none, their maximum counts."""
     return sum(usage.get(name, 0.0) for name in ("prompt_tokens", "output_tokens", "tokens_at_most"))
 
 

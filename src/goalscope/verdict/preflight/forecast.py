@@ -177,7 +177,7 @@ class Forecast:
 
 
 def nothing() -> Forecast:
-    """Return the forecast for no episodes."""
+    """Return the forecast for a study without episodes: no time, no tokens, no cost."""
     zeros = np.zeros(3)
     return Forecast(turns=zeros, seconds=zeros, prompt_tokens=zeros, output_tokens=zeros)
 
@@ -340,7 +340,7 @@ def whole(value: float) -> str:
 
 
 def amounts(total: Forecast) -> list[str]:
-    """Describe the expected tokens, USD and memory; what is not spent is left out."""
+    """Describe the expected tokens, USD and memory; a quantity that is not needed is left out."""
     parts = []
     if total.tokens[2]:
         prompt = f"{100 * total.prompt_tokens[1] / total.tokens[1]:.0f} %"

@@ -92,7 +92,7 @@ def capture_memory(network: Any, sequence_tokens: float, layers: int = 3) -> flo
 
 
 def taken(agent: Agent) -> int:
-    """Return the maximum memory of this process so far, or of its model on a GPU; 0 if unknown."""
+    """Return the most memory, in bytes, that this process or, on a GPU, its model has used so far; 0 if unknown."""
     model = getattr(agent, "model", None)
     if isinstance(model, LocalModel) and (torch := sys.modules.get("torch")) is not None:
         device = next(model.model.parameters()).device

@@ -92,14 +92,14 @@ def find_out(model: str, *, network: bool, chat_template: str | None = None) -> 
 
 @cache
 def ready_models() -> Mapping[str, Mapping[str, Any]]:
-    """Return the parameters of chat agents by model name, without those of the prompt."""
+    """Return the parameters of chat agents for the models that goalscope knows, by name, without those of the prompt."""
     content = read_yaml_text(package_text("goalscope.verdict.preflight", "ready_models.yaml"), "ready models")
     servers = content["servers"]
     return {name: _parameters(parameters, servers) for name, parameters in content["models"].items()}
 
 
 def ready_name(model: str) -> str | None:
-    """Return the name of a ready model, given this name or the name of its API, in upper or lower case."""
+    """Return the name of a model that goalscope knows, given this name or that of its API; None for other models."""
     key = model.rpartition("/")[2].casefold().replace("_", "-")
     for name, parameters in ready_models().items():
         if key in (name.casefold(), name.casefold().replace(" ", "-"), parameters["model"].rpartition("/")[2]):

@@ -93,7 +93,7 @@ class PowerPlan:
 
     @property
     def hardest(self) -> float:
-        """Level of the hardest test: Holm's correction tests the smallest p of a family at level / size."""
+        """Error level of the hardest test: Holm's correction tests the smallest p value of a family at level / size."""
         return self.level / self.family
 
 
