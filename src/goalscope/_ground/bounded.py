@@ -207,7 +207,7 @@ class BoundedWorker:
             child.communicate()
 
     def forget(self) -> None:
-        """Forget the child process without ending it. Call this after a fork, since the process belongs to the parent."""
+        """Forget the child process without ending it; needed after a fork, since the process belongs to the parent."""
         child, self._child, self._lock, self._left = self._child, None, threading.Lock(), b""
         if child is not None:
             for stream in (child.stdin, child.stdout):

@@ -95,7 +95,9 @@ def consent(value: Any) -> None:
 
 
 def may_import(name: str) -> bool:
-    """Return whether the user allowed a name of the form ``module:Class``. Only this function decides what is imported."""
+    """Return whether the user allowed a name of the form ``module:Class``. Only this function decides what is
+    imported.
+    """
     return _consents[-1].everything or name in _consents[-1].names
 
 

@@ -95,7 +95,9 @@ class Tally:
             return self._counts.copy()
 
     def show_silence(self, address: str, since: float | None) -> None:
-        """Show in progress lines since when a server has been silent, as a time of the monotonic clock; None ends that."""
+        """Show in progress lines since when a server has been silent, as a time of the monotonic clock; None ends
+        that.
+        """
         with self._lock:
             if since is None:
                 self._silent.pop(address, None)

@@ -280,7 +280,9 @@ def legend(entries: Sequence[Entry], top: float, width: float) -> tuple[list[str
 
 
 def chart(width: float, height: float, title: str, parts: Iterable[str], *, paper: bool = False) -> str:
-    """Return the SVG of a chart with its title, in the colours of the page or, with ``paper``, in colours of its own."""
+    """Return the SVG of a chart with its title, in the colours of the page or, with ``paper``, in colours of
+    its own.
+    """
     label = short_label(title)
     heading = text(4, 14, label, size=11, bold=True, room=width - 8)
     kind = "" if paper else "chart"

@@ -194,7 +194,9 @@ def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
 
 
 def seal_row(database: sqlite3.Connection, kind: str, row: tuple[Cell, ...]) -> None:
-    """Store the checksum of an entry that was just written. ``row`` must contain the values that SQLite returns for it."""
+    """Store the checksum of an entry that was just written. ``row`` must contain the values that SQLite returns for
+    it.
+    """
     database.execute(_PUT, (kind, row[0], checksum(row)))
 
 

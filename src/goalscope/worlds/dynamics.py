@@ -74,7 +74,9 @@ class State(tuple[int, int, int]):
 
     @property
     def things(self) -> int:
-        """States of all optional things of the grid as one number with a digit per thing; 0 at the start of an episode."""
+        """States of all optional things of the grid as one number with a digit per thing; 0 at the start of an
+        episode.
+        """
         return self[2] >> 2
 
 

@@ -103,7 +103,7 @@ class Fog:
 
 
 def blocked(walls: npt.NDArray[np.bool_], cells: Sequence[Position]) -> npt.NDArray[np.bool_]:
-    """Return the walls ``[H, W]`` together with further cells; the same array if there are none."""
+    """Return the walls ``[H, W]`` together with further blocked cells; the same array if there are no further cells."""
     if not cells:
         return walls
     walls = walls.copy()

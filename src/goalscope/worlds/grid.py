@@ -20,7 +20,7 @@ Side = Literal["left", "right", "top", "bottom"]
 
 
 class Action(IntEnum):
-    """The four moves; the value of each is its index in every array with an action axis."""
+    """The four moves; the value of each move is its index on the action axis of every array."""
 
     UP = 0
     DOWN = 1
@@ -171,7 +171,7 @@ class Grid:
 
     @property
     def objects(self) -> dict[str, Position | None]:
-        """Cells of start, goal, key and door by name."""
+        """Names of start, goal, key and door -> their cells; None if the grid has no such object."""
         return {name: getattr(self, name) for name in _OBJECTS.values()}
 
     def open_around(self, cell: Position) -> list[Position]:

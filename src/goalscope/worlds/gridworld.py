@@ -58,7 +58,7 @@ class GridView(View):
 
     @property
     def drawing(self) -> Drawing:
-        """The cells as the agent sees them."""
+        """Picture of the cells as the agent sees them."""
         return drawn(self.grid)
 
     def line(self, action: str) -> str:

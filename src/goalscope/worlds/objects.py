@@ -21,18 +21,18 @@ class Key(Kind):
         return own == 1
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Pick the key up."""
+        """Let the agent pick the key up."""
         return cell, with_digit(parts, index, 1) if parts[index] == 0 else parts
 
 
 class Opening(Kind):
-    """Something solid that opens for good, and is then no longer drawn."""
+    """Base class of solid things that open for good and are not drawn afterwards."""
 
     states = 2
     events: ClassVar[Mapping[str, int]] = {"open": 1}
 
     def solid(self, own: int) -> bool:
-        """Return whether it is still closed."""
+        """Return whether the thing is still closed."""
         return own == 0
 
 
@@ -43,7 +43,7 @@ class Door(Opening):
     key: ClassVar[str]
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Open if the agent carries the key."""
+        """Open the door if the agent carries the key."""
         opens = parts[index] == 0 and carried_index(grid, parts, self.key) >= 0
         return cell, with_digit(parts, index, 1) if opens else parts
 
@@ -105,12 +105,12 @@ class OneWay(Kind):
     direction: ClassVar[Action]
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Send an agent back that came by another move."""
+        """Send the agent back if it came by another move than the permitted one."""
         down, right = DELTAS[action].tolist()
         return cell if action == self.direction else (cell[0] - down, cell[1] - right), parts
 
     def turned(self, turn: Callable[[int], int]) -> str:
-        """Return the symbol of the turned direction."""
+        """Return the symbol of the same thing in a transformed grid, whose permitted direction is turned."""
         return _ARROWS[turn(self.direction)]
 
 
@@ -162,7 +162,7 @@ class Chest(Opening):
     near = True
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Open with the first key that the agent carries."""
+        """Open the chest with the first key that the agent carries."""
         keys = [key for key in (carried_index(grid, parts, symbol) for symbol in KEYS) if key >= 0]
         if parts[index] == 1 or not keys:
             return cell, parts
@@ -171,7 +171,7 @@ class Chest(Opening):
 
 @thing
 class Gate(Opening):
-    """A gate, which a button opens."""
+    """A gate, which blocks the way until a button opens it."""
 
     symbol, name, legend = "E", "gate", "a closed gate"
     rule = "A closed gate cannot be entered. All gates open and vanish when the agent enters the cell of a button."

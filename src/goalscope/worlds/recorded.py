@@ -113,7 +113,7 @@ class RecordedWorld(World):
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Rebuild a world from the plain values that it was saved as."""
+        """Rebuild a world from its stored plain values."""
         values = read_plain(plain, "a recorded world", source=str, sample=str, actions=list)
         if not all(isinstance(name, str) for name in values["actions"]):
             raise ValueError(f"the actions of a recorded world must be a list of texts, got {plain!r:.200}")

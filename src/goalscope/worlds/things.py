@@ -31,7 +31,7 @@ _MOST_STATES, _MOST_COMBINATIONS = 10, 2**48  # the latter so that flags fit int
 
 
 class ThingGrid(Protocol):
-    """What a thing may know of its grid, see `goalscope.worlds.Grid`."""
+    """Interface of what a thing may know about its grid; see `goalscope.worlds.Grid`."""
 
     @property
     def walls(self) -> npt.NDArray[np.bool_]:
@@ -159,7 +159,7 @@ class UnknownSymbolError(ValueError):
 
 
 def kind_of(symbol: str) -> Kind | None:
-    """Return the registered kind with this symbol, None if there is none."""
+    """Return the registered kind of things with this symbol; None if there is none."""
     kind = _by_symbol.get(symbol)
     if kind is None or not _is_registered(kind):
         _by_symbol.clear()
@@ -168,7 +168,7 @@ def kind_of(symbol: str) -> Kind | None:
 
 
 def name_of(symbol: str) -> str:
-    """Return the name of the kind with this symbol."""
+    """Return the name of the kind of things with this symbol."""
     return _known_kind(symbol).name
 
 
@@ -239,7 +239,7 @@ class Arrangement:
                     self.beside.setdefault(cell, []).append(index)
 
     def pack(self, parts: Parts) -> int:
-        """Return the digits as one number, with the first digit counting least."""
+        """Return the digits of all things as one number; the first digit counts least."""
         number = 0
         for kind, digit in zip(reversed(self.kinds), reversed(parts), strict=True):
             number = number * kind.states + digit
@@ -261,7 +261,7 @@ class Arrangement:
 
     @property
     def states(self) -> int:
-        """Number of combinations of digits."""
+        """Number of combinations that the digits of the things can have."""
         return math.prod(kind.states for kind in self.kinds)
 
     def solid_cells(self, parts: Parts) -> list[Cell]:
@@ -305,7 +305,7 @@ class Arrangement:
 
 @lru_cache(maxsize=4096)
 def arrangement_of(things: tuple[Thing, ...], load: tuple[str, ...]) -> Arrangement:
-    """Return the arrangement of the things of a grid, and of those that its agent carries."""
+    """Return the arrangement of the things on a grid together with those that its agent carries."""
     return Arrangement(things, tuple(symbol for symbol in load if symbol not in RESERVED))
 
 
@@ -337,7 +337,7 @@ def indices(grid: ThingGrid, symbol: str) -> list[int]:
 
 
 def with_digit(parts: Parts, index: int, digit: int) -> Parts:
-    """Return the parts with one digit changed."""
+    """Return a copy of the digits with one of them changed."""
     return (*parts[:index], digit, *parts[index + 1 :])
 
 

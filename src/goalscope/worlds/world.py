@@ -83,7 +83,9 @@ class View(ABC):
         return None
 
     def line(self, action: str) -> str:
-        """Return a one-line summary of this moment for a list of earlier steps, with the action that was taken next."""
+        """Return a one-line summary of this moment for a list of earlier steps, including the action that was taken
+        next.
+        """
         return f"{self.text} -> {action}"
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
@@ -337,7 +339,7 @@ class StoredWorld(World):
         )
 
     def to_plain(self) -> dict[str, Any]:
-        """Return its plain values."""
+        """Return the plain values as they were stored."""
         plain: dict[str, Any] = self.plain
         return plain
 
@@ -348,7 +350,7 @@ class StoredWorld(World):
 
 
 class WorldSettings(Protocol):
-    """The settings of a kind of world: one entry of the list ``worlds`` in a study."""
+    """Interface of the settings of a kind of worlds: one entry of the list ``worlds`` in a study."""
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[World]:
         """Yield the worlds of this entry, all different.

@@ -31,7 +31,9 @@ MOST_SCORES: Final = {"cpu": 1 << 24, "cuda": 1 << 26}  # maximum scores per blo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LongMask:
-    """An attention mask that is built in blocks of rows, from the arguments of `transformers.masking_utils.eager_mask`."""
+    """An attention mask that is built in blocks of rows, from the arguments of
+    `transformers.masking_utils.eager_mask`.
+    """
 
     arguments: dict[str, Any]
 

@@ -80,7 +80,9 @@ THINKING: Final = ("enable_thinking", "thinking")
 
 
 def check_thinking(thinking: bool | None, template_options: Mapping[str, Any] | None) -> None:
-    """Raise a ValueError if both settings switch thinking on or off: ``thinking``, and a key of the template's options."""
+    """Raise a ValueError if both settings switch thinking on or off: ``thinking``, and a key of the template's
+    options.
+    """
     conflicting = [name for name in THINKING if name in (template_options or {})] if thinking is not None else []
     if conflicting:
         raise ValueError(

@@ -90,7 +90,9 @@ def token_octets(config: Any, octets: int) -> int | None:
 
 
 def columns_of(cached: Any, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
-    """Return the keys and values in the last columns of a cache, ``[B, count, numbers]``, and the shape of each tensor."""
+    """Return the keys and values in the last columns of a cache, ``[B, count, numbers]``, and the shape of each
+    tensor.
+    """
     import torch
 
     tensors = [tensor for layer in cached.layers for tensor in (layer.keys, layer.values)]
@@ -121,7 +123,9 @@ def gathered(shapes: Sequence[tuple[Any, ...]], rows: Sequence[Sequence[Any]], l
 
 
 def selected(rows: CacheRows, order: Sequence[int]) -> CacheRows:
-    """Return some rows of a cache that has read its prompts but not decoded yet; each row may be taken several times."""
+    """Return some rows of a cache that has read its prompts but not decoded yet; each row may be taken several
+    times.
+    """
     layers = ((layer.keys[list(order)], layer.values[list(order)]) for layer in rows.cache.layers)
     return CacheRows(cache=_assembled(layers), length=rows.length, dead=[rows.dead[row] for row in order])
 

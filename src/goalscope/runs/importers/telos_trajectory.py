@@ -52,7 +52,9 @@ class Record(BaseModel):
 
 
 class GridParameters(Record):
-    """The entry ``grid_params`` of a trajectory file: size, cells and objects of the grid. Coordinates are [row, col]."""
+    """The entry ``grid_params`` of a trajectory file: size, cells and objects of the grid. Coordinates are
+    [row, col].
+    """
 
     grid_width: int | None = None
     grid_height: int | None = None

@@ -92,7 +92,9 @@ def find_out(model: str, *, network: bool, chat_template: str | None = None) -> 
 
 @cache
 def ready_models() -> Mapping[str, Mapping[str, Any]]:
-    """Return the parameters of chat agents for the models that goalscope knows, by name, without those of the prompt."""
+    """Return the parameters of chat agents for the models that goalscope knows, by name, without those of the
+    prompt.
+    """
     content = read_yaml_text(package_text("goalscope.verdict.preflight", "ready_models.yaml"), "ready models")
     servers = content["servers"]
     return {name: _parameters(parameters, servers) for name, parameters in content["models"].items()}

@@ -84,11 +84,13 @@ class Environment(Protocol[S]):
         ...
 
     def initial(self) -> Mapping[S, float]:
-        """Return the probabilities of the first state; one entry where it is certain."""
+        """Return the probabilities of the first state; a single entry if it is certain."""
         ...
 
     def step(self, state: S, action: int) -> Mapping[S, float]:
-        """Return the probabilities of the next state; one entry where it is certain. Not called where `done` holds."""
+        """Return the probabilities of the next state; a single entry if it is certain. It is not called in states in
+        which `done` holds.
+        """
         ...
 
     def done(self, state: S) -> bool:
@@ -100,7 +102,7 @@ class Environment(Protocol[S]):
         ...
 
     def observe(self, state: S) -> Observed:
-        """Return the observation in a state."""
+        """Return what an agent is shown in a state: a text, and optionally an array."""
         ...
 
     def describe(self) -> Mapping[str, Any]:
@@ -109,7 +111,7 @@ class Environment(Protocol[S]):
 
 
 class Player(Protocol):
-    """A real environment during an episode; play-back compares the enumerated one with it."""
+    """Interface of a real environment during an episode; play-back compares it with the enumerated one."""
 
     @property
     def state(self) -> Hashable:
@@ -123,7 +125,7 @@ class Player(Protocol):
 
     @property
     def goal(self) -> bool:
-        """Whether it ended at the goal."""
+        """Whether the episode has ended at the goal."""
         ...
 
     def act(self, action: int) -> None:
@@ -132,7 +134,9 @@ class Player(Protocol):
 
 
 class StatePlayer:
-    """A player whose environment decides by the state whether the episode is over; a derived class implements `act`."""
+    """A player whose environment decides by its state alone whether the episode is over; a derived class implements
+    `act`.
+    """
 
     def __init__(self, environment: Environment[Any], state: Hashable) -> None:
         self.environment, self.state = environment, state
@@ -144,7 +148,7 @@ class StatePlayer:
 
     @property
     def goal(self) -> bool:
-        """Whether it ended at the goal."""
+        """Whether the episode has ended at the goal."""
         return bool(self.environment.goal(self.state))
 
 
@@ -312,18 +316,20 @@ class StateCopy(ABC):
 
     @abstractmethod
     def words(self, state: Any) -> str:
-        """Return the observation in a state in words."""
+        """Return the observation of a state in words."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
         """Return everything that determines the transitions as plain values."""
 
     def success(self, reward: float) -> bool:
-        """Return whether an episode that ended with this reward ended at the goal."""
+        """Return whether an episode that ends with this reward has ended at the goal."""
         return reward > 0
 
     def act(self, real: Any, action: int) -> Hashable:
-        """Take an action in the real environment, as Gymnasium's `step`, and return the state that it leads to."""
+        """Take an action in the real environment, as with Gymnasium's `step`, and return the state to which
+        it leads.
+        """
         _, reward, over, _, _ = real.step(action)
         return (OVER if self.success(float(reward)) else LOST) if over else self.read(real)
 
@@ -332,24 +338,24 @@ class StateCopy(ABC):
         return self.make()
 
     def initial(self) -> dict[Hashable, float]:
-        """Return the first state."""
+        """Return the first state, with probability 1."""
         return {self.read(self.make()): 1.0}
 
     def step(self, state: Any, action: int) -> dict[Hashable, float]:
-        """Return the state after an action."""
+        """Return the state after an action, with probability 1."""
         self.write(self._real, state)
         return {self.act(self._real, action): 1.0}
 
     def done(self, state: Any) -> bool:
-        """Return whether the episode is over."""
+        """Return whether the episode is over in a state."""
         return state in (OVER, LOST)
 
     def goal(self, state: Any) -> bool:
-        """Return whether it ended at the goal."""
+        """Return whether the episode ended at the goal in a state."""
         return bool(state == OVER)
 
     def observe(self, state: Any) -> Observed:
-        """Return the observation in a state."""
+        """Return what an agent is shown in a state: the text of `words`."""
         return Observed(text="The episode is over." if self.done(state) else self.words(state))
 
     def play(self, seed: int) -> "Player":

@@ -60,7 +60,7 @@ def named_environment(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def environment_name(source: str, parameters: Mapping[str, Any]) -> str:
-    """Return a short name of an environment for titles: its class, or the id that its kind knows it by."""
+    """Return a short name of an environment for titles: the name of its class, or its id."""
     for key in ("name", "level", "file"):
         if isinstance(parameters.get(key), str):
             return str(parameters[key])

@@ -34,7 +34,7 @@ _EXPECTED = 5.0  # minimum expected count of a cell of the chi-squared test; rar
 
 
 class Mismatch(ValueError):  # noqa: N818 - callers catch it by this name
-    """An environment whose behaviour differs from its description."""
+    """An environment does something else than its description says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +42,11 @@ class PlayBack:
     """Result of a play-back.
 
     Attributes:
-        asked: transitions that were evaluated again.
-        episodes, steps: that were played in fresh copies.
-        arrived: episodes that ended at the goal.
-        p_value: of the frequencies under chance, NaN without chance or with too few steps.
+        asked: number of transitions that were evaluated a second time.
+        episodes, steps: numbers of episodes and steps that were played in fresh copies.
+        arrived: number of episodes that ended at the goal.
+        p_value: p value of the test that the outcomes have the stated probabilities; NaN without chance or with too few
+            steps.
     """
 
     asked: int

@@ -29,12 +29,12 @@ LONGEST: Final = 100
 
 
 class VisitedStates:
-    """Distances and optimal sets of an environment without chance, of any state that is asked for.
+    """Distances and optimal actions in an environment without chance, computed for any state on request.
 
     Args:
-        environment: the environment; its method ``lower_bound(state)``, where it has one, is never above the steps to
-            the goal. Without one the search is breadth-first.
-        limit: states that one search may expand, beyond which it is refused.
+        environment: the environment. If it has a method ``lower_bound(state)``, the result must never exceed the number
+            of steps to the goal; without one, the search is breadth-first.
+        limit: maximum number of states that one search may expand; a longer search is refused.
     """
 
     def __init__(self, environment: Environment[Any], limit: int = MOST) -> None:
@@ -55,7 +55,9 @@ class VisitedStates:
         return -1 if math.isinf(self._exact[state]) else int(self._exact[state])
 
     def optimal(self, state: Any) -> npt.NDArray[np.bool_]:
-        """Return ``[A]`` bool, the actions that lead one step nearer to the goal; none where it is out of reach."""
+        """Return ``[A]`` bool, which actions lead one step nearer to the goal; all False if the goal cannot
+        be reached.
+        """
         is_best, distance = np.zeros(len(self.actions), dtype=bool), self.distance(state)
         if distance <= 0:
             return is_best
@@ -66,7 +68,7 @@ class VisitedStates:
         return is_best
 
     def following(self, state: Any) -> tuple[Any, ...]:
-        """Return the next state of each action."""
+        """Return the next state for each action."""
         if state not in self._next:
             outcomes = [self.environment.step(state, action) for action in range(len(self.actions))]
             if any(len(outcome) != 1 for outcome in outcomes):
@@ -140,11 +142,18 @@ def believe_visited(
 ) -> VisitedStates:
     """Search an environment from its beginning, and play it back in a fresh copy or in the real one behind an adapter.
 
-    As `goalscope.environments.believe`, for environments without chance that are too large for a table.
+    This does what `goalscope.environments.believe` does, for environments without chance that have too many states for
+    a table.
+
+    Args:
+        make: function that makes the environment.
+        limit: maximum number of states that one search may expand.
+        seed: seed of the episodes that are played back.
+        episodes: number of these episodes.
 
     Raises:
         Mismatch: the environment does something else than its transitions say.
-        ValueError: a search beyond the limit, or an environment with chance.
+        ValueError: a search exceeds the limit, or the environment has chance.
     """
     environment = make()
     visited = VisitedStates(environment, limit)

@@ -50,7 +50,9 @@ class SolvedTable:
 
     @property
     def length(self) -> int:
-        """Fewest steps from the beginning to the goal; -1 without a way, with chance, or where beginnings differ."""
+        """Fewest steps from the beginning to the goal; -1 if there is no path, with chance, or if episodes begin in
+        several states.
+        """
         begin = np.flatnonzero(self.table.start)
         if self.distance is None or len(begin) > 1:
             return -1
@@ -108,7 +110,9 @@ class SolvedTable:
 
     @cached_property
     def decided(self) -> npt.NDArray[np.bool_]:
-        """``[S]`` whether the state has a known optimal set or is over; False where the bound leaves it open."""
+        """``[S]`` whether the optimal actions of a state are known, or the episode is over there; False where the bound
+        of the search leaves them open.
+        """
         if self.distance is None:
             return np.ones(len(self.table.states), dtype=bool)
         return freeze((self.distance >= 0) | self.table.done | (self.table.bound is None))

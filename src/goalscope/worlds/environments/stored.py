@@ -119,7 +119,7 @@ class StoredEnvironment:
         return bool(next(iter(self._goals.values()))[state])
 
     def goals(self) -> dict[str, Callable[[int], bool]]:
-        """Return all goals of the file by name, except the first one where its name is "goal"."""
+        """Return all goals of the file by name, without the first one if its name is "goal"."""
         return {name: partial(_holds, reached) for name, reached in self._goals.items() if name != "goal"}
 
     def admissible(self, state: int) -> list[int]:

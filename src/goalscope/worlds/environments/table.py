@@ -60,7 +60,7 @@ class StateTable(Generic[S]):
 
     @property
     def goal(self) -> npt.NDArray[np.bool_]:
-        """``[S]`` where the environment's own goal is reached."""
+        """``[S]`` whether the environment's own goal is reached in each state."""
         return self.goals["goal"]
 
     @property
@@ -70,13 +70,15 @@ class StateTable(Generic[S]):
 
     @cached_property
     def rows(self) -> Numbers:
-        """``[S * A + 1]`` where the transitions of each state and action begin among the N."""
+        """``[S * A + 1]`` index at which the transitions of each pair of state and action begin, among all N
+        transitions.
+        """
         pair = self.triples[:, 0] * len(self.actions) + self.triples[:, 1]
         return freeze(np.searchsorted(pair, np.arange(len(self.states) * len(self.actions) + 1)))
 
     @cached_property
     def deterministic(self) -> bool:
-        """Whether every action has one outcome."""
+        """Whether every action has exactly one outcome."""
         return bool((np.diff(self.rows) <= 1).all())
 
     @cached_property
@@ -102,12 +104,14 @@ class StateTable(Generic[S]):
             found[self.triples[before, 0]] = True
 
     def outcomes(self, state: int, action: int) -> slice:
-        """Return where the transitions of a state and action stand among the N; an empty slice where it stays."""
+        """Return the slice of the N transitions that belong to a state and action; it is empty if the action changes
+        nothing.
+        """
         row = state * len(self.actions) + action
         return slice(int(self.rows[row]), int(self.rows[row + 1]))
 
     def draw(self, state: int, action: int, rng: np.random.Generator) -> tuple[int, float | None]:
-        """Return a next state and its reward; random numbers are drawn only where chance decides."""
+        """Draw the next state and its reward. No random number is used if there is only one outcome."""
         outcomes = self.outcomes(state, action)
         count = outcomes.stop - outcomes.start
         if count == 0:
@@ -157,7 +161,7 @@ class StateTable(Generic[S]):
         )
 
     def check_horizon(self, horizon: int) -> None:
-        """Raise a ValueError for a horizon beyond the bound of the search: what happens there is not known."""
+        """Raise a ValueError if a horizon exceeds the depth of the search, beyond which the transitions are unknown."""
         if self.bound is not None and horizon > self.bound:
             raise ValueError(
                 f"the horizon must be at most the depth to which the environment was searched, {self.bound}, got "

@@ -54,7 +54,7 @@ class EnvironmentView(View):
 
     @property
     def admissible(self) -> tuple[int, ...] | None:
-        """The actions offered, None for all."""
+        """Indices of the offered actions; None if all actions are offered."""
         return self.possible
 
 
@@ -78,7 +78,7 @@ class Believed:
 
     @property
     def expected_steps(self) -> float:
-        """`SolvedTable.expected_steps`, computed once for each distribution of the first state."""
+        """The attribute `SolvedTable.expected_steps`, computed once for each distribution of the first state."""
         first = np.flatnonzero(self.table.start)
         key = tuple(zip(first.tolist(), self.table.start[first].tolist(), strict=True))
         if key not in self._steps:
@@ -86,13 +86,15 @@ class Believed:
         return self._steps[key]
 
     def towards(self, target: str) -> SolvedTable:
-        """Return the solution for one of its goals, computed once."""
+        """Return the solution for one of the environment's goals; it is computed once."""
         if target not in self._towards:
             self._towards[target] = self.solved if target == self.solved.target else solve_table(self.table, target)
         return self._towards[target]
 
     def by_time(self, horizon: int, target: str = "goal") -> Sets:
-        """Return `SolvedTable.optimal_by_time` of a horizon, towards one of its goals, computed once."""
+        """Return `SolvedTable.optimal_by_time` for a horizon and one of the environment's goals; it is
+        computed once.
+        """
         if (horizon, target) not in self._by_time:
             self._by_time[horizon, target] = self.towards(target).optimal_by_time(horizon)
         return self._by_time[horizon, target]
@@ -110,7 +112,7 @@ class Believed:
 
     @property
     def transitions(self) -> tuple[Any, Sets | None]:
-        """The transitions and the offered actions of `TabularMDP`, the same objects for all first states."""
+        """Transitions and offered actions for a `TabularMDP`; the same objects for all first states."""
         if not self._shared:
             process = self.table.mdp(np.zeros(len(self.table.states)), 1)
             self._shared.append((process.transitions, process.offered))
@@ -118,13 +120,17 @@ class Believed:
 
     @cached_property
     def starts(self) -> Numbers:
-        """``[N]`` numbers of the states from which an episode can begin: not over, and the goal can be reached."""
+        """``[N]`` numbers of the states in which an episode can begin: it is not over there, and the goal can be
+        reached.
+        """
         table = self.table
         return np.flatnonzero(table.leading_to(table.goal) & ~table.goal & ~table.done)
 
     @property
     def best_at_first(self) -> frozenset[int]:
-        """The optimal actions of the first state; with chance, with twice the decisions that are expected left."""
+        """The optimal actions of the first state. With chance, they assume a horizon of twice the expected number of
+        decisions.
+        """
         state = int(self.table.start.argmax())
         best = self.solved.optimal
         optimal = best[state] if best is not None else self.by_time(int(2 * self.solved.expected_steps) + 1)[0, state]
@@ -204,7 +210,7 @@ class EnvironmentSession(Session):
 
     @property
     def view(self) -> EnvironmentView:
-        """The present observation."""
+        """What the agent is shown now."""
         offered = self._table.offered[self._number]
         return EnvironmentView(
             observed=self._environment.observe(self._table.states[self._number]),
@@ -230,11 +236,11 @@ class EnvironmentSession(Session):
 
     @property
     def reward(self) -> float | None:
-        """The reward of the last action, None where the environment defines none."""
+        """The reward of the last action; None if the environment defines none."""
         return self._reward
 
     def step(self, action: int | None) -> None:
-        """Take an action; an action that is not offered and None change nothing."""
+        """Take an action. None, or an action that is not offered, changes nothing."""
         bound = self._table.bound
         if bound is not None and self._table.depth[self._number] >= bound:
             raise ValueError(
@@ -255,22 +261,22 @@ class EnvironmentSession(Session):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnvironmentOracle:
-    """The exact optimal policy of a deterministic environment; states are (number,)."""
+    """The exact optimal policy of a deterministic environment. A state is (number,), its number in the table."""
 
     solved: SolvedTable
 
     @property
     def length(self) -> int:
-        """Fewest steps from the start to the goal; -1 without a path, or where starts differ."""
+        """Fewest steps from the start to the goal; -1 if there is no path, or if episodes begin in several states."""
         return self.solved.length
 
     @property
     def expected_steps(self) -> float:
-        """Fewest steps to the goal; where episodes begin in several states, their mean."""
+        """Fewest steps to the goal, as a mean over the first states."""
         return self.solved.expected_steps
 
     def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
-        """Return the optimal sets ``[N, A]`` and the steps to the goal ``[N]`` of states ``[N, D]``."""
+        """Return the optimal actions ``[N, A]`` and the number of steps to the goal ``[N]`` for states ``[N, D]``."""
         assert self.solved.optimal is not None and self.solved.distance is not None  # deterministic, see `oracle`
         numbers = _numbers(self.solved.table, states)
         return self.solved.optimal[numbers], self.solved.distance[numbers]
@@ -278,26 +284,30 @@ class EnvironmentOracle:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChanceOracle:
-    """The exact optimal policy of a stochastic environment: sets by state and decisions left, no distances."""
+    """The exact optimal policy of a stochastic environment. It depends on the number of decisions left; there are no
+    distances.
+    """
 
     believed: Believed
 
     @property
     def length(self) -> int:
-        """No length: -1."""
+        """Always -1, since a stochastic environment has no shortest path."""
         return -1
 
     @property
     def expected_steps(self) -> float:
-        """Mean number of steps of an optimal agent, see `SolvedTable.expected_steps`."""
+        """Mean number of steps that an optimal agent needs; see `SolvedTable.expected_steps`."""
         return self.believed.expected_steps
 
     def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
-        """Raise a ValueError: optimal actions depend on the decisions left, see `look_up_left`."""
+        """Raise a ValueError, because optimal actions depend on the number of decisions left; use `look_up_left`."""
         raise ValueError("with chance, optimal sets must be looked up by the decisions left: call look_up_left")
 
     def look_up_left(self, states: Numbers, left: Numbers) -> Sets:
-        """Return the optimal sets ``[N, A]`` of states ``[N, D]`` with ``[N]`` decisions left, this one included."""
+        """Return the optimal actions ``[N, A]`` for states ``[N, D]`` with ``[N]`` decisions left, this one
+        included.
+        """
         # The optimal sets with k decisions left are the same for every horizon: V_k does not depend on it.
         numbers, horizon = _numbers(self.believed.table, states), int(left.max(initial=1))
         sets: Sets = self.believed.by_time(horizon)[horizon - left, numbers]
@@ -347,7 +357,7 @@ class EnvironmentWorld(World):
 
     @property
     def goal_noun(self) -> str:
-        """The goal as a noun phrase, with its name where the author gave it one."""
+        """The goal as a noun phrase, with the name that the author of the environment gave it, if any."""
         return f"the goal “{self.goal_name}”" if self.goal_name else "the goal"
 
     @classmethod
@@ -360,7 +370,9 @@ class EnvironmentWorld(World):
         depth: int | None = None,
         tags: Mapping[str, Tag] | None = None,
     ) -> Self:
-        """Return the world of an environment that the user names; it is made here for its description."""
+        """Return the world of an environment that the user names; the environment is made here, to obtain its
+        description.
+        """
         consent([source, dict(parameters)])
         return cls.construct(source, parameters, limit=limit, depth=depth, tags=tags)
 
@@ -374,7 +386,10 @@ class EnvironmentWorld(World):
         depth: int | None = None,
         tags: Mapping[str, Tag] | None = None,
     ) -> Self:
-        """Return the world of an environment like `make`; nothing follows from its name, see `goalscope.own`."""
+        """Return the world of an environment, as `make` does, but without regarding its name as consent to run code.
+
+        See `goalscope.own`. The arguments are those of `make`.
+        """
         environment = build(source, parameters)
         try:
             described = json.loads(canonical_json(dict(environment.describe())))
@@ -420,7 +435,7 @@ class EnvironmentWorld(World):
         return EnvironmentSession(self.believed, rng)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return source, parameters, description and limits."""
+        """Return source, parameters, description and limits as plain values."""
         return {
             "source": self.source,
             "parameters": dict(self.parameters),
@@ -434,7 +449,7 @@ class EnvironmentWorld(World):
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Return the world from its plain values; nothing is imported or made."""
+        """Return the world from its plain values, without importing or making the environment."""
         kinds: dict[str, Any] = {
             "source": str,
             "parameters": Mapping,
@@ -463,12 +478,14 @@ class EnvironmentWorld(World):
         return states[number]
 
     def name_state(self, number: int) -> str:
-        """Return a name of the state with a number: the name in a file of a table, or the state as Python prints it."""
+        """Return the name of a state, given its number: its name in the file of a table, or the state as Python prints
+        it.
+        """
         name: Callable[[Any], str] = getattr(self.believed.environment, "name_state", repr)
         return name(self.restore_state((number,)))
 
     def drawing(self, state: tuple[int, ...]) -> Drawing | None:
-        """Return what the environment offers as a picture of a state, None without a method ``drawing``."""
+        """Return the picture that the environment draws of a state; None if it has no method ``drawing``."""
         draw = getattr(self.believed.environment, "drawing", None)
         picture = None if draw is None else draw(self.restore_state(state))
         if picture is not None and not isinstance(picture, Drawing):

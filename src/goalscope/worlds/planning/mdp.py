@@ -155,7 +155,9 @@ class TabularMDP:
         return np.zeros(self.states) if self.terminal_utility is None else self.terminal_utility
 
     def weight(self, decision: int) -> float:
-        """Return the discount of the utility of a decision, counted from 0; that of the last state for n."""
+        """Return the discount factor of the utility of a decision, counted from 0; number n stands for the
+        final state.
+        """
         return float(self.discount**decision)
 
     def expect(self, values: Array) -> Array:

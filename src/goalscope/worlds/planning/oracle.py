@@ -12,7 +12,7 @@ from goalscope.worlds.world import Oracle, World
 
 @dataclass(frozen=True, slots=True)
 class GridOracle:
-    """Shortest paths on a grid; states are (row, col, phase), see `phase_column`."""
+    """The optimal policy on a grid, by shortest paths. States are (row, col, phase); see `phase_column`."""
 
     paths: ShortestPaths
     length: int

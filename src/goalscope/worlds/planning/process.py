@@ -56,12 +56,12 @@ class Process:
 
     @cached_property
     def base(self) -> TabularMDP:
-        """The process with a single decision and without utilities, used to compute expectations."""
+        """The same process with a single decision and without utilities, from which expectations are computed."""
         return self.mdp(np.zeros(len(self.start)), 1, terminal=None)
 
     @property
     def chance(self) -> bool:
-        """Whether some action can have several outcomes."""
+        """Whether any action can have several outcomes."""
         return not isinstance(self.transitions, np.ndarray)
 
     @property
@@ -110,7 +110,7 @@ class Process:
 
     @cached_property
     def choices(self) -> tuple[Numbers, Numbers]:
-        """Number of offered actions per state, ``[S]``, and all actions, offered ones first, ``[S, A]``."""
+        """Number of offered actions in each state, ``[S]``, and all actions with the offered ones first, ``[S, A]``."""
         offered = np.ones((self.states, self.actions), dtype=bool) if self.offered is None else self.offered
         return offered.sum(axis=1), np.argsort(~offered, axis=1, kind="stable")
 

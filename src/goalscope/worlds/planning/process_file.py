@@ -56,7 +56,9 @@ _MOST_DIRECTORY = 2**20  # bytes of the directory of a .npz file, which has one 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Begin the message of each ValueError raised inside with the name of the file, unless it has that name already."""
+    """While this context lasts, begin the message of each ValueError with the name of the file, unless it contains that
+    name already.
+    """
     try:
         yield
     except ValueError as error:
@@ -218,7 +220,7 @@ def rewards_of(arrays: Mapping[str, Any], mdp: TabularMDP) -> Any:
 
 
 def digest_of(arrays: Mapping[str, Any]) -> str:
-    """Return the digest of the fields that describe the process, whatever file holds them."""
+    """Return the digest of the arrays that describe the process; it does not depend on the file that holds them."""
     digest = hashlib.sha256()
     for name in sorted(set(arrays) & set(WORLD)):
         array = np.ascontiguousarray(arrays[name])
@@ -228,21 +230,21 @@ def digest_of(arrays: Mapping[str, Any]) -> str:
 
 
 def require(arrays: Mapping[str, Any], names: Sequence[str], requirement: str) -> None:
-    """Raise a ValueError that names the first field which is missing."""
+    """Raise a ValueError that names the first missing field, with what it is needed for."""
     for name in names:
         if name not in arrays:
             raise ValueError(f"{requirement}, got no {name}")
 
 
 def single(name: str, array: npt.NDArray[Any]) -> float:
-    """Return the only number of a field."""
+    """Return the only number in a field of a file."""
     if array.ndim:
         raise ValueError(f"{name} must be one number, got an array {list(array.shape)}")
     return float(array)
 
 
 def integer(name: str, array: npt.NDArray[Any]) -> int:
-    """Return the only number of a field, a whole number."""
+    """Return the only number in a field of a file, which must be whole."""
     number = single(name, array)
     if number != int(number):
         raise ValueError(f"{name} must be a whole number, got {number}")
@@ -250,7 +252,7 @@ def integer(name: str, array: npt.NDArray[Any]) -> int:
 
 
 def integers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return a field of whole numbers, which may have been stored as floats."""
+    """Return a field of whole numbers as integers; the file may store them as floats."""
     if array.dtype.kind == "i":
         return array.astype(np.int64)
     if (array != np.round(array)).any() or (np.abs(array) > 2**53).any():

@@ -53,7 +53,7 @@ class ReachedProcess:
 
     @property
     def weights(self) -> Array:
-        """``[n + 1]`` discount of the utility of each decision, and of that of the last state."""
+        """``[n + 1]`` discount factor of the utility of each decision, and of that of the final state."""
         return np.asarray(self.discount ** np.arange(self.horizon + 1))
 
     @property
@@ -146,7 +146,7 @@ def return_range(mdp: TabularMDP) -> tuple[float, float]:
 
 
 def possible_steps(mdp: TabularMDP) -> tuple[Index, Index, Index]:
-    """Return state, offered action and next state of each possible transition, ``[N]`` each, by state."""
+    """Return all possible transitions as state, offered action and next state, ``[N]`` each, sorted by state."""
     table: Any = mdp.transitions
     if not isinstance(table, np.ndarray):
         entries = table.tocoo()

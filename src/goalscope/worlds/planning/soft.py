@@ -43,7 +43,7 @@ _PROGRESS: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress"
 
 @contextmanager
 def passes_reported_to(progress: Callable[[int, int], None]) -> Iterator[None]:
-    """Inside the context, report the progress of each pass to a function: (decisions done, all decisions)."""
+    """While this context lasts, call a function with the progress of each pass: (decisions done, all decisions)."""
     token = _PROGRESS.set(progress)
     try:
         yield

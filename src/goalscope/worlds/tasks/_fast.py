@@ -66,11 +66,13 @@ class Board:
         return column + self._left, row + self._bottom - 1
 
     def listed(self, board: int) -> tuple[Cell, ...]:
-        """Return the cells of a set, sorted by y, then x."""
+        """Return the cells in a set of bits, sorted by y, then x."""
         return tuple(self.cell(index) for index in indices(board))
 
     def grow(self, board: int) -> int:
-        """Return the cells next to a set, within the padded rectangle; the result may include cells of the set."""
+        """Return the cells next to the cells of a set, within the padded rectangle; the result may include cells of the
+        set.
+        """
         return board << 1 | board >> 1 | board << self.width | board >> self.width
 
     def field(self, passable: bytes | bytearray, source: int) -> list[int]:
@@ -102,7 +104,7 @@ def flags(board: int, size: int) -> bytes:
 
 
 def indices(board: int) -> Iterator[int]:
-    """Yield the indices of a set in increasing order."""
+    """Yield the indices of the cells in a set, in increasing order."""
     if board.bit_count() * 64 < board.bit_length():
         while board:
             lowest = board & -board

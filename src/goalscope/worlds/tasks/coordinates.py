@@ -36,7 +36,7 @@ class TaskNode:
 
     @property
     def parents(self) -> set[str]:
-        """Names of all nodes that appear in the prerequisite sets."""
+        """Names of all nodes that appear in the prerequisite sets of this node."""
         return {parent for option in self.options for parent in option}
 
 

@@ -129,7 +129,9 @@ class TaskSpec:
         return width, max(1, -int(-area // width))
 
     def described(self) -> str:
-        """Return the canonical JSON that names the random stream; later attributes are left out at their default."""
+        """Return canonical JSON that names the random stream of the map. Attributes that were added later are left out
+        if they have their default.
+        """
         attributes = asdict(self)
         if self.goals == 1:
             del attributes["goals"]
@@ -212,7 +214,9 @@ carved cell. For the paper's demand study, use ``task_spec(demand, graph, size=(
 
 
 def preset_tags(preset: str) -> dict[str, str]:
-    """Return the demand and the graph of a preset as tags; the two small presets of a fixed size have no tags."""
+    """Return the exploration demand and the graph of a preset as tags. The two small presets of a fixed size have no
+    tags.
+    """
     configuration = _CONFIGURATIONS.get(preset.removeprefix(_PAPER))
     return {} if configuration is None else {"demand": configuration[0], "graph": configuration[1]}
 

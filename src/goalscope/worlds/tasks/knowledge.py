@@ -101,12 +101,14 @@ class AgentKnowledge:
 
     @property
     def pending_goals(self) -> Mapping[str, Cell]:
-        """Name -> cell of the goals that can be achieved now."""
+        """Names of the goals that can be achieved now -> their cells."""
         return {name: cell for name, cell in self.pending.items() if name in self.goals}
 
     @property
     def pending(self) -> Mapping[str, Cell]:
-        """Name -> cell of the nodes that can be achieved now: discovered, not achieved, prerequisites achieved."""
+        """Names of the nodes that can be achieved now -> their cells. They are discovered and not achieved, but their
+        prerequisites are.
+        """
         done = self.achieved.keys()
         return MappingProxyType(
             {

@@ -193,7 +193,7 @@ class TaskView(View):
 
     @property
     def admissible(self) -> tuple[int, ...]:
-        """The open directions."""
+        """Indices of the actions in open directions."""
         return self.report.available
 
     @property
@@ -282,7 +282,7 @@ class TaskWorld(PlanarWorld):
 
     @property
     def stored(self) -> str:
-        """The map as JSON."""
+        """The map as JSON text."""
         return self.task_map.to_json()
 
     def to_plain(self) -> dict[str, Any]:
