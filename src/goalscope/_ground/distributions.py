@@ -27,10 +27,13 @@ _LEAST_UNITS: Final = 16
 
 
 def rounding_of(entries: npt.ArrayLike) -> Array:
-    """Return how far from 1 float32 rounding can move the sum of a row with so many positive entries.
+    """Return by how much the sum of a row of probabilities may differ from 1 because of rounding to float32.
 
-    It is 16 units of float32 precision (1.9e-6) or, above 256 entries, the square root of their number in such units.
-    For example, a softmax over 200,000 entries had an error of 3.4e-5, where this allows 5.3e-5.
+    Up to 256 positive entries, this is 16 units of float32 precision (1.9e-6); beyond that, the square root of their
+    number in such units. For example, a softmax over 200,000 entries had an error of 3.4e-5, where this allows 5.3e-5.
+
+    Args:
+        entries: number of positive entries of each row.
     """
     return np.asarray(_UNIT * np.maximum(_LEAST_UNITS, np.sqrt(np.asarray(entries, dtype=np.float64))))
 

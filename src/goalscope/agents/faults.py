@@ -103,12 +103,12 @@ def fault_words(name: str) -> str:
 
 
 def remedy(name: str, marks: Sequence[str] = (), *, option: bool = False) -> str:
-    """Return the remedy for one fault.
+    """Return what helps against one fault of an answer, as an instruction.
 
     Args:
         name: name of the remedy; a cause and its remedy have the same name.
-        marks: the marks that the answer contained.
-        option: whether to write settings as options of `evaluate` or as lines of a study.
+        marks: the marks of reasoning that the answer contained.
+        option: whether to write settings as options of `evaluate`; by default as lines of a study.
     """
     text = re.sub(r"\[\[(.*?)=(.*?)\]\]", lambda match: _setting(match[1], match[2], option), _REMEDIES[name])
     for number, mark in enumerate(marks):

@@ -271,7 +271,12 @@ def ready_agent(study: Study, name: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def rename(plain: dict[str, Any], new: Mapping[str, str]) -> None:
-    """Replace agent names in the analysis of a study."""
+    """Replace names of agents wherever the analysis of a study names them.
+
+    Args:
+        plain: the study as plain values, which is changed in place.
+        new: old name -> new name.
+    """
     analysis = plain.get("analysis") or {}
     if analysis.get("pairs"):
         analysis["pairs"] = [[new.get(name, name) for name in pair] for pair in analysis["pairs"]]

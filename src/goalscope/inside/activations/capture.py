@@ -100,7 +100,7 @@ class CaptureSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReplayItem:
-    """Step to replay."""
+    """A step whose prompt and answer are replayed through the model."""
 
     episode: tuple[str, str, str]  # ids of episode, world and grid
     step: int
@@ -113,7 +113,7 @@ class ReplayItem:
 
 @dataclass(slots=True, kw_only=True)
 class ReplayCounts:
-    """Numbers of scheduled steps by outcome."""
+    """Counts of a replay: all steps, the captured ones in total and by site, and missing sites by reason."""
 
     steps: int = 0
     captured: int = 0  # steps with at least one site
@@ -124,7 +124,7 @@ class ReplayCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayBatch:
-    """Steps of equal length that pass through the model together. Identical sequences pass only once."""
+    """Steps of equal length that pass through the model together. Equal sequences pass only once."""
 
     sequences: tuple[npt.NDArray[np.int64], ...]
     items: tuple[ReplayItem, ...]

@@ -87,7 +87,9 @@ class DecoderBlocks:
 
     @contextmanager
     def recording(self) -> Iterator["Recording"]:
-        """Hook the requested blocks for the duration of the context; the hooks are removed in any case."""
+        """While this context lasts, hook the requested blocks. The hooks are removed at its end, also after
+        an error.
+        """
         recording = Recording(self)
         handles = []
         try:
@@ -100,7 +102,7 @@ class DecoderBlocks:
 
 
 class Recording:
-    """Context in which sequences run through hooked blocks, created by `DecoderBlocks.recording`."""
+    """Context in which sequences run through hooked blocks; `DecoderBlocks.recording` makes it."""
 
     def __init__(self, blocks: DecoderBlocks) -> None:
         self._blocks = blocks
@@ -109,7 +111,9 @@ class Recording:
         self._kept: dict[int, Any] = {}
 
     def hook(self, layer: int) -> Any:
-        """Build the hook of a block, which stores requested positions and stops the pass after the deepest block."""
+        """Return the hook of a block. It stores the requested positions, and stops the pass after the deepest requested
+        block.
+        """
         last = layer == self._blocks.deepest and layer < self._blocks.count - 1
 
         def keep(module: Any, inputs: Any, output: Any) -> None:
@@ -149,7 +153,7 @@ class Recording:
         return self._run(ids, rows, columns, cache)
 
     def prefix(self, ids: npt.NDArray[np.int64]) -> Prefix:
-        """Compute the keys and values of a shared prefix ``[S]``."""
+        """Compute the keys and values of a prefix ``[S]`` that several sequences share."""
         from transformers import DynamicCache
 
         # Without a configuration, no cache layer discards old columns; the mask still applies sliding windows.

@@ -26,7 +26,7 @@ SHARD = "activations"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Columns:
-    """Arrays with one row for each of N steps or states; `SHAPES` names them."""
+    """Base class of records of arrays with one row for each of N steps or states; `SHAPES` names the arrays."""
 
     SHAPES: ClassVar[Mapping[str, str]] = {}
 
@@ -107,7 +107,9 @@ class Activations(Columns):
 
 
 def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
-    """Return the first step whose vectors ``[N, P, D]`` are not all finite, or None."""
+    """Return the index of the first step whose vectors ``[N, P, D]`` contain a number that is not finite; None if all
+    are finite.
+    """
     # The sum is not finite if any entry is not. This avoids an array of N * P * D truth values.
     with np.errstate(over="ignore", invalid="ignore"):
         fine = np.isfinite(vectors.sum(axis=(1, 2), dtype=np.float64))
@@ -267,7 +269,7 @@ def opened_shard(store: Store, row: Artifact, chosen: Capture) -> AbstractContex
 
 
 def of_shape(columns: Mapping[str, npt.NDArray[Any]], shape: tuple[int, int] | None) -> npt.NDArray[np.int64]:
-    """Return the indices of a shard's rows that belong to grids of a shape; None selects all rows."""
+    """Return the indices of those rows of a shard that belong to grids of a given shape; None stands for all shapes."""
     same_shape = columns["shape"] == (columns["shape"] if shape is None else shape)
     return np.flatnonzero(same_shape.all(axis=1))
 

@@ -101,7 +101,7 @@ def open_shard(path: Path, *, size: int, capture: str) -> Iterator["ShardFile"]:
 
 
 class ShardHeader(StrictRecord):
-    """Content of a shard's header; each entry of ``episodes`` is [episode, world, grid id]."""
+    """Content of the header of a shard. Each entry of ``episodes`` is [episode id, world id, grid id]."""
 
     format: Literal[1]
     capture: str
@@ -113,7 +113,7 @@ class ShardHeader(StrictRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardFile:
-    """Shard opened for reading, which verifies the digest of every tensor that it reads."""
+    """A shard that is open for reading. The digest of every tensor is verified when it is read."""
 
     file: "TensorFile"
     episodes: Sequence[tuple[str, str, str]]
@@ -156,7 +156,7 @@ class ShardFile:
         return self._tensor(f"{site}.{layer}", np.float32, "M P D", {})
 
     def check(self) -> None:
-        """Read all tensors; a ValueError if one does not match its digest."""
+        """Read all tensors, and raise a ValueError if one does not match its digest."""
         for name in self.file.names:
             self.file.read(name)
 
@@ -193,12 +193,12 @@ class TensorFile:
     _file: Any
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor without reading it; a ValueError if there is none."""
+        """Return the shape of a tensor without reading it; raise a ValueError if there is no such tensor."""
         self._check_name(name)
         return tuple(self._file.get_slice(name).get_shape())
 
     def read(self, name: str) -> npt.NDArray[Any]:
-        """Return a tensor; a ValueError if there is none, or numpy has no array for it."""
+        """Return a tensor; raise a ValueError if there is no such tensor, or if numpy has no matching type."""
         from safetensors import SafetensorError
 
         self._check_name(name)

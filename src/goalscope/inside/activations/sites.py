@@ -50,7 +50,7 @@ _MAX_LAYOUTS = 8  # number of layouts cached per prompt length
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sites:
-    """Sites of one step, with the reasons why other sites are missing."""
+    """The token positions of each site in one step, and the reasons why other sites are missing."""
 
     positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] positions in prompt and output together
     missing: dict[Site, str]
@@ -100,7 +100,7 @@ def steps_seen(
 
 
 def some_steps(maximum: int, seed: int) -> str:
-    """Return the scope for a maximum number of random steps per grid and a root seed, e.g. "4:0"."""
+    """Return the scope that stands for at most ``maximum`` random steps per grid, e.g. "4:0" with root seed 0."""
     return f"{maximum}:{seed}"
 
 

@@ -35,7 +35,7 @@ _PENALTIES: Final = PENALTIES[::3]
 
 @attribution("decoded map", asks="inside")
 def by_map(trial: Trial) -> Attribution:
-    """Return the hypotheses whose places can be read better than from random networks."""
+    """Name the hypotheses whose places a probe reads better from the agent than from random networks."""
     inside, pairs = trial.opened, moved_pairs(trial, ("goal", "key"))
     owned = {id(pair.own): (pair.cluster, pair.own) for pair in pairs}
     stimuli = [*owned.values(), *((pair.cluster, pair.other) for pair in pairs)]

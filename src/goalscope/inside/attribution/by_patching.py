@@ -48,7 +48,7 @@ OFTEN: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MovedPair:
-    """World and a copy of it with one thing moved, in the cluster of the world."""
+    """A world, and a copy of it in the same cluster with one thing moved."""
 
     cluster: str
     thing: str
@@ -81,7 +81,9 @@ def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
 
 @attribution("patching", asks="inside")
 def by_patching(trial: Trial) -> Attribution:
-    """Name the hypotheses whose own pairs change the moves and whose null pairs do not."""
+    """Name the hypotheses for which patching from their own pairs changes the moves, and from their null pairs does
+    not.
+    """
     inside, pairs = trial.opened, moved_pairs(trial, THINGS)
     chances = inside.put_in([(pair.own, pair.other) for pair in pairs])
     change = chances[:, 0] - chances[:, 1]

@@ -257,7 +257,9 @@ def _truth(
 
 
 def removal(passage: Passage, layer: int, basis: Array, mean: Array, present: npt.NDArray[np.float32]) -> list[Edit]:
-    """Build the edits of prompt 0 that set a subspace to its mean; the tokens of `pre` or `post` form one vector."""
+    """Return the edits of prompt 0 that replace the part of its activations within a subspace by the mean. At `pre` and
+    `post`, all tokens form one vector.
+    """
     if not basis.shape[1]:
         return []
     flat = present.astype(np.float64).reshape(-1, len(mean))

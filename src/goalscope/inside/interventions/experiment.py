@@ -90,7 +90,7 @@ class PairSettings(StudyPart):
     hypothesis: Written = Field(default=GOAL, exclude_if=lambda text: text == GOAL)
 
     def share(self, *, control: bool = False) -> int:
-        """Return the number of pairs per size and moved thing."""
+        """Return how many pairs to find per size and moved thing, for control pairs or others."""
         return math.ceil((self.controls if control else self.per_size) / len(self.moved))
 
 
@@ -150,7 +150,7 @@ class ExperimentSubject:
         return self.pair_cache[key]
 
     def work(self, units: Mapping[str, tuple[Any, ...]], compute: Callable[..., Rows]) -> None:
-        """Compute the rows of all named work items that are not stored yet (``compute(*item)``), and store them."""
+        """Compute and store the rows of all named pieces of work that are not stored yet, by ``compute(*item)``."""
         for done, (unit, item) in enumerate(units.items()):
             self.show(done, len(units))
             source = f"{self.source}/{unit}"

@@ -107,12 +107,12 @@ class Edit:
 
     @property
     def place(self) -> Place:
-        """Layer and component."""
+        """Layer and component whose activations the edit changes."""
         return self.layer, self.component
 
     @property
     def reads(self) -> set[int]:
-        """The prompts whose activations the edit reads."""
+        """Numbers of the prompts from which the edit copies activations."""
         return {row for row in (self.source, self.clean, *(row for row, _ in self.bank)) if row is not None}
 
     def renumbered(self, number: Mapping[int, int]) -> "Edit":
@@ -127,7 +127,7 @@ class Edit:
 
     @property
     def first(self) -> int:
-        """The first position that is read or written. Rows may share only the tokens before it."""
+        """The first token position that is read or written. Rows of a batch may share only the tokens before it."""
         read = () if self.source is None or self.source_positions is None else self.source_positions
         return int(min((*self.positions, *read, *(position for _, positions in self.bank for position in positions))))
 
@@ -192,7 +192,7 @@ class Editor:
 
     @contextmanager
     def hooked(self, places: Iterable[Place], *, routing: bool = False) -> Iterator[None]:
-        """Hook places for the duration of the context; the hooks are removed in any case."""
+        """While this context lasts, hook some places; the hooks are removed at its end, also after an error."""
         handles = []
         try:
             for place in sorted(set(places)):
@@ -239,7 +239,7 @@ class Editor:
             self._active.operations, self._active.chosen = {}, None
 
     def routers(self) -> list[tuple[int, Any]]:
-        """Return the mixture-of-experts routers by layer; none in a dense model."""
+        """Return the routers of mixture-of-experts layers, as (layer, module); a dense model has none."""
         routers = []
         for layer, block in enumerate(self.blocks.list):
             mlp = next((getattr(block, name) for name in _NAMES["mlp"] if hasattr(block, name)), None)

@@ -72,7 +72,7 @@ class Side:
 
     @property
     def step(self) -> Step:
-        """The turn as a recorded step."""
+        """The turn of this side as a recorded step."""
         start = self.view.grid.start
         assert start is not None  # grids of pairs show their agent
         state = State(start, self.view.carrying_key)
@@ -113,7 +113,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pairs:
-    """The pairs that are used, and the number of rejected candidates by reason."""
+    """The pairs of grids that are used, and the numbers of rejected candidates by reason."""
 
     kept: tuple[Pair, ...]
     left_out: Mapping[str, int]
@@ -281,7 +281,11 @@ def pairs_of(
 
 
 def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int, hypothesis: str = GOAL) -> list[Side | None]:
-    """Return an agent's answers at temperature 0, with None for answers that are not optimal."""
+    """Ask an agent about some views at temperature 0.
+
+    Returns:
+        Each view with the agent's answer, or None if the answer is not optimal.
+    """
     sampling = replace(agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=max_tokens)
     replies = agent.model.complete([agent.request(Observation(view=view)) for view in views], sampling)
     sides = [side_of(view, reply, hypothesis) for view, reply in zip(views, replies, strict=True)]

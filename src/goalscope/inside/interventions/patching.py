@@ -255,7 +255,7 @@ def answers_after(model: LocalModel, side: Side) -> Alternatives:
 
 
 def reply_of(model: LocalModel, side: Side, tokens: Sequence[int], *, complete: bool = True) -> Reply:
-    """Parse an output after a side's prompt as a reply."""
+    """Parse an output of the model as a reply to the prompt of one side of a pair."""
     output = Decoded(tokens=list(tokens), finish="stop" if complete else "length")
     return model.reply(model.text(side.prompt), side.prompt, output, Sampling(temperature=0.0))
 

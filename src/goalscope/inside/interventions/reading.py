@@ -141,12 +141,16 @@ def action_of(reply: Reply) -> Action | None:
 
 
 def written_in(reply: Reply) -> str:
-    """Return the whole output of a reply, including the replayed part."""
+    """Return the whole text of a reply, including the part that was given to the model."""
     return reply.raw if reply.raw is not None else f"{reply.reasoning or ''}{reply.answer}"
 
 
 def effect(pair: Pair, reply: Reply) -> dict[str, float]:
-    """Return the effect on the action of a pair's first side as 0 or 1 per measure. Optimal actions count as equal."""
+    """Return whether the action after an intervention is optimal in the second grid of a pair, in the first, or in
+    neither.
+
+    The values are 0 or 1 for the measures `FOLLOWS`, `STAYS` and `ELSEWHERE`.
+    """
     (first, second), action = (side.optimal for side in pair.sides), action_of(reply)
     follows, stays = action in second, action in first
     return {FOLLOWS: float(follows), STAYS: float(stays), ELSEWHERE: float(not follows and not stays)}
@@ -312,7 +316,7 @@ def pair_rows(pair: Pair, values: Mapping[str, float], **tags: Tag) -> Iterator[
 
 
 def averaged(rows: Iterable[Row]) -> Rows:
-    """Average rows over random draws, giving one row per measure, grid and set of tags."""
+    """Average rows over random draws, so that each measure, grid and set of tags has one row."""
     groups: dict[tuple[str, str, tuple[tuple[str, Tag], ...]], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.measure, row.cluster, tuple(row.tags.items())), []).append(row)

@@ -123,7 +123,9 @@ class ReasoningEdits(OnPairs):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenReasoning:
-    """Output of an agent, split into the text before the reasoning, the reasoning, and the text up to the answer."""
+    """An output of an agent in three parts: the text before the reasoning, the reasoning, and the text up to the
+    answer.
+    """
 
     before: str
     reasoning: str
@@ -168,7 +170,7 @@ class CachedAgent:
         return cls(agent, max_tokens, store=store, answers=answers)
 
     def ask(self, views: Sequence[GridView]) -> None:
-        """Ask about all views that are not in the cache."""
+        """Ask the agent about those of the views whose answers are not cached yet."""
         fresh = [view for view in dict.fromkeys(views) if view not in self.known]
         self.known |= dict(zip(fresh, self.write_on([(view, "") for view in fresh]), strict=True))
 

@@ -110,7 +110,9 @@ class Directions:
         return joined.reshape(len(pair.changed) if self.site == "changed" else 3, -1)
 
     def flips(self, pair: Pair, steered: Array) -> bool:
-        """Return whether the probe predicts the second side of a pair from steered activations ``[P, D]``."""
+        """Return whether the probe, given steered activations ``[P, D]`` of the first side of a pair, predicts the
+        second side.
+        """
         changes = self._changes(pair)
         if changes is None:
             return False

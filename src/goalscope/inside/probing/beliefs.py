@@ -79,12 +79,14 @@ _Share = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def beyond(kind: str) -> str:
-    """Return the name suffix for differences between a probe and the same probe on random networks."""
+    """Return the suffix of measure names for the difference between a probe and the same probe on random networks."""
     return f"{DIFFERENCE}{LESS}{kind}"
 
 
 def top_name(count: int) -> str:
-    """Return the name of the accuracy against any candidate pair among the ``count`` likeliest cells."""
+    """Return the name of the measure of accuracy against any pair of agent and goal cells among the ``count`` likeliest
+    of each.
+    """
     return f"accuracy against top-{count} beliefs"
 
 
@@ -316,12 +318,13 @@ def compare_beliefs(
     suite: Sequence[Entry] = BELIEF_SUITE,
     device: str = "cpu",
 ) -> tuple[Rows, list[ShownMap]]:
-    """Compare the actions on the test grids with the maps that each probe decodes there.
+    """Compare the agent's actions on the test grids with the actions that are optimal on the maps that each probe
+    decodes there.
 
     Returns:
-        The rows of all probes in both readings (tag ``reading``), see `belief_rows`. If there are random networks,
-        rows also give how much each difference exceeds that of the random networks, by grid and seed. The second
-        result is the maps to draw, which come from the first entry at natural frequencies.
+        First, the rows of all probes, with the tag ``reading`` for the two ways to read a map ("balanced" and
+            "natural"); see `belief_rows`. If there are random networks, further rows give by how much each difference
+            exceeds theirs, by grid and seed. Second, the maps to draw, from the first entry in the reading "natural".
     """
     tested = decisions.where(data.split.test)
     layers = sorted({activations.layer for activations in data.activations})
@@ -343,7 +346,9 @@ def compare_beliefs(
 def maps_of(
     data: ProbeInputs, fitted: FittedProbes, suite: Sequence[Entry], device: str = "cpu"
 ) -> Iterator[tuple[Entry, dict[str, Tag], dict[str, npt.NDArray[np.float32]]]]:
-    """Return each probe's entry, its tags and its posteriors on the tested grids by reading, ``[N, n, n, K]``."""
+    """Yield each probe's entry and tags with its posteriors on the tested grids, ``[N, n, n, K]`` by reading
+    ("balanced", "natural").
+    """
     for entry in suite:
         head, control = entry
         if control != "none" and control not in RANDOM_WEIGHTS:
@@ -374,7 +379,7 @@ def maps_of(
 
 
 def choose_maps(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> list[ShownMap]:
-    """Return one state of each verdict that occurs, by `RULE`."""
+    """Return one state for each verdict that occurs, chosen by `RULE`, for the pictures of a page."""
     taken_actions, true, decoded = decisions.taken, decisions.is_optimal, decisions.chosen(beliefs.optimal)
     size, density = decisions.shape.max(axis=1), decisions.density
     middle = [_middle(size), _middle(density[~np.isnan(density)])]

@@ -59,7 +59,9 @@ def _decoder(heads: Sequence[str]) -> str:
     ],
 )
 def cognitive_map(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Score all probes of cells. Maps are drawn only at the middle layer, in worlds without doors."""
+    """Score all probes that predict the cells of the grid. Maps are drawn only at the middle layer, and in worlds
+    without doors.
+    """
     middle = place[1] == reader.dataset.middle
     entries = FULL if reader.declared.table == "complete" else MIDDLE
     suite = reader.usable((*entries, *entries_of(reader.declared.heads)) if reader.full(place) else CORE_ELSEWHERE)
@@ -98,7 +100,7 @@ def cognitive_map(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Ro
     ],
 )
 def beliefs(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Compare the actions with those that are optimal on decoded maps."""
+    """Compare the agent's actions with those that are optimal on decoded maps."""
     suite = reader.usable(BELIEF_SUITE if reader.full(place) else CORE_ELSEWHERE)
     suite = suite if reader.is_first(place) else without(suite, *COUNTED)
     fitted = reader.fit(place, data, suite, scored=False)

@@ -235,7 +235,9 @@ def description_length(
 
 
 def code_bits(prediction: Prediction, cells: Cells) -> npt.NDArray[np.float64]:
-    """Return the bits of the maps of N states in the code of a prediction, ``[N]``; see `description_length`."""
+    """Return how many bits the code of a prediction needs for the maps of N states, ``[N]``; see
+    `description_length`.
+    """
     inside = cells.labels != PADDING
     probabilities = prediction.natural[..., :PADDING].astype(np.float64)
     total = probabilities.sum(axis=2)

@@ -115,7 +115,7 @@ class FitSettings:
             raise ValueError(f"validation must be a fraction in [0, 1), got {self.validation!r}")
 
     def for_laptop(self) -> Self:
-        """Return smaller settings (hidden layer, number of passes) that suit two cores."""
+        """Return smaller settings (hidden layer, number of passes over the data) that suit a machine with two cores."""
         return replace(self, hidden=128, epochs=30, rate=1e-2)
 
 
@@ -136,7 +136,9 @@ class PlanSettings(FitSettings):
     validation: float = 1 / 6
 
     def for_laptop(self) -> Self:
-        """Return smaller settings (decoder, number of passes) that suit two cores and models as small as Theseus."""
+        """Return smaller settings (decoder, number of passes over the data) for two cores and models as small as
+        Theseus.
+        """
         return replace(self, width=64, feedforward=128, epochs=20, rate=3e-3)
 
 
@@ -191,12 +193,12 @@ class CellTarget:
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """Which steps have a target, ``[N]``."""
+        """``[N]`` whether each step has a target."""
         return np.ones(len(self.values), dtype=bool)
 
     @staticmethod
     def loss(stack: Sequence[Any], device: Any) -> Loss:
-        """Return the losses of Q targets as a function of scores and rows."""
+        """Return the function that computes the losses of Q targets from scores and row indices."""
         import torch
 
         labels = torch.tensor(np.stack([target.values for target in stack]).astype(np.int64), device=device)
@@ -354,7 +356,7 @@ class Problem:
 
     @property
     def registered(self) -> Head:
-        """The registered head of the problem."""
+        """The registered head that this problem fits."""
         return find_head(self.head, self.key.target)
 
     @property
@@ -375,22 +377,29 @@ class Problem:
         return {name: self.settings.get(name, getattr(settings, name, value)) for name, value in defaults.items()}
 
     def module(self, settings: FitSettings, *, numbers: bool = False) -> Any:
-        """Return a module of the head; without ``numbers`` it has shapes only."""
+        """Build the torch module of the head.
+
+        Args:
+            settings: settings of the fit, for sizes that the problem leaves open.
+            numbers: whether to draw initial weights; by default the weights have shapes but no values.
+        """
         head_settings = self.head_settings(settings)
         return self.registered.module(self.sizes, head_settings, seed=settings.seed if numbers else None)
 
     @property
     def stack_key(self) -> tuple[Any, ...]:
-        """Key shared by problems that train together: head, shapes and grids (which determine the validation split)."""
+        """Key that problems share if they can train together: head, shapes and grids, which determine the validation
+        grids.
+        """
         settings = tuple(sorted(self.settings.items()))
         return (self.head, settings, self.sizes, self.features.vectors.shape, tuple(self.features.cluster.tolist()))
 
     def weights(self, settings: FitSettings) -> int:
-        """Return the number of weights."""
+        """Return how many weights a probe of this problem has."""
         return sum(map(math.prod, weight_shapes(self.module(settings)).values()))
 
     def numbers(self, settings: FitSettings, *, distinct: bool) -> int:
-        """Return the count of numbers in memory during training; with ``distinct`` including its inputs."""
+        """Return how many numbers training keeps in memory; with ``distinct``, including the inputs of this problem."""
         module, batch = self.module(settings), settings.batch
         largest: int = module.numbers(batch) if hasattr(module, "numbers") else batch * math.prod(self.target.outputs)
         return max(largest, _COPIES * self.weights(settings)) + (self.features.vectors.size if distinct else 0)
@@ -655,14 +664,16 @@ def normalisation(vectors: npt.NDArray[np.float32]) -> Norm:
 
 
 def order(rows: npt.NDArray[np.int64], epoch: int, settings: FitSettings, name: str) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the batches of one epoch. Their order depends only on the seed, the number of steps and the stream name."""
+    """Yield the batches of one epoch as row indices. Their order depends only on the seed, the number of steps and the
+    name of the random stream.
+    """
     shuffled = rows[stream(settings.seed, name, len(rows), epoch).permutation(len(rows))]
     for begin in range(0, len(shuffled), settings.batch):
         yield shuffled[begin : begin + settings.batch]
 
 
 def validation_rows(cluster: npt.NDArray[np.object_], settings: FitSettings) -> npt.NDArray[np.bool_]:
-    """Return ``[N]`` whether each step belongs to a validation grid, which chooses the epoch or the penalty."""
+    """Return ``[N]`` whether each step belongs to a validation grid. These grids choose the best epoch or penalty."""
     if settings.validation == 0:
         return np.zeros(len(cluster), dtype=bool)
     grids = sorted(set(cluster.tolist()))

@@ -50,7 +50,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solution:
-    """Result of a solver, with weights and tags such as the chosen penalties."""
+    """Result of a closed-form fit: weights, and tags such as the chosen penalties."""
 
     weights: Weights
     tags: Mapping[str, Tag] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Head:
 
     @property
     def reads(self) -> bool:
-        """Whether the head reads activations."""
+        """Whether the inputs of the head are activations."""
         return self.name not in COUNTED
 
     def module(self, sizes: HeadSizes, settings: Mapping[str, Any], *, seed: int | None = None) -> Module:

@@ -30,7 +30,7 @@ TruthName = Literal["own", "shuffled", "control task"]
 
 
 class Reading(NamedTuple):
-    """Inputs of a probe, with site and layer, features, and the seed of the random network, if any."""
+    """The inputs of one fit: site and layer, features and, for a random network, its seed."""
 
     place: SiteLayer
     features: "Features"
@@ -58,7 +58,7 @@ class Source:
     width: int
 
     def check_same(self, other: "Source") -> None:
-        """Raise a ValueError unless the other source is the same."""
+        """Raise a ValueError unless another set of activations has the same source."""
         for (name, expected), actual in zip(asdict(self).items(), astuple(other), strict=True):
             if expected != actual:
                 raise ValueError(
@@ -133,7 +133,7 @@ class Split(Columns):
 
     @property
     def parts(self) -> tuple[tuple[str, npt.NDArray[np.bool_]], ...]:
-        """Both parts by name."""
+        """The two parts of the split, each with its name."""
         return (("train", self.train), ("test", self.test))
 
 
@@ -362,7 +362,7 @@ PLAN_CONTROLS: Final = tuple(name for name, control in CONTROLS.items() if contr
 
 
 def read(data: ProbeInputs, controls: Sequence[str]) -> list[tuple[str, Reading]]:
-    """Return the inputs for every control and place. Missing data raises an error."""
+    """Return the inputs for every control and every site and layer. Missing data raise a ValueError."""
     readings = [Reading(site_layer(item), Features.of(item)) for item in data.activations]
     # A list and not an iterator, because the suite distinguishes inputs by id(), which Python reuses for freed
     # objects.

@@ -37,7 +37,7 @@ _FEWEST: Final = 4  # minimum number of groups: two to fit (one of which chooses
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelFold:
-    """Fit of the head on some rows with scores on other rows."""
+    """One fold: the head is fitted on some rows and scored on the others."""
 
     labels: npt.NDArray[Any]
     codes: npt.NDArray[np.int64]
@@ -194,7 +194,9 @@ def check_labelled_groups(codes: npt.NDArray[np.int64], labels: npt.NDArray[Any]
 
 
 def exchanged(codes: npt.NDArray[np.int64], tested: Any, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return the index of the row whose label each row gets, from another group on the same side of the split."""
+    """Return, for each row, the index of the row whose label it gets: a row of another group on the same side of the
+    split.
+    """
     rows = np.arange(len(codes))
     members = {int(group): np.flatnonzero(codes == group) for group in np.unique(codes)}
     for part in (tested, ~tested):
@@ -205,7 +207,9 @@ def exchanged(codes: npt.NDArray[np.int64], tested: Any, rng: np.random.Generato
 
 
 def known_without(position: Any, count: int) -> Any:
-    """Convert the inputs of the position-only control to numbers ``[N, Q]``; names become indicators."""
+    """Return the inputs of the control that sees only the position, as numbers ``[N, Q]``; names become indicator
+    columns.
+    """
     values = np.asarray(position)
     if values.shape[:1] != (count,) or values.ndim > 2:
         raise ValueError(f"position must have shape [N] or [N, Q] with N = {count} rows, got {list(values.shape)}")
@@ -217,7 +221,7 @@ def known_without(position: Any, count: int) -> Any:
 
 
 def flat(vectors: Any) -> Any:
-    """Reshape ``[N, P, D]`` to ``[N, P D]``."""
+    """Reshape vectors ``[N, P, D]`` to ``[N, P * D]``."""
     return vectors.reshape(len(vectors), -1)
 
 
@@ -249,7 +253,9 @@ FREQUENCIES, SHUFFLED, POSITION = "frequencies", "shuffled", "position"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeEstimate:
-    """A score of the probe or of a control, or their difference; then ``less`` names what was subtracted."""
+    """A score of the probe or of a control, or the difference of two scores; then ``less`` names what was
+    subtracted.
+    """
 
     measure: str
     control: str

@@ -43,7 +43,7 @@ _STEP: Final = {"episode_id": "N", "step": "N", "cluster": "N"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps(Columns):
-    """Steps of N rows, with episode ``[N]`` text, step number ``[N]`` int64 and cluster ``[N]`` text."""
+    """Identity of the steps of N rows: episode ``[N]`` text, step number ``[N]`` int64, and cluster ``[N]`` text."""
 
     SHAPES: ClassVar = _STEP
 
@@ -177,16 +177,18 @@ class Decisions(Steps):
 
     @property
     def taken(self) -> npt.NDArray[np.bool_]:
-        """``[N]`` whether there is an action."""
+        """``[N]`` whether the turn contains an action."""
         return np.asarray(self.action != NO_ACTION)
 
     @property
     def is_optimal(self) -> npt.NDArray[np.bool_]:
-        """``[N]`` whether there is an action and it is optimal in truth."""
+        """``[N]`` whether the turn contains an action that is optimal in the true grid."""
         return np.asarray(self.taken & self.chosen(self.optimal))
 
     def chosen(self, of_actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Select the value of each step's own action from ``[N, 4]``; turns without an action get that of action 0."""
+        """Return, from values ``[N, 4]`` by action, the value of each step's own action; a turn without an action gets
+        that of action 0.
+        """
         return np.asarray(of_actions[np.arange(len(self)), np.maximum(self.action, 0)])
 
 
@@ -221,7 +223,7 @@ class Plans(Steps):
 
     @property
     def length(self) -> npt.NDArray[np.float64]:
-        """Number of actions before the end, at most T, ``[N]``; NaN if the recording stops earlier."""
+        """``[N]`` number of actions before the end of the plan, at most T; NaN if the recording stops earlier."""
         return np.where((self.tokens == UNKNOWN).any(axis=1), np.nan, plan_length(self.tokens))
 
 

@@ -170,7 +170,9 @@ class Lens:
                 yield logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
 
     def read(self, activations: Activations, steps: LensSteps) -> dict[str, npt.NDArray[np.float64]]:
-        """Return each of `MEASURES` at N steps, ``[N]``, from the site's last position; NaN without an action."""
+        """Return ``[N]`` values of each of `MEASURES` at N steps, from the last token position of the site; NaN for
+        turns without an action.
+        """
         import torch
 
         columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in MEASURES}

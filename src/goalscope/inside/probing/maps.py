@@ -47,7 +47,7 @@ class Prediction:
 
     @classmethod
     def of(cls, scores: npt.NDArray[np.float32], prior: npt.NDArray[np.float64]) -> Self:
-        """Return the prediction of scores ``[N, C, K]``, given the class frequencies ``[K]``."""
+        """Build the prediction from scores ``[N, C, K]``, given the frequency of each class, ``[K]``."""
         with np.errstate(divide="ignore"):
             natural = scores.astype(np.float64) + np.log(prior)
         # A class that is absent from the training split has no evidence and is never predicted.
@@ -55,7 +55,7 @@ class Prediction:
         return cls(balanced=_softmax(balanced), natural=_softmax(natural))
 
     def reading(self, name: str) -> npt.NDArray[np.float32]:
-        """Return the probabilities of a reading."""
+        """Return the class probabilities in a reading: "balanced" (all classes equally frequent) or "natural"."""
         if name not in ("balanced", "natural"):
             raise ValueError(f"reading must be 'balanced' or 'natural', got {name!r}")
         probabilities: npt.NDArray[np.float32] = getattr(self, name)

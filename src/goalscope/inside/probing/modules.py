@@ -106,7 +106,9 @@ class Decoder(nn.Module):
         return _affine(_norm(hidden, weights, "norm"), weights, "out")
 
     def initial(self, seed: int, name: str) -> Weights:
-        """Draw initial weights: normal with standard deviation 1 / sqrt(inputs), 1 for queries; scales are 1."""
+        """Draw initial weights from normal distributions: standard deviation 1 / sqrt(inputs), and 1 for queries.
+        Scales are 1.
+        """
         weights = {}
         for parameter_name, parameter in self.named_parameters():
             key, shape = parameter_name.replace("/", "."), tuple(parameter.shape)
@@ -135,14 +137,14 @@ class Stepwise(Decoder):
         self.tokens = zeros(sizes.classes + 1, width)  # the last embedding is the start vector
 
     def taught(self, weights: Mapping[str, Tensor], vectors: Tensor, values: Tensor) -> Tensor:
-        """Return the scores given the true earlier tokens, ``[Q, B, T, K]``."""
+        """Return the scores of each token given the true earlier tokens, ``[Q, B, T, K]``."""
         begin = torch.full_like(values[:, :, :1], self.sizes.classes)
         earlier = values[:, :, :-1]
         inputs = torch.cat([begin, torch.where(earlier < 0, self.sizes.classes, earlier)], dim=2)
         return self._features(weights, vectors, inputs)
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-        """Return the scores given the likeliest earlier tokens, ``[Q, B, T, K]``."""
+        """Return the scores of each token given the likeliest earlier tokens, ``[Q, B, T, K]``."""
         shape = (len(weights["queries"]), vectors.shape[1], self.sizes.outputs)
         inputs = torch.full(shape, self.sizes.classes, device=vectors.device)
         scored = self._features(weights, vectors, inputs)

@@ -153,12 +153,12 @@ class ProbeDataset:
 
     @property
     def middle(self) -> int:
-        """The middle layer."""
+        """Number of the middle layer among the captured ones, at which results are shown first."""
         return self.layers[len(self.layers) // 2]
 
     @property
     def places(self) -> list[Place]:
-        """All pairs of site and layer; those of the middle layer come first."""
+        """All captured pairs of site and layer; those of the middle layer come first."""
         other_layers = [layer for layer in self.layers if layer != self.middle]
         return [(site, self.middle) for site in self.sites] + [
             (site, layer) for site in self.sites for layer in other_layers
@@ -274,18 +274,18 @@ class AnalysisReader:
 
     @cached_property
     def decisions(self) -> Decisions:
-        """The decisions at all steps."""
+        """The agent's actions at all labelled steps, with the optimal actions in the true grid."""
         return decisions_at(self.dataset.cells, self._episodes)
 
     @cached_property
     def executed(self) -> Plans:
-        """The actions that followed each step."""
+        """The actions that followed each labelled step, as plans."""
         dropped = self.declared.decoders.longer == "dropped"
         return label_plans(self.dataset.cells, self._episodes, dropped=dropped)
 
     @cached_property
     def distances(self) -> npt.NDArray[np.float64]:
-        """``[N]`` steps to the goal."""
+        """``[N]`` number of steps from the state of each labelled step to the goal."""
         return label_distances(self.dataset.cells, self._episodes)
 
     @cached_property
@@ -328,7 +328,9 @@ class AnalysisReader:
 
     @cached_property
     def tokens(self) -> LensSteps | None:
-        """The tokens of the actions; None if they are ambiguous and the analysis was not requested by name."""
+        """The tokens of the four actions. None if they are ambiguous, unless the analysis was requested by name, which
+        is then an error.
+        """
         try:
             return label_tokens(self.dataset.cells, self._episodes, self._model(OWN))
         except ValueError as error:
@@ -349,7 +351,7 @@ class AnalysisReader:
         return self._lenses[network]
 
     def is_first(self, place: Place) -> bool:
-        """Return whether a place is the one at which results without a site are computed."""
+        """Return whether a site and layer is the one at which results that need no activations are computed."""
         return place == self.dataset.places[0]
 
     def full(self, place: Place) -> bool:
@@ -357,7 +359,7 @@ class AnalysisReader:
         return self.declared.table == "complete" or place[1] == self.dataset.middle
 
     def usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
-        """Return the suite entries for which data exist."""
+        """Return those entries of a suite for which the data exist."""
         missing = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
             missing.add("text")

@@ -242,7 +242,9 @@ class Probe:
         return self._registered.module(sizes, self.settings, seed=seed)
 
     def outputs(self, given: Activations | Features, device: str = "cpu") -> npt.NDArray[np.float32]:
-        """Return the scores, ``[N, C, K]``; for ``position``, the log frequencies minus the log prior."""
+        """Return the scores of a probe, ``[N, C, K]``. For the control ``position``, these are log frequencies minus
+        the log prior.
+        """
         features = Features.of(given)
         self.source.check_same(features.source)
         if self.target == "plan" and features.positions != self.positions:
@@ -316,7 +318,7 @@ class Probe:
         return {**prior, **fixed, **{f"weights.{name}": array for name, array in self.weights.items()}}
 
     def save(self, path: str | Path) -> int:
-        """Write it as one safetensors file, and return its size in bytes; equal probes make equal files."""
+        """Write the probe as one safetensors file, and return its size in bytes; equal probes make equal files."""
         return write_shard(Path(path), Shard(header=self._header(), arrays=self.arrays()))
 
     def _header(self) -> dict[str, Any]:
@@ -326,7 +328,7 @@ class Probe:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote; raise a ValueError for a damaged file, or one of another kind."""
+        """Read a file that `save` wrote; raise a ValueError if it is damaged or of another kind."""
         path = Path(path)
         if not NamedFile(path).is_there():
             raise FileNotFoundError(f"there is no probe file {path}: check the path")
@@ -385,7 +387,7 @@ def _fields_of(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> d
 
 
 def check_frame(target: str, frame: int) -> None:
-    """Raise a ValueError unless this is a target, and a frame of it."""
+    """Raise a ValueError unless ``target`` names a kind of target and ``frame`` is a frame for it."""
     if target not in (*_TASKS, "plan"):
         raise ValueError(f"target must be 'cells' or 'number', got {target!r}")
     if target != "cells" and frame != 0:
@@ -468,7 +470,7 @@ class ProbeStore:
     reused: int = 0
 
     def callbacks(self, progress: Progress) -> Callbacks:
-        """Build the callbacks of a fit, which find and store probes here."""
+        """Build the callbacks of a fit that look up probes in this store and add new ones to it."""
         return Callbacks(find=self.find, keep=self.keep, progress=progress, pool=self.pool)
 
     @cached_property

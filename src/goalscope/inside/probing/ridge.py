@@ -155,7 +155,9 @@ class ClassPath:
         self.varied = torch.nonzero(self.level.max(dim=1).values < 1 - 1e-12)[:, 0]
 
     def deviations(self, vectors: Tensor, penalties: Sequence[Any]) -> Iterator[Tensor]:
-        """Yield the deviations z of other steps in the cells that vary, ``[M, varied, K]`` for each penalty."""
+        """Yield, for each penalty, the predicted deviations z from the mean at other steps, in the cells that vary:
+        ``[M, varied, K]``.
+        """
         for deviation in self.path.deviations(vectors, penalties):
             yield (deviation.view(len(deviation), *self.level.shape) / self.std)[:, self.varied]
 

@@ -58,7 +58,7 @@ class Grids:
 
     @classmethod
     def of(cls, steps: Cells | Decisions, codes: npt.NDArray[np.int64] | None = None) -> Self:
-        """Return the grids of some steps; ``codes`` split the steps of one grid into several groups."""
+        """Assign steps to their grids; ``codes`` divide the steps of one grid further into groups."""
         codes = factorize(steps.cluster)[0] if codes is None else codes
         first = np.unique(codes, return_index=True)[1]
         density = [None if np.isnan(value) else float(value) for value in steps.density[first]]
@@ -82,7 +82,7 @@ class Grids:
         return self.ratio_of_sums(np.where(defined, values, 0.0), defined)
 
     def rows(self, measured: Iterator[Measured], tags: Mapping[str, Any]) -> Rows:
-        """Return one row per measure and grid."""
+        """Return one row per measure and grid, with the given tags."""
         return Rows.of_measures(measured, cluster=self.names, tags={**tags, **self.tags})
 
 
@@ -285,7 +285,7 @@ def _pairs(model_rows: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
 
 
 def chosen(rows: Rows, **tags: Any) -> Rows:
-    """Return the rows with these tags and columns; a tag that no row has counts as None."""
+    """Return the rows whose tags and columns have the given values; a tag that no row has counts as None."""
     columns = rows.columns()
     if any(value is not None for name, value in tags.items() if name not in columns):
         return rows.where(np.zeros(len(rows), dtype=bool))

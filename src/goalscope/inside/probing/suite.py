@@ -199,19 +199,21 @@ BLIND: Final[Mapping[str, Callable[..., npt.NDArray[np.float64]]]] = {
 
 
 def entries_of(heads: Sequence[str]) -> tuple[Entry, ...]:
-    """Return the entries of registered heads that predict cells, each with every control."""
+    """Return a suite of the registered heads that predict cells, each with every control."""
     cells = [name for name in heads if "cells" in registry.resolve("head", name).targets and name not in COUNTED]
     return tuple((head, control) for head in cells for control in CONTROLS)
 
 
 def without(suite: Sequence[Entry], *names: str) -> tuple[Entry, ...]:
-    """Return a suite without some heads or controls, e.g. ``without(FULL, "text")`` for a model without reasoning."""
+    """Return a suite without the named heads or controls, e.g. ``without(FULL, "text")`` for a model without
+    reasoning.
+    """
     return tuple(entry for entry in suite if not set(entry) & set(names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FittedProbes:
-    """The fitted probes of a suite by key, and the scores of probes and baselines on the test grids."""
+    """The fitted probes of a suite by key, with the scores of probes and baselines on the test grids."""
 
     probes: Mapping[ProbeKey, Probe]
     rows: Rows

@@ -251,15 +251,13 @@ add_measures(
 
 @measure(PROGRESS_SHARE, unit="share", needs=("tasks",), source=_TASKS)
 def progress_share(table: StepTable) -> Entries:
-    """Share of steps that entered an unobserved cell, for each tenth of the episode."""
+    """Share of steps that entered an unobserved cell, per tenth of the episode."""
     return _by_tenth(table, 0)
 
 
 @measure(ONLY_EXPLORATION, unit="share", needs=("tasks",), source=f"{_TASKS}, Fig. 4a")
 def exploration_only_share(table: StepTable) -> Entries:
-    """Share of steps at which only exploration was possible because no node was pending (case 1), for each tenth of an
-    episode.
-    """
+    """Share of steps with only exploration possible, as no node was pending (case 1), per tenth of an episode."""
     return _by_tenth(table, 1)
 
 
