@@ -16,21 +16,21 @@ from goalscope.verdict.texts import TEXTS as OF_VERDICTS
 from goalscope.verdict.texts import WORDED
 
 CATALOGUES = {"goals": OF_FINDINGS, "report": OF_REPORTS, "verdict": OF_VERDICTS}
-EVERY = [(name, key) for name, texts in CATALOGUES.items() for key in texts.keys("")]
 
 
-@pytest.mark.parametrize(("room", "key"), EVERY)
-def test_every_sentence_renders_with_planted_values_and_refuses_a_missing_one(room: str, key: str) -> None:
+@pytest.mark.parametrize("room", CATALOGUES)
+def test_every_sentence_renders_with_planted_values_and_refuses_a_missing_one(room: str) -> None:
     texts = CATALOGUES[room]
-    planted: dict[str, str | int] = {name: f"<{name}>" for name in texts.fields(key)}
-    rendered = texts(key, **planted)
-    assert all(str(value) in rendered for value in planted.values())
-    assert "{" not in rendered and "  " not in rendered and rendered == rendered.strip()
-    with pytest.raises(TypeError, match="surplus"):
-        texts(key, **planted, surplus="x")
-    for name in planted:
-        with pytest.raises(TypeError, match=name):
-            texts(key, **{other: value for other, value in planted.items() if other != name})
+    for key in texts.keys(""):
+        planted: dict[str, str | int] = {name: f"<{name}>" for name in texts.fields(key)}
+        rendered = texts(key, **planted)
+        assert all(str(value) in rendered for value in planted.values()), key
+        assert "{" not in rendered and "  " not in rendered and rendered == rendered.strip(), key
+        with pytest.raises(TypeError, match="surplus"):
+            texts(key, **planted, surplus="x")
+        for name in planted:
+            with pytest.raises(TypeError, match=name):
+                texts(key, **{other: value for other, value in planted.items() if other != name})
 
 
 def test_the_catalogue_words_exactly_the_claims_that_come_with_goalscope() -> None:

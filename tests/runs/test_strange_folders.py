@@ -74,10 +74,10 @@ def received(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def home(received: Path, tmp_path: Path) -> Path:
-    """What the user owns: a sound run.db, a text and a pipe."""
-    folder = tmp_path / "home"
+@pytest.fixture(scope="module")
+def home(received: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the user owns: a sound run.db, a text and a pipe. Each test leaves it as it was."""
+    folder = tmp_path_factory.mktemp("owned") / "home"
     shutil.copytree(received / "run", folder / "precious")
     (folder / "victim").write_bytes((received / "run" / "run.db").read_bytes())
     os.mkfifo(folder / "pipe")
@@ -404,11 +404,13 @@ def test_the_logs_of_an_evaluation_lie_beside_it_under_a_plain_name(
 
 
 @pytest.mark.parametrize("kind", ["link to a file", "link to a folder", "link to a pipe", "link to nothing", "pipe"])
-def test_links_in_a_folder_of_logs(received: Path, home: Path, tmp_path: Path, kind: str) -> None:
-    for path in (home / "victim", home / "precious" / "secret.jsonl", tmp_path / "logs" / "own.jsonl"):
+def test_links_in_a_folder_of_logs(received: Path, tmp_path: Path, kind: str) -> None:
+    owned = tmp_path / "owned"
+    for path in (owned / "victim", owned / "precious" / "secret.jsonl", tmp_path / "logs" / "own.jsonl"):
         path.parent.mkdir(exist_ok=True)
         write_jsonl(_episodes(received), path)
-    plant(kind, tmp_path / "logs" / "planted.jsonl", home)
+    os.mkfifo(owned / "pipe")
+    plant(kind, tmp_path / "logs" / "planted.jsonl", owned)
     result = import_path(tmp_path / "logs")
     assert len(list(result.episodes)) == 4
     assert ["planted.jsonl" in str(problem) for problem in result.problems] == [True]
