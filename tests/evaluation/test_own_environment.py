@@ -38,9 +38,13 @@ ANOTHER = "is directed at another goal of given worlds"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A working directory with the module of a slippery warehouse, and the evaluation of an agent in it."""
+    """A working directory with the module of a slippery warehouse, and the evaluation of an agent in it.
+
+    The warehouse of the module ``plain`` is the same, without things that can be elsewhere: no such version is solved.
+    """
     folder = tmp_path_factory.mktemp("own")
     (folder / "warehouse.py").write_text(WAREHOUSE, encoding="utf-8")
+    (folder / "plain.py").write_text(WAREHOUSE.replace("def elsewhere(", "def _unused("), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         agent = "environment-epsilon-greedy:epsilon=0.2"
@@ -319,7 +323,7 @@ def test_given_worlds_and_a_named_environment_exclude_each_other(place: Path) ->
 def test_seeds_make_worlds_where_they_change_what_happens(place: Path) -> None:
     text = """
 from goalscope._ground.rng import stream
-from warehouse import Warehouse
+from plain import Warehouse
 
 class Seeded(Warehouse):
     def __init__(self, seed: int = 0) -> None:
@@ -340,7 +344,7 @@ class Ignoring(Warehouse):
 
 def test_seeds_that_give_the_same_world_count_once_and_a_notice_says_so(place: Path) -> None:
     text = """
-from warehouse import Warehouse
+from plain import Warehouse
 
 class Few(Warehouse):
     def __init__(self, seed: int = 0) -> None:
@@ -387,7 +391,7 @@ class Tiring(EnvironmentOptimal):
         return np.full(len(observation.view.actions), 1 / len(observation.view.actions))
 """
     (place / "tiring.py").write_text(text, encoding="utf-8")
-    call("evaluate", "tiring:Tiring", "--env", "warehouse:Warehouse", "--quick", "--out", place / "tired")
+    call("evaluate", "tiring:Tiring", "--env", "plain:Warehouse", "--quick", "--out", place / "tired")
     tired = Evaluation.read(place / "tired" / judging.LEDGER).tested[0].claim("acts worse later in given worlds")
     even = judged.tested[0].claim("acts worse later in given worlds")
     assert tired is not None and (tired.answer, tired.low is not None and tired.low > 0.1) == ("yes", True)
@@ -410,7 +414,7 @@ class Resting(EnvironmentWrongGoal):
         return 0.9 * probabilities + 0.1 / len(probabilities)
 """
     (place / "resting.py").write_text(text, encoding="utf-8")
-    words = ("resting:Resting:target=office", "--env", "warehouse:Warehouse", "--quick")
+    words = ("resting:Resting:target=office", "--env", "plain:Warehouse", "--quick")
     call("evaluate", *words, "--out", place / "rested")
     (finding,) = Evaluation.read(place / "rested" / judging.LEDGER).tested[0].found_in(GIVEN)
     assert finding.answer in ("yes", "undecided") and finding.names[0] == "office"

@@ -190,7 +190,7 @@ class Inside(StudyPart):
             raise ValueError(explain(error, keys, name, "declaration")) from None
 
     def complete(self) -> Self:
-        """Return the settings of the complete table."""
+        """Return these settings with those of the complete table (`full`) in their place."""
         changed = {name: value for name in Full.model_fields if (value := getattr(self.full, name)) is not None}
         return self.model_copy(update=changed)
 

@@ -60,7 +60,7 @@ def run_folders(path: Path) -> dict[str, Path]:
 
     Returns:
         For the directory of one run, that run under the name ""; for an evaluation, the run of each arm under the name
-            of its folder.
+        of its folder.
     """
     return {name: run.path for name, run in runs_in(path).items()} if is_evaluation(path) else {"": path}
 

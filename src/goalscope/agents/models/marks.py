@@ -139,7 +139,7 @@ class Marks:
 
     @property
     def empty(self) -> str:
-        """The text of reasoning that is opened and closed at once."""
+        """The text of empty reasoning: the mark that opens it, followed at once by the mark that closes it."""
         return self.lead + self.tail
 
     def opened(self, prompt: str) -> bool:

@@ -323,8 +323,8 @@ def compare_beliefs(
 
     Returns:
         First, the rows of all probes, with the tag ``reading`` for the two ways to read a map ("balanced" and
-            "natural"); see `belief_rows`. If there are random networks, further rows give by how much each difference
-            exceeds theirs, by grid and seed. Second, the maps to draw, from the first entry in the reading "natural".
+        "natural"); see `belief_rows`. If there are random networks, further rows give by how much each difference
+        exceeds theirs, by grid and seed. Second, the maps to draw, from the first entry in the reading "natural".
     """
     tested = decisions.where(data.split.test)
     layers = sorted({activations.layer for activations in data.activations})

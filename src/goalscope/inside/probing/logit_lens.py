@@ -63,13 +63,14 @@ OWN: Final[Network] = ("none", None)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LensSteps(Steps):
-    """Targets of the lens at N steps.
+    """What the logit lens should read at each of N steps.
 
     Attributes:
         action: ``[N]`` int64, the action taken, `NO_ACTION` if the answer names none.
-        token: ``[N]`` int64, id of the token that starts its word in the answer.
+        token: ``[N]`` int64, id of the token with which the name of that action begins in the answer.
         optimal: ``[N, 4]`` bool, whether an action is truly optimal.
-        tokens: for each of the four actions, the ids that start its word in the answers of the run.
+        tokens: for each of the four actions, the ids of the tokens with which its name begins in the answers of the
+            run.
     """
 
     SHAPES: ClassVar = {"action": "N", "token": "N", "optimal": "N 4", **Steps.SHAPES}

@@ -123,7 +123,9 @@ def unfinished(store: Store) -> str:
 
 @section("undefined")
 def undefined(run: RunData) -> Iterator[Declared]:
-    """Estimates without a value or an interval in the tables by agent, size and density, with reasons."""
+    """Yield the section that lists, with reasons, the estimates without a value or an interval in the tables by agent,
+    size and density.
+    """
     reasons: dict[tuple[str, str], list[str]] = {}
     for table in _TABLES:
         for grouped in run.ledger.tables[table]:
@@ -150,7 +152,7 @@ def undefined(run: RunData) -> Iterator[Declared]:
 
 @section("definitions")
 def definitions(run: RunData) -> Iterator[Declared]:
-    """The definition and source of each measure of the run."""
+    """Yield the section with the definition and source of each measure of the run."""
     tasks = run.worlds == "tasks"
     unregistered = TEXTS(f"definitions/{'unregistered' if tasks else 'foreign'}")
     by_measure = {
@@ -178,7 +180,7 @@ def definitions(run: RunData) -> Iterator[Declared]:
 
 @section("numbers")
 def all_numbers(run: RunData) -> Iterator[Declared]:
-    """Every estimate by agent and the main ones by size and density, with counts and method."""
+    """Yield the section with every estimate by agent and the main ones by size and density, with counts and method."""
     folds = []
     for name in _TABLES:
         measures = {*HEADLINE, *UNCERTAINTY} if name != "agent" else set(run.ledger.measures)
@@ -192,7 +194,7 @@ def all_numbers(run: RunData) -> Iterator[Declared]:
 
 @section("run")
 def run_description(run: RunData) -> Iterator[Declared]:
-    """Settings, versions, commit, content hash and the commands that repeat the run."""
+    """Yield the section with settings, versions, commit, content hash and the commands that repeat the run."""
     info, study = run.store.info(), run.study
     facts = [("content hash", run.digest)]
     if study is not None:

@@ -22,7 +22,7 @@ from goalscope.stats.rows import Rows, Tag
 
 @section("agents compared", worlds="grids")
 def agents_compared(run: RunData) -> Iterator[Declared]:
-    """Compare all pairs of agents of a run."""
+    """Yield the section that compares all pairs of agents of a run."""
     agents = run.ledger.agents
     pairs = len(agents) * (len(agents) - 1) // 2
     if pairs > MAX_PAIRS:
@@ -94,7 +94,7 @@ _MAX_AGENTS = 12
 
 @section("examples")
 def examples(run: RunData) -> Iterator[Declared]:
-    """Draw one success and one failure of each agent."""
+    """Yield the section that draws one success and one failure of each agent."""
     rows, agents = run.rows_of("success"), run.ledger.agents
     centres = {name: _centre(rows, name) for name in ("size", "density")}
     kinds = [(agent, success) for agent in agents[:_MAX_AGENTS] for success in (True, False)]
@@ -184,7 +184,7 @@ _MAX_WRITERS, _MAX_STEPS, _MAX_CHARACTERS = 4, 12, 1500
 
 @section("transcripts")
 def transcripts(run: RunData) -> Iterator[Declared]:
-    """Show the texts of each agent in a failure, in its longest episode, and in a success."""
+    """Yield the section that shows the texts of each agent in a failure, in its longest episode, and in a success."""
     by_agent = {agent: episodes for agent in run.ledger.agents if (episodes := _chosen(run, agent))}
     folds = [fold for agent in [*by_agent][:_MAX_WRITERS] for fold in _folds(agent, by_agent[agent])]
     if folds:

@@ -20,7 +20,7 @@ _RULE = TEXTS("attribution/rule")
 
 @section("attribution", worlds="grids")
 def attribution(run: RunData) -> Iterator[Declared]:
-    """The hypotheses that explain each agent's moves, for runs with two answers per step."""
+    """Yield the section on the hypotheses that explain each agent's moves; only for runs with two answers per step."""
     findings = judged_in(run.store)
     if findings:
         yield Declared(

@@ -49,7 +49,7 @@ _BY_SIZE, _BY_DENSITY, _DENSITIES, _BAND = ("size", "size"), ("density", "d"), (
 
 @section("import", worlds="grids")
 def import_checks(run: RunData) -> Iterator[Declared]:
-    """Compare imported runs with the values that were recorded with them."""
+    """Yield the section that compares imported runs with the values that were recorded with them."""
     import_info = noted(run.store, "import")
     if not import_info:
         return
@@ -78,7 +78,7 @@ def import_checks(run: RunData) -> Iterator[Declared]:
 
 @section("size and density", worlds="grids")
 def by_size_and_density(run: RunData) -> Iterator[Declared]:
-    """Curves over size and density; empty if a run lacks one of these tags."""
+    """Yield the section with curves over size and density; nothing if a run lacks one of these tags."""
     ledger = run.originals
     if not len(ledger.tables["agent, size"]) or not len(ledger.tables["agent, density"]):
         return
@@ -97,7 +97,7 @@ def by_size_and_density(run: RunData) -> Iterator[Declared]:
 
 @section("maps", worlds="grids")
 def maps(run: RunData) -> Iterator[Declared]:
-    """Maps and tables of size x density."""
+    """Yield the section with maps and tables of measures by size and density."""
     ledger = run.originals
     cells, main_title = ledger.tables[_CELLS], title_of(MAPS[0])
     groups, figures, folds = ledger.groups(_CELLS), [], []
@@ -119,7 +119,9 @@ def maps(run: RunData) -> Iterator[Declared]:
 
 @section("figures 4 and 12", source="behavioural and representational evaluation, Fig. 4 and Fig. 12", worlds="grids")
 def difficulty(run: RunData) -> Iterator[Declared]:
-    """The maps of Fig. 4 and Fig. 12, for each condition with several sizes and densities."""
+    """Yield the section with the maps of Fig. 4 and Fig. 12 of the paper, for each condition with several sizes and
+    densities.
+    """
     ledger = run.originals
     groups = ledger.groups(_CELLS)
     conditions = [group for group, _ in run.settings() if group in groups]
@@ -213,7 +215,9 @@ def _figure_12(run: RunData, group: Key, condition: str) -> Declared:
 
 @section("distance to the goal", worlds="grids")
 def by_distance(run: RunData) -> Iterator[Declared]:
-    """Curves over the distance to the goal; only for generated grids if a run also has other worlds."""
+    """Yield the section with curves over the distance to the goal. If a run also has other worlds, only generated grids
+    count.
+    """
     ledger = run.originals
     share_bounds = {name: SHARE for name, unit in ledger.measures.items() if unit == "share"}
     yield Declared(
@@ -231,7 +235,9 @@ def by_distance(run: RunData) -> Iterator[Declared]:
 
 @section("uncertainty", worlds="grids")
 def uncertainty(run: RunData) -> Iterator[Declared]:
-    """Entropy, divergence and calibration with their baselines, and the excess by size."""
+    """Yield the section on entropy, divergence and calibration: each measure beside its baseline, and the excess over
+    it by size.
+    """
     ledger = run.originals
     if not set(UNCERTAINTY) & {grouped.key["measure"] for grouped in ledger.tables["agent"]}:
         return
@@ -251,7 +257,7 @@ def uncertainty(run: RunData) -> Iterator[Declared]:
 
 @section("keys", worlds="grids")
 def key_worlds(run: RunData) -> Iterator[Declared]:
-    """The measures of worlds with a key, except for the paper's environments, which have a section of their own."""
+    """Yield the section on worlds with a key, without the paper's environments, which have a section of their own."""
     if has_goal_tables(run):
         return
     table, tables = run.ledger.tables["agent"], []

@@ -77,7 +77,7 @@ _TEXT = (TEXTS("beliefs/how"), TEXTS("beliefs/shuffled"))
     measures=_MEASURES.__contains__,
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """How well actions fit the grid that a probe decodes from the activations of the same step."""
+    """Yield the section on how well actions fit the grid that a probe decodes from the activations of the same step."""
     natural = rows.where(reading=("natural", None))
     base, reading = (natural, "natural") if len(natural) else (rows, "balanced")
     point, points = base.main_point(), base.points()

@@ -253,7 +253,7 @@ _LEARNING = (TEXTS("cognitive map/learning curves"), TEXTS("cognitive map/flatte
     measures=lambda measure: measure in CURVE_MEASURES,
 )
 def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
-    """Scores by number of training grids, for each head at each read point."""
+    """Yield the section with scores by number of training grids, for each head and each place that is read."""
     counts = [int(count) for count in rows.numbers(TRAINED_ON)]
     curve_rows = rows.where(**{TRAINED_ON: tuple(counts)})
     if not counts:
@@ -363,7 +363,7 @@ _SILENCE = TEXTS("cognitive map/silence")
     measures=(_MEASURES | _CALLED).__contains__,
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """The scores of each probe beside its controls, and curves by layer, size and density."""
+    """Yield the section with the scores of each probe beside its controls, and curves by layer, size and density."""
     rows = rows.where(**{TRAINED_ON: None}, cells=None)  # learning curves have a section of their own
     if not len(rows):
         return

@@ -28,7 +28,7 @@ _RULE = TEXTS("dependence/rule", enough=f"{ENOUGH:g}", least=f"{LEAST:g}", noise
 
 @section("dependence")
 def dependence(run: RunData) -> Iterator[Declared]:
-    """What the moves of each agent depend on, for runs with changed worlds."""
+    """Yield the section on what the moves of each agent depend on; only for runs with changed worlds."""
     if dependences := found_in(run.store):
         agents = dict.fromkeys(dependence.agent for dependence in dependences)
         yield Declared(

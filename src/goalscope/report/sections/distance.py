@@ -64,7 +64,7 @@ _OPENINGS = {
     measures=lambda measure: measure in (ERROR, SQUARED, DEVIATION),
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """The errors of the decoded distance beside those of baselines and controls."""
+    """Yield the section with the errors of the decoded distance beside those of baselines and controls."""
     estimates = rows.estimated(summarise_distance, TAGS)
     points, near = rows.points(), rows.near()
     differences = Estimates(

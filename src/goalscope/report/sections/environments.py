@@ -62,7 +62,7 @@ def has_goal_tables(run: RunData) -> bool:
 
 @section("goals", source="behavioural and representational evaluation, section 4.3 and Table 1", worlds="grids")
 def goal_tables(run: RunData) -> Iterator[Declared]:
-    """Table 1 of the paper, for those of its three environments that a run has."""
+    """Yield the section with Table 1 of the paper, for those of its three environments that a run has."""
     conditions: dict[str, dict[tuple[str, bool], Group]] = {}
     for group, tags in run.settings():
         if tags.get("kind") in _KINDS:
@@ -189,7 +189,7 @@ _FOG_TEXT = TEXTS("fog/errors")
 
 @section("fog", source="behavioural and representational evaluation, Appendix A.1", worlds="grids")
 def fog(run: RunData) -> Iterator[Declared]:
-    """The table of agents for each fog condition."""
+    """Yield the section with a table of agents for each fog condition."""
     agents, history = (*run.groups.models, *run.groups.scripted), run.groups.history
     views = {agent: f" ({_HISTORY_LABELS.get(history[agent], history[agent])})" for agent in run.groups.models}
     labels = [(agent, f"{agent}{views.get(agent, '')}") for agent in agents]
@@ -210,7 +210,7 @@ def fog(run: RunData) -> Iterator[Declared]:
 
 @section("errors under fog", source="measuring exploration and exploitation errors, Section 4", worlds="grids")
 def fog_errors(run: RunData) -> Iterator[Declared]:
-    """The errors of each agent under each fog condition."""
+    """Yield the section with the errors of each agent under each fog condition."""
     table = run.ledger.tables["agent"]
     for group, radius in _fog_conditions(run, _ERRORS[0]):
         all_agents = (*run.groups.models, *run.groups.scripted)

@@ -22,7 +22,7 @@ _LEGEND = TEXTS("invariance/legend")
 
 @section("invariance", source=f"{PAPER}, Table 3 and Fig. 14", worlds="grids")
 def invariance(run: RunData) -> Iterator[Declared]:
-    """Compare transformed grids with the originals, if a study declares this analysis."""
+    """Yield the section that compares transformed grids with the originals, if the study declares this analysis."""
     declared, agents, title = run.analysis.invariance, run.ledger.agents, "Iso-difficulty transforms"
     if declared is None:
         return

@@ -27,7 +27,7 @@ _CURVES = ((TAKEN, "best action was taken"), (OPTIMAL, "best action is optimal")
     measures=lambda measure: measure in MEASURES,
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """Actions by the logit lens of the model and of random networks."""
+    """Yield the section on the actions that the logit lens reads from the model and from random networks."""
     estimates, name_of = rows.estimated(summarise, TAGS), partial(probe_name, heads=_NAMES)
     points = rows.points()
     networks = [str(control) for control in rows.values("control")]

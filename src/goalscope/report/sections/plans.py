@@ -97,7 +97,7 @@ class _Decoders:
     measures=lambda measure: measure in (PREFIX, *LENGTHS),
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """Accuracy of decoded plans beside controls and baselines."""
+    """Yield the section on the accuracy of decoded plans beside controls and baselines."""
     numbers = [int(number) for number in rows.numbers("N")]
     horizon = max(numbers, default=1)
     summarise = partial(summarise_plans, horizon=horizon)

@@ -397,7 +397,7 @@ class _Facts(BaseModel):
 
 @section("activations", worlds="grids")
 def activations(run: RunData) -> list[Declared]:
-    """The analyses of activations, with their numbers of grids and steps."""
+    """Return the sections of all analyses of activations, with their numbers of grids and steps."""
     return probing_facts(run.store) if len(run.probed) else []
 
 

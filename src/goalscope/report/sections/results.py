@@ -55,7 +55,7 @@ _ERRORS = TEXTS("tasks/errors")
 
 @section("results", worlds="grids")
 def headline(run: RunData) -> Iterator[Declared]:
-    """The table of agents and their main measures in grids."""
+    """Yield the section with the table of agents and their main measures in grids."""
     setting = run.analysis.failed_turns
     accuracies = shown_accuracies(HEADLINE, setting)
     tables = [by_agent(run.ledger, accuracies, group, "Main measures") for group in run.ledger.groups("agent")]
@@ -99,7 +99,7 @@ def _pictures_of_packages(run: RunData) -> list[Figure]:
 
 @section("task results", source="measuring exploration and exploitation errors, Tab. 2", worlds="tasks")
 def task_results(run: RunData) -> Iterator[Declared]:
-    """Success and errors in task worlds, as means over maps and pooled."""
+    """Yield the section with success and errors in task worlds, as means over maps and pooled."""
     ledger, tables = run.ledger, list[AnyTable]()
     groups = ledger.groups("agent")
     columns = [_task_column(name, ledger.measures[name]) for name in TASK_MAIN if name in ledger.measures]
@@ -115,7 +115,7 @@ def task_results(run: RunData) -> Iterator[Declared]:
 
 @section("prompts", source="measuring exploration and exploitation errors, Fig. 5", worlds="tasks")
 def prompts(run: RunData) -> Iterator[Declared]:
-    """Results by strategy sentence for each model, over both settings of reasoning."""
+    """Yield the section with results by strategy sentence for each model, pooled over both settings of reasoning."""
     tables, figures = list[TableSpec](), list[CurveSpec]()
     stored_agents, imported_agents = run.store.agents().values(), run.ledger.agents
     models = {name: _model(description) for name, description in stored_agents if name in imported_agents}

@@ -30,7 +30,9 @@ _MAX_PAIRS = 3
 
 @section("declared pairs", source="measuring exploration and exploitation errors, Tab. 2", worlds="tasks")
 def declared_pairs(run: RunData) -> Iterator[Declared]:
-    """The pairs of agents that the study declared, tested as one family, with a summary in words."""
+    """Yield the section on the pairs of agents that the study declared, tested as one family, with a summary in
+    words.
+    """
     pairs = [pair for pair in run.analysis.pairs if set(pair) <= set(run.ledger.agents)]
     sides = {name: SideRows(name, run.rows.select(agent=name)) for pair in pairs for name in pair}
     yield from _paired(
@@ -44,7 +46,7 @@ def declared_pairs(run: RunData) -> Iterator[Declared]:
 
 @section("names", source="measuring exploration and exploitation errors, Tab. 3", worlds="tasks")
 def names(run: RunData) -> Iterator[Declared]:
-    """Worlds with meaningful names against the same worlds with symbols, for each agent."""
+    """Yield the section that compares worlds with meaningful names and the same worlds with symbols, for each agent."""
     pairs = []
     for agent in run.ledger.agents if "names" in run.ledger.conditions else ():
         of_agent = run.rows.select(agent=agent)
@@ -87,7 +89,9 @@ def _sentence(tests: Sequence[Compared]) -> str:
 
 @section("relation", source="measuring exploration and exploitation errors, Fig. 1", worlds="tasks")
 def relation(run: RunData) -> Iterator[Declared]:
-    """Success against the logarithm of each error, with R squared, if at least two agents have both."""
+    """Yield the section on success against the logarithm of each error, with R squared, if at least two agents have
+    both.
+    """
     relations = [
         (log_relation(run.rows.select(**group), error, run.ledger.agents), group)
         for group in run.ledger.groups("agent")

@@ -43,7 +43,7 @@ _Tags = Annotated[dict[str, Tag], AfterValidator(unreserved)]
 
 
 class WorldLine(LogLine):
-    """Declaration of a world under an id, to which later lines refer."""
+    """A line of a log that declares a world under an id, to which later lines refer."""
 
     type: Literal["world"]
     id: _Name
@@ -69,13 +69,13 @@ class _EpisodeKeys(LogLine):
 
 
 class EpisodeLine(_EpisodeKeys):
-    """Optional line with values of a whole episode."""
+    """An optional line of a log with values of a whole episode."""
 
     type: Literal["episode"]
 
 
 class StepLine(_EpisodeKeys):
-    """One step of an episode."""
+    """One line of a log: one step of an episode."""
 
     type: Literal["step"] = "step"
     step: Annotated[int, Field(ge=0, lt=_MOST_STEPS)]
