@@ -185,14 +185,14 @@ def ledger(
     Args:
         path (DIR): the directory of an evaluation, or its ledger.json.
         as_json: print everything as JSON.
-        card: print the verdict as a section for a model card.
+        card: print the verdict as one paragraph per model, for a model card.
 
     Examples:
         goalscope ledger runs/theseus
         goalscope ledger runs/theseus --card
     """
     if as_json and card:
-        raise ValueError("--json prints everything and --card a section for a model card: give only one of them")
+        raise ValueError("--json prints everything and --card one paragraph: give only one of them")
     result = read_ledger(path)
     if Folder(path).is_there() and (left := check_claims(path)):
         say(left, error=True)
@@ -203,7 +203,7 @@ def ledger(
             say(" ".join(paragraphs(model)))
     else:
         show(result)
-        say(f"{counted(len(result.models), 'model')}; --json prints everything, --card a section for a model card")
+        say(f"{counted(len(result.models), 'model')}; --json prints everything, --card one paragraph for a model card")
 
 
 def evaluate(
