@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_attribution import said
 
 import goalscope
 from goalscope.goals.attribution import (
@@ -53,12 +54,6 @@ def twin(rule: str, lapse: float = 0.05) -> Callable[[FiniteWorld], Any]:
 def trial_of(given: Sequence[FiniteWorld], policy: Callable[[FiniteWorld], Any], bank: str = BANK) -> Trial:
     ask = Asking(first_turns=lambda asked: answers_of(play(asked, policy, 1)))
     return Trial(states=play(given, policy), bank=load_hypotheses(bank), ask=ask)
-
-
-def said(trial: Trial, method: str) -> Attribution:
-    stratum = judged("", trial, [method])
-    assert stratum.attributions, stratum.refused
-    return stratum.attributions[0]
 
 
 @pytest.mark.parametrize("rule", ["goal", "corner top-right"])

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
+from command_line import call
 from families import long_after
-from goalscope.cli import app
 from goalscope.cli.parsing import margins_of, split_names
 from goalscope.report.figures import as_csv
 from goalscope.runs import Store, Study, content_hash
@@ -22,12 +21,6 @@ from measured_runs import measured, small_study
 MARGIN = {"success": 0.1, "action accuracy": 0.05}
 ROOT = Path(__file__).parents[2]
 BIASED = "side-biased(1.0, left)"
-
-
-def call(*words: object, status: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
-    assert result.exit_code == status, result.output
-    return str(result.output)
 
 
 def biased_study(**changes: Any) -> Study:

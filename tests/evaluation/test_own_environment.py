@@ -320,7 +320,8 @@ def test_given_worlds_and_a_named_environment_exclude_each_other(place: Path) ->
     assert "--env" in call("evaluate", "random", *words, status=2)
 
 
-def test_seeds_make_worlds_where_they_change_what_happens(place: Path) -> None:
+def test_seeds_make_worlds_where_they_change_what_happens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("goalscope.verdict.own_environment.MOST_WORLDS", 8)  # each seed is enumerated and played back
     text = """
 from goalscope._ground.rng import stream
 from plain import Warehouse
@@ -342,7 +343,10 @@ class Ignoring(Warehouse):
         assert "starts" in environment_settings("seeded:Ignoring")["worlds"][0]
 
 
-def test_seeds_that_give_the_same_world_count_once_and_a_notice_says_so(place: Path) -> None:
+def test_seeds_that_give_the_same_world_count_once_and_a_notice_says_so(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goalscope.verdict.own_environment.MOST_WORLDS", 8)
     text = """
 from plain import Warehouse
 
@@ -360,7 +364,7 @@ class Few(Warehouse):
         settings = environment_settings("few:Few")
         environment_settings("seeded:Ignoring")
     assert settings["worlds"][0]["seeds"] == [1, 2, 3]
-    assert TEXTS("plan/seeds alike", name="Few", seeds=48, worlds="3 different worlds") in notices
+    assert TEXTS("plan/seeds alike", name="Few", seeds=16, worlds="3 different worlds") in notices
     assert TEXTS("plan/seed without effect", name="Ignoring") in notices
     study = Study.parse(
         {

@@ -7,7 +7,7 @@ from server import Loopback
 
 from goalscope.agents import ChatAgent
 from goalscope.agents.models import LocalModel
-from goalscope.runs import Store, Study, content_hash
+from goalscope.runs import Store, Study
 
 TEMPLATE = "{{grid}}\nGo: "
 MOST_TOKENS = 3
@@ -83,11 +83,6 @@ def tokens(directory: Path) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
 def extras(directory: Path) -> list[dict[str, Any]]:
     with Store(directory) as store:
         return [dict(step.extra) for episode in store.episodes() for step in episode.steps]
-
-
-def hash_of(directory: Path) -> str:
-    with Store(directory) as store:
-        return content_hash(store)
 
 
 def journalled(directory: Path) -> set[str]:

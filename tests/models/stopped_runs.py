@@ -13,16 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from http_studies import hash_of, study, template
+from http_studies import study, template
 from server import Faults, Loopback, speaker
 
 from goalscope.agents import ChatAgent
 from goalscope.agents.choice import Choice
 from goalscope.agents.models import HttpModel, LocalModel, Request
-from goalscope.runs import Store, Study, run
+from goalscope.runs import Store, Study, content_hash, run
 
 Key = tuple[str, int, int]
 MODES = ("generated", "likelihood", "server")
+
+
+def hash_of(directory: Path) -> str:
+    """As in `contents`, which a script in this folder cannot import."""
+    with Store(directory) as store:
+        return content_hash(store)
 
 
 class Said:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_studies import MOST_TOKENS, extras, hash_of, study, template
+from http_studies import MOST_TOKENS, extras, study, template
 from server import ACTIONS_SAID, Faults, Loopback, speaker
 from tiny_models import request
 
+from contents import hash_of
 from families import long_after
 from goalscope.agents import ChatAgent
 from goalscope.agents.models import LocalModel

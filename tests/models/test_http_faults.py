@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from http_studies import hash_of, study, template
+from http_studies import study, template
 from server import Loopback, speaker
 from server_faults import CHARGED, FAULTS, Mixed
 from test_http_runs import kill_and_resume, killed
 from tiny_models import request
 
+from contents import hash_of
 from families import long_after
 from goalscope.agents.models import HttpModel, LocalModel, Sampling, Server
 from goalscope.runs import Store, run

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from busy_server import measured
-from http_studies import hash_of, journalled, study, template
+from http_studies import journalled, study, template
 from server import Loopback, speaker
 
+from contents import hash_of
 from goalscope._ground.rng import uniform
 from goalscope.agents.models import HttpModel, LocalModel
 from goalscope.runs import run

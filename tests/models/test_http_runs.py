@@ -13,7 +13,6 @@ import yaml
 from http_studies import (
     MOST_TOKENS,
     check_nothing_twice,
-    hash_of,
     journalled,
     local_agent,
     study,
@@ -23,6 +22,7 @@ from http_studies import (
 )
 from server import MANY, Faults, Loopback, speaker
 
+from contents import hash_of
 from families import long_after
 from goalscope.agents.models import LocalModel
 from goalscope.runs import Store, Study, run

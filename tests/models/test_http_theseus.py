@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_studies import hash_of, local_agent
+from http_studies import local_agent
 from server import Loopback
 
+from contents import hash_of
 from goalscope.agents.agent import ANSWERED_BY
 from goalscope.agents.models import LocalModel
 from goalscope.runs import Step, Store, Study, run

@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from http_studies import extras, hash_of, study, template
+from http_studies import extras, study, template
 from server import LLAMA_CPP, SGLANG, TRANSFORMERS, VLLM, Loopback, speaker
 from server_modes import MODES, Asked, Sent
 from tiny_models import request
 
+from contents import hash_of
 from goalscope.agents.models import HttpModel, LocalModel, Sampling
 from goalscope.agents.models.abilities import (
     DRAWS,

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_studies import hash_of, study, template
+from http_studies import study, template
 from server import Loopback, speaker
 from tiny_models import request
 
+from contents import hash_of
 from families import long_after
 from goalscope._ground.progress import TALLY, ModelsAtWork
 from goalscope.agents.models import HttpModel, LocalModel, Sampling, Server

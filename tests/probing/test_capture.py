@@ -13,6 +13,7 @@ from architectures import tiny
 from replays import GRIDS, TEMPLATE, local, record, recorded_steps, words
 from safetensors.numpy import load_file
 
+from contents import hash_of
 from families import long_after
 from goalscope.agents.models import LocalModel
 from goalscope.inside.activations import (
@@ -24,7 +25,7 @@ from goalscope.inside.activations import (
     stream_activations,
 )
 from goalscope.inside.activations.hooks import Recording
-from goalscope.runs import Store, Study, content_hash, run
+from goalscope.runs import Study, run
 from tampered import tampered
 
 SMALL = CaptureSettings(window=7, batch_tokens=300, shard_bytes=20_000)
@@ -209,7 +210,7 @@ def test_what_is_missing_is_written_again_with_the_same_bytes(tmp_path: Path) ->
     model = local()
     directory = record(tmp_path / "run", model)
     done = capture(directory, model, layers=[1], settings=SMALL)
-    before, content = digests(directory), _hash(directory)
+    before, content = digests(directory), hash_of(directory)
     names = sorted(before)
     (directory / names[1]).unlink()
     (directory / names[2]).write_bytes((directory / names[2]).read_bytes()[:-10])
@@ -221,12 +222,7 @@ def test_what_is_missing_is_written_again_with_the_same_bytes(tmp_path: Path) ->
         load_activations(directory, site="pre", layer=1)
     with pytest.warns(UserWarning, match="computed again"):
         again = capture(directory, model, layers=[1], settings=SMALL)
-    assert again == done and digests(directory) == before and _hash(directory) == content
-
-
-def _hash(directory: Path) -> str:
-    with Store(directory) as store:
-        return content_hash(store)
+    assert again == done and digests(directory) == before and hash_of(directory) == content
 
 
 def test_a_damaged_shard_is_refused(tmp_path: Path) -> None:

@@ -13,15 +13,10 @@ from killed_captures import ARGUMENTS
 from replays import GRIDS, local, record
 from test_capture import digests
 
+from contents import hash_of
 from goalscope.inside.activations import Capture, capture, captures, load_activations
-from goalscope.runs import Store, content_hash
 
 HERE = Path(__file__).parent
-
-
-def _hash(directory: Path) -> str:
-    with Store(directory) as store:
-        return content_hash(store)
 
 
 def finished(tmp_path: Path) -> tuple[Path, Path, Capture]:
@@ -55,7 +50,7 @@ def kill_at(bare: Path, numbers: Sequence[int]) -> list[bool]:
 @pytest.mark.full
 def test_a_capture_killed_at_any_event_goes_on_to_identical_files(tmp_path: Path) -> None:
     bare, whole, done = finished(tmp_path)
-    expected, content = digests(whole), _hash(whole)
+    expected, content = digests(whole), hash_of(whole)
     assert kill_at(bare, [-1]) == [False]
     events = int((tmp_path / "killed--1.passed").read_text())
     numbers = range(1, events + 1, max(1, events // 150))
@@ -72,7 +67,7 @@ def test_a_capture_killed_at_any_event_goes_on_to_identical_files(tmp_path: Path
                 load_activations(directory, site="pre", layer=0)
         assert capture(directory, model, **ARGUMENTS) == done
         assert digests(directory) == expected
-        assert _hash(directory) == content
+        assert hash_of(directory) == content
     assert events > 150 and half > 20
 
 
@@ -90,7 +85,7 @@ def test_an_interrupted_capture_goes_on(tmp_path: Path) -> None:
         capture(tmp_path / "bare", model, progress=stop, **ARGUMENTS)
     assert 0 < len(digests(tmp_path / "bare")) < len(digests(whole))
     assert capture(tmp_path / "bare", model, **ARGUMENTS) == done
-    assert digests(tmp_path / "bare") == digests(whole) and _hash(tmp_path / "bare") == _hash(whole)
+    assert digests(tmp_path / "bare") == digests(whole) and hash_of(tmp_path / "bare") == hash_of(whole)
     assert calls == sorted(calls) and calls[0][1] == 24
 
 

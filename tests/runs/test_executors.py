@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from command_line import call
+from contents import hash_of
 from goalscope.agents import Observation
 from goalscope.cli.overrides import Overrides, load_study
-from goalscope.runs import Store, Study, StudyShard, content_hash, merge, run
+from goalscope.runs import Store, Study, StudyShard, merge, run
 from goalscope.runs.dispatch import Caller
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.executors import Recipe, answer_in_worker, lost_worker, open_executor, suited
@@ -37,11 +38,6 @@ def study() -> Study:
             "trajectories": 2,
         }
     )
-
-
-def hash_of(directory: Path) -> str:
-    with Store(directory) as store:
-        return content_hash(store)
 
 
 @pytest.mark.parametrize(

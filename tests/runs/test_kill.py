@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from run_agents import Dice, requests, small_study
 
+from contents import hash_of
 from goalscope.agents import Optimal
-from goalscope.runs import RunSummary, Store, content_hash, run
+from goalscope.runs import RunSummary, Store, run
 
 SCRIPT = Path(__file__).with_name("killed_runs.py")
 
@@ -58,11 +59,6 @@ def kill_at(tasks: list[dict[str, Any]]) -> list[int]:
 
 def resume(directory: Path, log: Path) -> RunSummary:
     return run(small_study(), directory, agents=[Dice(log=log), Optimal()], batch=5)
-
-
-def hash_of(directory: Path) -> str:
-    with Store(directory) as store:
-        return content_hash(store)
 
 
 def check_resumed(directory: Path, first: Path, second: Path, expected: str, at_most_lost: int = 1) -> RunSummary:

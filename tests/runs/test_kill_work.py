@@ -15,8 +15,9 @@ from http_studies import check_nothing_twice, journalled, study, template
 from killed_runs import SERVED, WORK
 from run_agents import Dice, small_study
 from server import Loopback, speaker
-from test_kill import check_resumed, hash_of, kill_at
+from test_kill import check_resumed, kill_at
 
+from contents import hash_of
 from goalscope.agents import Optimal
 from goalscope.cli.front.measuring import measure_run
 from goalscope.runs import Store, run

@@ -12,9 +12,10 @@ from http_studies import template
 from server import Loopback, speaker
 
 from command_line import call
+from contents import hash_of
 from families import long_after
 from goalscope.measures import measure_store
-from goalscope.runs import Store, Study, content_hash, run
+from goalscope.runs import Store, Study, run
 from goalscope.runs.repair import DAMAGED, repair
 from stored_steps import steps_as_table
 
@@ -24,11 +25,6 @@ agents: [{kind: optimal}, {kind: epsilon-greedy, epsilon: 0.3, name: sloppy}]
 trajectories: 3
 """
 PAGE = 4096
-
-
-def hash_of(directory: Path) -> str:
-    with Store(directory) as store:
-        return content_hash(store)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from run_agents import Dice, requests, small_study
 
+from contents import hash_of
 from families import long_after
 from goalscope.agents import Observation, Turn
 from goalscope.runs import Episode, Store, Study, checksums, content_hash, run
@@ -65,11 +66,6 @@ def episode_of(directory: Path, given: Study, agent: Any) -> Episode:
 
 def words(episode: Episode) -> list[str]:
     return [str(step.failure) if step.action is None else step.action.name for step in episode.steps]
-
-
-def stored_hash(directory: Path) -> str:
-    with Store(directory) as store:
-        return content_hash(store)
 
 
 def test_an_episode_ends_at_the_goal_or_at_its_horizon(tmp_path: Path) -> None:
@@ -149,7 +145,7 @@ def test_neither_batch_nor_workers_nor_portions_change_a_result(tmp_path: Path, 
         dice = Dice(journalled=journalled, largest_batch=portion, failing=0.5)
         summary = run(given, tmp_path / str(index), agents=[dice], batch=batch, workers=workers)
         assert summary.episodes == 6 and summary.calls == (summary.calls if journalled else 0)
-        hashes.add(stored_hash(tmp_path / str(index)))
+        hashes.add(hash_of(tmp_path / str(index)))
     assert len(hashes) == 1
 
 
@@ -157,11 +153,11 @@ def test_the_same_study_twice_runs_nothing_the_second_time(tmp_path: Path) -> No
     log = tmp_path / "log"
     told: list[tuple[int, int, int, float | None]] = []
     first = run(small_study(), tmp_path / "run", agents=[Dice(log=log)], progress=lambda *news: told.append(news))
-    before, asked = stored_hash(tmp_path / "run"), len(requests(log))
+    before, asked = hash_of(tmp_path / "run"), len(requests(log))
     second = run(small_study(name="renamed"), tmp_path / "run", agents=[Dice(log=log)])
     assert (first.episodes, first.reused) == (6, 0) and first.calls == first.steps == asked
     assert (second.episodes, second.reused, second.calls, second.replayed) == (0, 6, 0, 0)
-    assert len(requests(log)) == asked and stored_hash(tmp_path / "run") == before
+    assert len(requests(log)) == asked and hash_of(tmp_path / "run") == before
     assert told[-1] == (6, 6, first.steps, 0.0)
     with Store(tmp_path / "run") as store:
         info = store.info()
@@ -172,10 +168,10 @@ def test_the_same_study_twice_runs_nothing_the_second_time(tmp_path: Path) -> No
 
 def test_a_different_study_is_refused_by_its_difference(tmp_path: Path) -> None:
     run(small_study(), tmp_path)
-    before = stored_hash(tmp_path)
+    before = hash_of(tmp_path)
     with pytest.raises(ValueError, match="trajectories: 3 stored, 4 given"):
         run(small_study(trajectories=4), tmp_path)
-    assert stored_hash(tmp_path) == before
+    assert hash_of(tmp_path) == before
 
 
 def test_an_agent_that_breaks_loses_nothing(tmp_path: Path) -> None:
@@ -198,7 +194,7 @@ def test_an_agent_that_breaks_loses_nothing(tmp_path: Path) -> None:
         made = store.query("SELECT count(*) FROM calls WHERE state = 'done'")[0][0]
     assert len(set(requests(log))) == len(requests(log)) == made == asked + summary.calls
     run(small_study(), tmp_path / "whole", agents=[Dice()])
-    assert stored_hash(directory) == stored_hash(tmp_path / "whole")
+    assert hash_of(directory) == hash_of(tmp_path / "whole")
 
 
 def test_an_interrupt_between_portions_keeps_what_is_under_way(tmp_path: Path) -> None:
@@ -375,4 +371,4 @@ def test_an_episode_asks_on_while_others_wait_for_their_answers(tmp_path: Path) 
     run(small_study(), tmp_path / "joining", agents=[agent])
     run(small_study(), tmp_path / "plain", agents=[Dice()])
     assert agent.third.is_set() and len(agent.calls) > 2
-    assert stored_hash(tmp_path / "joining") == stored_hash(tmp_path / "plain")
+    assert hash_of(tmp_path / "joining") == hash_of(tmp_path / "plain")

@@ -12,21 +12,17 @@ from killed_runs import Countdown, trace_events
 from run_agents import Dice, small_study
 
 from command_line import call
+from contents import hash_of
 from families import long_after
 from goalscope.agents import Optimal
 from goalscope.measures import measure_episodes
 from goalscope.measures.behaviour import put_measured
-from goalscope.runs import Store, Study, StudyShard, content_hash, merge, run
+from goalscope.runs import Store, Study, StudyShard, merge, run
 from goalscope.runs.merge import grow
 from goalscope.runs.verify import damage
 from tampered import tampered
 
 OF = 3
-
-
-def hash_of(directory: Path) -> str:
-    with Store(directory) as store:
-        return content_hash(store)
 
 
 def make(directory: Path, shard: str | None, **changes: object) -> Path:

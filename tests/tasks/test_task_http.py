@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_studies import hash_of, tokens, trajectories
+from http_studies import tokens, trajectories
 from server import MANY, Loopback, speaker
 from test_http_runs import kill_and_resume
 
+from contents import hash_of
 from goalscope.agents import TaskChatAgent
 from goalscope.agents.models import LocalModel
 from goalscope.cli.front.measuring import measured_rows

@@ -15,10 +15,11 @@ import pytest
 import yaml
 from determinism import MARGIN, grid_requests, measure_determinism, measure_likelihoods
 
+from contents import hash_of
 from families import long_after
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.agents.models import LocalModel, Sampling
-from goalscope.runs import RunSummary, Store, Study, content_hash, run
+from goalscope.runs import RunSummary, Store, Study, run
 from goalscope.worlds import GridView, generate_batch
 
 Call = tuple[str, int, int]
@@ -82,11 +83,6 @@ def committed_by_now(directory: Path) -> set[Call]:
         return committed(directory) if (directory / "run.db").exists() else set()
     except ValueError:
         return set()
-
-
-def hash_of(directory: Path) -> str:
-    with Store(directory) as store:
-        return content_hash(store)
 
 
 def resume(asked: Study, directory: Path, clean: Path) -> RunSummary:

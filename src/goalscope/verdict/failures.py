@@ -47,6 +47,7 @@ class Failures:
         tracebacks: the same sentences with their tracebacks.
         lasting: number of these errors that no repetition mends.
         silent: name of a model that gave no answer, or no usable one -> reason; it is not asked anything else.
+        makeable: names of the arms whose worlds were already made once for an agent without prompts.
     """
 
     directory: Path
@@ -55,6 +56,7 @@ class Failures:
     tracebacks: list[str] = field(default_factory=list)
     lasting: int = 0
     silent: dict[str, str] = field(default_factory=dict)
+    makeable: set[str] = field(default_factory=set)
     _begun: bool = False
 
     def begin(self) -> None:
@@ -129,7 +131,7 @@ def _ends_all(error: BaseException) -> bool:
     )
 
 
-def does_not_fit(arm: Arm, subject: Subject, count: int, seed: int) -> str:
+def does_not_fit(arm: Arm, subject: Subject, count: int, seed: int, makeable: set[str] | None = None) -> str:
     """Explain why the prompts of an arm do not fit into a model's context; "" if they fit, or if we cannot tell.
 
     Args:
@@ -137,9 +139,17 @@ def does_not_fit(arm: Arm, subject: Subject, count: int, seed: int) -> str:
         subject: the model.
         count: worlds per cell.
         seed: root seed of the worlds.
+        makeable: names of arms whose worlds need not be made again for an agent without prompts; the arm is added.
+
+    Raises:
+        ValueError: the worlds of the arm cannot be made.
     """
-    study = arm.make([subject], count if subject.kind in (CHAT, TASK_CHAT) else 1, seed)
-    study.size()  # needs each world
+    has_prompts = subject.kind in (CHAT, TASK_CHAT)
+    study = arm.make([subject], count if has_prompts else 1, seed)
+    if has_prompts or makeable is None or arm.name not in makeable:
+        study.size()  # needs each world
+    if makeable is not None and not has_prompts:
+        makeable.add(arm.name)
     for agent, entry in zip(study.agents(), study.agents_, strict=True):
         lengths = longest_prompt(study, agent, entry.parameters) if isinstance(agent, ChatAgent) else None
         if lengths is not None and lengths[0] >= lengths[1]:

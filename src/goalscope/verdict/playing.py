@@ -60,7 +60,9 @@ def play(
                     _look_inside(evaluation, arm, arm.looks, subject, stage)
                 elif (arm.name, subject.name) in played:
                     _measure_worlds(evaluation, arm, subject, stage)
-                elif why := does_not_fit(arm, subject, evaluation.plan.sizes[arm.name], evaluation.plan.seed):
+                elif why := does_not_fit(
+                    arm, subject, evaluation.plan.sizes[arm.name], evaluation.plan.seed, failures.makeable
+                ):
                     failures.leave_out([arm.name], [subject.name], why)
                 else:
                     _play_worlds(evaluation, arm, subject, stage, workers, arguments)

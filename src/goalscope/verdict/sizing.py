@@ -80,7 +80,9 @@ def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Sub
             if not arm.open_to(subject):
                 continue
             with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-                if arm.looks is None and (why := does_not_fit(arm, subject, max(arm.quick, 1), seed)):
+                if arm.looks is None and (
+                    why := does_not_fit(arm, subject, max(arm.quick, 1), seed, failures.makeable)
+                ):
                     failures.leave_out([arm.name], [subject.name], why)
                 elif (arm.at, subject.name) in failures.unasked:
                     failures.leave_out([arm.name], [subject.name], not_played(arm))
