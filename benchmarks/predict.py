@@ -32,16 +32,20 @@ from predicted_agents import (
     worlds_of,
 )
 
+from goalscope.goals.attribution import KindPrediction
 from goalscope.goals.attribution.by_arrival import arrivals
+from goalscope.goals.attribution.scores import divergence
 from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, parse
-from goalscope.goals.prediction.expected import BASELINES, ExpectedKind, divergence, expect
+from goalscope.goals.prediction.doubts import doubts_about
+from goalscope.goals.prediction.expected import BASELINES, expect
 from goalscope.goals.prediction.expected import calibration as shipped_calibration
-from goalscope.goals.prediction.kinds import SHIPPED, KindsOfWorlds, UnseenWorlds, places_in
-from goalscope.goals.prediction.predictor import Predictor, with_none
+from goalscope.goals.prediction.kinds import SHIPPED, KindsOfWorlds, places_in, with_none
+from goalscope.goals.prediction.predictor import Predictor
 from goalscope.goals.prediction.rules import RuleTables
 
 REGIMES = {"ordinary": ORDINARY, "confounded": CONFOUNDED}
 DRAWS = 2
+Worlds = Mapping[str, Sequence[FiniteWorld]]
 SEEN = 7
 RESAMPLES = 2000
 TRUSTED = 0.03
@@ -57,17 +61,20 @@ def truth(subject: Subject, worlds: Sequence[FiniteWorld], places: Sequence[Hypo
     )
 
 
-def compared(kind: ExpectedKind, true: np.ndarray, home: np.ndarray, doubtful: bool) -> dict:
+def compared(kind: KindPrediction, true: np.ndarray, home: np.ndarray, doubtful: bool) -> dict:
     """Return how a prediction in one kind of worlds compares with the truth."""
     return {
         "true": true.mean(axis=0).tolist(),
-        "shares": kind.shares.tolist(),
-        "scale": kind.scale.tolist(),
+        "shares": [share for share, _, _ in kind.shares.values()],
+        "scale": [*kind.scales.values()],
         "doubtful": doubtful,
-        "world": float(divergence(true, kind.chances).mean()),
+        "world": float(divergence(true, np.array(kind.chances)).mean()),
         "moved": float(divergence(true.mean(axis=0), home)),
         "baselines": {
-            name: [float(divergence(true, chances).mean()), float(divergence(true.mean(axis=0), chances.mean(axis=0)))]
+            name: [
+                float(divergence(true, np.array(chances)).mean()),
+                float(divergence(true.mean(axis=0), np.mean(chances, axis=0))),
+            ]
             for name, chances in kind.baselines.items()
         },
     }
@@ -76,7 +83,7 @@ def compared(kind: ExpectedKind, true: np.ndarray, home: np.ndarray, doubtful: b
 def measured(
     subject: Subject,
     seen: Sequence[FiniteWorld],
-    draws: Sequence[Sequence[UnseenWorlds]],
+    draws: Sequence[Worlds],
     places: Sequence[Hypothesis],
     tables: RuleTables,
 ) -> list[dict]:
@@ -85,17 +92,16 @@ def measured(
     answers = [played(world, subject.table(world), rng) for world in seen]
     home, records, fitting = truth(subject, seen, places).mean(axis=0), [], 0.0
     predictor = Predictor(answers, places, tables=tables)
-    for number, kinds in enumerate(draws):
+    for number, unseen in enumerate(draws):
         began = time.process_time()
-        expected = expect(predictor, kinds)
+        doubts = doubts_about(predictor, unseen)
+        kinds = expect(predictor, unseen, doubts)
         seconds = time.process_time() - began + fitting
         fitting = fitting or seconds
-        doubtful = {name for doubt in expected.doubts for name in doubt.kinds}
+        doubtful = {name for doubt in doubts for name in doubt.kinds}
         by_kind = {
-            kind.unseen.kind: compared(
-                kind, truth(subject, kind.unseen.worlds, places), home, kind.unseen.kind in doubtful
-            )
-            for kind in expected.kinds
+            kind.kind: compared(kind, truth(subject, unseen[kind.kind], places), home, kind.kind in doubtful)
+            for kind in kinds
         }
         records.append(
             {
@@ -103,9 +109,9 @@ def measured(
                 "group": subject.group,
                 "goal": subject.goal,
                 "draw": number,
-                "distance": expected.distance,
+                "distance": predictor.distance,
                 "seconds": seconds,
-                "weights": expected.weights,
+                "weights": predictor.weights,
                 "kinds": by_kind,
             }
         )
@@ -122,7 +128,7 @@ def measure(out: Path, which: str, regimes: Sequence[str]) -> None:
     design = KindsOfWorlds.load(SHIPPED)
     places = [parse(place) for place in design.places]
     seeds = range(DRAWS) if which == "evaluation" else range(100, 100 + DRAWS)
-    draws = [list(design.model_copy(update={"seed": seed}).unseen()) for seed in seeds]
+    draws = [design.model_copy(update={"seed": seed}).unseen() for seed in seeds]
     tables = RuleTables()
     for regime in regimes:
         seen = worlds_of(REGIMES[regime], SEEN, 7 if which == "evaluation" else 107)
@@ -136,11 +142,11 @@ def measure(out: Path, which: str, regimes: Sequence[str]) -> None:
     (out / f"sisters-{which}.json").write_text(json.dumps(sister_floor(subjects, draws[0], places)))
 
 
-def sister_floor(subjects: Sequence[Subject], kinds: Sequence[UnseenWorlds], places: Sequence[Hypothesis]) -> list:
+def sister_floor(subjects: Sequence[Subject], unseen: Worlds, places: Sequence[Hypothesis]) -> list:
     """Return the mean divergence between networks of one recipe, a world and of shares."""
     pairs = []
     for recipe in dict.fromkeys(subject.recipe for subject in subjects if subject.recipe):
-        true = [[truth(net, kind.worlds, places) for kind in kinds] for net in subjects if net.recipe == recipe]
+        true = [[truth(net, w, places) for w in unseen.values()] for net in subjects if net.recipe == recipe]
         pairs += [
             (divergence(first, second).mean(), divergence(first.mean(axis=0), second.mean(axis=0)))
             for sisters in permutations(true, 2)

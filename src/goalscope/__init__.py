@@ -6,8 +6,8 @@
     depends(models, out, ...)    what their actions depend on, one thing changed        -> Dependences
     towards(run, ...)            goal-directedness in nats, and towards what            -> RunDirectedness
     compare(*runs, ...)          paired differences on the worlds that runs share       -> Comparisons
-    attribute(agent, out, ...)   which hypotheses its actions follow, or none          -> Attributed
-    predict(agent, out, ...)     what it will do in worlds it was not seen in; then look -> Outlook
+    attribute(agent, out, ...)   which hypotheses its actions follow, or none          -> Claimed
+    predict(agent, out, ...)     what it will do in worlds it was not seen in; then look -> Claimed
     import_logs(path, out)       recorded trajectories, checked and stored              -> ImportLog
     score(log, ...)              exploration and exploitation errors of a log           -> MeasuredLog
     table(env, out)              an environment as arrays: states, transitions, goals   -> Believed

@@ -263,7 +263,7 @@ THINGS: Final[dict[str, tuple[str, ...]]] = {
     "model": ("weights", "gguf_file"),
     "organisms": ("tables",),
     "plan": ("plan_file",),
-    "prediction": ("predictions",),
+    "claim": ("predictions",),
     "process": ("json_process", "array_process"),
     "prompt": ("prompt_file",),
     "run": ("tiny_run", "answered_run", "inside_run"),

@@ -13,7 +13,7 @@ from goalscope.goals.prediction.mixture import (
     SLOPES,
     Mixture,
     errors_of,
-    log_likelihood,
+    log_likelihoods,
     random_at,
     setting_prior,
 )
@@ -39,7 +39,7 @@ def chance_of(counts, policy, rate):
 
 def test_the_likelihood_is_the_sum_over_which_states_err_and_how(episode) -> None:
     policies, distances, even, counts = episode
-    logs = log_likelihood(policies, distances, even, counts)
+    logs = log_likelihoods(policies, distances, even, counts)
     for rule, setting in product(range(2), range(0, STAND_INS * SETTINGS, 7)):
         stand_in, slope, random, fixed = (value[0] for value in errors_of(np.array([setting])))
         expected = 1.0
@@ -55,7 +55,7 @@ def test_the_likelihood_is_the_sum_over_which_states_err_and_how(episode) -> Non
 
 def test_without_fixed_errors_and_slope_it_is_the_likelihood_of_a_lapse_rate(episode) -> None:
     policies, distances, even, counts = episode
-    logs = log_likelihood(policies, distances, even, counts)
+    logs = log_likelihoods(policies, distances, even, counts)
     for rate in RANDOM:
         settings = [
             number

@@ -1,4 +1,4 @@
-"""`goalscope predict`: freeze a prediction, look, and refuse what is not a prediction or another agent."""
+"""`goalscope predict`: freeze a claim, look, and refuse what is no claim of a prediction or is about another agent."""
 
 import json
 
@@ -8,8 +8,10 @@ import pytest
 import goalscope
 from command_line import call
 from goalscope._ground.sealed import seal
-from goalscope.goals.prediction.claim import FILE, read_prediction
-from goalscope.goals.prediction.expected import BASELINES, divergence
+from goalscope.goals.attribution import read_claim
+from goalscope.goals.attribution.claim import FILE
+from goalscope.goals.attribution.scores import divergence
+from goalscope.goals.prediction.expected import BASELINES
 
 AGENT = "epsilon-greedy:epsilon=0.2"
 WORLDS = "{kind: grid, sizes: [7], densities: [0.4], count: 12}"
@@ -39,10 +41,10 @@ def frozen(tmp_path_factory):
 
 def test_a_prediction_is_frozen_and_says_beforehand_what_the_data_cannot_decide(frozen) -> None:
     place, printed = frozen
-    claim = read_prediction(place / "claim")
+    claim = read_claim(place / "claim")
     assert claim.id in printed
     assert [kind.kind for kind in claim.kinds] == ["small", "keys", "moved"]
-    assert claim.places == ("goal", "key", "none")
+    assert set(claim.kinds[0].shares) == {"goal", "key", "none"}
     for kind in claim.kinds:
         assert np.sum(kind.chances, axis=1) == pytest.approx(np.ones(len(kind.worlds)), abs=1e-3)
         assert set(kind.baselines) == set(BASELINES)
@@ -55,20 +57,22 @@ def test_a_prediction_is_frozen_and_says_beforehand_what_the_data_cannot_decide(
 def test_looking_opens_the_worlds_and_says_for_each_kind_whether_it_was_held(frozen) -> None:
     place, _ = frozen
     looked = goalscope.predict(place / "claim", look=AGENT)
-    assert [kind.claim.kind for kind in looked.kinds] == ["small", "keys", "moved"]
-    for kind in looked.kinds:
-        assert sum(kind.shares.values()) == pytest.approx(1)
-        low, high = kind.claim.shares[kind.main][1:]
-        assert kind.is_held or not low <= kind.shares[kind.main] <= high
-        assert kind.divergences["predicted"] == pytest.approx(
-            float(divergence(kind.chances.mean(axis=0), np.mean(kind.claim.chances, axis=0)))
+    assert [test.stratum for test in looked.tests] == ["small", "keys", "moved"]
+    for test, kind in zip(looked.tests, looked.claim.kinds, strict=True):
+        assert sum(test.shares.values()) == pytest.approx(1)
+        low, high = kind.shares[kind.main][1:]
+        assert test.is_held == test.holds[kind.main]
+        assert test.is_held or not low <= test.shares[kind.main] <= high
+        assert test.divergences["predicted"] == pytest.approx(
+            float(divergence(np.array([*test.shares.values()]), np.mean(kind.chances, axis=0)))
         )
-        assert kind.random < kind.nats < 0
+        assert test.random < test.log_score[0] < 0
+        assert test.distance is not None
     assert len(looked.records) == 9
     again = goalscope.predict(place / "claim", look=place / "claim" / "looked" / "2")
-    assert [kind.claim.kind for kind in again.kinds] == ["keys"]
-    assert again.missing == {"small": 5, "moved": 3}
-    assert again.kinds[0].shares == looked.kinds[1].shares
+    assert [test.stratum for test in again.tests] == ["keys"]
+    assert again.left_out == {"small": 5, "moved": 3}
+    assert again.tests[0].shares == looked.tests[1].shares
 
 
 def test_a_prediction_of_another_agent_does_not_look_at_this_one(frozen) -> None:
@@ -80,17 +84,36 @@ def test_a_prediction_of_another_agent_does_not_look_at_this_one(frozen) -> None
 def test_a_changed_prediction_is_refused(frozen, tmp_path) -> None:
     place, _ = frozen
     text = (place / "claim" / FILE).read_text()
-    claim = read_prediction(place / "claim")
+    claim = read_claim(place / "claim")
     damaged = tmp_path / FILE
     damaged.write_text(text.replace('"trust": "poor"', '"trust": "good"', 1))
     with pytest.raises(ValueError, match="changed since"):
-        read_prediction(damaged)
+        read_claim(damaged)
     kind = claim.kinds[0].model_copy(update={"moves": claim.kinds[1].moves})
     damaged.write_text(seal(claim.model_copy(update={"kinds": (kind, *claim.kinds[1:])})))
     with pytest.raises(ValueError, match="do not fit"):
         goalscope.predict(damaged, tmp_path / "out", look=AGENT)
-    damaged.write_text(seal(claim.model_copy(update={"seen": ()})))
-    assert read_prediction(damaged).id != claim.id
+    damaged.write_text(seal(claim.model_copy(update={"doubts": ()})))
+    assert read_claim(damaged).id != claim.id
+    other = claim.kinds[0].model_copy(update={"worlds": claim.kinds[1].worlds})
+    damaged.write_text(seal(claim.model_copy(update={"kinds": (other, *claim.kinds[1:])})))
+    with pytest.raises(ValueError, match="other worlds"):
+        goalscope.predict(damaged, tmp_path / "out", look=AGENT)
+
+
+def test_a_claim_of_attribute_and_a_prediction_of_an_earlier_version_are_refused_with_what_to_type(
+    frozen, tmp_path
+) -> None:
+    place, _ = frozen
+    goalscope.attribute(place / "claim" / "worlds", tmp_path / "after", hypotheses="goal", methods=["meg"])
+    with pytest.raises(ValueError, match=r"goalscope attribute .* --separating"):
+        goalscope.predict(tmp_path / "after", tmp_path / "out", look=AGENT)
+    (tmp_path / "prediction.json").write_text("{}")
+    for path in (tmp_path, tmp_path / "prediction.json"):
+        with pytest.raises(ValueError, match="goalscope predict AGENT --worlds"):
+            goalscope.predict(path, tmp_path / "out", look=AGENT)
+    with pytest.raises(ValueError, match="goalscope predict AGENT --worlds"):
+        goalscope.predict(place / "claim" / "worlds", tmp_path, kinds=place / "kinds.yaml")
 
 
 def test_options_that_do_not_apply_are_refused_by_name(frozen, tmp_path) -> None:

@@ -8,10 +8,12 @@ from planted_answers import follow, played
 from predicted_agents import ORDINARY, worlds_of
 
 from goalscope.goals.attribution.by_arrival import arrivals
+from goalscope.goals.attribution.claim import NONE_OF_PLACES
 from goalscope.goals.hypotheses import Undefined, parse
-from goalscope.goals.prediction.expected import NONE, expect
-from goalscope.goals.prediction.kinds import KindsOfWorlds, places_in
-from goalscope.goals.prediction.predictor import Predictor, best_alone, with_none
+from goalscope.goals.prediction.doubts import doubts_about
+from goalscope.goals.prediction.expected import expect, trust_of
+from goalscope.goals.prediction.kinds import KindsOfWorlds, places_in, with_none
+from goalscope.goals.prediction.predictor import Predictor, best_alone
 from goalscope.goals.prediction.rules import RuleTables, length_of, usual_rules
 
 SMALLER = {**ORDINARY, "sizes": [7]}
@@ -37,7 +39,7 @@ def shared():
         RuleTables(),
         worlds_of(SMALLER, 5, 5),
         worlds_of({**SMALLER, "goal": "top-right"}, 5, 5),
-        list(DESIGN.unseen()),
+        DESIGN.unseen(),
     )
 
 
@@ -57,44 +59,49 @@ def lapsing(text, rate):
     return table_of
 
 
-def true_shares(table_of, kind):
-    return np.mean([with_none(arrivals(w, places_in(w, PLACES), table_of(w)[None])[0]) for w in kind.worlds], axis=0)
+def true_shares(table_of, worlds):
+    return np.mean([with_none(arrivals(w, places_in(w, PLACES), table_of(w)[None])[0]) for w in worlds], axis=0)
+
+
+def expected_of(predictor, unseen):
+    return expect(predictor, unseen, doubts_about(predictor, unseen))
 
 
 @pytest.mark.parametrize(("text", "rate"), [("goal", 0.1), ("key if not key held, else goal", 0.1)])
 def test_an_agent_that_follows_a_rule_is_predicted_in_a_kind_it_was_not_seen_in(shared, text, rate) -> None:
     tables, ordinary, _, unseen = shared
-    expected = expect(predicted(lapsing(text, rate), ordinary, tables), unseen)
-    assert next(iter(expected.weights)) == text
-    assert expected.places == ("goal", "key", "corner top-right", NONE)
-    moved = expected.kinds[0]
-    assert moved.shares == pytest.approx(true_shares(lapsing(text, rate), moved.unseen), abs=0.12)
-    low, high = moved.ends
-    assert (low <= moved.shares).all()
-    assert (moved.shares <= high).all()
-    assert moved.baselines["optimal"].shape == moved.chances.shape == (8, 4)
-    assert moved.chances.sum(axis=1) == pytest.approx(np.ones(8))
+    predictor = predicted(lapsing(text, rate), ordinary, tables)
+    moved, *_ = expected_of(predictor, unseen)
+    assert next(iter(predictor.weights)) == text
+    assert list(moved.shares) == ["goal", "key", "corner top-right", NONE_OF_PLACES]
+    share, low, high = np.transpose([*moved.shares.values()])
+    assert share == pytest.approx(true_shares(lapsing(text, rate), unseen[moved.kind]), abs=0.12)
+    assert (low <= share).all()
+    assert (share <= high).all()
+    assert np.shape(moved.baselines["optimal"]) == np.shape(moved.chances) == (8, 4)
+    assert np.sum(moved.chances, axis=1) == pytest.approx(np.ones(8), abs=1e-3)
 
 
 def test_where_two_goals_always_coincided_both_are_expected(shared) -> None:
     tables, _, confounded, unseen = shared
     predictor = predicted(lapsing("goal", 0.05), confounded, tables)
-    expected = expect(predictor, unseen)
-    moved = expected.kinds[0]
-    low, high = moved.ends
-    assert high[0] - low[0] > 0.5
+    moved, *_ = expected_of(predictor, unseen)
+    _, low, high = moved.shares["goal"]
+    assert high - low > 0.5
     assert moved.trust == "poor"
-    assert any("“goal”" in doubt.sentence and "corner top-right" in doubt.sentence for doubt in expected.doubts)
-    alone = predictor.foresee(moved.unseen.worlds[0], best_alone(predictor))
+    doubts = doubts_about(predictor, unseen)
+    assert any("“goal”" in doubt.sentence and "corner top-right" in doubt.sentence for doubt in doubts)
+    alone = predictor.foresee(unseen[moved.kind][0], best_alone(predictor))
     assert alone.reached.shape == (1, 4)
 
 
 def test_doubts_name_the_kinds_of_worlds_where_they_matter(shared) -> None:
     tables, ordinary, _, unseen = shared
-    expected = expect(predicted(lapsing("goal", 0.05), ordinary, tables), unseen)
-    kinds = {kind for doubt in expected.doubts for kind in doubt.kinds}
+    predictor = predicted(lapsing("goal", 0.05), ordinary, tables)
+    kinds = {kind for doubt in doubts_about(predictor, unseen) for kind in doubt.kinds}
     assert {"no key", "small"} <= kinds  # all worlds seen had a key, and 7 rows
-    assert [kind.trust for kind in expected.kinds if kind.unseen.kind in ("no key", "small")] == ["poor", "poor"]
+    trust = {kind.kind: kind.trust for kind in expected_of(predictor, unseen)}
+    assert trust["no key"] == trust["small"] == "poor"
 
 
 def test_an_agent_outside_the_rules_is_predicted_by_a_fall_back(shared) -> None:
@@ -106,8 +113,8 @@ def test_an_agent_outside_the_rules_is_predicted_by_a_fall_back(shared) -> None:
 
     predictor = predicted(exchanged, seen, tables)
     assert next(iter(predictor.weights)) == "learned moves"
-    moved = unseen[0]
-    shares = np.mean([predictor.foresee(world).reached.mean(axis=0) for world in moved.worlds], axis=0)
+    moved = unseen["goal bottom left"]
+    shares = np.mean([predictor.foresee(world).reached.mean(axis=0) for world in moved], axis=0)
     assert shares == pytest.approx(true_shares(exchanged, moved), abs=0.15)
 
 
@@ -115,9 +122,9 @@ def test_without_second_answers_nothing_is_trusted(shared) -> None:
     tables, ordinary, _, unseen = shared
     rng = np.random.default_rng(4)
     answers = [replace(played(w, lapsing("goal", 0.1)(w), rng), second=None) for w in ordinary]
-    expected = expect(Predictor(answers, PLACES, tables=tables), unseen[:1])
-    assert expected.distance is None
-    assert expected.trust == expected.kinds[0].trust == "poor"
+    predictor = Predictor(answers, PLACES, tables=tables)
+    assert predictor.distance is None
+    assert trust_of(None) == expected_of(predictor, {"no key": unseen["no key"]})[0].trust == "poor"
 
 
 def test_too_few_worlds_are_refused(shared) -> None:
@@ -129,8 +136,8 @@ def test_too_few_worlds_are_refused(shared) -> None:
 def test_a_prediction_does_not_depend_on_what_was_predicted_before(shared) -> None:
     tables, ordinary, _, unseen = shared
     first, second = (predicted(lapsing("key", 0.2), ordinary, tables) for _ in range(2))
-    first.foresee(unseen[1].worlds[0])
-    world = unseen[0].worlds[0]
+    first.foresee(unseen["no key"][0])
+    world = unseen["small"][0]
     assert np.array_equal(first.foresee(world).reached, second.foresee(world).reached)
 
 

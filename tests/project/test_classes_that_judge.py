@@ -9,7 +9,7 @@ JUDGING = re.compile(
     "Claim|Evidence|Verdict|Finding|Score|Judge|Difference|Dependence|Attribut|Predicted|Stratum|Tested|Answer(?!ing)|Result|(?:Frozen|Kind)Prediction|Outlook"
 )
 """What the name of a class that judges contains."""
-MOST = 22  # three of them, of predictions, are still to be merged with the frozen claim of an attribution
+MOST = 20
 
 
 def names_in(text: str) -> list[str]:

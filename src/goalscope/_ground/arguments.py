@@ -21,7 +21,7 @@ Thing = Literal[
     "process",
     "prompt",
     "kinds",
-    "prediction",
+    "claim",
 ]
 """Kinds of files and directories that commands read. `agent` is a YAML file, `model` a folder of weights."""
 

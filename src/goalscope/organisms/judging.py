@@ -32,8 +32,18 @@ from goalscope._ground.ids import content_id
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.rng import stream
 from goalscope._ground.sealed import Share, StrictRecord, content_id_of, read_sealed, write_sealed
-from goalscope.goals.attribution import Asking, Attribution, Trial, claim_of, freeze_claim, joint, judged, scored
-from goalscope.goals.attribution.claim import PredictionScore, Stratum
+from goalscope.goals.attribution import (
+    Asking,
+    Attribution,
+    PredictionScore,
+    Stratum,
+    Trial,
+    claim_of,
+    freeze_claim,
+    joint,
+    judged,
+    scored,
+)
 from goalscope.goals.attribution.joint import TOGETHER, parts_of
 from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
 from goalscope.goals.hypotheses.answers import Answers, answers_of
@@ -78,7 +88,7 @@ class Judgement(StrictRecord):
         outcome: outcome of the claim, see the module.
         left_open: whether the card does not settle which rule is followed in the phase, or whether any is.
         log_score, random, ceiling: log scores in the separating worlds, in nats per action (see
-            `goalscope.goals.attribution.claim`).
+            `goalscope.goals.attribution.scores`).
         calibration: mean absolute difference between predicted probabilities and action frequencies.
         turns: number of answers that the method requested beyond its episodes.
         seconds: processor time of the method.

@@ -32,6 +32,7 @@ from goalscope.goals.attribution import (
     scored,
     usual_methods,
 )
+from goalscope.goals.attribution.scores import MIXTURE
 from goalscope.goals.decision import decide, groups
 from goalscope.goals.finding import Finding, where_text
 from goalscope.goals.gain import tested_in, with_bar
@@ -40,6 +41,7 @@ from goalscope.goals.hypotheses.answers import Answers, answers_of
 from goalscope.goals.hypotheses.need import LAPSES, sentences
 from goalscope.goals.hypotheses.states import States, states_of_episodes
 from goalscope.goals.hypotheses.written import check_names
+from goalscope.goals.prediction.words import say_expected, say_seen
 from goalscope.goals.reading import by_phase, phases_in, read_states
 from goalscope.goals.words import say_all
 from goalscope.report.reading import Run
@@ -53,32 +55,54 @@ RESULT = "attribution.json"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Attributed(Records):
-    """The hypotheses that several methods attribute an agent's moves to.
+class Claimed(Records):
+    """What is claimed about an agent, and how that did in worlds that were opened after the claim was frozen.
 
     Attributes:
         agent: name of the agent.
-        claim: the frozen claim, with the verdicts by stratum.
-        tests: how well the claim predicted single moves in the separating worlds; empty if there were none.
-        left_out: reason -> number of worlds that could not be used.
+        claim: the frozen claim, with the verdicts by stratum, or what is expected in each kind of unseen worlds.
+        tests: how well the claim predicted the agent in the new worlds; empty if there were none.
+        left_out: reason, or kind of new worlds -> number of worlds that could not be used.
         findings: the goal of the agent in each group of worlds, with the test of its bar if there were new worlds.
     """
 
     agent: str
     claim: FrozenClaim
-    tests: tuple[PredictionScore, ...]
+    tests: tuple[PredictionScore, ...] = ()
     left_out: Mapping[str, int]
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
 
     @property
     def sentence(self) -> str:
-        """What the agent is after in each group of worlds, and how strongly."""
-        return say_all(self.findings)
+        """What the agent is after in each group of worlds, and how strongly; or what is expected of it elsewhere."""
+        return say_all(self.findings) if self.findings else "\n".join(self.sentences)
+
+    @property
+    def sentences(self) -> list[str]:
+        """What is expected in unseen worlds or, once somebody looked, whether that was held, one sentence each."""
+        if not self.claim.kinds:
+            return [self.sentence]
+        return [*(say_seen(self.claim, self.tests, self.left_out) if self.tests else say_expected(self.claim))]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per stratum and method."""
+        """One record per stratum and method, or per kind of unseen worlds and place."""
         tests = {(test.stratum, test.method): test for test in self.tests}
+        if self.claim.kinds:
+            return [
+                {
+                    "agent": self.agent,
+                    "kind": kind.kind,
+                    "worlds": len(kind.worlds),
+                    "trust": kind.trust,
+                    "place": place,
+                    **dict(zip(("share", "low", "high"), ends, strict=True)),
+                    "seen": None if (score := tests.get((kind.kind, MIXTURE))) is None else score.shares[place],
+                    "holds": None if score is None else score.holds[place],
+                }
+                for kind in self.claim.kinds
+                for place, ends in kind.shares.items()
+            ]
         return [
             {
                 "agent": self.agent,
@@ -97,7 +121,18 @@ class Attributed(Records):
         ]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return everything but the tables of single worlds as plain values."""
+        tests = [asdict(test) for test in self.tests]
+        if self.claim.kinds:
+            claim = self.claim.plain()
+            return {
+                "agent": self.agent,
+                "claim": self.claim.id,
+                **{key: claim[key] for key in ("weights", "distance", "trust", "doubts")},
+                "shares": self.records,
+                "tests": tests,
+                "left_out": self.left_out,
+            }
         strata = [
             {
                 "name": stratum.name,
@@ -107,7 +142,6 @@ class Attributed(Records):
             }
             for stratum in self.claim.strata
         ]
-        tests = [asdict(test) for test in self.tests]
         return {
             "agent": self.agent,
             "claim": self.claim.id,
@@ -136,7 +170,7 @@ def attribute(
     workers: Positive = 1,
     changes: WorldOptions = UNCHANGED,
     stage: Display = lines,
-) -> Attributed:
+) -> Claimed:
     """Find which hypothesis best explains an agent's moves, or report that none does, and test the claim on new worlds.
 
     To resume, call it again with the same directory; no answer is asked for again. From Python, hypotheses may also be
@@ -170,22 +204,15 @@ def attribute(
         chosen = [*methods] or usual_methods()
         for method in chosen:
             registry.resolve("attribution", method)
-        if not is_no_run(text):
-            if worlds is not None:
-                raise ValueError(f"{source} is a run, which has worlds of its own: leave --worlds out")
-            first, later, other = source, None, None if separating is None else Path(str(separating))
+        if (asked := to_ask(text, worlds, out)) is None:
+            first, other = source, None if separating is None else Path(str(separating))
             tested_on = None if other is None else {"run": _content(other)}
         else:
-            if worlds is None or out is None:
-                raise ValueError(
-                    f"to ask the agent {text!r}, give both --worlds and a directory for its answers (--out)"
-                )
-            study = planned(text, worlds, changes, episodes=episodes, seed=seed)
+            study = planned(text, asked[0], changes, episodes=episodes, seed=seed)
             later = None if separating is None else planned(text, separating, episodes=episodes, seed=seed)
-            results = Folder(out)
             check_names(bank, study.worlds)  # before anything is asked
-            first = results.below("worlds").checked()
-            other = None if later is None else results.below("separating").checked()
+            first = asked[1].below("worlds").checked()
+            other = None if later is None else asked[1].below("separating").checked()
             tested_on = None if later is None else {"study": later.id}
             run(study, first, workers=workers, stage=stage)
         label, identity, (states, left_out), phases = states_in(first, name, by)
@@ -204,27 +231,58 @@ def attribute(
                 members_of.append(members)
         worlds_of = [answers for members in members_of for answers in answers_of(members)]
         claim = claim_of(identity, bound, worlds_of, tested_on, strata)
-        if out is not None:
-            Folder(out).make()
-            freeze_claim(claim, Path(out))
-        TALLY.tell(f"{claim.id}{'' if out is None else f', frozen in {out}'}")
+        freeze(claim, out)
         tests: tuple[PredictionScore, ...] = ()
         findings = tuple(found_of)
         if other is not None:
             if later is not None:
                 run(later, other, workers=workers, stage=stage)
-            _, new_identity, (new, _), _ = states_in(other, label, ())
-            if new_identity != claim.agent:
-                raise ValueError(
-                    f"the claim is about {claim.agent}, but {other} contains another agent, {new_identity}: give a run "
-                    "of the same agent"
-                )
+            _, new = states_of_claimed(claim, other)
             tests = scored(claim, answers_of(new))
             findings = tuple(tested_in(finding, new, bound) for finding in findings)
-        attributed = Attributed(agent=label, claim=claim, tests=tests, left_out=left_out, findings=findings)
+        attributed = Claimed(agent=label, claim=claim, tests=tests, left_out=left_out, findings=findings)
         if out is not None:
             Folder(out).save_text(json_text(attributed.to_plain(), indent=1) + "\n", RESULT)
         return attributed
+
+
+def to_ask(text: str, worlds: Worlds | None, out: str | Path | None) -> tuple[Worlds, Folder] | None:
+    """Return the worlds in which to ask an agent and the directory for its answers; None for a run, which has answers.
+
+    Raises:
+        ValueError: an option that this needs is missing, or does not apply.
+    """
+    if not is_no_run(text):
+        if worlds is not None:
+            raise ValueError(f"{text} is a run, which has worlds of its own: leave --worlds out")
+        return None
+    if worlds is None or out is None:
+        raise ValueError(f"to ask the agent {text!r}, give both --worlds and a directory for its answers (--out)")
+    return worlds, Folder(out)
+
+
+def freeze(claim: FrozenClaim, out: str | Path | None) -> None:
+    """Freeze a claim in a directory, if there is one, and print its id."""
+    if out is not None:
+        Folder(out).make()
+        freeze_claim(claim, Path(out))
+    TALLY.tell(f"{claim.id}{'' if out is None else f', frozen in {out}'}")
+
+
+def states_of_claimed(claim: FrozenClaim, path: Path) -> tuple[str, list[States]]:
+    """Return the name of the agent that a claim is about, and its states in a run.
+
+    Raises:
+        ValueError: the run contains other agents only.
+    """
+    with Store(path) as store:
+        names = {identity: name for identity, (name, _) in store.agents().items()}
+    if claim.agent not in names:
+        raise ValueError(
+            f"the claim is about {claim.agent}, but {path} contains another agent, {', '.join(names) or 'none'}: give "
+            "the same agent, or a run of it"
+        )
+    return names[claim.agent], states_in(path, names[claim.agent], ())[2][0]
 
 
 def text_of(source: str | Path | Run) -> str:
@@ -333,7 +391,7 @@ def _content(path: Path) -> str:
         )
 
 
-def summary(attributed: Attributed) -> list[str]:
+def summary(attributed: Claimed) -> list[str]:
     """Return the verdicts as sentences, one line each."""
     sentences = []
     for stratum in attributed.claim.strata:
@@ -372,7 +430,7 @@ def say_costs(
 
 
 @prints(attribute, dry=say_costs)
-def show_attributed(attributed: Attributed, *, dry: bool = False, as_json: bool = False) -> None:
+def show_attributed(attributed: Claimed, *, dry: bool = False, as_json: bool = False) -> None:
     """Find which hypothesis best explains an agent's moves, or report that none does. Each step is answered twice.
 
     The command first derives a claim, freezes it and prints its hash. Only then does it open the worlds of --separating
@@ -394,10 +452,10 @@ def show_attributed(attributed: Attributed, *, dry: bool = False, as_json: bool 
     for line in summary(attributed):
         say(line)
     _print_scores(attributed)
-    _print_tests(attributed)
+    print_tests(attributed)
 
 
-def _print_scores(attributed: Attributed) -> None:
+def _print_scores(attributed: Claimed) -> None:
     for stratum in attributed.claim.strata:
         for attribution in stratum.attributions:
             rows = [
@@ -415,20 +473,26 @@ def _print_scores(attributed: Attributed) -> None:
                 table(heads, rows, title=title, numbers=range(1, 4))
 
 
-def _print_tests(attributed: Attributed) -> None:
-
+def print_tests(claimed: Claimed) -> None:
+    """Print how well single moves and, in kinds of worlds, the shares of the places were predicted."""
     rows = [
         [
             test.stratum or "all worlds",
-            test.method,
+            *([] if claimed.claim.kinds else [test.method]),
+            *(f"{value:.3f}" for value in test.divergences.values()),
             f"{test.log_score[0]:.3f} [{test.log_score[1]:.3f}, {test.log_score[2]:.3f}]",
             f"{test.random:.3f}",
             "–" if test.ceiling is None else f"{test.ceiling:.3f}",
             "–" if test.distance is None else "{:.3f} [{:.3f}, {:.3f}]".format(*test.distance),
         ]
-        for test in attributed.tests
+        for test in claimed.tests
     ]
     if rows:
-        title = f"{attributed.claim.id}, tested in {attributed.tests[0].clusters} worlds: nats per move"
-        heads = ("worlds", "method", "log score", "random moves", "ceiling", "distance from its own probabilities")
-        table(heads, rows, title=title, numbers=range(2, 6))
+        first = claimed.tests[0]
+        title = f"{claimed.claim.id}, tested in {first.clusters} worlds: nats per move"
+        heads: tuple[str, ...] = ("worlds", "method")
+        if claimed.claim.kinds:
+            title = f"{claimed.claim.id}: divergence of shares from those seen (KL, nats), and nats per move"
+            heads = ("worlds", *first.divergences)
+        heads = (*heads, "log score", "random moves", "ceiling", "distance from its own probabilities")
+        table(heads, rows, title=title, numbers=range(len(heads) - 4, len(heads)))

@@ -5,13 +5,12 @@ A method is a function of a `Trial`, registered with `@attribution`. Hypotheses 
 
 from goalscope.goals.attribution.claim import (
     FrozenClaim,
-    PredictionScore,
+    KindPrediction,
     Stratum,
     claim_of,
     freeze_claim,
     judged,
     read_claim,
-    scored,
 )
 from goalscope.goals.attribution.definition import (
     Asking,
@@ -23,11 +22,13 @@ from goalscope.goals.attribution.definition import (
     usual_methods,
 )
 from goalscope.goals.attribution.joint import joint
+from goalscope.goals.attribution.scores import PredictionScore, scored
 
 __all__ = [
     "Asking",
     "Attribution",
     "FrozenClaim",
+    "KindPrediction",
     "Looking",
     "MixturePart",
     "PredictionScore",

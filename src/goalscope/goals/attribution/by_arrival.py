@@ -36,7 +36,7 @@ def by_arrival(trial: Trial) -> Attribution:
             except Undefined:
                 continue
         clusters.setdefault(answers.cluster, []).append(
-            _first(answers, in_place) - arrivals(answers.world, in_place, answers.world.even)
+            first_shares(answers, in_place) - arrivals(answers.world, in_place, answers.world.even)
         )
     excess = np.array([np.mean(excesses, axis=0) for excesses in clusters.values()])  # [G, K]
     value, low = excess.mean(axis=0), np.array([lower_end(excess[:, k], trial.level) for k in range(len(names))])
@@ -58,8 +58,13 @@ def by_arrival(trial: Trial) -> Attribution:
     )
 
 
-def _first(answers: Answers, in_place: Mask) -> Array:
-    """Return, for each of K places ``[K]``, the share of episodes that reach this place before all other places."""
+def first_shares(answers: Answers, in_place: Mask) -> Array:
+    """Return, for each of K places ``[K]``, the share of episodes that reach this place before all other places.
+
+    Args:
+        answers: the answers in one world.
+        in_place: ``[K, S]`` the states of each place.
+    """
     first_count = np.zeros(len(in_place))
     for episode, last in enumerate(answers.last.tolist()):
         walk = [*answers.state[answers.episode == episode].tolist(), last]

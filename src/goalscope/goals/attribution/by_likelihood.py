@@ -38,6 +38,7 @@ from goalscope._ground.rng import stream
 from goalscope.goals.attribution.definition import NONE, Attribution, MixturePart, Said, Trial, attribution
 from goalscope.goals.hypotheses.answers import Answers
 from goalscope.goals.hypotheses.definition import Array, Mask, Solved
+from goalscope.goals.hypotheses.likelihood import log_likelihood, with_errors
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.worlds.planning.soft import SoftProcess
 
@@ -61,16 +62,11 @@ def by_likelihood(trial: Trial) -> Attribution:
     for answers, solved in trial.solved():
         counts = answers.first + (0.0 if answers.second is None else answers.second)
         for name in trial.bank:
-            # A hypothesis that is undefined in this world predicts uniformly random actions.
-            solution = solved.get(name)
-            chances = (
-                np.stack([answers.world.even[answers.state]] * len(RATIONALITIES))
-                if solution is None
-                else _chances(answers, solution)
-            )
+            solution, even = solved.get(name), answers.world.even[answers.state]
+            policies, random = _behaviour(answers, solution)
             soft[name] |= solution is not None and solution.utility is not None
-            chances_by_name[name].append(chances)
-            logs[name] += np.where(counts > 0, counts * np.log(np.maximum(chances, 1e-300)), 0.0).sum(axis=(1, 2))
+            chances_by_name[name].append(with_errors(policies, even, random))
+            logs[name] += log_likelihood(policies, even, counts, random)[:, 0]
     evidence = {name: float(np.logaddexp.reduce(values) - np.log(len(values))) for name, values in logs.items()}
     evidence[NONE] = _blind(trial)
     total = np.logaddexp.reduce(list(evidence.values()))
@@ -178,15 +174,20 @@ def _fits(
     return fits
 
 
-def _chances(answers: Answers, solved: Solved) -> Array:
-    """Return the probabilities of A actions in N steps at each of B rationalities or lapse rates, ``[B, N, A]``."""
+def _behaviour(answers: Answers, solved: Solved | None) -> tuple[Array, Array]:
+    """Return policies in N steps and their random shares at B rationalities or lapse rates, ``[B, N, A]``, ``[B, 1]``.
+
+    A hypothesis that is undefined in this world predicts uniformly random actions.
+    """
+    even = answers.world.even[answers.state]
+    if solved is None:
+        return np.stack([even] * len(RATIONALITIES)), np.zeros((len(RATIONALITIES), 1))
     if solved.utility is None:
         policy = solved.policy[np.minimum(answers.time, len(solved.policy) - 1), answers.state]
-        even = answers.world.even[answers.state]
-        return np.stack([(1 - lapse) * policy + lapse * even for lapse in LAPSES])
+        return np.stack([policy] * len(LAPSES)), LAPSES[:, None]
     process = SoftProcess(answers.world.process.mdp(solved.utility, answers.world.horizon, terminal=None))
     policies = [process.soft_policy(float(beta) * process.span)[answers.time, answers.state] for beta in RATIONALITIES]
-    return np.stack(policies)
+    return np.stack(policies), np.zeros((len(RATIONALITIES), 1))
 
 
 def _blind(trial: Trial) -> float:

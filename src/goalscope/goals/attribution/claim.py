@@ -1,21 +1,12 @@
-"""Freeze a claim before it is tested: the verdicts and predictions of all methods, in a file with one content id.
+"""Freeze a claim before it is tested: verdicts and predictions about one agent, in a file with one content id.
 
-The claim is then tested in new worlds that separate the hypotheses: each action that the agent takes there is scored,
-and the scores are averaged over clusters of worlds. Below, p are the predicted probabilities of a step, a is the action
-taken, a' the second answer, and q the agent's own unknown probabilities:
-
-    log score       mean log p(a), in nats; all offered actions equally likely have -log m
-    its ceiling     log of the mean of 1[a = a']: E log p(a) <= E log sum q^2 <= log E 1[a = a'], whatever p
-    distance        mean of 1[a = a'] - 2 p(a) + sum p^2, unbiased for |p - q|^2, 0 for the agent's own probabilities
-    calibration     for each tenth of the predicted probabilities: their mean, and how often these actions were taken
-
-Source: Good (1952), Rational decisions (log score); Brier (1950); Jensen's inequality for the ceiling.
+`goalscope attribute` claims which hypothesis the agent follows, and what each method predicts of single actions.
+`goalscope predict` claims, for each kind of unseen worlds, which places the agent reaches first, and its actions.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -26,24 +17,35 @@ from goalscope._ground import registry
 from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
 from goalscope._ground.parts import attempt
-from goalscope._ground.sealed import SealedRecord, Share, StrictRecord, content_id_of, read_sealed, write_sealed
-from goalscope.goals.attribution.definition import (
-    MOST_ENTRIES,
-    Attribution,
-    BoundedName,
-    MixturePart,
-    Trial,
-    predicted,
+from goalscope._ground.sealed import (
+    SealedRecord,
+    Share,
+    ShareEnds,
+    StrictRecord,
+    content_id_of,
+    read_sealed,
+    write_sealed,
 )
+from goalscope.goals.attribution.definition import MOST_ENTRIES, Attribution, BoundedName, Trial
 from goalscope.goals.hypotheses.answers import Answers
-from goalscope.goals.hypotheses.definition import Array
-from goalscope.goals.hypotheses.separability import FEWEST
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld
 from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.hypotheses.written import write_hypotheses
+from goalscope.goals.prediction.kinds import KindsOfWorlds, acting_states
 
 FILE = "claim.json"
-_LARGEST: Final = 10_000_000  # bytes of a claim
+NONE_OF_PLACES: Final = "none"
+"""Name of the outcome that no place is reached."""
+
+Trust = Literal["good", "poor"]
+
+_BEFORE: Final = "prediction.json"  # of earlier versions
+_LARGEST: Final = 50_000_000  # bytes of a claim
 _MOST_ACTIONS: Final = 10_000
+_OF_KINDS: Final = frozenset({"kinds", "weights", "distance", "trust", "doubts"})
+
+Row = Annotated[tuple[Share, ...], Field(max_length=MOST_ENTRIES)]
+Rows = Annotated[tuple[Row, ...], Field(max_length=MOST_ENTRIES)]
 
 
 class Stratum(StrictRecord):
@@ -81,66 +83,127 @@ class Stratum(StrictRecord):
         return self
 
 
-class FrozenClaim(SealedRecord):
-    """The verdicts and predictions of methods about one agent, as stored in `claim.json`.
+class KindPrediction(StrictRecord):
+    """What is expected in one kind of W worlds.
 
-    Sentences for readers are not stored and do not enter the id; after reading, they are empty.
+    Attributes:
+        kind: name of the kind.
+        worlds: ids of the worlds.
+        trust: how far to trust it.
+        shares: place, or none -> share of the worlds where it is reached first, with the ends of its 90 % interval.
+        scales: the same -> scale of that interval, which is the share plus and minus a multiple of it.
+        nats: expected log probability of the agent's actions, in nats per action.
+        chances: ``[W, K + 1]`` probabilities of the places by world; the last one is that of none.
+        moves: by world ``[S, A]`` probabilities of actions in its `acting_states`.
+        baselines: name of another prediction -> ``[W, K + 1]`` its probabilities.
+    """
+
+    kind: BoundedName
+    worlds: tuple[BoundedName, ...] = Field(min_length=1, max_length=MOST_ENTRIES)
+    trust: Trust
+    shares: dict[BoundedName, ShareEnds]
+    scales: dict[BoundedName, float]
+    nats: float
+    chances: Rows
+    moves: Annotated[tuple[Rows, ...], Field(max_length=MOST_ENTRIES)]
+    baselines: dict[BoundedName, Rows]
+
+    @property
+    def main(self) -> str:
+        """The place that is expected most often."""
+        return max(self.shares, key=lambda place: self.shares[place][0])
+
+
+class FrozenClaim(SealedRecord):
+    """Verdicts and predictions about one agent, as stored in `claim.json`.
+
+    Sentences for readers are not stored and do not enter the id; after reading, they are empty. What only a prediction
+    has is left out of the file of any other claim.
 
     Attributes:
         version: version of the file format; other versions are refused.
         agent: content id of the agent.
         hypotheses: the bank, as written by `write_hypotheses`.
         worlds: content id of the worlds that the claim is based on.
-        tested_on: study or run whose worlds the claim will be tested on; None if none is named.
+        tested_on: worlds that the claim will be tested on: a study or a run, by its id, or ``kinds``, a design of
+            `KindsOfWorlds`; None if none are named.
         strata: verdicts by group of worlds.
+        kinds: what is expected in each kind of unseen worlds.
+        weights: name of a rule or fall-back -> its weight in that prediction.
+        distance: held-out distance of the prediction, on which trust rests; None without second answers.
+        trust: how far to trust the prediction in worlds like those that were seen.
+        doubts: what the data cannot decide about the unseen worlds.
     """
 
     what: ClassVar[str] = "frozen claim"
-    advice: ClassVar[str] = "a frozen claim must not change: restore it from a copy, or choose another directory"
+    advice: ClassVar[str] = (
+        "a frozen claim must not change: restore it from a copy, or claim again with goalscope attribute or goalscope "
+        "predict, in another directory (--out)"
+    )
     most: ClassVar[int] = _LARGEST
     version: Literal[3] = 3
     agent: BoundedName
     hypotheses: tuple[BoundedName | dict[BoundedName, BoundedName], ...] = Field(max_length=MOST_ENTRIES)
     worlds: Annotated[str, content_id_of("worlds")]
-    tested_on: dict[BoundedName, BoundedName] | None
-    strata: tuple[Stratum, ...] = Field(min_length=1, max_length=MOST_ENTRIES)
+    tested_on: dict[BoundedName, Any] | None
+    strata: tuple[Stratum, ...] = Field(max_length=MOST_ENTRIES)
+    kinds: tuple[KindPrediction, ...] = Field(default=(), max_length=100)
+    weights: dict[BoundedName, Share] = Field(default_factory=dict)
+    distance: float | None = None
+    trust: Trust = "poor"
+    doubts: tuple[BoundedName, ...] = ()
+
+    @model_validator(mode="after")
+    def _claims_something(self) -> Self:
+        if not self.strata and not self.kinds:
+            raise ValueError("must have a verdict in strata, or a prediction in kinds")
+        return self
 
     def plain(self) -> dict[str, Any]:
         """Return the frozen content as plain JSON values."""
         of_method = {"sentence": True, "score": True, "details": True}
         of_stratum: dict[str, Any] = {"refused": True, "attributions": {"__all__": of_method}}
-        return self.model_dump(mode="json", by_alias=True, exclude={"strata": {"__all__": of_stratum}})
+        values = self.model_dump(mode="json", by_alias=True, exclude={"strata": {"__all__": of_stratum}})
+        return {key: value for key, value in values.items() if self.kinds or key not in _OF_KINDS}
 
     @property
     def id(self) -> str:
         """Content id of the claim; it does not depend on the version of the file format."""
         return content_id("claim", {key: value for key, value in self.plain().items() if key != "version"})
 
+    @cached_property
+    def design(self) -> KindsOfWorlds:
+        """The kinds of unseen worlds, and the places that are predicted there.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionScore:
-    """How well one method of a claim predicts single actions in new worlds.
+        Raises:
+            ValueError: the claim has no valid design.
+        """
+        return KindsOfWorlds.read((self.tested_on or {}).get("kinds"), "kinds, in tested_on of the claim")
 
-    Attributes:
-        stratum, method: group of worlds and method of the claim.
-        clusters, steps: number of clusters and of steps in the new worlds.
-        log_score: mean log score with lower and upper end, in nats per action.
-        random: mean log score of equally likely actions, in nats per action.
-        ceiling: log score that no prediction exceeds on average; None without second answers.
-        distance: squared distance from the agent's own probabilities with lower and upper end; None without second
-            answers.
-        calibration: (mean predicted probability, share taken, count) for each tenth of the predicted probabilities.
-    """
+    @cached_property
+    def unseen(self) -> dict[str, tuple[FiniteWorld, ...]]:
+        """The worlds of each kind that the claim is about.
 
-    stratum: str
-    method: str
-    clusters: int
-    steps: int
-    log_score: tuple[float, float, float]
-    random: float
-    ceiling: float | None
-    distance: tuple[float, float, float] | None
-    calibration: tuple[tuple[float, float, int], ...]
+        Raises:
+            ValueError: the design has other worlds, or they do not fit the probabilities.
+        """
+        places, worlds_of = {*self.design.places, NONE_OF_PLACES}, dict[str, tuple[FiniteWorld, ...]]()
+        kinds = {kind.name: kind for kind in self.design.kinds}
+        for claim in self.kinds:
+            worlds = self.design.named(kinds[claim.kind], claim.worlds) if claim.kind in kinds else ()
+            if len(worlds) != len(claim.worlds):
+                raise ValueError(
+                    f"the design of {self.id} now makes other worlds than those it names: another version of goalscope "
+                    f"made it; {self.advice}"
+                )
+            tables = [claim.chances, *claim.baselines.values()]
+            shapes = {(len(table), *{len(row) for row in table}) for table in tables}
+            moves = [(len(table), *{len(row) for row in table}) for table in claim.moves]
+            fitting = shapes == {(len(worlds), len(places))} and {*claim.shares} == {*claim.scales} == places
+            if not fitting or moves != [(len(acting_states(world)), world.process.actions) for world in worlds]:
+                raise ValueError(f"the probabilities of kind {claim.kind} do not fit its worlds; {self.advice}")
+            worlds_of[claim.kind] = worlds
+        return worlds_of
 
 
 def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
@@ -174,17 +237,19 @@ def claim_of(
     agent: str,
     bank: Mapping[str, Any],
     all_answers: Sequence[Answers],
-    tested_on: dict[str, str] | None,
+    tested_on: dict[str, Any] | None,
     strata: Sequence[Stratum],
+    **prediction: Any,
 ) -> FrozenClaim:
-    """Assemble a claim from the verdicts on groups of worlds.
+    """Assemble a claim from the verdicts on groups of worlds, or from a prediction of kinds of worlds.
 
     Args:
         agent: content id of the agent.
         bank: name -> hypothesis.
         all_answers: the answers that the verdicts are based on, world by world.
-        tested_on: study or run whose worlds the claim will be tested on; None if none is named.
+        tested_on: worlds that the claim will be tested on; None if none are named.
         strata: verdicts by group of worlds.
+        prediction: the fields of `FrozenClaim` that only a prediction has.
     """
     worlds = sorted((answers.world.world.id, answers.world.horizon) for answers in all_answers)
     return FrozenClaim(
@@ -193,6 +258,7 @@ def claim_of(
         worlds=content_id("worlds", [list(world) for world in worlds]),
         tested_on=tested_on,
         strata=tuple(strata),
+        **prediction,
     )
 
 
@@ -202,93 +268,33 @@ def freeze_claim(claim: FrozenClaim, directory: Path) -> None:
     Raises:
         ValueError: the directory holds a different claim, or a file that is not a claim.
     """
-    path = Folder(directory).file(FILE)
-    if Folder(directory).has_file(FILE):
-        frozen = read_sealed(FrozenClaim, path).id
+    if holds_claim(directory):
+        frozen = read_claim(directory).id
         if frozen != claim.id:
             raise ValueError(
-                f"{path} already holds the frozen claim {frozen}, and this claim is {claim.id}: choose another "
-                "directory, or use the hypotheses, methods and worlds of the first claim"
+                f"{directory} already holds the frozen claim {frozen}, and this claim is {claim.id}: choose another "
+                "directory (--out), or use the options and worlds of the first claim"
             )
         return
-    write_sealed(path, claim)
+    write_sealed(Folder(directory).file(FILE), claim)
+
+
+def holds_claim(path: Path) -> bool:
+    """Return whether a path is a frozen claim, or a directory with one; claims of earlier versions count."""
+    return path.name in (FILE, _BEFORE) or any(Folder(path).has_file(name) for name in (FILE, _BEFORE))
 
 
 def read_claim(path: Path) -> FrozenClaim:
-    """Read a frozen claim; its sentences for readers are empty.
+    """Read a frozen claim from its file, or from the directory that holds it; its sentences for readers are empty.
 
     Raises:
         ValueError: the file is not a claim, or was changed after it was frozen.
         OSError: the file does not exist or cannot be read.
     """
-    return read_sealed(FrozenClaim, path)
-
-
-def scored(claim: FrozenClaim, all_answers: Sequence[Answers], level: float = 0.05) -> tuple[PredictionScore, ...]:
-    """Score how well each method of a claim predicts the agent's actions in new worlds.
-
-    Args:
-        claim: the frozen claim.
-        all_answers: the agent's answers in the new worlds, world by world.
-        level: error rate of the two-sided intervals.
-    """
-    return tuple(
-        _test(stratum, attribution.method, attribution.predicts, all_answers, level)
-        for stratum in claim.strata
-        for attribution in stratum.attributions
-    )
-
-
-def _test(
-    stratum: Stratum, method: str, parts: Sequence[MixturePart], all_answers: Sequence[Answers], level: float
-) -> PredictionScore:
-    twice = all(answers.second is not None for answers in all_answers)
-    clusters: dict[str, list[Array]] = {}
-    pairs = list[tuple[Array, Array]]()
-    for answers in all_answers:
-        chances = predicted(parts, np.array(stratum.often.get(answers.world.process.actions, ())), answers)
-        second = answers.first if answers.second is None else answers.second
-        action_shares = (answers.first + second) / 2
-        offered = answers.world.even[answers.state] > 0
-        logs = np.where(action_shares > 0, np.log(np.maximum(chances, 1e-300)) * action_shares, 0.0).sum(axis=1)
-        agreed = (answers.first * second).sum(axis=1)
-        distance = agreed - 2 * (chances * action_shares).sum(axis=1) + (chances**2).sum(axis=1)
-        clusters.setdefault(answers.cluster, []).append(
-            np.stack([logs, -np.log(offered.sum(axis=1)), agreed, distance])
+    file = Folder(path).file(FILE) if Folder(path).is_there() else path
+    if path.name == _BEFORE or (file != path and not file.exists() and Folder(path).has_file(_BEFORE)):
+        raise ValueError(
+            f"{path} holds a prediction of an earlier version ({_BEFORE}), which cannot be read: predict again with "
+            "goalscope predict AGENT --worlds WORLDS --out DIRECTORY, in another directory"
         )
-        pairs.append((chances[offered], action_shares[offered]))
-    means = np.array([np.concatenate(arrays, axis=1).mean(axis=1) for arrays in clusters.values()])  # [G, 4]
-    log_score, random, agreed, distance = (_three(means[:, column], level) for column in range(4))
-    enough = twice and agreed[0] > 0
-    return PredictionScore(
-        stratum=stratum.name,
-        method=method,
-        clusters=len(means),
-        steps=sum(len(answers.state) for answers in all_answers),
-        log_score=log_score,
-        random=random[0],
-        ceiling=math.log(agreed[0]) if enough else None,
-        distance=distance if twice else None,
-        calibration=_calibration(pairs),
-    )
-
-
-def _three(values: Array, level: float) -> tuple[float, float, float]:
-    """Return the mean over clusters and the ends of its t interval, which are infinite below `FEWEST` clusters."""
-    mean = float(values.mean())
-    if len(values) < FEWEST:
-        return mean, -math.inf, math.inf
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(len(values) - 1, 1 - level / 2) * values.std(ddof=1) / math.sqrt(len(values)))
-    return mean, mean - half, mean + half
-
-
-def _calibration(pairs: Sequence[tuple[Array, Array]]) -> tuple[tuple[float, float, int], ...]:
-    chances, shares = (np.concatenate(column) for column in zip(*pairs, strict=True))
-    tenth = np.minimum((chances * 10).astype(np.int64), 9)
-    return tuple(
-        (float(chances[tenth == at].mean()), float(shares[tenth == at].mean()), int((tenth == at).sum()))
-        for at in range(10)
-        if (tenth == at).any()
-    )
+    return read_sealed(FrozenClaim, file)

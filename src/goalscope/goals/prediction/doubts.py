@@ -1,6 +1,6 @@
 """What the worlds that were seen cannot decide about worlds that were not: said before anybody looks there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
@@ -12,7 +12,7 @@ from goalscope._ground.words import counted
 from goalscope.goals.hypotheses.definition import FAR, FiniteWorld, Hypothesis
 from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.hypotheses.written import parse
-from goalscope.goals.prediction.kinds import UnseenWorlds
+from goalscope.goals.prediction.kinds import acting_states
 from goalscope.goals.prediction.predictor import Predictor
 
 TEXTS: Final = Catalogue.of_package("goalscope.goals.prediction")
@@ -36,7 +36,7 @@ class Doubt:
     sentence: str
 
 
-def doubts_about(predictor: Predictor, unseen: Sequence[UnseenWorlds]) -> list[Doubt]:
+def doubts_about(predictor: Predictor, unseen: Mapping[str, Sequence[FiniteWorld]]) -> list[Doubt]:
     """Return what the data of a predictor cannot decide in unseen worlds."""
     seen = list({episode.world.world.id: episode.world for episode in predictor.episodes}.values())
     return [
@@ -53,16 +53,16 @@ def _doubt(key: str, kinds: Sequence[str], **fields: str | int) -> Iterator[Doub
         yield Doubt(kinds=tuple(kinds), sentence=TEXTS(f"doubts/{key}", kinds=", ".join(kinds), **fields))
 
 
-def _rules(predictor: Predictor, unseen: Sequence[UnseenWorlds]) -> Iterator[Doubt]:
+def _rules(predictor: Predictor, unseen: Mapping[str, Sequence[FiniteWorld]]) -> Iterator[Doubt]:
     """Yield what is open about the main rule: rules that act alike wherever the agent was, and undefined worlds."""
     rules = {rule.text: rule for rule in predictor.bank.rules}
     main = next((name for name, weight in predictor.weights.items() if name in rules and weight >= _LEAST), None)
     if main is None:
         return
     undefined = [
-        kind.kind
-        for kind in unseen
-        if not all(predictor.tables.of(world, rules[main]).defined for world in kind.worlds)
+        kind
+        for kind, worlds in unseen.items()
+        if not all(predictor.tables.of(world, rules[main]).defined for world in worlds)
     ]
     yield from _doubt("undefined", undefined, main=main)
     number = list(rules).index(main)
@@ -73,7 +73,9 @@ def _rules(predictor: Predictor, unseen: Sequence[UnseenWorlds]) -> Iterator[Dou
     by_kinds: dict[tuple[str, ...], list[str]] = {}
     for rival, like in zip(rules.values(), alike.tolist(), strict=True):
         if like and rival.text != main:
-            kinds = (kind.kind for kind in unseen if _differ(predictor, rules[main], rival, kind.worlds[:_COMPARED]))
+            kinds = (
+                kind for kind, worlds in unseen.items() if _differ(predictor, rules[main], rival, worlds[:_COMPARED])
+            )
             by_kinds.setdefault(tuple(kinds), []).append(rival.text)
     for kinds_of_rivals, texts in by_kinds.items():
         more = f" and {counted(len(texts) - _LISTED, 'further rule')}" if len(texts) > _LISTED else ""
@@ -84,7 +86,7 @@ def _rules(predictor: Predictor, unseen: Sequence[UnseenWorlds]) -> Iterator[Dou
 def _differ(predictor: Predictor, first: Hypothesis, second: Hypothesis, worlds: Sequence[FiniteWorld]) -> bool:
     """Return whether two rules call for different moves in a state that can be reached in some of the worlds."""
     for world in worlds:
-        states = np.flatnonzero(world.live & world.reached)
+        states = acting_states(world)
         policies = [predictor.tables.of(world, rule).policies[0, 0, states] for rule in (first, second)]
         if np.abs(policies[0] - policies[1]).max(initial=0.0) > 1e-9:
             return True
@@ -92,12 +94,14 @@ def _differ(predictor: Predictor, first: Hypothesis, second: Hypothesis, worlds:
 
 
 def _places(
-    places: Sequence[Hypothesis], seen: Sequence[FiniteWorld], unseen: Sequence[UnseenWorlds]
+    places: Sequence[Hypothesis], seen: Sequence[FiniteWorld], unseen: Mapping[str, Sequence[FiniteWorld]]
 ) -> Iterator[Doubt]:
     """Yield pairs of places that were the same states in all worlds that were seen, and are not elsewhere."""
     for first, second in combinations(places, 2):
         if all(_coincide(world, first, second) for world in seen):
-            kinds = [kind.kind for kind in unseen if not all(_coincide(w, first, second) for w in kind.worlds)]
+            kinds = [
+                kind for kind, worlds in unseen.items() if not all(_coincide(world, first, second) for world in worlds)
+            ]
             yield from _doubt("coincide", kinds, first=first.text, second=second.text)
 
 
@@ -108,10 +112,10 @@ def _coincide(world: FiniteWorld, first: Hypothesis, second: Hypothesis) -> bool
         return False
 
 
-def _objects(seen: Sequence[FiniteWorld], unseen: Sequence[UnseenWorlds]) -> Iterator[Doubt]:
+def _objects(seen: Sequence[FiniteWorld], unseen: Mapping[str, Sequence[FiniteWorld]]) -> Iterator[Doubt]:
     for name in ("key", "door"):
         before = {_has(world, name) for world in seen}
-        kinds = [kind.kind for kind in unseen if {_has(world, name) for world in kind.worlds} - before]
+        kinds = [kind for kind, worlds in unseen.items() if {_has(world, name) for world in worlds} - before]
         yield from _doubt("always" if True in before else "never", kinds, name=name)
 
 
@@ -119,23 +123,23 @@ def _has(world: FiniteWorld, name: str) -> bool:
     return "grid" in world.world.offers and world.grid.objects[name] is not None
 
 
-def _sizes(seen: Sequence[FiniteWorld], unseen: Sequence[UnseenWorlds]) -> Iterator[Doubt]:
-    sizes = [world.grid.walls.size for world in seen if "grid" in world.world.offers]
+def _sizes(seen: Sequence[FiniteWorld], unseen: Mapping[str, Sequence[FiniteWorld]]) -> Iterator[Doubt]:
+    before = _sizes_of(seen)
     kinds = [
-        kind.kind
-        for kind in unseen
-        if any(
-            "grid" in world.world.offers and not min(sizes) <= world.grid.walls.size <= max(sizes)
-            for world in kind.worlds
-            if sizes
-        )
+        kind
+        for kind, worlds in unseen.items()
+        if before and any(not min(before) <= size <= max(before) for size in _sizes_of(worlds))
     ]
     yield from _doubt("sizes", kinds)
 
 
-def _distances(seen: Sequence[FiniteWorld], unseen: Sequence[UnseenWorlds]) -> Iterator[Doubt]:
+def _sizes_of(worlds: Sequence[FiniteWorld]) -> list[int]:
+    return [world.grid.walls.size for world in worlds if "grid" in world.world.offers]
+
+
+def _distances(seen: Sequence[FiniteWorld], unseen: Mapping[str, Sequence[FiniteWorld]]) -> Iterator[Doubt]:
     most = max((_steps_to_goal(world) for world in seen), default=0)
-    kinds = [kind.kind for kind in unseen if np.median([_steps_to_goal(world) for world in kind.worlds]) > most > 0]
+    kinds = [kind for kind, worlds in unseen.items() if np.median([*map(_steps_to_goal, worlds)]) > most > 0]
     yield from _doubt("distances", kinds, most=most)
 
 

@@ -13,8 +13,7 @@ are a kind of worlds, too (``changed``); so are environments and task maps, wher
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -27,11 +26,12 @@ from goalscope._ground.checks import check_texts, note_namesake
 from goalscope._ground.folder import package_text
 from goalscope._ground.untrusted import explain, shorten
 from goalscope._ground.yaml_text import read_yaml, read_yaml_text
-from goalscope.goals.hypotheses.definition import FAR, FiniteWorld, Hypothesis, Mask, finite_world
+from goalscope.goals.hypotheses.definition import FAR, Array, FiniteWorld, Hypothesis, Mask, Numbers, finite_world
 from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.hypotheses.written import parse
 from goalscope.runs.kinds import Entries, StudyPart, expand, listed, sequence
 from goalscope.runs.study import Horizon
+from goalscope.worlds.world import World
 
 SHIPPED: Final = "kinds"
 """Name of the kinds that come with goalscope."""
@@ -41,10 +41,10 @@ _MOST_STEPS: Final = 1_000_000
 
 
 def _check_place(text: str) -> str:
-    kind = parse(text).kind
-    if kind not in ("place", "event"):
-        raise ValueError(f"must be a place or an event, got {shorten(text)}, a {kind}")
-    return text
+    place = parse(text)
+    if place.kind not in ("place", "event"):
+        raise ValueError(f"must be a place or an event, got {shorten(text)}, a {place.kind}")
+    return place.text
 
 
 def _check_rule(text: str) -> str:
@@ -120,21 +120,6 @@ class WorldsKind(StudyPart):
         return not any((first & second).any() for first, second in combinations(chosen, 2))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class UnseenWorlds:
-    """The worlds of one kind.
-
-    Attributes:
-        kind: name of the kind.
-        worlds: the worlds, each with its horizon.
-        left_out: reason -> number of worlds that met no requirement because of it.
-    """
-
-    kind: str
-    worlds: tuple[FiniteWorld, ...]
-    left_out: Mapping[str, int]
-
-
 class KindsOfWorlds(StudyPart):
     """Kinds of worlds, the places whose order of arrival is predicted there, and the horizon of their episodes.
 
@@ -196,8 +181,8 @@ class KindsOfWorlds(StudyPart):
         """Return the design as plain values, which `read` reads."""
         return self.model_dump(mode="json", exclude_none=True)
 
-    def unseen(self, seen: Collection[str] = ()) -> Iterator[UnseenWorlds]:
-        """Yield the worlds of each kind.
+    def unseen(self, seen: Collection[str] = ()) -> dict[str, tuple[FiniteWorld, ...]]:
+        """Return the worlds of each kind, by its name.
 
         Args:
             seen: ids of worlds to leave out, because an agent was seen in them.
@@ -205,29 +190,40 @@ class KindsOfWorlds(StudyPart):
         Raises:
             ValueError: a kind has no world.
         """
-        for number, kind in enumerate(self.kinds):
-            worlds, reasons = list[FiniteWorld](), Counter[str]()
-            for world in expand(kind.worlds, self.seed):
-                if world.id in seen:
-                    reasons["the agent was seen there"] += 1
-                    continue
-                try:
-                    finite = finite_world(world, (kind.horizon or self.horizon).of(world))
-                except Undefined as error:
-                    reasons[str(error)] += 1
-                    continue
-                if kind.fits(finite):
-                    worlds.append(finite)
-                else:
-                    reasons["the requirements of the kind are not met"] += 1
-            if not worlds:
-                why = "; ".join(f"{reason} ({count} worlds)" for reason, count in reasons.items())
-                raise ValueError(
-                    f"kinds, entry {number + 1} ({kind.name}) has no world: {why}: raise the count of its worlds "
-                    "entries or relax its requirements"
-                )
-            chosen = np.linspace(0, len(worlds) - 1, min(kind.count, len(worlds))).round().astype(int)
-            yield UnseenWorlds(kind=kind.name, worlds=tuple(worlds[index] for index in chosen), left_out=dict(reasons))
+        return {kind.name: self._unseen_of(kind, seen) for kind in self.kinds}
+
+    def _unseen_of(self, kind: WorldsKind, seen: Collection[str]) -> tuple[FiniteWorld, ...]:
+        worlds, reasons = list[FiniteWorld](), Counter[str]()
+        for world in expand(kind.worlds, self.seed):
+            if world.id in seen:
+                reasons["the agent was seen there"] += 1
+                continue
+            try:
+                finite = self._finite(kind, world)
+            except Undefined as error:
+                reasons[str(error)] += 1
+                continue
+            if kind.fits(finite):
+                worlds.append(finite)
+            else:
+                reasons["the requirements of the kind are not met"] += 1
+        if not worlds:
+            why = "; ".join(f"{reason} ({count} worlds)" for reason, count in reasons.items())
+            raise ValueError(
+                f"kinds, entry {self.kinds.index(kind) + 1} ({kind.name}) has no world: {why}: raise the count of its "
+                "worlds entries or relax its requirements"
+            )
+        chosen = np.linspace(0, len(worlds) - 1, min(kind.count, len(worlds))).round().astype(int)
+        return tuple(worlds[index] for index in chosen)
+
+    def named(self, kind: WorldsKind, ids: Sequence[str]) -> tuple[FiniteWorld, ...]:
+        """Return worlds of a kind by their ids; those that it does not have are left out."""
+        wanted = {*ids}
+        worlds = {world.id: world for world in expand(kind.worlds, self.seed) if world.id in wanted}
+        return tuple(self._finite(kind, worlds[name]) for name in ids if name in worlds)
+
+    def _finite(self, kind: WorldsKind, world: World) -> FiniteWorld:
+        return finite_world(world, (kind.horizon or self.horizon).of(world))
 
 
 def places_in(world: FiniteWorld, places: Sequence[Hypothesis]) -> Mask:
@@ -244,3 +240,13 @@ def places_in(world: FiniteWorld, places: Sequence[Hypothesis]) -> Mask:
         if not mask[world.process.start > 0].any():
             masks[number] = mask & ~masks.any(axis=0)
     return masks
+
+
+def with_none(reached: Array) -> Array:
+    """Append to probabilities of places, ``[..., K]``, that of none."""
+    return np.concatenate([reached, np.maximum(1 - reached.sum(axis=-1, keepdims=True), 0.0)], axis=-1)
+
+
+def acting_states(world: FiniteWorld) -> Numbers:
+    """Return the states in which an episode can be before its end, in the order of their numbers."""
+    return np.flatnonzero(world.live & world.reached)

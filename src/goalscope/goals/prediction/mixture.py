@@ -1,15 +1,9 @@
 """A mixture over episodes of rules with errors, and draws from its posterior.
 
-An episode follows one of H rules. Where rule h calls for the actions p_h(a | s), the agent makes the two kinds of
-errors of `goalscope.goals.hypotheses.errors`: in a share *fixed* of the states it always makes the same wrong move, and
-elsewhere a share *random* of its answers is drawn from all offered actions. The random share may rise or fall with the
-distance d to the place of the rule,
+An episode follows one of H rules with the errors of `goalscope.goals.hypotheses.likelihood`. The share of random
+answers may rise or fall with the distance d to the place of the rule,
 
     logit random(d) = logit random + slope (d - 5) / 4
-
-With the counts n of the answers in a state of an episode, r = random(d) and m offered actions, the likelihood is
-
-    (1 - fixed) prod ((1 - r) p_h(a) + r / m)^n(a) + fixed mean over wrong b of prod ((1 - r) 1[a = b] + r / m)^n(a)
 
 The weights of the rules have a sparse Dirichlet prior, proportional to the probabilities of the rules beforehand. The
 posterior is drawn by Gibbs sampling in several chains at once, which begin hot: rules that no episode tells apart share
@@ -24,7 +18,8 @@ from typing import Final
 import numpy as np
 
 from goalscope._ground.checks import freeze
-from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
+from goalscope.goals.hypotheses.definition import Array, Numbers
+from goalscope.goals.hypotheses.likelihood import log_likelihood
 from goalscope.goals.prediction.rules import STAND_INS
 
 RANDOM: Final[Array] = freeze(np.array([0.005, 0.03, 0.08, 0.18, 0.35, 0.6, 0.95]))
@@ -40,7 +35,6 @@ MOST: Final = 28
 _SLOPE_PRIOR: Final = (0.7, 0.15, 0.15)
 _FIXED_PRIOR: Final = (0.55, 0.2, 0.15, 0.1)
 _SETTINGS: Final = freeze(np.array(list(product(range(len(SLOPES)), range(len(RANDOM)), range(len(FIXED))))))
-_LEAST: Final = 1e-12
 
 
 def setting_prior() -> Array:
@@ -62,12 +56,7 @@ def random_at(random: Array, slope: Array, distance: Array) -> Array:
     return np.asarray(np.clip(1 / (1 + np.exp(-logit)), RANDOM[0], 0.98))
 
 
-def wrong_moves(policy: Array, even: Array) -> Mask:
-    """Return the actions that a policy prefers less than chance does; none where it is uniform."""
-    return np.asarray((policy < even - 1e-9) & (even > 0))
-
-
-def log_likelihood(policies: Array, distances: Array, even: Array, counts: Array) -> Array:
+def log_likelihoods(policies: Array, distances: Array, even: Array, counts: Array) -> Array:
     """Return the log likelihood of the answers of one episode in U states, ``[H, STAND_INS * SETTINGS]``.
 
     Args:
@@ -81,32 +70,10 @@ def log_likelihood(policies: Array, distances: Array, even: Array, counts: Array
     result = np.zeros((rules, stands, SETTINGS))
     for chosen, number in ((np.flatnonzero(alike), 1), (np.flatnonzero(~alike), stands)):
         if len(chosen):
-            result[chosen] = _log_likelihood(policies[chosen, :number], distances[chosen], even, counts)
+            random = random_at(RANDOM[:, None], SLOPES[:, None, None], distances[chosen, None, None])  # [H, 3, R, U]
+            logs = log_likelihood(policies[chosen, :number, None, None], even, counts, random[:, None], FIXED.tolist())
+            result[chosen] = logs.reshape(len(chosen), number, SETTINGS)
     return result.reshape(rules, -1)
-
-
-def _log_likelihood(policies: Array, distances: Array, even: Array, counts: Array) -> Array:
-    rates = random_at(RANDOM[None, None, :, None], SLOPES[None, :, None, None], distances[:, None, None])  # [H,3,R,U]
-    background = rates[..., None] * even  # [H, 3, R, U, A]
-    chances = (1 - rates)[:, None, ..., None] * policies[:, :, None, None] + background[:, None]
-    follows = np.einsum("hjsrua,ua->hjsru", np.log(np.maximum(chances, _LEAST)), counts)
-    low = np.log(np.maximum(background, _LEAST))
-    always = (counts * (np.log(1 - rates[..., None] + background) - low)) + (counts * low).sum(axis=-1, keepdims=True)
-    wrong = wrong_moves(policies, even)  # [H, J, U, A]
-    number = wrong.sum(axis=-1)  # [H, J, U]
-    masked = np.where(wrong[:, :, None, None], always[:, None], -np.inf)
-    top = np.where(number[:, :, None, None] > 0, masked.max(axis=-1), 0.0)
-    sums = np.exp(masked - top[..., None]).sum(axis=-1)
-    errs = np.where(
-        number[:, :, None, None] > 0,
-        top + np.log(np.maximum(sums, _LEAST)) - np.log(np.maximum(number, 1))[:, :, None, None],
-        follows,
-    )
-    shares = np.stack(
-        [follows if fixed == 0 else np.logaddexp(np.log(1 - fixed) + follows, np.log(fixed) + errs) for fixed in FIXED],
-        axis=-1,
-    )  # [H, J, 3, R, U, F]
-    return np.asarray(shares.sum(axis=4).reshape(*policies.shape[:2], SETTINGS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,7 +94,7 @@ class Mixture:
     """The likelihoods of E episodes under H rules.
 
     Attributes:
-        logs: ``[E, H, STAND_INS * SETTINGS]`` from `log_likelihood`.
+        logs: ``[E, H, STAND_INS * SETTINGS]`` from `log_likelihoods`.
         prior: ``[H]`` log probabilities of the rules beforehand.
     """
 

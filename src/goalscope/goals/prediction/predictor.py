@@ -5,7 +5,7 @@ propagates each draw from the posterior through the unseen worlds, exactly. A fa
 than every rule by `HANDICAP` nats, because a rule extrapolates and a fall-back need not.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,16 +16,16 @@ from goalscope._ground.rng import stream
 from goalscope.goals.attribution.by_arrival import arrivals
 from goalscope.goals.hypotheses.answers import Answers
 from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Numbers
+from goalscope.goals.hypotheses.likelihood import with_errors, wrong_moves
 from goalscope.goals.prediction.fallbacks import FOLDS, NAMES, Described, Fallbacks, describe, fit
-from goalscope.goals.prediction.kinds import places_in
+from goalscope.goals.prediction.kinds import acting_states, places_in, with_none
 from goalscope.goals.prediction.mixture import (
     SETTINGS,
     Mixture,
     PosteriorDraws,
     errors_of,
-    log_likelihood,
+    log_likelihoods,
     random_at,
-    wrong_moves,
 )
 from goalscope.goals.prediction.rules import STAND_INS, UNKNOWN, RuleBank, RuleTables
 
@@ -49,7 +49,6 @@ class SeenEpisode:
         states, times: ``[U]`` the states in the order of the first visits, and the times of these visits.
         counts: ``[U, A]`` number of answers of each action.
         first, second: ``[U, A]`` both answers at the first visit; the second is that of `first` where there is none.
-        walk: states of the episode, with that at its end.
     """
 
     world: FiniteWorld
@@ -59,7 +58,6 @@ class SeenEpisode:
     counts: Array
     first: Array
     second: Array
-    walk: tuple[int, ...]
 
 
 def episodes_of(all_answers: Sequence[Answers]) -> list[SeenEpisode]:
@@ -84,7 +82,6 @@ def episodes_of(all_answers: Sequence[Answers]) -> list[SeenEpisode]:
                     counts=counts[order],
                     first=answers.first[at],
                     second=second[at],
-                    walk=(*answers.state[steps].tolist(), int(answers.last[number])),
                 )
             )
     return episodes
@@ -103,18 +100,12 @@ class Foreseen:
     moves: Array
 
 
-def with_none(reached: Array) -> Array:
-    """Append to probabilities of places, ``[..., K]``, that of none."""
-    return np.concatenate([reached, np.maximum(1 - reached.sum(axis=-1, keepdims=True), 0.0)], axis=-1)
-
-
 class Predictor:
     """An agent's answers in seen worlds, and what they say about others.
 
     Args:
         all_answers: the answers, world by world.
         places: places and events whose order of arrival is predicted.
-        hypotheses: name -> further rules to consider.
         seed: root seed.
         tables: tables of the rules, to share them between agents.
 
@@ -127,20 +118,19 @@ class Predictor:
         all_answers: Sequence[Answers],
         places: Sequence[Hypothesis],
         *,
-        hypotheses: Mapping[str, Hypothesis] | None = None,
         seed: int = 0,
         tables: RuleTables | None = None,
     ) -> None:
-        self.episodes, self.places, self.seed = episodes_of(all_answers), places, seed
+        self.answers, self.places, self.seed = all_answers, places, seed
+        self.episodes = episodes_of(all_answers)
         clusters = list(dict.fromkeys(episode.cluster for episode in self.episodes))
         if len(clusters) < _FEWEST_CLUSTERS:
             raise ValueError(
                 f"a prediction needs answers in at least {_FEWEST_CLUSTERS} different worlds, got {len(clusters)}: run "
                 "the agent in more worlds"
             )
-        self.twice = all(answers.second is not None for answers in all_answers)
         self.tables = tables or RuleTables()
-        self.bank = RuleBank.of(hypotheses or {}, self.tables, [answers.world for answers in all_answers])
+        self.bank = RuleBank.of(self.tables, [answers.world for answers in all_answers])
         order = stream(seed, "folds of worlds", len(clusters)).permutation(len(clusters))
         fold_of = dict(zip(clusters, (order % FOLDS).tolist(), strict=True))
         self.folds = np.array([fold_of[episode.cluster] for episode in self.episodes])
@@ -170,13 +160,13 @@ class Predictor:
     @cached_property
     def _mixture(self) -> Mixture:
         logs = [
-            log_likelihood(*self._behaviour(number), episode.counts) for number, episode in enumerate(self.episodes)
+            log_likelihoods(*self._behaviour(number), episode.counts) for number, episode in enumerate(self.episodes)
         ]
         prior = np.concatenate([self.bank.prior, np.full(len(NAMES), -HANDICAP)])
         return Mixture(np.stack(logs), prior)
 
     def _behaviour(self, number: int) -> tuple[Array, Array, Array]:
-        """Return policies, distances and uniform policy in the states of an episode, see `log_likelihood`.
+        """Return policies, distances and uniform policy in the states of an episode, see `log_likelihoods`.
 
         The fall-backs are those that were fitted without the episode.
         """
@@ -200,11 +190,14 @@ class Predictor:
         return {self.names[number]: float(mean[number]) for number in order.tolist() if mean[number] >= LEAST_WEIGHT}
 
     @cached_property
-    def distance(self) -> float:
+    def distance(self) -> float | None:
         """Mean squared distance of predictions from the agent's own probabilities, in worlds left out of the fit.
 
-        Unbiased from two answers at the first visit to each state, ``a . a' - p . (a + a') + |p|^2``.
+        Unbiased from two answers at the first visit to each state, ``a . a' - p . (a + a') + |p|^2``; None without
+        second answers.
         """
+        if any(answers.second is None for answers in self.answers):
+            return None
         values, mixture = list[float](), self._mixture
         for fold in range(FOLDS):
             rng = stream(self.seed, "held-out draws", fold)
@@ -224,7 +217,8 @@ class Predictor:
         weight, setting = draws.weights[draws.weights >= LEAST_WEIGHT], draws.settings[draws.weights >= LEAST_WEIGHT]
         stand_in, slope, random, fixed = errors_of(setting)
         policy = policies[rule, stand_in]
-        chances = _with_errors(policy, distances[rule], even, slope, random, fixed)
+        rates = random_at(random[:, None], slope[:, None], distances[rule])
+        chances = with_errors(policy, even, rates, fixed[:, None, None])
         logs = np.einsum("cua,ua->cu", np.log(np.maximum(chances, 1e-12)), episode.counts / 2)
         before = np.log(weight)[:, None] + np.cumsum(logs, axis=1) - logs
         posterior = np.exp(before - before.max(axis=0))
@@ -248,12 +242,12 @@ class Predictor:
         )
 
     def _described_at_first(self, world: FiniteWorld, places: Sequence[Hypothesis]) -> Described:
-        states = np.flatnonzero(world.live & world.reached)
+        states = acting_states(world)
         return describe(world, states, np.zeros_like(states), places, self.tables)
 
     def _policies(self, world: FiniteWorld, rows: Numbers) -> Array:
         """Return the policies ``[C, n, S, A]`` of rows (rule, setting, number of a field of fixed errors)."""
-        states = np.flatnonzero(world.live & world.reached)
+        states = acting_states(world)
         number, setting, field = rows.T
         stand_in, slope, random, fixed = errors_of(setting)
         rules, learned = len(self.bank.rules), {}
@@ -261,7 +255,8 @@ class Predictor:
             described = self.tables.once(self._described_at_first, world, self.places)
             learned = dict(enumerate(self.fallbacks.at(described), rules))
         draws, rank = self._field(world, field)
-        times = max([1, *(self._steps(world, int(h)) for h in number if h < rules)])
+        written = [self.tables.of(world, self.bank.rules[h]) for h in number.tolist() if h < rules]
+        times = max([1, *(table.policies.shape[1] for table in written)])
         result = np.tile(world.even, (len(rows), times, 1, 1))
         for time in range(times):
             base = np.zeros((len(rows), len(states), world.process.actions))
@@ -279,12 +274,8 @@ class Predictor:
             errs = (draws[:, states] < fixed[:, None]) & wrong.any(axis=2)
             worst = np.where(wrong, rank[:, states], -1.0).argmax(axis=2)
             base = np.where(errs[..., None], np.eye(world.process.actions)[worst], base)
-            rate = random_at(random[:, None], slope[:, None], distance)[..., None]
-            result[:, time, states] = (1 - rate) * base + rate * even
+            result[:, time, states] = with_errors(base, even, random_at(random[:, None], slope[:, None], distance))
         return result
-
-    def _steps(self, world: FiniteWorld, number: int) -> int:
-        return int(self.tables.of(world, self.bank.rules[number]).policies.shape[1])
 
     def _field(self, world: FiniteWorld, field: Numbers) -> tuple[Array, Array]:
         """Return random numbers ``[C, S]`` that say where errors are fixed, and ``[C, S, A]`` which error it is."""
@@ -295,16 +286,6 @@ class Predictor:
             self._fields[key] = rng.random(shape), rng.random((*shape, world.process.actions))
         draws, rank = self._fields[key]
         return draws[field], rank[field]
-
-
-def _with_errors(policy: Array, distance: Array, even: Array, slope: Array, random: Array, fixed: Array) -> Array:
-    """Return the probabilities of actions on a first visit, ``[C, U, A]``, of policies with both kinds of errors."""
-    wrong = wrong_moves(policy, even)
-    number = wrong.sum(axis=2, keepdims=True)
-    errs = np.where(number > 0, wrong / np.maximum(number, 1), policy)
-    rate = random_at(random[:, None], slope[:, None], distance)[..., None]
-    share = fixed[:, None, None]
-    return np.asarray((1 - rate) * ((1 - share) * policy + share * errs) + rate * even)
 
 
 def best_alone(predictor: Predictor) -> PosteriorDraws:

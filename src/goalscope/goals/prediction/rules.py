@@ -5,7 +5,7 @@ such as a corner that is a wall, says nothing on what an agent does there. What 
 the prediction: the open cell nearest to the place, random moves, or the goal (`STAND_INS`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
@@ -150,10 +150,9 @@ class RuleBank:
     tables: RuleTables
 
     @classmethod
-    def of(cls, further: Mapping[str, Hypothesis], tables: RuleTables, worlds: Sequence[FiniteWorld]) -> "RuleBank":
-        """Return the usual rules and further ones, each once, that are defined in at least one of the worlds."""
-        rules = {rule.text: rule for rule in (*further.values(), *usual_rules())}
-        defined = [rule for rule in rules.values() if any(tables.of(world, rule).defined for world in worlds)]
+    def of(cls, tables: RuleTables, worlds: Sequence[FiniteWorld]) -> "RuleBank":
+        """Return the usual rules that are defined in at least one of the worlds."""
+        defined = [rule for rule in usual_rules() if any(tables.of(world, rule).defined for world in worlds)]
         return cls(rules=tuple(defined), tables=tables)
 
     @cached_property
