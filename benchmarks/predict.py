@@ -7,7 +7,9 @@
 
 Each agent is seen in 42 worlds, one episode each with two answers per step, and predicted in the kinds of worlds that
 come with goalscope, in two draws of worlds. In the regime "confounded" the goal lies top right in all worlds that were
-seen. Truth is exact: the agents' own probabilities are propagated.
+seen. Truth is exact: the agents' own probabilities are propagated. Four families of agents are sealed: the
+evaluation is refused if they, or the rules and constants that predict them, are not those whose digests are in
+`predicted_agents.py`.
 """
 
 import argparse
@@ -26,6 +28,7 @@ from predicted_agents import (
     RECIPES,
     Subject,
     calibration,
+    check_seals,
     learned,
     scripted,
     sealed,
@@ -124,6 +127,7 @@ def measure(out: Path, which: str, regimes: Sequence[str]) -> None:
     if which == "calibration":
         subjects = [*calibration(), *learned(networks, CALIBRATION_RECIPES, "calibration", 2)]
     else:
+        check_seals()
         subjects = [*scripted(), *sealed(), *learned(networks, RECIPES, "learned", 4)]
     design = KindsOfWorlds.load(SHIPPED)
     places = [parse(place) for place in design.places]
@@ -261,6 +265,8 @@ def undecided(records: Sequence[dict]) -> str:
 
 def tables(out: Path, which: str) -> None:
     """Print the tables."""
+    if which == "evaluation":
+        check_seals()
     limit = shipped_calibration()[0]
     for regime in REGIMES:
         for draw in range(DRAWS):

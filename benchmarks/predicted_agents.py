@@ -4,6 +4,7 @@ Each is a function of a world (and of a random generator that belongs to agent a
 of moves by decision. Where its rule is undefined, an agent moves at random.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,8 +15,11 @@ from planted_answers import Agent, beside_goal, erring, follow, from_turn, stopp
 
 from goalscope.goals.hypotheses import FiniteWorld, Undefined, finite_world, parse
 from goalscope.goals.hypotheses.definition import FAR
+from goalscope.goals.prediction import expected, fallbacks, mixture, predictor
+from goalscope.goals.prediction.rules import PER_PART, length_of, usual_rules
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
+from goalscope.worlds.grid import DELTAS
 
 Table = np.ndarray
 SIDE = 9
@@ -122,7 +126,7 @@ GOALS = (
     "half goal",
 )
 """How the names of agents begin that are after the goal, at least in part; `ELSEWHERE` are exceptions."""
-ELSEWHERE = ("compass corner", "tired key")
+ELSEWHERE = ("compass corner", "tired key", "averse key, corner")
 
 
 def scripted() -> list[Subject]:
@@ -197,17 +201,6 @@ def scripted() -> list[Subject]:
         "flee corner": lapsing("flee (corner top-left)", 0.2),
         "two corners": lapsing("nearest of corner top-right, corner bottom-left", 0.1),
         "key corner fixed": erring("key if not key held, else corner top-left", 0.1, 0.1),
-    }
-    return [
-        Subject(name=name, group=group, act=act, goal=name.startswith(GOALS) and name not in ELSEWHERE)
-        for group, agents in (("bank", bank), ("outside", outside))
-        for name, act in agents.items()
-    ]
-
-
-def sealed() -> list[Subject]:
-    """Return four families of scripted agents that nothing was tuned or calibrated on."""
-    agents = {
         "averse corner": averse("corner top-right", "key", 2.0),
         "averse key, corner": averse("key", "corner top-left", 3.0),
         "wall after key": from_turn("key", 4, "follow the wall"),
@@ -217,7 +210,106 @@ def sealed() -> list[Subject]:
         "soft mirror": soft("near (mirror of goal)", 0.6),
         "soft centre": soft("near centre", 0.8),
     }
-    return [Subject(name=f"sealed {name}", group="sealed", act=act) for name, act in agents.items()]
+    return [
+        Subject(name=name, group=group, act=act, goal=name.startswith(GOALS) and name not in ELSEWHERE)
+        for group, agents in (("bank", bank), ("outside", outside))
+        for name, act in agents.items()
+    ]
+
+
+def alternating(first: str, second: str, turns: int) -> Agent:
+    """Return an agent that follows two rules by turns."""
+
+    def act(world: FiniteWorld, rng: np.random.Generator) -> Table:
+        tables = follow(first, world), follow(second, world)
+        return np.stack([tables[time // turns % 2] for time in range(world.horizon)])
+
+    return act
+
+
+def drifting(text: str, move: str, share: float) -> Agent:
+    """Return an agent that follows a rule, and is carried in one direction in a share of its answers."""
+    return lambda world, rng: (1 - share) * follow(text, world) + share * follow(f"keep {move}", world)
+
+
+def by_axis(text: str, axis: int) -> Agent:
+    """Return an agent that goes to the row of a place first, or to its column, and where that is blocked anywhere."""
+
+    def act(world: FiniteWorld, rng: np.random.Generator) -> Table:
+        offset = world.further(parse(text).cell(world))
+        order = np.where(offset[:, axis] != 0, axis, 1 - axis)
+        ahead = np.sign(offset) * (np.arange(2) == order[:, None]) @ DELTAS.T > 0
+        opens = world.process.transitions != np.arange(len(offset))[:, None]
+        chosen = np.where((ahead & opens).any(axis=1, keepdims=True), ahead & opens, world.even > 0)
+        return chosen / chosen.sum(axis=1, keepdims=True)
+
+    return act
+
+
+def by_ways(force: float) -> Agent:
+    """Return an agent that prefers cells with many ways out, or with few if the force is negative."""
+
+    def act(world: FiniteWorld, rng: np.random.Generator) -> Table:
+        after = world.process.transitions
+        ways = (after != np.arange(len(after))[:, None]).sum(axis=1)
+        table = np.exp(force * ways[after]) * (world.even > 0)
+        return table / table.sum(axis=1, keepdims=True)
+
+    return act
+
+
+def sealed() -> list[Subject]:
+    """Return four families of scripted agents. No other agent is made in their way, and nothing was tuned on them."""
+    agents = {
+        "alternating goal": alternating("goal", "corner bottom-left", 3),
+        "alternating key": alternating("corner top-right", "key", 4),
+        "drifting corner": drifting("corner top-left", "right", 0.25),
+        "drifting key": drifting("key", "down", 0.35),
+        "rows first": by_axis("goal", 0),
+        "columns first": by_axis("corner bottom-right", 1),
+        "many ways": by_ways(1.5),
+        "few ways": by_ways(-1.5),
+    }
+    goals = ("alternating goal", "rows first")
+    return [Subject(f"sealed {name}", "sealed", act, goal=name in goals) for name, act in agents.items()]
+
+
+SEALS = {
+    "agents": "dd926f758123c66f4ab059158966ae3ffff5a8a008145d1f81dd380c4f67d41e",
+    "rules": "e37f2daf8191773f28c1399371bfda5420cf4db6fcfdfedd359bcfe4e954db13",
+}
+"""Digests of the sealed families, and of the rules and constants that predict them, as `digests` makes them."""
+
+
+def digests() -> dict[str, str]:
+    """Return digests of what the sealed agents do in seven worlds, and of all that a prediction is made with."""
+    worlds = [*worlds_of(ORDINARY, 1, 11), *worlds_of({"kind": "key-door"}, 1, 11)]
+    acts = sha256()
+    for subject in sealed():
+        acts.update(subject.name.encode())
+        for world in worlds:
+            acts.update(subject.table(world).round(6).tobytes())
+    rules = [f"{rule.text}, {length_of(rule)} parts" for rule in usual_rules()]
+    priors = [mixture.setting_prior().round(6).tolist(), mixture.CONCENTRATION, mixture.MOST, PER_PART]
+    errors = [values.tolist() for values in (mixture.RANDOM, mixture.SLOPES, mixture.FIXED)]
+    search = [predictor.CHAINS, predictor.SWEEPS, predictor.HANDICAP, predictor.LEAST_WEIGHT]
+    intervals = [expected.SLACK, expected.MISFIT, *map(str, expected.calibration())]
+    made_with = json.dumps([rules, priors, errors, search, intervals, fallbacks.NAMES])
+    return {"agents": acts.hexdigest(), "rules": sha256(made_with.encode()).hexdigest()}
+
+
+def check_seals() -> None:
+    """Refuse to evaluate sealed families that are not those that were sealed.
+
+    Raises:
+        ValueError: the agents or the rules changed; the message names which.
+    """
+    if changed := [name for name, digest in digests().items() if digest != SEALS[name]]:
+        raise ValueError(
+            f"the {' and the '.join(changed)} changed since the four families were sealed, so their figures would no "
+            "longer be those of a prediction: restore what changed, or seal new families (SEALS in "
+            "benchmarks/predicted_agents.py) and say so in docs/predict.md"
+        )
 
 
 def calibration() -> list[Subject]:
