@@ -268,15 +268,16 @@ def freeze_claim(claim: FrozenClaim, directory: Path) -> None:
     Raises:
         ValueError: the directory holds a different claim, or a file that is not a claim.
     """
+    path = Folder(directory).file(FILE)
     if holds_claim(directory):
         frozen = read_claim(directory).id
         if frozen != claim.id:
             raise ValueError(
-                f"{directory} already holds the frozen claim {frozen}, and this claim is {claim.id}: choose another "
+                f"{path} already holds the frozen claim {frozen}, and this claim is {claim.id}: choose another "
                 "directory (--out), or use the options and worlds of the first claim"
             )
         return
-    write_sealed(Folder(directory).file(FILE), claim)
+    write_sealed(path, claim)
 
 
 def holds_claim(path: Path) -> bool:
