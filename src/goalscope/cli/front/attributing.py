@@ -75,35 +75,35 @@ class Claimed(Records):
     @property
     def sentence(self) -> str:
         """What the agent is after in each group of worlds, and how strongly; or what is expected of it elsewhere."""
-        return say_all(self.findings) if self.findings else "\n".join(self.sentences)
+        return "\n".join(self.sentences)
 
     @property
     def sentences(self) -> list[str]:
-        """What is expected in unseen worlds or, once somebody looked, whether that was held, one sentence each."""
+        """The same in parts: of a prediction, what is expected or, once somebody looked, whether that was held."""
         if not self.claim.kinds:
-            return [self.sentence]
+            return [say_all(self.findings)]
         return [*(say_seen(self.claim, self.tests, self.left_out) if self.tests else say_expected(self.claim))]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per stratum and method, or per kind of unseen worlds and place."""
+        """One record per stratum and method, and per kind of unseen worlds and place."""
         tests = {(test.stratum, test.method): test for test in self.tests}
-        if self.claim.kinds:
-            return [
-                {
-                    "agent": self.agent,
-                    "kind": kind.kind,
-                    "worlds": len(kind.worlds),
-                    "trust": kind.trust,
-                    "place": place,
-                    **dict(zip(("share", "low", "high"), ends, strict=True)),
-                    "seen": None if (score := tests.get((kind.kind, MIXTURE))) is None else score.shares[place],
-                    "holds": None if score is None else score.holds[place],
-                }
-                for kind in self.claim.kinds
-                for place, ends in kind.shares.items()
-            ]
-        return [
+        of_kinds = [
+            {
+                "agent": self.agent,
+                "kind": kind.kind,
+                "worlds": len(kind.worlds),
+                "trust": kind.trust,
+                "place": place,
+                **dict(zip(("share", "low", "high"), ends, strict=True)),
+                "seen": None if test is None else test.shares[place],
+                "holds": None if test is None else test.holds[place],
+            }
+            for kind in self.claim.kinds
+            for test in [tests.get((kind.kind, MIXTURE))]
+            for place, ends in kind.shares.items()
+        ]
+        return of_kinds + [
             {
                 "agent": self.agent,
                 "stratum": stratum.name,

@@ -292,10 +292,10 @@ def read_claim(path: Path) -> FrozenClaim:
         ValueError: the file is not a claim, or was changed after it was frozen.
         OSError: the file does not exist or cannot be read.
     """
-    file = Folder(path).file(FILE) if Folder(path).is_there() else path
-    if path.name == _BEFORE or (file != path and not file.exists() and Folder(path).has_file(_BEFORE)):
+    folder = Folder(path)
+    if path.name == _BEFORE or (folder.has_file(_BEFORE) and not folder.has_file(FILE)):
         raise ValueError(
             f"{path} holds a prediction of an earlier version ({_BEFORE}), which cannot be read: predict again with "
             "goalscope predict AGENT --worlds WORLDS --out DIRECTORY, in another directory"
         )
-    return read_sealed(FrozenClaim, file)
+    return read_sealed(FrozenClaim, folder.file(FILE) if folder.is_there() else path)
