@@ -94,8 +94,9 @@ def scored(claim: FrozenClaim, all_answers: Sequence[Answers], level: float = 0.
                 for answers in all_answers
             ]
             scores.append(_score(stratum.name, attribution.method, all_answers, chances, level))
+    answers_of_kinds = answers_by_kind(claim, all_answers) if claim.kinds else {}
     for kind in claim.kinds:
-        answered = answers_by_kind(claim, all_answers)[kind.kind]
+        answered = answers_of_kinds[kind.kind]
         if len(answered) == len(kind.worlds):
             scores.append(_score_kind(kind, [*claim.design.places], answered, level))
     return tuple(scores)
