@@ -79,6 +79,7 @@ def test_a_prediction_of_another_agent_does_not_look_at_this_one(frozen) -> None
     place, _ = frozen
     with pytest.raises(ValueError, match="another agent"):
         goalscope.predict(place / "claim", place / "other", look="random")
+    assert [folder.name for folder in (place / "other" / "looked").iterdir()] == ["1"]  # it is asked in no other kind
 
 
 def test_a_changed_prediction_is_refused(frozen, tmp_path) -> None:

@@ -126,18 +126,18 @@ def _look(source: Path, target: str, out: str | Path | None, workers: int, stage
             f"{source} is a claim of goalscope attribute, which predicts no kinds of worlds: test it with goalscope "
             "attribute ... --separating WORLDS"
         )
-    paths = [Path(target)]
+    all_answers = list[Answers]()
     if is_no_run(target):
         if out is None and NamedFile(source).is_there():
             raise ValueError(f"to ask the agent {target!r} in the new worlds, give a directory for its answers (--out)")
-        paths = []
         for number, kind in enumerate(claim.design.kinds, 1):
-            paths.append(Folder(out if out is not None else source).below("looked", str(number)).checked())
+            path = Folder(out if out is not None else source).below("looked", str(number)).checked()
             study = _study(target, claim.design, kind, claim.unseen[kind.name])
-            run(study, paths[-1], workers=workers, stage=stage)
-    all_answers = list[Answers]()
-    for path in paths:
-        label, states = states_of_claimed(claim, path)
+            run(study, path, workers=workers, stage=stage)
+            label, states = states_of_claimed(claim, path)  # before another kind is asked
+            all_answers += answers_of(states)
+    else:
+        label, states = states_of_claimed(claim, Path(target))
         all_answers += answers_of(states)
     scores, answered = scored(claim, all_answers), answers_by_kind(claim, all_answers)
     missing = {kind.kind: len(kind.worlds) - len(answered[kind.kind]) for kind in claim.kinds}
