@@ -97,8 +97,12 @@ def test_a_changed_prediction_is_refused(frozen, tmp_path) -> None:
     damaged.write_text(seal(claim.model_copy(update={"doubts": ()})))
     assert read_claim(damaged).id != claim.id
     other = claim.kinds[0].model_copy(update={"worlds": claim.kinds[1].worlds})
-    damaged.write_text(seal(claim.model_copy(update={"kinds": (other, *claim.kinds[1:])})))
-    with pytest.raises(ValueError, match="other worlds"):
+    for kinds in ((other, *claim.kinds[1:]), claim.kinds[:2], claim.kinds[::-1]):
+        damaged.write_text(seal(claim.model_copy(update={"kinds": kinds})))
+        with pytest.raises(ValueError, match="other worlds"):
+            goalscope.predict(damaged, tmp_path / "out", look=AGENT)
+    damaged.write_text(seal(claim.model_copy(update={"tested_on": {"study": "s"}})))
+    with pytest.raises(ValueError, match="tested_on"):
         goalscope.predict(damaged, tmp_path / "out", look=AGENT)
 
 

@@ -188,10 +188,10 @@ class FrozenClaim(SealedRecord):
             ValueError: the design has other worlds, or they do not fit the probabilities.
         """
         places, worlds_of = {*self.design.places, NONE_OF_PLACES}, dict[str, tuple[FiniteWorld, ...]]()
-        kinds = {kind.name: kind for kind in self.design.kinds}
-        for claim in self.kinds:
-            worlds = self.design.named(kinds[claim.kind], claim.worlds) if claim.kind in kinds else ()
-            if len(worlds) != len(claim.worlds):
+        alike = [kind.name for kind in self.design.kinds] == [claim.kind for claim in self.kinds]
+        for kind, claim in zip(self.design.kinds, self.kinds, strict=False):
+            worlds = self.design.named(kind, claim.worlds)
+            if not alike or len(worlds) != len(claim.worlds):
                 raise ValueError(
                     f"the design of {self.id} now makes other worlds than those it names: another version of goalscope "
                     f"made it; {self.advice}"
