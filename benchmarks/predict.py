@@ -4,6 +4,7 @@
     python benchmarks/predict.py OUT --calibrate             # prints the constants of goals/prediction/calibration.yaml
     python benchmarks/predict.py OUT --measure evaluation    # other agents, and the sealed families
     python benchmarks/predict.py OUT                         # the tables
+    python benchmarks/predict.py OUT --page                  # how often a sentence on the page of evaluate is true
 
 Each agent is seen in 42 worlds, one episode each with two answers per step, and predicted in the kinds of worlds that
 come with goalscope, in two draws of worlds. In the regime "confounded" the goal lies top right in all worlds that were
@@ -42,9 +43,10 @@ from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, parse
 from goalscope.goals.prediction.doubts import doubts_about
 from goalscope.goals.prediction.expected import BASELINES, expect
 from goalscope.goals.prediction.expected import calibration as shipped_calibration
-from goalscope.goals.prediction.kinds import SHIPPED, KindsOfWorlds, places_in, with_none
+from goalscope.goals.prediction.kinds import ELSEWHERE, SHIPPED, KindsOfWorlds, places_in, with_none
 from goalscope.goals.prediction.predictor import Predictor
 from goalscope.goals.prediction.rules import RuleTables
+from goalscope.verdict.elsewhere import predicted_from
 
 REGIMES = {"ordinary": ORDINARY, "confounded": CONFOUNDED}
 DRAWS = 2
@@ -333,6 +335,32 @@ def tables(out: Path, which: str) -> None:
         print("sister floor, a world and of shares:", json.loads(floor.read_text()))
 
 
+def on_pages(out: Path) -> None:
+    """Print how often the interval of the main place holds in kinds that the page of an evaluation trusts."""
+    subjects = [*scripted(), *learned(out / "networks", RECIPES, "learned", 1)]
+    design = KindsOfWorlds.load(ELSEWHERE)
+    unseen, places = design.unseen(), [parse(place) for place in design.places]
+    entry = {"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.4, 0.6]}
+    for count in (3, SEEN):
+        seen, holds, errors, seconds = worlds_of(entry, count, 5, factor=1.5), [], [], []
+        for subject in subjects:
+            rng = np.random.default_rng([3, *subject.name.encode()])
+            answers = [played(world, subject.table(world), rng) for world in seen]
+            began = time.process_time()
+            _, kinds = predicted_from(answers)
+            seconds.append(time.process_time() - began)
+            for kind in (kind for kind in kinds if kind.trust == "good"):
+                true = dict(zip(kind.shares, truth(subject, unseen[kind.kind], places).mean(axis=0), strict=True))
+                _, low, high = kind.shares[kind.main]
+                holds.append(low <= true[kind.main] <= high)
+                shares = np.array([share for share, _, _ in kind.shares.values()])
+                errors.append(float(divergence(np.array([*true.values()]), shares)))
+        print(
+            f"{len(seen)} worlds: {np.mean(holds):.2f} of {len(holds)} intervals hold, {len(subjects)} agents, shares "
+            f"{np.mean(errors):.3f}, {np.mean(seconds):.1f} CPU s each, at most {max(seconds):.1f}"
+        )
+
+
 def main() -> None:
     """Measure, calibrate, or print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -340,12 +368,15 @@ def main() -> None:
     parser.add_argument("--measure", choices=("calibration", "evaluation"), help="agents to measure")
     parser.add_argument("--regime", choices=tuple(REGIMES), help="measure only in this regime")
     parser.add_argument("--calibrate", action="store_true", help="print constants from the calibration agents")
+    parser.add_argument("--page", action="store_true", help="measure what the page of an evaluation states")
     parser.add_argument("--table", choices=("calibration", "evaluation"), default="evaluation")
     arguments = parser.parse_args()
     if arguments.measure:
         measure(arguments.out, arguments.measure, [arguments.regime] if arguments.regime else list(REGIMES))
     elif arguments.calibrate:
         calibrate(arguments.out)
+    elif arguments.page:
+        on_pages(arguments.out)
     else:
         tables(arguments.out, arguments.table)
 

@@ -359,10 +359,10 @@ ORDINARY = {
 CONFOUNDED = {**ORDINARY, "goal": "top-right"}
 
 
-def worlds_of(entry: dict, count: int, seed: int) -> list[FiniteWorld]:
+def worlds_of(entry: dict, count: int, seed: int, factor: float = 2.0) -> list[FiniteWorld]:
     """Return ``6 * count`` worlds of an entry, or those of its sizes and densities."""
     study = Study.assemble({"worlds": [{**entry, "count": count}], "agents": [{"kind": "random"}], "seed": seed})
-    return [finite_world(world, Horizon(factor=2.0).of(world)) for world in study.worlds()]
+    return [finite_world(world, Horizon(factor=factor).of(world)) for world in study.worlds()]
 
 
 RECIPES = {

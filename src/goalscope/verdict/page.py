@@ -28,6 +28,7 @@ from goalscope.verdict.advice import meaning, next_steps
 from goalscope.verdict.arms import arms
 from goalscope.verdict.claim_tables import EVIDENCE, claims_of, deciding, evidence_of, side_by_side
 from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation
+from goalscope.verdict.elsewhere import elsewhere
 from goalscope.verdict.evidence import ArmData, ArmRun
 from goalscope.verdict.evidence_asked import above_walker, walker_success
 from goalscope.verdict.evidence_goals import shares
@@ -176,6 +177,7 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
             *_episodes(evaluation, runs),
             *(side_by_side(evaluation, evidence) if len(names) == 1 and evaluation.twins else ()),
             *_pictures(evaluation, runs),
+            *elsewhere(evaluation, runs),
             *each(partial(claims_of, evidence=evidence, folded=len(names) > 1)),
             *_maps(evaluation, runs),
             *each(_behind),
@@ -245,7 +247,9 @@ def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
     in grids.
     """
     standings, directions = [], []
-    elsewhere = False  # whether a verdict was decided in another part of the evaluation than the grids of the figure
+    in_other_worlds = (
+        False  # whether a verdict was decided in another part of the evaluation than the grids of the figure
+    )
     for style, ledger in enumerate(evaluation.tested):
         name = ledger.model
         standings += _in_tasks(name, style, runs)
@@ -256,7 +260,7 @@ def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
         turns, strength = _chance_of_turns(data), goals.get(GOAL)
         decided = deciding_finding(ledger)
         if decided is not None and decided.arm != "grids" and (share := decided.figure("share", GOAL)) is not None:
-            strength, elsewhere = share.estimate, True
+            strength, in_other_worlds = share.estimate, True
         scaled = [
             ("reaches the goal", _moved(reached.estimate, 0.0, 1 - max(data.chances(data.among("success"))))),
             ("optimal turns", _moved(acted.estimate, turns, 1 - turns)),
@@ -264,7 +268,7 @@ def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
         ]
         standings += [ForestBar(name, style, line, estimate) for line, estimate in scaled if estimate is not None]
         directions += [ForestBar(name, style, place, share) for place, share in goals.items()]
-    towards = [TEXTS("page/towards"), *([TEXTS("page/towards elsewhere")] if elsewhere else [])]
+    towards = [TEXTS("page/towards"), *([TEXTS("page/towards elsewhere")] if in_other_worlds else [])]
     scale, strength_label = "share of the way from random to optimal", "goal-directedness (share of an optimal agent's)"
     charts = (
         (standings, "Between random and optimal", scale, TEXTS("page/standing"), _ENDS),

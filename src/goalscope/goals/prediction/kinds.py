@@ -35,6 +35,8 @@ from goalscope.worlds.world import World
 
 SHIPPED: Final = "kinds"
 """Name of the kinds that come with goalscope."""
+ELSEWHERE: Final = "elsewhere"
+"""Name of a few kinds, most of them without keys, for the page of an evaluation."""
 
 _MOST_WORLDS: Final = 500
 _MOST_STEPS: Final = 1_000_000
@@ -169,10 +171,11 @@ class KindsOfWorlds(StudyPart):
 
     @classmethod
     def load(cls, source: str | Path) -> "KindsOfWorlds":
-        """Read a design from a file, or the one that comes with goalscope (`SHIPPED`)."""
-        if source == SHIPPED:
-            note_namesake(SHIPPED, "file of kinds of worlds", only_files=True)
-            return cls.read(read_yaml_text(package_text(__package__, "kinds.yaml"), "kinds.yaml"), "kinds.yaml")
+        """Read a design from a file, or one of those that come with goalscope (`SHIPPED`, `ELSEWHERE`)."""
+        if source in (SHIPPED, ELSEWHERE):
+            note_namesake(str(source), "file of kinds of worlds", only_files=True)
+            name = f"{source}.yaml"
+            return cls.read(read_yaml_text(package_text(__package__, name), name), name)
         plain = read_yaml(Path(source).expanduser())
         own.consent(plain)
         return cls.read(plain, str(source))

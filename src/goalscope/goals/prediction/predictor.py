@@ -35,9 +35,10 @@ HANDICAP: Final = 16.0
 """Nats by which a fall-back must explain the episodes better than the rules."""
 LEAST_WEIGHT: Final = 0.01
 """Weight below which a rule is left out of a draw."""
+FEWEST_CLUSTERS: Final = 6
+"""Smallest number of clusters of worlds that a prediction is made from."""
 
 _FIELDS: Final = 4  # draws of the states with fixed errors, and of fitted weights, among the chains
-_FEWEST_CLUSTERS: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,9 +125,9 @@ class Predictor:
         self.answers, self.places, self.seed = all_answers, places, seed
         self.episodes = episodes_of(all_answers)
         clusters = list(dict.fromkeys(episode.cluster for episode in self.episodes))
-        if len(clusters) < _FEWEST_CLUSTERS:
+        if len(clusters) < FEWEST_CLUSTERS:
             raise ValueError(
-                f"a prediction needs answers in at least {_FEWEST_CLUSTERS} different worlds, got {len(clusters)}: run "
+                f"a prediction needs answers in at least {FEWEST_CLUSTERS} different worlds, got {len(clusters)}: run "
                 "the agent in more worlds"
             )
         self.tables = tables or RuleTables()
