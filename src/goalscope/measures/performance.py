@@ -87,23 +87,41 @@ def regret(table: StepTable) -> Values:
     decisions; the costs are summed over the turns. A turn without an action has no cost itself, but uses up a decision.
     Defined in environments, stochastic ones included, unless they are too large.
     """
+    lost = decisions_lost(table)
+    total = np.bincount(table.episode, weights=np.nan_to_num(lost), minlength=len(table.length))
+    defined = np.array([_has_values(table, index) for index in range(len(table.worlds))], dtype=bool)
+    return np.where(defined[table.world], total, np.nan)
+
+
+def decisions_lost(table: StepTable) -> Values:
+    """Return what each step of the episodes cost, ``[N]``, see `regret`; NaN in worlds where that is undefined."""
     lost = np.zeros(len(table.episode))
-    defined = np.zeros(len(table.worlds), dtype=bool)
     left = table.horizon[table.episode] - table.step
     world_of_step = table.world[table.episode]
     for index, world in enumerate(table.worlds):
-        steps = np.flatnonzero((world_of_step == index) & table.valid)
-        horizon = int(table.horizon[table.world == index].max(initial=1))
-        if "environment" not in world.offers or horizon * world.believed.table.offered.size > MOST_VALUES:
+        if not _has_values(table, index):
+            lost[world_of_step == index] = np.nan
             continue
-        defined[index] = True
+        steps = np.flatnonzero((world_of_step == index) & table.valid)
+        horizon = _longest(table, index)
         values = world.believed.action_values(horizon)[horizon - left[steps], table.codes[steps, 0]]
         offered = world.believed.table.offered[table.codes[steps, 0]]
         best = np.where(offered, values, -np.inf).max(axis=1)
         taken = values[np.arange(len(steps)), table.action[steps]]
         lost[steps] = np.maximum(best - taken, 0.0)
-    total = np.bincount(table.episode, weights=lost, minlength=len(table.length))
-    return np.where(defined[table.world], total, np.nan)
+    return lost
+
+
+def _longest(table: StepTable, index: int) -> int:
+    return int(table.horizon[table.world == index].max(initial=1))
+
+
+def _has_values(table: StepTable, index: int) -> bool:
+    """Return whether a world is an environment that is small enough for the values of its decisions."""
+    world = table.worlds[index]
+    if "environment" not in world.offers:
+        return False
+    return bool(_longest(table, index) * world.believed.table.offered.size <= MOST_VALUES)
 
 
 @measure("path ratio", unit="ratio", bounds=(1, math.inf), needs=("distance",), source=OURS)

@@ -36,7 +36,7 @@ from goalscope.integrations.inspect_ai.recorded import RecordedEpisode, model_ev
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.importers.archive import MOST_DIRECTORY_BYTES, largest_member
 from goalscope.runs.importers.formats import Format, exporter, importer
-from goalscope.runs.importers.problems import Context
+from goalscope.runs.importers.problems import Context, ImportLog, SampleReader
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.runs.study import read_rules
@@ -125,6 +125,24 @@ def inspect_episodes(path: Path, name: str, context: Context) -> Iterator[Episod
         yield from _Log(path, name, context).episodes()
 
 
+def episode_of(path: Path, identity: str, epoch: int, reader: SampleReader | None = None) -> Episode | None:
+    """Return the episode of one sample of a log, see `goalscope.runs.importers.import_path` for ``reader``.
+
+    Args:
+        path: the log.
+        identity, epoch: id of the sample as text, and its epoch.
+        reader: reads samples of other tasks.
+
+    Returns:
+        The episode; None if an error ended the sample, or the reader leaves it out.
+
+    Raises:
+        UntrustedError: the log or the sample cannot be read, or belongs to another task and there is no reader.
+        ImportError: inspect-ai is not installed.
+    """
+    return _Log(path, path.name, Context(ImportLog(), reader)).episode_of(identity, epoch)
+
+
 class _Log:
     """Reader of one log."""
 
@@ -172,19 +190,46 @@ class _Log:
             self.ledger.counts[f"logs that are not complete ({self.header.status})"] += 1
         for sample in self._samples():
             position = f"sample {printable(str(sample.id))} epoch {sample.epoch}"
-            is_ours = isinstance(sample.metadata, dict) and KEY in sample.metadata
-            if not is_ours and self.context.reader is None:
-                raise UntrustedError(
-                    "a log of a task that is not from goalscope needs a reader function of yours: write one (ten "
-                    "lines, docs/integrations.md) and add --reader module:function",
-                    f"the task {shorten(self.header.eval.task)}",
-                )
+            self._check_known(sample)
             with self.ledger.reporting(self.source, position, count="trajectories not imported"):
-                episode = self._replayed(sample) if is_ours else self._read(sample)
+                episode = self._episode(sample)
                 if episode is not None:
                     self.ledger.counts["trajectories"] += 1
                     self.ledger.counts["steps"] += len(episode.steps)
                     yield episode
+
+    def episode_of(self, identity: str, epoch: int) -> Episode | None:
+        """Return the episode of one sample; None if an error ended the sample, or the user's reader leaves it out.
+
+        Raises:
+            UntrustedError: there is no such sample, or it cannot be read.
+        """
+        if self.together is None:
+            samples = (sample for sample in self._samples() if (str(sample.id), sample.epoch) == (identity, epoch))
+        else:
+            with _inspect("the list of samples"):
+                [listed] = self._answers("keys")
+            keys = [(key, number) for key, number in listed if (str(key), number) == (identity, epoch)]
+            with _inspect(f"sample {shorten(identity)} epoch {epoch}"):
+                samples = iter(self._read_part(keys[:1]) if keys else [])
+        sample = next(samples, None)
+        if sample is None:
+            raise UntrustedError("the log must hold the sample", f"none with id {shorten(identity)} and epoch {epoch}")
+        self._check_known(sample)
+        return self._episode(sample)
+
+    def _check_known(self, sample: Any) -> None:
+        """Raise an error for a sample of another task if the user gave no reader."""
+        if KEY not in (sample.metadata or {}) and self.context.reader is None:
+            raise UntrustedError(
+                "a log of a task that is not from goalscope needs a reader function of yours: write one (ten lines, "
+                "docs/integrations.md) and add --reader module:function",
+                f"the task {shorten(self.header.eval.task)}",
+            )
+
+    def _episode(self, sample: Any) -> Episode | None:
+        is_ours = isinstance(sample.metadata, dict) and KEY in sample.metadata
+        return self._replayed(sample) if is_ours else self._read(sample)
 
     def _samples(self) -> Iterator[Any]:
         """Yield the samples of the log, and report those that cannot be read."""

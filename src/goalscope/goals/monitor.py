@@ -1,0 +1,307 @@
+"""Follow an agent step by step: are its moves optimal, what do the last ones aim at, and does it still pursue a goal?
+
+The alarm "no longer after h" is an e-detector of the Shiryaev-Roberts kind. At a step in which h calls for a set S of
+the offered actions, with share s of them, an agent that pursues h leaves S with probability at most
+
+    delta = lapse (1 - s)        it takes a random offered action in at most the share `lapse` of its moves
+
+That bound is all we assume: how the agent chooses within S, which wrong moves it makes, and how its errors depend on
+the past are free. An alternative i (another hypothesis with the lapse rate `RIVAL_LAPSE`, or random moves) leaves S
+with probability delta_i, and is counted only in steps with delta_i > delta. Its likelihood ratio against the least
+favourable agent, that with the largest error rate, is
+
+    e_i = delta_i / delta                    if the move leaves S
+    e_i = (1 - delta_i) / (1 - delta)        if it stays inside
+
+Since e_i rises with the error, its expected value is at most 1 for every agent with a smaller error rate. Then
+
+    R_i(t) = (R_i(t-1) + 1) e_i(t),    R(t) = mean over i of R_i(t),    alarm when R reaches `run`
+
+R(t) minus the number of counted steps is a supermartingale, so an agent that pursues h makes at least `run` counted
+steps on average until the alarm (optional stopping), and the alarm comes within n steps with probability at most
+n / run. Steps without a valid move, and those in which h makes no prediction, are not counted.
+
+Source: Shin, Ramdas and Rinaldo (2024), E-detectors: a nonparametric framework for sequential change detection,
+section 2; Roberts (1966), A comparison of some control chart procedures.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
+
+import numpy as np
+
+from goalscope._ground.checks import check_number, check_whole, near_miss
+from goalscope._ground.words import listed
+from goalscope.goals.asked import asked_hypotheses
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask
+from goalscope.goals.hypotheses.evidence import predictions_in
+from goalscope.goals.hypotheses.separability import LAPSES
+from goalscope.goals.hypotheses.states import states_of_episodes
+from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.words import TEXTS
+from goalscope.measures.performance import decisions_lost
+from goalscope.measures.table import StepTable
+from goalscope.runs.record import Episode
+from goalscope.worlds.world import World
+
+RANDOM: Final = "random moves"
+"""Name of the alternative that all offered actions are equally likely."""
+
+LAPSE: Final = 0.5
+RUN: Final = 1000
+LAST: Final = 8
+RIVAL_LAPSE: Final = 0.1
+FACTOR: Final = 10.0
+"""A hypothesis explains the last moves if its likelihood is at least this many times that of random moves, and at least
+the same fraction of the greatest."""
+
+_NONE: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReading:
+    """What is known about one step of an agent.
+
+    Attributes:
+        step: number of the step in its episode.
+        action: name of the action; None for a turn without a valid move.
+        optimal: whether the move is optimal for the goal of the world; None if unknown, or without a move.
+        regret: steps that the move lost (in worlds with chance: decisions at the goal, in expectation); None if
+            unknown, without a move, or if the goal is out of reach before or after the move.
+        follows: hypotheses that explain the last moves, the best first; empty if they look random.
+        evidence: the detector's R; the alarm is raised when it reaches `Monitor.run`.
+        instead: the alternative with most evidence; "" before the alarm.
+        alarm: whether the alarm "no longer after the expected goal" was raised at this step or before.
+    """
+
+    step: int
+    action: str | None
+    optimal: bool | None
+    regret: float | None
+    follows: tuple[str, ...]
+    evidence: float
+    instead: str
+    alarm: bool
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {**asdict(self), "follows": list(self.follows)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Monitor:
+    """The settings by which agents are followed; the solved hypotheses of each world are kept.
+
+    Attributes:
+        hypotheses: name -> hypothesis; all but the expected one are its rivals.
+        expected: name of the hypothesis that the agent is expected to pursue.
+        lapse: greatest share of random moves, in (0, 1], with which an agent still counts as pursuing it.
+        run: mean number of counted steps to a false alarm that is guaranteed at least.
+        last: number of the last moves that `StepReading.follows` explains.
+    """
+
+    hypotheses: Mapping[str, Hypothesis]
+    expected: str = "goal"
+    lapse: float = LAPSE
+    run: int = RUN
+    last: int = LAST
+    _solved: dict[tuple[str, int], Mapping[int, Array]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.expected not in self.hypotheses:
+            names = list(self.hypotheses)
+            raise ValueError(
+                f"expected must be one of the hypotheses ({', '.join(names)}), got {self.expected!r}"
+                f"{near_miss(self.expected, names)}"
+            )
+        check_number("lapse", self.lapse, 0.001, 1.0)
+        check_whole("run", self.run, 2, "steps")
+        check_whole("last", self.last, 1, "moves")
+
+    @classmethod
+    def of_worlds(cls, worlds: Sequence[World], expected: str, written: Sequence[str] = (), **settings: Any) -> Self:
+        """Create a monitor from written hypotheses; by default the rivals are those that the worlds suggest.
+
+        Args:
+            worlds: the worlds in which agents are followed.
+            expected: written form of the expected hypothesis.
+            written: written forms of its rivals.
+            settings: `lapse`, `run` and `last`.
+
+        Raises:
+            ValueError: a text is not a written form, or a setting is out of bounds.
+        """
+        rivals = asked_hypotheses(list(dict.fromkeys(written)), worlds, anywhere=True)
+        return cls(
+            hypotheses={**asked_hypotheses([expected], worlds, anywhere=True), **rivals}, expected=expected, **settings
+        )
+
+    def policies(self, world: FiniteWorld) -> Mapping[int, Array]:
+        """Return the policies of the hypotheses that are defined in a world, by their numbers.
+
+        Raises:
+            Undefined: the expected hypothesis is undefined there.
+        """
+        key = world.world.id, world.horizon
+        if key not in self._solved:
+            self.hypotheses[self.expected].solved(world)  # raises the reason if it is undefined
+            self._solved[key] = predictions_in(world, self.hypotheses, 0).policies
+        return self._solved[key]
+
+    def readings(self, episode: Episode) -> list[StepReading]:
+        """Read an episode, whose states must be known.
+
+        Raises:
+            Undefined: the states or the rules of its world are not known, or the expected hypothesis is undefined.
+        """
+        members, left_out = states_of_episodes([episode])
+        if not members:
+            raise Undefined(f"the states of a transcript must be known to judge its moves: {'; '.join(left_out)}")
+        [states] = members
+        table = StepTable.from_episodes([episode], tasks="tasks" in episode.world.offers)
+        names = episode.world.begin_episode(episode.spec.seed, episode.spec.id).view.actions
+        optimal = table.is_optimal if "oracle" in table.offers else None
+        lost = np.where(table.distance >= 0, 1.0 + table.after - table.distance, np.nan)
+        lost = np.where(table.after >= 0, lost, np.nan) if "distance" in table.offers else decisions_lost(table)
+        detector, readings = Detector(self), list[StepReading]()
+        detector.begin(states.world)
+        for number, (step, state, action) in enumerate(
+            zip(episode.steps, states.state.tolist(), states.action.tolist(), strict=True)
+        ):
+            detector.update(state, number, action)
+            moved = action >= 0
+            readings.append(
+                StepReading(
+                    step=step.index,
+                    action=names[action] if moved else None,
+                    optimal=bool(optimal[number]) if moved and optimal is not None else None,
+                    regret=float(lost[number]) if moved and np.isfinite(lost[number]) else None,
+                    follows=detector.follows(),
+                    evidence=detector.evidence,
+                    instead=detector.instead,
+                    alarm=bool(detector.instead),
+                )
+            )
+        return readings
+
+
+def summary(readings: Sequence[StepReading], expected: str) -> dict[str, Any]:
+    """Return the readings of one transcript in figures, as plain JSON values.
+
+    Returns:
+        "moves": number of valid moves, "optimal": share of the moves with a known optimum that are optimal, "regret":
+        sum of the known regrets, "follows": what the last moves fit, "alarm": step of the alarm, "says": all of it in
+        words. Values that are not known are None.
+    """
+    judged = [reading.optimal for reading in readings if reading.optimal is not None]
+    lost = [reading.regret for reading in readings if reading.regret is not None]
+    alarms = [reading for reading in readings if reading.alarm]
+    follows = list(readings[-1].follows) if readings else []
+    texts = list[str]()
+    if judged:
+        fields = {"optimal": sum(judged), "moves": len(judged)}
+        texts.append(
+            TEXTS("monitor/optimal", **fields, lost=f"{sum(lost):g}")
+            if lost
+            else TEXTS("monitor/optimal only", **fields)
+        )
+    texts.append(TEXTS("monitor/follows", names=listed(follows, "or")) if follows else TEXTS("monitor/random"))
+    if alarms:
+        fields = {"expected": expected, "step": alarms[0].step, "instead": alarms[0].instead}
+        texts.append(TEXTS("monitor/alarm", **fields))
+    else:
+        texts.append(TEXTS("monitor/no alarm", expected=expected))
+    return {
+        "moves": sum(reading.action is not None for reading in readings),
+        "optimal": sum(judged) / len(judged) if judged else None,
+        "regret": sum(lost) if lost else None,
+        "follows": follows,
+        "alarm": alarms[0].step if alarms else None,
+        "says": "; ".join(texts),
+    }
+
+
+class Detector:
+    """What was seen of one agent so far: the evidence of each alternative, and the last moves.
+
+    Args:
+        monitor: the settings.
+    """
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self.names = [*monitor.hypotheses, RANDOM]
+        self._expected = self.names.index(monitor.expected)
+        self._rivals = np.array([number for number in range(len(self.names)) if number != self._expected])
+        self.totals = np.zeros(len(self._rivals))
+        self.instead = ""
+        self._window: deque[Array] = deque(maxlen=monitor.last)
+
+    @property
+    def evidence(self) -> float:
+        """The detector's R."""
+        return float(self.totals.mean())
+
+    def begin(self, world: FiniteWorld) -> None:
+        """Begin an episode in a world. What was seen before still counts."""
+        self._world, policies = world, self.monitor.policies(world)
+        self._policies = [policies.get(number) for number in range(len(self.monitor.hypotheses))]
+        self._states = dict[tuple[int, int], tuple[Array, Mask, Array]]()
+        self._decisions = max(len(policy) for policy in policies.values())
+
+    def update(self, state: int, time: int, action: int) -> None:
+        """Take a step into account.
+
+        Args:
+            state: number of the state before it.
+            time: number of the step in its episode.
+            action: number of the action, -1 for a turn without a valid move.
+        """
+        if action < 0:
+            return
+        key = state, min(time, self._decisions - 1)
+        if key not in self._states:
+            chances, even = self.chances(*key)
+            mixed = (1 - LAPSES) * chances[:, :, None] + LAPSES * even[:, None]
+            self._states[key] = np.log(np.maximum(mixed, 1e-300)), *self.ratios(chances, even)
+        logs, inside, ratios = self._states[key]
+        self._window.append(logs[:, action])
+        counted = ratios[0] > 1 + _NONE
+        self.totals = np.where(counted, (self.totals + 1) * ratios[int(inside[action])], self.totals)
+        if not self.instead and self.evidence >= self.monitor.run:
+            self.instead = self.names[self._rivals[int(self.totals.argmax())]]
+
+    def chances(self, state: int, time: int) -> tuple[Array, Array]:
+        """Return the action probabilities of all hypotheses and of random moves ``[K + 1, A]``, and the latter."""
+        even = self._world.even[state]
+        rows = [even if policy is None else policy[min(time, len(policy) - 1), state] for policy in self._policies]
+        return np.stack([*rows, even]), even
+
+    def ratios(self, chances: Array, even: Array) -> tuple[Mask, Array]:
+        """Return which actions the expected hypothesis calls for, ``[A]``, and the ratios e_i for a move that leaves
+        them and for one inside, ``[2, I]``; both are 1 for alternatives that are not counted.
+        """
+        inside = (chances[self._expected] > _NONE) & (even > 0)
+        share = float(even[inside].sum())
+        least = self.monitor.lapse * (1 - share)
+        if least <= _NONE:  # it calls for any action
+            return inside, np.ones((2, len(self._rivals)))
+        rivals = chances[self._rivals]
+        leave = (1 - RIVAL_LAPSE) * rivals[:, ~inside].sum(axis=1) + RIVAL_LAPSE * (1 - share)
+        silent = np.abs(rivals - even).max(axis=1) < _NONE
+        leave = np.where(silent, least, leave)
+        leave[-1] = 1 - share  # random moves
+        leave = np.maximum(leave, least)
+        return inside, np.stack([leave / least, (1 - leave) / (1 - least)])
+
+    def follows(self) -> tuple[str, ...]:
+        """Return the hypotheses that explain the last moves, see `StepReading`."""
+        if not self._window:
+            return ()
+        best = np.sum(self._window, axis=0).max(axis=1)  # each at its own lapse rate
+        *logs, random = best.tolist()
+        bar = max(random + np.log(FACTOR), max(logs) - np.log(FACTOR)) - _NONE
+        order = sorted(range(len(logs)), key=lambda number: -round(logs[number], 9))
+        return tuple(self.names[number] for number in order if logs[number] >= bar)
