@@ -1,4 +1,4 @@
-"""The commands `evaluate` and `ledger`, and the verdicts and claims of an evaluation on the terminal."""
+"""The commands `evaluate`, `ledger` and `card`, and the verdicts and claims of an evaluation on the terminal."""
 
 import time
 from collections import Counter
@@ -7,13 +7,15 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Final
 
-from goalscope._ground.arguments import OutFolder, Positive, Reads, Settings
-from goalscope._ground.folder import Folder
+from goalscope._ground.arguments import OutFile, OutFolder, Positive, Reads, Settings
+from goalscope._ground.checks import check_choice
+from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.progress import duration
 from goalscope._ground.words import counted
-from goalscope.cli.console import console, progress, say, table
+from goalscope.cli.console import console, json_text, progress, say, table
 from goalscope.cli.console import show as show_table
 from goalscope.verdict import Announcement, Evaluation, judging
+from goalscope.verdict.cards import check_record, eval_record, model_card
 from goalscope.verdict.claim_tables import coverage, reason_of, thresholds_of
 from goalscope.verdict.claims import Claim, ClaimLedger, Difference
 from goalscope.verdict.compare import differences_table
@@ -25,6 +27,8 @@ from goalscope.verdict.texts import TEXTS
 
 _WIDEST: Final = 26  # letters of a model's column
 _QUESTION: Final = 46
+MODEL_CARD: Final = "model-card"
+EVERY_EVAL_EVER: Final = "every-eval-ever"
 _TITLE: Final = "claims with the intervals that decide"
 
 
@@ -178,32 +182,75 @@ def ledger(
     path: Annotated[Path, Reads("evaluation")],
     *,
     as_json: bool = False,
-    card: bool = False,
 ) -> None:
     """Print the claims of an evaluation: question, answer, estimate with interval, threshold and number of worlds.
 
     Args:
         path (DIR): the directory of an evaluation, or its ledger.json.
         as_json: print everything as JSON.
-        card: print the verdict as one paragraph per model, for a model card.
 
     Examples:
         goalscope ledger runs/theseus
-        goalscope ledger runs/theseus --card
+        goalscope ledger runs/theseus --json
     """
-    if as_json and card:
-        raise ValueError("--json prints everything and --card one paragraph: give only one of them")
+    result = _checked(path)
+    if as_json:
+        say(result.to_json())
+    else:
+        show(result)
+        say(f"{counted(len(result.models), 'model')}; --json prints everything; goalscope card makes a model card")
+
+
+def card(
+    path: Annotated[Path, Reads("evaluation")],
+    *,
+    format: str = MODEL_CARD,
+    name: str = "",
+    out: OutFile = None,
+) -> None:
+    """Make a card of an evaluation: its claims with intervals, numbers of worlds, versions, hashes, and what is absent.
+
+    Args:
+        path (DIR): the directory of an evaluation.
+        format: model-card for a section of a model card in Markdown, or every-eval-ever for a record in that schema,
+            validated by the package every-eval-ever if that is installed (extra cards, Python 3.12 or later).
+        name (MODEL): the model, if the evaluation has several.
+        out: the file to write; without it, the card is printed.
+
+    Examples:
+        goalscope card runs/theseus
+        goalscope card runs/theseus --format every-eval-ever --out theseus.json
+    """
+    check_choice("--format", format, (MODEL_CARD, EVERY_EVAL_EVER))
+    result = _checked(path)
+    models = {model.model: model for model in result.models}
+    if name:
+        check_choice("--name", name, tuple(models))
+    elif len(result.tested) > 1:
+        raise ValueError(f"a card is about one model: add --name with one of {', '.join(models)}")
+    chosen = models[name] if name else (result.tested or result.models)[0]
+    if format == MODEL_CARD:
+        text = model_card(result, chosen)
+    else:
+        record = eval_record(result, chosen)
+        try:
+            check_record(record)
+        except ImportError as error:
+            say(f"not validated: {error}", error=True)
+        text = json_text(record)
+    if out is None:
+        say(text)
+    else:
+        NamedFile(out).save_text(text + "\n")
+        say(f"card of {chosen.model}: {out.resolve()}")
+
+
+def _checked(path: Path) -> Evaluation:
+    """Read an evaluation, and decide its claims again if that takes only seconds."""
     result = read_ledger(path)
     if Folder(path).is_there() and (left := check_claims(path)):
         say(left, error=True)
-    if as_json:
-        say(result.to_json())
-    elif card:
-        for model in result.tested:
-            say(" ".join(paragraphs(model)))
-    else:
-        show(result)
-        say(f"{counted(len(result.models), 'model')}; --json prints everything, --card one paragraph for a model card")
+    return result
 
 
 def evaluate(

@@ -1,7 +1,10 @@
 """The commands that write files from runs: `export` (tables), `figure` (one figure or table) and `view` (episodes)."""
 
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
+from shlex import quote
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 from goalscope._ground import registry
@@ -9,6 +12,7 @@ from goalscope._ground.arguments import Between, OutFile, OutFolder, Reads, RunD
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.words import counted
 from goalscope.cli.console import progress, say, table
+from goalscope.cli.front.importing import import_logs
 from goalscope.cli.front.measuring import measure_missing
 from goalscope.report.blocks import Table, size_in_words
 from goalscope.report.exports import Named, find, named_of_run, title_of, write, write_all
@@ -132,30 +136,36 @@ def _named(run: Path) -> Named:
 
 
 def view(
-    paths: Annotated[Sequence[Path], Reads("run", "evaluation")],
+    paths: Annotated[Sequence[Path], Reads("run", "evaluation", "log")],
     *,
     out: OutFile = None,
+    reader: str | None = None,
     serve: bool = False,
     port: Annotated[int, Between(0, 65535)] = 0,
 ) -> None:
     """Write one HTML page that shows every episode step by step: what the agent saw, thought and did.
 
-    Each move is marked as optimal or not.
+    Each move is marked as optimal or not. Episodes of several runs or logs in the same world stand side by side.
     The page works offline and without a server. If it exceeds 20 MB, part of it is stored in a folder beside it.
 
     Args:
-        paths (RUN|EVALUATION ...): directories of runs or evaluations.
-        out: the page to write. Default: view.html in the directory.
+        paths (RUN|EVALUATION|LOG ...): directories of runs or evaluations, or log files that import can read.
+        out: the page to write. Default: view.html in the directory, or beside the first log.
+        reader (MODULE:FUNCTION): for Inspect logs of other tasks: a function that turns a sample into an episode.
         serve: also serve the page, to this machine alone, until you press Ctrl-C.
         port: with --serve: the port; 0 chooses a free one.
 
     Examples:
         goalscope view runs/theseus
         goalscope view runs/demo --out demo.html --serve
+        goalscope view first.eval second.eval
     """
-    if out is None and len(paths) > 1:
+    is_log = NamedFile(paths[0]).is_there()
+    if out is None and len(paths) > 1 and not is_log:
         raise ValueError("several directories were given, so the page has no default path: add --out FILE")
-    written = write_view(paths, paths[0] / "view.html" if out is None else out)
+    page = out or (paths[0].parent if is_log else paths[0]) / "view.html"
+    with TemporaryDirectory() as place:
+        written = write_view([_directory_of(path, Path(place), reader) for path in paths], page)
     say(f"{counted(written.episodes, 'episode')}, {size_in_words(written.octets)}: {written.page.resolve()}")
     if written.shards:
         say(f"{counted(written.shards, 'file')} in {written.page.stem}.data: send this folder with the page")
@@ -163,3 +173,25 @@ def view(
         with serving(written.page, port) as (address, wait):
             say(f"{address} (this machine alone; Ctrl-C ends it)")
             wait()
+
+
+def _directory_of(path: Path, place: Path, reader: str | None) -> Path:
+    """Return a directory of a run or an evaluation; a log becomes a run in a temporary place, named after its file.
+
+    Raises:
+        ValueError: no episode of the log could be read.
+    """
+    if not NamedFile(path).is_there():
+        return path
+    names = {entry.name for entry in place.iterdir()}
+    name = next(
+        name for number in count(1) if (name := f"{path.stem}-{number}" if number > 1 else path.stem) not in names
+    )
+    result = import_logs(path, place / name, reader=reader)
+    for problem in result.problems:
+        say(f"{problem}", error=True)
+    if not (place / name).exists():
+        raise ValueError(
+            f"{path} holds no episode that can be shown; goalscope import {quote(str(path))} --check lists why"
+        )
+    return place / name

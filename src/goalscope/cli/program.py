@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "demo": ("front.running:demo", "Run a bundled model and three reference agents, and write a report."),
     "evaluate": ("claims:evaluate", "Judge whether a model is goal-directed, how strongly and towards what."),
     "ledger": ("claims:ledger", "Print the claims of an evaluation."),
+    "card": ("claims:card", "Make a model card of an evaluation, or a record for Every Eval Ever."),
     "run": ("front.running:show_stages", "Run a study, or resume it."),
     "merge": ("front.running:merge", "Merge the shards of a study into one run."),
     "depends": (

@@ -234,16 +234,17 @@ def _parse_number(text: str) -> float | str:
 
 def as_markdown(table: Table) -> str:
     """Return a table as Markdown, its caption above and its notes below."""
-    body = [[_markdown_text(_entry_text(entry)) for entry in row] for row in table.rows]
-    headings = [_markdown_text(text) for text in _headings(table)]
+    body = [[markdown_text(_entry_text(entry)) for entry in row] for row in table.rows]
+    headings = [markdown_text(text) for text in _headings(table)]
     rules = ["---:" if column in table.numbers else "---" for column in range(len(headings))]
     lines = [f"| {' | '.join(cells)} |" for cells in (headings, rules, *body)]
-    caption_lines = [_markdown_text(table.caption), ""] if table.caption else []
-    note_lines = [text for note in table.notes for text in ("", _markdown_text(note))]
+    caption_lines = [markdown_text(table.caption), ""] if table.caption else []
+    note_lines = [text for note in table.notes for text in ("", markdown_text(note))]
     return "\n".join([*caption_lines, *lines, *note_lines]) + "\n"
 
 
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """Return a text as one line of Markdown that shows it as it is, without markup of its own."""
     return _MARKDOWN_SYNTAX.sub(r"\\\1", visible(text).replace("\n", " "))
 
 
