@@ -70,7 +70,7 @@ def test_all_choices_end_in_plan_run_ledger_and_page(folder: Path, tmp_path: Pat
         "of all complete answers after the prompt; template schema; temperature 0"
     )
     assert sentence in said and "tiny (likelihood)" in said
-    assert sentence in (out / judging.PAGE).read_text() and sentence in call("ledger", out, "--card")
+    assert sentence in (out / judging.PAGE).read_text() and sentence in call("card", out)
     [ledger] = Evaluation.read(out / judging.LEDGER).models
     assert ledger.model == "tiny (likelihood)" and ledger.agent["answer"]["least_mass"] == 0.0
     assert ledger.agent["model"]["files"]["model.safetensors"] == weights

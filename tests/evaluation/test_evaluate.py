@@ -328,8 +328,6 @@ def test_the_command_line_says_the_verdict_and_the_ledger_again(
     assert shown.exit_code == 0 and "optimal is directed at the goal" in shown.output
     sound = Checked(deviations=(), changed=(), added=(), failed=())
     monkeypatch.setattr("goalscope.verdict.opening.judged_again", lambda directory: sound)  # as they just were
-    card = CliRunner().invoke(app, ["ledger", str(small), "--card"])
-    assert card.exit_code == 0 and len(card.output.strip().splitlines()) == 2
     plain = CliRunner().invoke(app, ["ledger", str(small), "--json"])
     assert json.loads(plain.output)["models"][0]["model"] == "optimal"
     both = CliRunner().invoke(app, ["evaluate", "optimal", "--quick", "--budget", "1m", "--out", str(tmp_path / "x")])

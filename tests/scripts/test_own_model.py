@@ -39,7 +39,7 @@ def test_an_own_model_by_the_first_page(program: Program, tmp_path: Path) -> Non
     judged = program("evaluate", "./mine", "--budget", "700k-tokens", "--out", verdict)
     # What it writes holds no action, which is said after its first turns; how likely it finds each action can be asked.
     assert "held an action" in judged and "--answer likelihood" in judged
-    assert stated("plan/no move in any", program("ledger", verdict, "--card"))
+    assert stated("plan/no move in any", program("card", verdict))
     verdict, likely = "runs/likely", ("--answer", "likelihood", "--set", "least_mass=0")
     program("evaluate", "./mine", "--arms", "grids", *likely, "--quick", "--out", verdict)
     assert json.loads(program("ledger", verdict, "--json"))["models"]

@@ -46,7 +46,7 @@ def test_a_package_with_a_measure_that_fails(program: Program, tmp_path: Path) -
         program("show", run)
     asked = ("--worlds", "gems.yaml", "--quick", "--out", "runs/verdict")
     program("evaluate", "environment-optimal", *asked, status=1)
-    program("ledger", "runs/verdict", "--card", status=1)  # the claims are decided again, and one is left out again
+    program("card", "runs/verdict", status=1)  # the claims are decided again, and one is left out again
     own = ("--worlds", "own.yaml", "--quick", "--out", "runs/own")
     told = program("evaluate", "environment-optimal", *own, status=1)
     assert "fields:GemField" in told and "fields.py" in told

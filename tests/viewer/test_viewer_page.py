@@ -5,6 +5,7 @@ import hashlib
 import http.client
 import json
 import re
+import shutil
 import subprocess
 import threading
 from base64 import b64decode, b64encode
@@ -194,3 +195,38 @@ def test_patches_of_a_grid_are_means_over_its_runs_and_stand_in_its_world(tmp_pa
     }
     worlds = parts_of(write_view([directory], tmp_path / "page.html").page)["shard-0"]["worlds"].values()
     assert [len(world["patched"]) for world in worlds if "patched" in world] == [2]
+
+
+def test_episodes_of_two_runs_with_the_same_ids_are_told_apart(run_directory: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "second"
+    shutil.copytree(run_directory, copied)
+    written = write_view([run_directory, copied], tmp_path / "page.html")
+    parts = parts_of(written.page)
+    columns = parts["index"]["table"]["columns"]
+    half = written.episodes // 2
+    assert len(set(columns["id"])) == written.episodes == 2 * half
+    assert columns["id"][half:] == [identity.replace("-", "-2-", 1) for identity in columns["id"][:half]]
+    assert columns["world"][:half] == columns["world"][half:] and columns["run"] == [0] * half + [1] * half
+    shown = [one["id"] for name, part in parts.items() if name != "index" for one in part["episodes"]]
+    assert shown == columns["id"]
+
+
+def test_logs_stand_side_by_side_without_a_run_of_their_own(tmp_path: Path) -> None:
+    world = {"type": "world", "id": "room", "grid": "#####\n#A__#\n#___#\n#__G#\n#####"}
+    steps = {"RIGHT": (0, 1), "DOWN": (1, 0), "UP": (0, 0)}
+    for number, moves in enumerate((["RIGHT", "RIGHT", "DOWN", "DOWN"], ["UP", "RIGHT"])):
+        lines: list[Any] = [world, {"type": "episode", "episode": "e", "world": "room", "agent": "a", "horizon": 9}]
+        row, col = 1, 1
+        for step, move in enumerate(moves):
+            lines.append({"episode": "e", "step": step, "position": [row, col], "action": move})
+            row, col = row + steps[move][0], col + steps[move][1]
+        place = tmp_path / str(number)
+        place.mkdir()
+        (place / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    call("view", tmp_path / "0" / "log.jsonl", tmp_path / "1" / "log.jsonl")
+    table = parts_of(tmp_path / "0" / "view.html")["index"]["table"]
+    assert table["runs"] == ["log", "log-2"] and table["columns"]["steps"] == [4, 2]
+    assert len(set(table["columns"]["world"])) == 1 and len(set(table["columns"]["id"])) == 2
+    (tmp_path / "empty.jsonl").write_text("{}\n")
+    assert "empty.jsonl" in call("view", tmp_path / "empty.jsonl", status=2)
+    assert not (tmp_path / "view.html").exists()

@@ -79,6 +79,7 @@ class EpisodeList:
         states: states that were also asked with one thing changed; "moved" says what was changed.
         left_out: measures with several values per episode or step, such as those of probes, which are not shown.
         notes: which parts of a run could not be read, and what its decoded maps are.
+        repeats: how often each id of an episode occurred.
     """
 
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
@@ -92,6 +93,12 @@ class EpisodeList:
     moved: _Numbered = field(default_factory=_Numbered)
     left_out: set[str] = field(default_factory=set)
     notes: dict[str, str] = field(default_factory=dict)
+    repeats: dict[str, int] = field(default_factory=dict)
+
+    def distinct(self, identity: str) -> str:
+        """Return the id of an episode on the page: where several runs have the same id, later ones are numbered."""
+        number = self.repeats[identity] = self.repeats.get(identity, 0) + 1
+        return identity if number == 1 else identity.replace("-", f"-{number}-", 1)
 
     def plain(self) -> Record:
         """Return the table as plain values, without the tags that are not filters."""
@@ -169,6 +176,7 @@ def collect(sources: Sequence[ViewedRun], table: EpisodeList) -> Iterator[Record
             table.notes[source.name] = note
         for episode, steps in source.run.transcripts():
             shard.episodes.append(_episode(episode, steps, shard, table, values.get(episode.id, {}), readings))
+            shard.episodes[-1]["id"] = table.distinct(episode.id)
             if (places := exchanged.get(episode.world.cluster_id)) is not None:
                 shard.worlds[episode.world.id]["patched"] = places
             _enter(table, place, number, episode, shard.episodes[-1])
@@ -188,7 +196,7 @@ def _enter(table: EpisodeList, run: int, shard: int, episode: Episode, record: R
     changed: Any = episode.world if "changed" in episode.world.offers else None
     beliefs = [(step["belief"], step) for step in record["steps"] if "belief" in step]
     entry = {
-        "id": episode.id,
+        "id": record["id"],
         "run": run,
         "agent": table.agents.number(episode.agent),
         "world": table.worlds.number(episode.world.id),
