@@ -366,7 +366,8 @@ SCENARIOS = {
         steps=(
             "goalscope evaluate optimal random --quick --out runs/known",
             "goalscope view runs/known",
-            "goalscope ledger runs/known --card",
+            "goalscope card runs/known --name optimal",
+            "goalscope card runs/known --name optimal --format every-eval-ever --out card.json",
             "goalscope evaluate task-greedy task-random-walk --quick --out runs/tasks",
         )
     ),
@@ -518,6 +519,7 @@ _INSTALLS = "installs packages"
 _POLICIES = "needs a policy that was trained; tests/environments/test_policies.py runs it"
 _ENVIRONMENTS = "needs an extra; tests/environments/test_environment_adapters.py runs it"
 _MAZES = "tests/inspect_logs/test_known_worlds.py runs it"
+_SCOUT = "needs extras; tests/inspect_logs/test_scout.py runs every line of the page"
 _INSPECT = "needs an extra; tests/inspect_logs/test_with_inspect.py runs it"
 _VERIFIERS = "needs an extra; tests/verifiers_worlds/test_verifiers_worlds.py runs it"
 _REAL = "needs a real model; tests/models/test_real_models.py has both"
@@ -608,6 +610,20 @@ NOT_RUN = {
     "save_policy(PPO.load('room.zip'), 'room.policy')\"": _POLICIES,
     "goalscope meg mine.npz --hypotheses 'goal,charger'": "tests/environments/test_table_files.py measures such a file",
     "pip install '.[lm,inspect]'": _INSTALLS,
+    "pip install '.[lm,scout,cards]'": _INSTALLS,
+    **dict.fromkeys(
+        (
+            "scout scan goalscope/monitor -T logs --scans scans",
+            'scout scan goalscope/monitor -T logs -S "expected=corner top-left" -S "hypotheses=goal,corner top-right" '
+            "--scans other",
+            "scout scan goalscope/monitor -T first.eval -S reader=walking:episode --scans mazes",
+            "GOALSCOPE_MONITOR=goal inspect eval goalscope/grids -T sizes=9 -T count=2 --model goalscope/theseus "
+            "--temperature 0",
+            "monitor.md python 1",
+            "goalscope view first.eval second.eval --reader walking:episode --out both.html",
+        ),
+        _SCOUT,
+    ),
     "inspect eval goalscope/grids -T sizes=7,9 -T count=3 --model goalscope/theseus --temperature 0": _INSPECT,
     "goalscope import logs --out runs/inspect": _INSPECT,
     "goalscope import treasure.eval --reader reading:episode --out runs/treasure": _INSPECT,

@@ -4,6 +4,7 @@ An environment is made once, with what its page says to install, in `.venv-integ
 GOALSCOPE_INTEGRATIONS says; the tests of the page then run in it, and none of them may be skipped.
 """
 
+import contextlib
 import os
 import re
 import subprocess
@@ -23,7 +24,7 @@ PLACE = Path(os.environ.get("GOALSCOPE_INTEGRATIONS") or ROOT / ".venv-integrati
 class Integration:
     """Pages with the extras that they name, the tests that run their scripts, and what these need besides.
 
-    `chosen` selects tests of these files by name, as pytest's option -k does.
+    `chosen` selects tests of these files by name, as pytest's option -k does; `python` is the oldest that will do.
     """
 
     pages: tuple[str, ...]
@@ -32,6 +33,7 @@ class Integration:
     packages: tuple[str, ...] = ()
     further: str = ""
     chosen: str = ""
+    python: tuple[int, int] = (3, 11)
 
 
 INTEGRATIONS = {
@@ -43,7 +45,17 @@ INTEGRATIONS = {
         chosen="not imitation",  # which needs an older version of gymnasium
     ),
     "inspect": Integration(
-        ("integrations.md",), "lm,inspect", ("tests/inspect_logs",), further=",api,export,textworld,gymnasium,minigrid"
+        ("integrations.md",),
+        "lm,inspect",
+        tuple(f"tests/inspect_logs/test_{name}.py" for name in ("known_worlds", "meg_in_inspect", "with_inspect")),
+        further=",api,export,textworld,gymnasium,minigrid",
+    ),
+    "scout": Integration(
+        ("monitor.md",),
+        "lm,scout,cards",
+        ("tests/inspect_logs/test_scout.py", "tests/evaluation/test_cards.py"),
+        further=",export,gymnasium,minigrid",
+        python=(3, 12),
     ),
     "verifiers": Integration(("integrations.md",), "verifiers", ("tests/verifiers_worlds",), ("uv",)),
     "openenv": Integration(("integrations.md",), "openenv", ("tests/openenv_worlds",)),
@@ -78,13 +90,27 @@ def call(*words: object) -> str:
     return found.stdout
 
 
+def interpreter(oldest: tuple[int, int]) -> str:
+    """Return an interpreter of at least this version: that of the tests, or another one of this machine."""
+    if sys.version_info >= oldest:
+        return sys.executable
+    names = [f"python3.{minor}" for minor in range(oldest[1], oldest[1] + 4)]
+    beside = Path(sys.base_prefix).parent  # where tools such as pyenv and uv keep other versions
+    places = [*names, *(str(path) for name in names for path in sorted(beside.glob(f"*/bin/{name}")))]
+    for place in places:
+        with contextlib.suppress(OSError):
+            if subprocess.run([place, "-c", ""], capture_output=True).returncode == 0:
+                return place
+    raise AssertionError(f"this needs Python {'.'.join(map(str, oldest))} or later: install one beside this one")
+
+
 def made(name: str, one: Integration) -> Path:
     """Return the interpreter of an environment, made where it lacks what it should hold."""
     place = PLACE / name
     python, stamp = place / "bin" / "python", place / "holds"
     wanted = f"{one.extras}{one.further} {' '.join(one.packages)} {sorted(EXTRAS.items())}"
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
+        subprocess.run([interpreter(one.python), "-m", "venv", "--clear", str(place)], check=True)
         pip = (python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile")
         if "lm" in one.extras.split(","):  # first and by exact version: else another package brings gigabytes of CUDA
             pinned = re.search(r"^torch==.*$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
