@@ -10,7 +10,7 @@ from logging import getLogger
 from typing import Any, Final
 
 from inspect_ai.event import ModelEvent
-from inspect_ai.hooks import Hooks, SampleEnd, SampleEvent, hooks
+from inspect_ai.hooks import Hooks, SampleAttemptStart, SampleEnd, SampleEvent, hooks
 from inspect_ai.log import transcript
 
 from goalscope.agents.chat import turn
@@ -76,6 +76,10 @@ class MonitorHook(Hooks):
             figures = summary(sample.readings, sample.expected)
             transcript().info({**figures, "last": sample.readings[-1].plain()}, source=SOURCE)
             _LOG.warning("%s in sample %s: %s", SOURCE, data.sample_id, figures["says"])
+
+    async def on_sample_attempt_start(self, data: SampleAttemptStart) -> None:
+        """Begin anew if a sample is tried again after an error."""
+        self._samples.pop(data.sample_id, None)
 
     async def on_sample_end(self, data: SampleEnd) -> None:
         """Forget a sample that has ended."""
