@@ -112,8 +112,8 @@ def played(world: FiniteWorld, table: Table, rng: np.random.Generator) -> Answer
 class Planted:
     """Worlds with their solved hypotheses, in which planted agents are judged."""
 
-    def __init__(self, seed: int, count: int, bank: str = "grids") -> None:
-        self.seed, self.worlds = seed, grids(seed, count)
+    def __init__(self, seed: int, count: int, bank: str = "grids", worlds: Sequence[FiniteWorld] = ()) -> None:
+        self.seed, self.worlds = seed, worlds or grids(seed, count)
         asked = {name: bind(h, [w.world for w in self.worlds]) for name, h in load_hypotheses(bank).items()}
         self.count, self.hypotheses = len(asked), with_sentinels(asked, [world.world for world in self.worlds])
         self.predictions: dict[str, Predictions] = {

@@ -19,8 +19,9 @@ from planted_answers import (
 )
 
 from goalscope.goals.finding import BehaviourPart
-from goalscope.goals.hypotheses import FiniteWorld, parse
+from goalscope.goals.hypotheses import FiniteWorld, finite_world, parse
 from goalscope.goals.hypotheses.errors import PATTERN, error_pattern, first_visits, rates
+from goalscope.runs import Study
 
 
 @cache
@@ -131,6 +132,53 @@ def test_who_paces_or_goes_to_a_line_follows_no_corner_in_a_part(name: str) -> N
     for seed in (200, 204):
         verdict = planted(seed, 3).verdict(PACING[name])
         assert verdict.kind not in ("named", "partly"), verdict.sentence()
+
+
+def straight_where_open(text: str) -> Agent:
+    """Return an agent that sees its neighbouring walls alone, and takes the open moves that bring it nearer."""
+
+    def act(world: FiniteWorld, rng: np.random.Generator) -> np.ndarray:
+        states, after = np.arange(world.process.states), world.process.transitions
+        rows, cols = np.unravel_index(states, world.grid.walls.shape)
+        row, col = parse(text).cell(world)
+        away = np.abs(rows - row) + np.abs(cols - col)
+        nearer, opens = away[after] < away[:, None], after != states[:, None]
+        moves = np.where(nearer.any(axis=1, keepdims=True), nearer, opens | ~opens.any(axis=1, keepdims=True))
+        return (moves / moves.sum(axis=1, keepdims=True))[None]
+
+    return act
+
+
+def close_by(steps: int, noise: float) -> Agent:
+    """Return an agent that goes to the goal from nearby, and moves at random elsewhere and in some of its answers."""
+    return lambda world, rng: (1 - noise) * within(steps)(world, rng) + noise / 4
+
+
+@cache
+def planted_within(steps: int, **where: str | int) -> Planted:
+    """Plant agents in 30 worlds of one size and density in which the goal is at most some steps away."""
+    entry = {"kind": "grid", "sizes": [7], "densities": [0.4], "count": 120, **where}
+    study = Study.parse({"worlds": [entry], "agents": [{"kind": "random"}], "seed": 31, "horizon": {"factor": 2.0}})
+    worlds = [finite_world(world, study.horizon.of(world)) for world in study.worlds()]
+    near = [w for w in worlds if w.steps_to(parse("goal").where(w))[w.process.start.argmax()] <= steps]
+    return Planted(31, 0, worlds=near[:30])
+
+
+@pytest.mark.parametrize("place", ["goal", "corner top-right"])
+def test_who_sees_the_next_walls_alone_is_not_said_to_know_the_way(place: str) -> None:
+    verdict = planted_within(99, goal="top-right", apart=2).verdict(straight_where_open(place))
+    assert verdict.kind == "none" and f"towards {place} by open moves" in verdict.explained_by, verdict.sentence()
+    knows = planted_within(99, goal="top-right", apart=2).verdict(erring(place, 0.0, 0.1))
+    assert (knows.kind, set(knows.names)) == ("set", {"goal", "corner top-right"}), knows.sentence()
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.3])
+def test_who_goes_to_the_goal_from_nearby_alone_is_not_said_to_go_there_from_everywhere(noise: float) -> None:
+    worlds = planted_within(5, goal="anywhere", start="anywhere", apart=1)
+    for agent in (close_by(5, noise), erring("goal", 0.0, noise)):  # these worlds cannot tell one from the other
+        verdict = worlds.verdict(agent)
+        assert (verdict.kind, verdict.names) == ("named", ("goal",)), verdict.sentence()
+        assert "goal within 5 steps" in verdict.alike
 
 
 @pytest.mark.full

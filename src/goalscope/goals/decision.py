@@ -288,7 +288,8 @@ class _Rules:
             decisive: fields of the figure that decided and of its threshold; None if there is none.
         """
         deciding = dict(decisive or {})
-        spoken = dict.fromkeys((*names, *steps, deciding.get("subject", ""), *([GOAL] if GOAL in self.bank else [])))
+        own = [GOAL] if GOAL in self.bank else []
+        spoken = dict.fromkeys((*names, *steps, *self.fields.get("alike", ()), deciding.get("subject", ""), *own))
         return Finding(
             **self.fields,
             **deciding,
@@ -334,7 +335,7 @@ class _Rules:
         if verdict.part is not None and verdict.elsewhere is not None:
             figures[f"elsewhere {names[0]}"] = self._ends(verdict.elsewhere, verdict, (-1.0, 1.0))
             self.fields["part"] = verdict.part
-        self.fields |= {"method": "consistency", "evidence": figures, "apart_in": apart_in}
+        self.fields |= {"method": "consistency", "evidence": figures, "apart_in": apart_in, "alike": verdict.alike}
         if follows:
             return self._followed(verdict, names)
         if verdict.kind == "habit":

@@ -15,6 +15,9 @@ EXPLAINS: Final = 0.1
 MOST_INVALID: Final = 0.5
 """If the share of turns without an action exceeds this value, no question about goals is answered."""
 
+NEARBY: Final = 5
+"""Number of steps within which an agent may pursue a place, as a rival of pursuing it from everywhere."""
+
 Answer = Literal["yes", "no", "undecided", "untestable"]
 """``undecided``: more data of the same kind can decide. ``untestable``: it cannot; ``why`` says what is needed."""
 
@@ -99,6 +102,8 @@ class Finding(StrictRecord):
         threshold: value that its interval was compared with, in the same unit; None if there is none.
         threshold_rule: description of the threshold.
         steps: hypotheses that are an intermediate step on every path to the named one.
+        alike: rules made for the named hypotheses that call for nearly the same moves in these worlds, so that the
+            agent may follow one of them instead.
         part: for reason "partly" by consistency, the part in which the hypothesis is followed; otherwise None.
         evidence: further estimates by "QUANTITY HYPOTHESIS".
         nouns: name of each mentioned hypothesis -> noun phrase.
@@ -125,6 +130,7 @@ class Finding(StrictRecord):
     threshold: float | None = None
     threshold_rule: str = ""
     steps: tuple[str, ...] = Field(default=(), strict=False)
+    alike: tuple[str, ...] = Field(default=(), strict=False)
     part: BehaviourPart | None = None
     evidence: dict[str, EstimateRecord] = Field(default_factory=dict)
     nouns: dict[str, str] = Field(default_factory=dict)

@@ -5,10 +5,13 @@ from typing import Final
 
 from goalscope._ground.texts import Catalogue
 from goalscope._ground.words import counted, listed, short
-from goalscope.goals.finding import BehaviourPart, Finding
+from goalscope.goals.finding import NEARBY, BehaviourPart, Finding
 
 TEXTS: Final = Catalogue.of_package("goalscope.goals")
 """The sentences on findings."""
+
+_NEIGHBOURS: Final = ("by open moves", f"within {NEARBY} steps")
+"""Endings of the rivals that are made for a name; the catalogue says which worlds tell them from it."""
 
 _ERRORS: Final = 0.05
 """A sentence states the rates of errors if one of them is at least this."""
@@ -57,11 +60,12 @@ def _join(sentences: Sequence[str], agent: str) -> str:
 
 def _sentences(finding: Finding, who: str) -> list[str]:
     """Return the sentences of a finding, the answer first, without capital letters and full stops."""
-    names = [finding.nouns.get(name, name) for name in finding.names]
+    names, alike = ([finding.nouns.get(name, name) for name in some] for some in (finding.names, finding.alike))
     fields = {
         "who": who,
         "whose": "its" if who == "it" else f"{who}'s",
-        "names": listed(names, "and"),
+        "names": listed([*names, *alike] if len(names) > 1 else names, "and"),
+        "alike": listed(alike, "or"),
         "part": "" if finding.part is None else part_in_words(finding.part),
         "subject": finding.nouns.get(finding.subject, finding.subject),
         "worlds": counted(finding.worlds, "world"),
@@ -75,6 +79,8 @@ def _sentences(finding: Finding, who: str) -> list[str]:
     if finding.steps:
         steps = listed([finding.nouns.get(name, name) for name in finding.steps])
         sentences.append(TEXTS(f"added/{'several steps' if len(finding.steps) > 1 else 'one step'}", steps=steps))
+    untold = [ending for ending in _NEIGHBOURS if any(name.endswith(ending) for name in finding.alike)]
+    sentences.extend(TEXTS(f"told apart by/{ending}") for ending in untold)
     if finding.why and finding.answer == "undecided":
         sentences.append(finding.why)
     if finding.confirmed and finding.tested is not None and finding.bar is not None:
@@ -101,6 +107,8 @@ def _key(finding: Finding) -> str:
     key = f"findings/{finding.answer}/{finding.reason}"
     if finding.names and {*finding.names} <= {*finding.rules} and TEXTS.has(f"{key} rule"):
         return f"{key} rule"
+    if finding.alike and TEXTS.has(f"{key} alike"):
+        return f"{key} alike"
     if finding.method == "consistency" and TEXTS.has(f"{key} by consistency"):
         return f"{key} by consistency"
     return key

@@ -29,9 +29,9 @@ from typing import Final
 
 import numpy as np
 
-from goalscope.goals.finding import BehaviourPart
+from goalscope.goals.finding import NEARBY, BehaviourPart
 from goalscope.goals.hypotheses.answers import Answers
-from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask
+from goalscope.goals.hypotheses.definition import FAR, Array, FiniteWorld, Hypothesis, Mask
 from goalscope.goals.hypotheses.errors import (
     DISTANCES,
     SMALL,
@@ -108,6 +108,8 @@ def verdict_of(
         verdict = naming.refine(verdict)
     elif verdict.kind == "partly":
         verdict = replace(verdict, kind="undecided", names=())
+    if verdict.kind in ("named", "set") and by_region:
+        verdict = naming.beside_neighbours(verdict)
     if verdict.kind in ("named", "partly") and by_region:
         verdict = replace(verdict, errors=naming.error_rates(verdict.names[0], verdict.part))
     return verdict, sums
@@ -172,6 +174,31 @@ class _Naming:
                 return partly
         return doubtful
 
+    def beside_neighbours(self, verdict: ScoreVerdict) -> ScoreVerdict:
+        """Return a verdict that names hypotheses, compared with rivals that are made for them.
+
+        If such a rival explains the answers and beats the hypotheses of the bank, none of these describes the agent.
+        Otherwise the verdict lists the rivals that the hypotheses do not beat in new states.
+        """
+        named = [number for number in range(self.asked_count) if self.names[number] in verdict.names]
+        added = _neighbours([self.hypotheses[self.names[number]] for number in named], self.answers, self.hypotheses)
+        if not added:
+            return verdict
+        hypotheses = {**self.hypotheses, **added}
+        solved = _extended(self.answers, self.predictions, self.hypotheses, added)
+        whole, once = (
+            ResampledSums(evidence(answers, hypotheses, self.asked_count, solved), self.seed, self.level)
+            for answers in (self.answers, first_visits(self.answers))
+        )
+        rivals = np.arange(len(self.names), len(hypotheses))
+        if explaining := rivals[whole.sentinels[rivals]].tolist():
+            rules = tuple(whole.names[number] for number in explaining)
+            return replace(verdict, kind="none", names=(), scores=whole.verdict().scores, explained_by=rules)
+        followed = np.isin(np.arange(once.count), named)
+        unbeaten = once.comparisons[0] & ~once.beaten_by(followed, 0.0)
+        alike = rivals[(unbeaten[named].all(axis=0) & (whole.strength[2] > 0))[rivals]].tolist()
+        return replace(verdict, alike=tuple(whole.names[number] for number in alike))
+
     def _followed(self, strength: Array) -> list[int]:
         return [number for number in range(self.asked_count) if strength[number] > STRONG]
 
@@ -212,11 +239,9 @@ class _Naming:
         elsewhere = _restricted(self.answers, part, masks, inside=False)
         if min(len(_clusters(inside)), len(_clusters(elsewhere))) < FEWEST:
             return None
-        rivals = self._with_rivals(hypothesis, part)
-        solved = dict(self.predictions) if len(rivals) == len(self.hypotheses) else {}
-        if not solved:
-            for answers in self.answers:
-                solved[answers.world.world.id] = predictions_in(answers.world, rivals, self.asked_count)
+        added = self._rivals_in_part(hypothesis, part)
+        rivals = {**self.hypotheses, **added}
+        solved = _extended(self.answers, self.predictions, self.hypotheses, added)
         sums = evidence(inside, rivals, self.asked_count, solved)
         within = judge(sums, seed=self.seed, level=self.level)
         if within.kind != "named":
@@ -264,8 +289,8 @@ class _Naming:
                 return True
         return False
 
-    def _with_rivals(self, hypothesis: Hypothesis, part: BehaviourPart) -> dict[str, Hypothesis]:
-        """Return the hypotheses with rivals that imitate one in a part.
+    def _rivals_in_part(self, hypothesis: Hypothesis, part: BehaviourPart) -> dict[str, Hypothesis]:
+        """Return further rivals that imitate a hypothesis in a part.
 
         An agent that keeps one direction until it is blocked moves towards everything that lies in this direction. The
         first turns on the way to a place are those on the way to the cells around it, and an agent on the way to its
@@ -277,8 +302,7 @@ class _Naming:
         around = hypothesis.kind == "place" and part.kind in ("until turn", "side", "other side")
         cells = [made("{place} {offset}", (hypothesis, offset)) for offset in (OFFSETS if around else ())]
         lines = [made(f"{line} of {{place}}", (hypothesis,)) for line in (("row", "column") if around else ())]
-        rivals = [*cells, *lines, *moving]
-        return {**self.hypotheses, **{rival.text: rival for rival in rivals if rival.text not in self.hypotheses}}
+        return {rival.text: rival for rival in (*cells, *lines, *moving) if rival.text not in self.hypotheses}
 
     def _states_in(self, part: BehaviourPart, hypothesis: Hypothesis) -> dict[str, Mask]:
         """Return, by the id of the world, which of its S states belong to the part ``[S]``.
@@ -330,6 +354,50 @@ class _Naming:
             for rate in rates(*(sums @ drawn.T))
         )
         return fixed, random
+
+
+def _neighbours(
+    named: Sequence[Hypothesis], all_answers: Sequence[Answers], hypotheses: Mapping[str, Hypothesis]
+) -> dict[str, Hypothesis]:
+    """Return rivals that are made for the hypotheses that a verdict names, as far as they are not compared yet.
+
+    An agent that sees no further than the next walls moves towards a place as one does that knows the ways there, where
+    no detour is needed. An agent that pursues it only nearby acts alike where no episode begins further away; this is
+    another rule only if the worlds have cells that are further away.
+    """
+    added = dict[str, Hypothesis]()
+    for hypothesis in named:
+        if hypothesis.kind == "place":
+            added |= {(rival := made("towards {place} by open moves", (hypothesis,))).text: rival}
+        if hypothesis.kind in ("place", "event"):
+            nearby = made("{hypothesis} within {whole} steps", (hypothesis, NEARBY))
+            further = {answers.cluster for answers in all_answers if _has_states_beyond(answers.world, hypothesis)}
+            added |= {nearby.text: nearby} if len(further) >= FEWEST else {}
+    return {text: rival for text, rival in added.items() if text not in hypotheses}
+
+
+def _has_states_beyond(world: FiniteWorld, hypothesis: Hypothesis) -> bool:
+    try:
+        steps = world.steps_to(hypothesis.where(world))
+    except Undefined:
+        return False
+    return bool((world.live & world.reached & (steps > NEARBY) & (steps < FAR)).any())
+
+
+def _extended(
+    all_answers: Sequence[Answers],
+    predictions: Mapping[str, Predictions],
+    hypotheses: Mapping[str, Hypothesis],
+    added: Mapping[str, Hypothesis],
+) -> dict[str, Predictions]:
+    """Return the predictions in each world, together with those of further rivals."""
+    extended = dict(predictions)
+    for answers in all_answers if added else ():
+        solved = predictions_in(answers.world, added, 0).policies
+        policies = {len(hypotheses) + number: policy for number, policy in solved.items()}
+        before = predictions[answers.world.world.id]
+        extended[answers.world.world.id] = replace(before, policies={**before.policies, **policies})
+    return extended
 
 
 def _clusters(all_answers: Sequence[Answers]) -> list[str]:

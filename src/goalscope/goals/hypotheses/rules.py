@@ -248,6 +248,14 @@ def straight(world: FiniteWorld, place: Hypothesis) -> Array:
     return spread(world, world.further(place.cell(world)) @ DELTAS.T > 0)
 
 
+@hypothesis("towards {place} by open moves", kind="table")
+def towards(world: FiniteWorld, place: Hypothesis) -> Array:
+    """Take those of these moves that change the state; where all of them are blocked, any move that does."""
+    changing = _changing(world)
+    ahead = changing & (world.further(place.cell(world)) @ DELTAS.T > 0)
+    return spread(world, np.where(ahead.any(axis=1, keepdims=True), ahead, changing))
+
+
 def _changing(world: FiniteWorld) -> Mask:
     """Return the mask of the actions that change the state, ``[S, A]``."""
     if world.process.chance:

@@ -99,6 +99,8 @@ class ScoreVerdict:
         undefined: name -> number of worlds in which the hypothesis is undefined.
         explained_by: for kind "none", control hypotheses that explain the answers and beat every hypothesis of the
             bank.
+        alike: rivals made for the first of ``names`` that these worlds do not tell from it, see
+            `goals.hypotheses.naming`.
         on_the_way: hypotheses of the bank that are an intermediate step on every path to the first of ``names``.
         part: for kind "partly", the part of its behaviour in which the agent follows the first of ``names``.
         elsewhere: strength of that hypothesis in the other turns; None without a part.
@@ -117,6 +119,7 @@ class ScoreVerdict:
     left_out: int
     undefined: Mapping[str, int]
     explained_by: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
     on_the_way: tuple[str, ...] = ()
     part: BehaviourPart | None = None
     elsewhere: Ends | None = None
@@ -138,6 +141,7 @@ class ScoreVerdict:
             values = f"strength {score.strength[0]:.2f}, consistency {score.consistency[0]:.2f}"
             values = f"{values} of the first" if len(self.names) > 1 else values
             way = f"; {' and '.join(self.on_the_way)}: a step on every way there" if self.on_the_way else ""
+            way = f"{way}; not told from {' or '.join(self.alike)}" if self.alike else way
             where = "" if self.part is None else f" {self.part.kind} {self.part.side or self.part.limit}"
             return f"{'its actions follow' if self.kind == 'named' else 'partly'} {listed}{where} ({values}){way}"
         return {
