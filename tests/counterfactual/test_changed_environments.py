@@ -12,7 +12,7 @@ from goalscope._ground.own import allowed
 from goalscope.environments import Observed
 from goalscope.goals.counterfactual.dependence import dependences
 from goalscope.goals.counterfactual.turns import asked_of
-from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, ChangedEnvironment
+from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, TURN, ChangedEnvironment
 from goalscope.runs import Store, Study, run
 from goalscope.runs.kinds import world_class
 from goalscope.worlds.environments.environment import changes_of
@@ -56,6 +56,13 @@ class Line:
 
     def describe(self):
         return self.here
+
+
+class Stairs(Line):
+    """A line on which every action leads up."""
+
+    def step(self, state, action):
+        return {min(state + 1, self.here["length"] - 1): 1.0}
 '''
 LINE = "line_of_cells:Line"
 
@@ -100,8 +107,40 @@ def test_informative_changes_come_first() -> None:
             assert world.description["goal"] == 8
 
 
+def test_before_a_later_turn_lies_a_walk_that_is_the_same_in_all_versions() -> None:
+    worlds = worlds_of(entry(starts=6, turns=[4, 1]))
+    assert {world.tags[TURN] for world in worlds} == {1, 4}
+    walks = dict[str, list[tuple[str, int | None]]]()
+    for world in worlds:
+        assert len(world.earlier) == world.tags[TURN] - 1
+        cells = [int(view.text.rpartition(" ")[2]) for view, _ in world.earlier]
+        moves = [action for _, action in world.earlier]
+        end = world.believed.table.states[int(world.believed.table.start.argmax())]
+        assert [cell + (-1, 1, 0)[move] for cell, move in zip(cells, moves, strict=True)] == [*cells[1:], end][
+            : len(cells)
+        ]
+        assert world.description["goal"] not in cells
+        assert walks.setdefault(world.original, [*zip(cells, moves, strict=True)]) == [*zip(cells, moves, strict=True)]
+    assert len({*map(str, walks.values())}) > 2, "walks are drawn anew for each state"
+
+
+def test_a_walk_is_no_longer_than_the_way_to_the_state() -> None:
+    stairs = {"kind": "line_of_cells:Stairs", "parameters": [{"start": 0, "goal": 8, "lamp": 7}], "starts": 4}
+    worlds = worlds_of({"kind": "changed-environment", "of": [stairs], "turns": [3], "moved": ["lamp"]})
+    begins = {int(world.believed.table.start.argmax()): len(world.earlier) for world in worlds}
+    assert begins[0] == 0 and max(begins.values()) == 2
+    assert all(walked == min(2, number) for number, walked in begins.items())
+
+
+def test_a_walk_of_another_environment_is_refused() -> None:
+    world = next(world for world in worlds_of(entry(turns=[3])) if world.walk)
+    for walk in ([[0, 0], [0, 9]], [[99, 0]], [[-1, 0]], [[True, 0]], [[0]], "x"):
+        with pytest.raises(ValueError):
+            ChangedEnvironment.from_plain({**world.to_plain(), "walk": walk}).earlier  # noqa: B018
+
+
 def test_a_changed_world_is_stored_and_restored_with_its_id() -> None:
-    for world in worlds_of(entry(starts=2)):
+    for world in worlds_of(entry(starts=2, turns=[1, 3])):
         restored = ChangedEnvironment.from_plain(world.to_plain(), cluster=world.cluster, tags=world.tags)
         assert restored.id == world.id and (restored.moved, restored.original) == (world.moved, world.original)
     with pytest.raises(ValueError, match="moved"):

@@ -11,6 +11,7 @@ from goalscope._ground.progress import TALLY
 from goalscope._ground.words import counted
 from goalscope.agents.agent import TASK_CHAT
 from goalscope.agents.prompts import NAMED, WORDINGS
+from goalscope.goals.counterfactual.worlds import TURNS
 from goalscope.runs.study import Study
 from goalscope.stats.rows import Tag
 from goalscope.verdict.subject import MODELS, Subject
@@ -331,7 +332,9 @@ def _changed_arm(settings: Mapping[str, Any]) -> Arm:
         title=f"One thing changed in worlds of {settings['name']}",
         needs=frozenset({"environments"}),
         why=TEXTS("needs/environments"),
-        worlds=lambda count: [{"kind": "changed-environment", "of": _with_starts(settings, count)[0]}],
+        worlds=lambda count: [
+            {"kind": "changed-environment", "of": _with_starts(settings, count)[0], "turns": list(TURNS)}
+        ],
         recorded=lambda tags: tags.get("kind") == "changed",
         agent={"task": "text", "history": "actions"},
         study={"horizon": {"steps": 1}},

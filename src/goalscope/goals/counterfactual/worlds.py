@@ -10,11 +10,11 @@ turns, and a walk of earlier moves that leads to it: the agent is told the turn,
 history. ``walks`` lists the walks themselves, such as those on which an agent came to the states of a run.
 
 The kind ``changed-environment`` does the same for environments, whose method ``elsewhere()`` names the things that can
-be changed.
+be changed. A walk there leads through states that the changed environment has as well, by the same actions.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
@@ -38,7 +38,7 @@ from goalscope.goals.counterfactual.changes import (
 from goalscope.runs import kinds
 from goalscope.stats.rows import Tag
 from goalscope.worlds.environments.environment import changes_of
-from goalscope.worlds.environments.world import EnvironmentWorld
+from goalscope.worlds.environments.world import Believed, EnvironmentView, EnvironmentWorld
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridSession, GridView, GridWorld, WordedSession, WordedView
 from goalscope.worlds.world import Offer, World, read_plain
@@ -63,6 +63,15 @@ _StoredTurn = Annotated[
 ]
 _StoredWalk = Annotated[tuple[_StoredTurn, ...], Field(strict=False, max_length=_MOST_TURNS)]
 _WALK: Final = TypeAdapter[Walk](_StoredWalk)
+Moves = tuple[tuple[int, int], ...]
+"""A walk in an environment: numbers of states in its table, and of the actions that were taken there."""
+_Number = Annotated[int, Field(strict=True, ge=0)]
+_MOVES: Final = TypeAdapter[Moves](
+    Annotated[
+        tuple[Annotated[tuple[_Number, _Number], Field(strict=False)], ...],
+        Field(strict=False, max_length=_MOST_TURNS),
+    ]
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +194,7 @@ class ChangedWorlds(kinds.StudyPart):
             ValueError: no world has one of the named things, or no world has any changeable thing; or a walk does not
                 lead to the state of its world.
         """
-        changed, turns = set[str](), self._turns(seed, path)
+        changed, turns = set[str](), _turns_of(self.turns, seed, path)
         worlds = list(kinds.expand(self.of, seed))
         if self.walks and len(self.walks) != len(worlds):
             raise ValueError(
@@ -219,15 +228,16 @@ class ChangedWorlds(kinds.StudyPart):
         if not changed:
             raise ValueError(f"{path} has no grid in which any of {', '.join(THINGS)} can be changed: use other worlds")
 
-    def _turns(self, seed: int, path: str) -> Iterator[int]:
-        """Yield for each state the turn in which this state is asked; all turns are used equally often."""
-        rng = stream(seed, "turns of states", path)
-        while True:
-            yield from rng.permutation(self.turns).tolist()
-
     @staticmethod
     def _walk(grid: Grid, moves: int, seed: int) -> Walk:
         return walk_to(grid, moves, stream(seed, "walk", GridWorld(grid=grid).id))
+
+
+def _turns_of(turns: Sequence[int], seed: int, path: str) -> Iterator[int]:
+    """Yield for each state the turn in which this state is asked; all turns are used equally often."""
+    rng = stream(seed, "turns of states", path)
+    while True:
+        yield from rng.permutation(turns).tolist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,19 +247,37 @@ class ChangedEnvironment(EnvironmentWorld):
     Attributes:
         original: content id of the unchanged world, which begins in the state.
         moved: the changed thing, `NOTHING` for the unchanged state.
+        walk: the turns before the state.
         source, parameters, description, limit, depth, start, goal_name, cluster, tags: as in `EnvironmentWorld`.
     """
 
     kind: ClassVar[str] = "changed-environment"
     offers: ClassVar[frozenset[Offer]] = EnvironmentWorld.offers | {"changed"}
     further_values: ClassVar[Mapping[str, Any]] = {"original": str, "moved": str}
+    optional_values: ClassVar[Mapping[str, Any]] = {**EnvironmentWorld.optional_values, "walk": list | tuple}
     original: str
     moved: str = NOTHING
+    walk: Moves = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "walk", _MOVES.validate_python(self.walk))
 
     @property
     def shared_examples(self) -> str:
         """Id of the unchanged world, whose prompts share their example with those of its changed versions."""
         return self.original
+
+    @cached_property
+    def earlier(self) -> tuple[tuple[EnvironmentView, int | None], ...]:
+        """What the agent saw and did on its walk to the state."""
+        believed, end = self.believed, int(self.believed.table.start.argmax())
+        ways = [*(number for number, _ in self.walk[1:]), end] if self.walk else []
+        if any(not _leads(believed, *move, after) for move, after in zip(self.walk, ways, strict=True)):
+            raise ValueError(
+                f"the walk of a changed environment must lead through {self.source} to the state in which it begins: "
+                "the run was made in another version of it"
+            )
+        return tuple((believed.view(number), action) for number, action in self.walk)
 
     def planned(self, horizon: int) -> int:
         """Return the number of steps for which an agent plans: twice the expected number from here, although only one
@@ -258,11 +286,12 @@ class ChangedEnvironment(EnvironmentWorld):
         return max(horizon, int(2 * self.believed.solved.expected_steps) + 1)
 
     @classmethod
-    def version(cls, of: EnvironmentWorld, world: EnvironmentWorld, moved: str, start: int | None) -> Self:
-        """Return a world as a changed version of another one; it begins in a given state of its own table."""
+    def version(cls, of: EnvironmentWorld, world: EnvironmentWorld, moved: str, start: int | None, walk: Moves) -> Self:
+        """Return a world as a changed version of another one; it begins in a state of its own table, after a walk there."""
         values = {entry.name: getattr(world, entry.name) for entry in fields(EnvironmentWorld)}
-        tags = {**of.tags, "kind": "changed", MOVED: moved}
-        return cls(**{**values, "start": start, "cluster": of.cluster_id, "tags": tags}, original=of.id, moved=moved)
+        tags = {**of.tags, "kind": "changed", MOVED: moved, TURN: len(walk) + 1}
+        values |= {"start": start, "cluster": of.cluster_id, "tags": tags}
+        return cls(**values, original=of.id, moved=moved, walk=walk)
 
 
 @kinds.world_kind("changed-environment", world=ChangedEnvironment)
@@ -273,12 +302,15 @@ class ChangedEnvironments(kinds.StudyPart):
         of: worlds entries, all of them environments with a method ``elsewhere``; their first state is the state.
         moved: names of things to change; by default all that the environments name.
         changes: maximum number of versions of a state for each thing.
+        turns: turns of the states, counted from 1 and drawn evenly; before a later turn lies a random walk, which is
+            shorter where no other state leads to its first one.
     """
 
     kind: Literal["changed-environment"]
     of: kinds.Entries
     moved: tuple[str, ...] = kinds.sequence(default=())
     changes: int = Field(default=2, ge=1, le=100)
+    turns: tuple[Annotated[int, Field(ge=1, le=_MOST_TURNS)], ...] = kinds.sequence(default=(1,), min_length=1)
 
     @field_validator("of")
     @classmethod
@@ -295,9 +327,11 @@ class ChangedEnvironments(kinds.StudyPart):
         Raises:
             ValueError: no environment has one of the named things, or has any thing that can be changed.
         """
-        changed, known = set[str](), set[str]()
+        changed, known, turns = set[str](), set[str](), _turns_of(self.turns, seed, path)
         for world in kinds.expand(self.of, seed):
             assert isinstance(world, EnvironmentWorld)  # see `_environments`
+            begins = int(world.believed.table.start.argmax())
+            walk = _walk_in(world.believed, begins, next(turns) - 1, stream(seed, "walk", world.id))
             possible = changes_of(world.believed.environment)
             known.update(possible)
             versions = list[ChangedEnvironment]()
@@ -308,12 +342,18 @@ class ChangedEnvironments(kinds.StudyPart):
                 draw = stream(seed, "changed", world.source, thing).permutation(len(possible.get(thing, ())))
                 drawn = [possible[thing][index] for index in draw[:count]]
                 chosen = _elsewhere(_Changes(world.id, thing, tuple(map(canonical_json, drawn)), world))
+                walked = [
+                    (other, number, own_walk)
+                    for other, number in chosen
+                    if (own_walk := _same_walk(world.believed, other.believed, walk, number)) is not None
+                ]
                 versions += [
-                    ChangedEnvironment.version(world, other, thing, number) for other, number in chosen[: self.changes]
+                    ChangedEnvironment.version(world, other, thing, number, own_walk)
+                    for other, number, own_walk in walked[: self.changes]
                 ]
             changed.update(version.moved for version in versions)
             if versions:
-                yield ChangedEnvironment.version(world, world, NOTHING, int(world.believed.table.start.argmax()))
+                yield ChangedEnvironment.version(world, world, NOTHING, begins, walk)
                 yield from versions
         if lacking := [thing for thing in self.moved or [""] if thing not in changed and (thing or not changed)]:
             what = ", ".join(lacking) or "a thing"
@@ -323,6 +363,43 @@ class ChangedEnvironments(kinds.StudyPart):
                 else ("give the environment a method elsewhere() that returns changed parameters for each thing")
             )
             raise ValueError(f"{path} has no environment in which {what} can be changed: {advice}")
+
+
+def _walk_in(believed: Believed, state: int, moves: int, rng: np.random.Generator) -> Moves:
+    """Draw a random walk to a state, backwards, through other states that are no goals; ends lead nowhere.
+
+    It has fewer moves where no such state leads to its first one.
+    """
+    table, walk = believed.table, list[tuple[int, int]]()
+    before, actions, after = table.triples.T
+    passed = (before != after) & ~table.goal[before]
+    for _ in range(moves):
+        ways = np.flatnonzero(passed & (after == state))
+        if not len(ways):
+            break
+        chosen = int(rng.choice(ways))
+        state = int(before[chosen])
+        walk.append((state, int(actions[chosen])))
+    return tuple(walk[::-1])
+
+
+def _leads(believed: Believed, state: int, action: int, after: int) -> bool:
+    """Return whether an action can lead from a state, which is no goal, to another one."""
+    table = believed.table
+    if state >= len(table.states) or action >= len(table.actions) or table.goal[state]:
+        return False
+    return bool((table.triples[table.outcomes(state, action), 2] == after).any())
+
+
+def _same_walk(believed: Believed, other: Believed, walk: Moves, end: int) -> Moves | None:
+    """Return a walk by the numbers of the states in another environment; None if it does not lead to a state there."""
+    states = [believed.table.states[number] for number, _ in walk]
+    if any(state not in other.table.index for state in states):
+        return None
+    numbers = [other.table.index[state] for state in states]
+    own_walk = tuple((number, action) for number, (_, action) in zip(numbers, walk, strict=True))
+    ways = zip(own_walk, [*numbers[1:], end], strict=False)
+    return own_walk if all(_leads(other, *move, after) for move, after in ways) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,16 @@ class Believed:
         optimal = best[state] if best is not None else self.by_time(int(2 * self.solved.expected_steps) + 1)[0, state]
         return frozenset(np.flatnonzero(optimal).tolist())
 
+    def view(self, number: int) -> EnvironmentView:
+        """Return what an agent sees in the state with a number."""
+        offered = self.table.offered[number]
+        return EnvironmentView(
+            observed=self.environment.observe(self.table.states[number]),
+            names=self.table.actions,
+            possible=None if offered.all() else tuple(np.flatnonzero(offered).tolist()),
+            number=number,
+        )
+
     def starting_at(self, state: int) -> "Believed":
         """Return the same environment with another first state, given by its number in the table.
 
@@ -202,7 +212,7 @@ class EnvironmentSession(Session):
     """One episode in an enumerated environment."""
 
     def __init__(self, believed: Believed, rng: np.random.Generator) -> None:
-        self._environment, self._table, self._rng = believed.environment, believed.table, rng
+        self._believed, self._table, self._rng = believed, believed.table, rng
         starts = np.flatnonzero(self._table.start)
         probabilities = self._table.start[starts]
         self._number = int(starts[0] if len(starts) == 1 else rng.choice(starts, p=probabilities / probabilities.sum()))
@@ -211,13 +221,7 @@ class EnvironmentSession(Session):
     @property
     def view(self) -> EnvironmentView:
         """What the agent is shown now."""
-        offered = self._table.offered[self._number]
-        return EnvironmentView(
-            observed=self._environment.observe(self._table.states[self._number]),
-            names=self._table.actions,
-            possible=None if offered.all() else tuple(np.flatnonzero(offered).tolist()),
-            number=self._number,
-        )
+        return self._believed.view(self._number)
 
     @property
     def state(self) -> State:
@@ -347,6 +351,8 @@ class EnvironmentWorld(World):
     recorded_as: ClassVar[str] = "the number of a state in the table of all states"
     further_values: ClassVar[Mapping[str, Any]] = {}
     """Further fields of a derived class that `to_plain` stores, with their types."""
+    optional_values: ClassVar[Mapping[str, Any]] = {"start": int, "goal_name": str}
+    """The same for fields that are stored only if they differ from their default."""
     source: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     description: Mapping[str, Any] = field(default_factory=dict)
@@ -442,8 +448,7 @@ class EnvironmentWorld(World):
             "description": dict(self.description),
             "limit": self.limit,
             "depth": self.depth,
-            **({} if self.start is None else {"start": self.start}),
-            **({"goal_name": self.goal_name} if self.goal_name else {}),
+            **{name: value for name in self.optional_values if (value := getattr(self, name)) not in (None, "", ())},
             **{name: getattr(self, name) for name in self.further_values},
         }
 
@@ -458,8 +463,8 @@ class EnvironmentWorld(World):
             "depth": int | None,
             **cls.further_values,
         }
-        later = {"start": int, "goal_name": str}
-        kinds |= {name: kind for name, kind in later.items() if isinstance(plain, Mapping) and name in plain}
+        further = cls.optional_values if isinstance(plain, Mapping) else {}
+        kinds |= {name: kind for name, kind in further.items() if name in plain}
         plain = read_plain(plain, "a stored environment", **kinds)
         return cls(**plain, cluster=cluster, tags=tags or {})
 
