@@ -561,6 +561,7 @@ NOT_RUN = {
             "goalscope organisms gate --at organisms --out gate",
             "goalscope organisms gate --at models --out gate-models",
             "goalscope organisms inside --at models --out inside",
+            "goalscope organisms study --out learners",
         ),
         "needs organisms; tests/organisms runs it on few",
     ),

@@ -61,7 +61,7 @@ class OrganismRows(SealedRecord, Generic[Row]):
 
     Attributes:
         version: version of the file format; other versions are refused.
-        about: what the rows belong to: content id of the card, or SHA-256 of the examined weights.
+        about: what the rows belong to: content id of the card or of the settings, or SHA-256 of the examined weights.
         methods: names of the judged methods; empty if none was judged.
         rows: one row per claim or figure.
     """
@@ -71,7 +71,7 @@ class OrganismRows(SealedRecord, Generic[Row]):
     most: ClassVar[int] = 50_000_000
     longest: ClassVar[int] = 1_000_000
     version: Literal[3] = 3
-    about: Annotated[str, content_id_of("card")] | Sha256
+    about: Annotated[str, content_id_of("card")] | Annotated[str, content_id_of("settings")] | Sha256
     methods: tuple[Annotated[str, Field(max_length=1000)], ...] = Field(default=(), max_length=1000)
     rows: tuple[Row, ...] = Field(max_length=1_000_000)
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from goalscope.organisms.inside import InsideFigure
     from goalscope.organisms.judging import Judgement
 
-_ACTIONS = ("make", "list", "check", "judge", "gate", "inside", "seal", "claim", "open", "score")
-_WITH_METHODS, _WITH_OUT, _WITH_KEY = ("judge", "claim"), ("judge", "gate", "inside", "seal"), ("seal", "open")
+_ACTIONS = ("make", "list", "check", "judge", "gate", "inside", "study", "seal", "claim", "open", "score")
+_WITH_METHODS, _WITH_OUT, _WITH_KEY = ("judge", "claim"), ("judge", "gate", "inside", "study", "seal"), ("seal", "open")
 
 
 @command(
@@ -44,11 +44,12 @@ def organisms(
 
     Args:
         action: what to do. make, list and check concern the organisms themselves; judge, gate and inside apply
-            attribution methods, goalscope evaluate and probes to them; seal, claim, open and score are the steps of a
-            challenge, in which the goals stay secret until claims are made.
+            attribution methods, goalscope evaluate and probes to them; study trains small learners and answers the
+            questions of docs/small-learners.md; seal, claim, open and score are the steps of a challenge, in which the
+            goals stay secret until claims are made.
         methods ([METHODS]...): for judge and claim: attribution methods, all by default.
         at: directory of the organisms; for claim, open and score, of the challenge.
-        out: for judge, gate and inside: directory for the results; for seal: directory of the new challenge.
+        out: for judge, gate, inside and study: directory for the results; for seal: directory of the new challenge.
         key: for seal and open: secret file with the salts and the true goals.
         name: for claim: name of the claimant.
         families (NAMES): only these families of organisms, separated by commas.
@@ -67,6 +68,7 @@ def organisms(
         goalscope organisms judge score meg --at organisms --out judged
         goalscope organisms gate --at organisms --out gate
         goalscope organisms inside --at organisms --out inside
+        goalscope organisms study --out learners
         goalscope organisms seal --at organisms --out challenge --key key.json
         goalscope organisms claim score --at challenge
         goalscope organisms open --at challenge --key key.json
@@ -92,6 +94,10 @@ def organisms(
         return
     if action in ("claim", "open", "score"):
         _challenge(action, at, key, [*methods], name, as_json=as_json)
+        return
+    if action == "study":
+        assert out is not None
+        _study(out, as_json=as_json)
         return
     specs = {path: read_card(path).spec for path in folders(at)}
     chosen = [
@@ -188,6 +194,27 @@ def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name
         ]
         heads = ("organism", "claimant", "method", "claim", "true", "outcome", "frozen", "log score")
         table(heads, rows, title=f"claims about {at}", numbers=[7])
+
+
+def _study(out: Path, *, as_json: bool) -> None:
+    """Run the studies of small learners, print their contrasts, and save them as Markdown."""
+    from goalscope._ground.folder import Folder
+    from goalscope.cli.console import json_text, progress, say, table
+    from goalscope.organisms.layouts import effects, size_or_layout
+    from goalscope.report.blocks import Table
+    from goalscope.report.exports import as_markdown
+
+    contrasts = [*effects(size_or_layout(out, stage=progress))]
+    heads = ("measure", "network", "contrast", "value", "learners", "answer")
+    rows = [
+        (effect.measure, effect.network, effect.quantity, _ends(effect.value), str(effect.learners), effect.answer)
+        for effect in contrasts
+    ]
+    Folder(out).save_text(as_markdown(Table(headings=heads, rows=tuple(rows))) + "\n", "layouts.md")
+    if as_json:
+        say(json_text([effect.plain() for effect in contrasts]))
+    else:
+        table(heads, [[*row] for row in rows], title="size or layout? (docs/small-learners.md)", numbers=[4])
 
 
 def _as_meant(cards: "Sequence[Card]") -> int:

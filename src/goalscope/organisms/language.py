@@ -155,6 +155,18 @@ def logits(weights: Mapping[str, Any], tokens: Any, places: Any) -> Any:
 
     The result equals that of ``GPT2LMHeadModel`` (a test checks this); the last block is skipped at other positions.
     """
+    return final_states(weights, tokens, places) @ weights["transformer.wte.weight"].T
+
+
+def final_states(weights: Mapping[str, Any], tokens: Any, places: Any, *, both_ways: bool = False) -> Any:
+    """Compute the states after the final norm at W given positions of token sequences ``[N, T]``, ``[N, W, D]``.
+
+    Args:
+        weights: tensors by their names, see `shapes`.
+        tokens: ``[N, T]`` token ids.
+        places: ``[W]`` ascending positions.
+        both_ways: whether a token also reads the tokens after it.
+    """
     from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
     def mapped(x: Any, name: str, part: slice = slice(None)) -> Any:
@@ -174,10 +186,11 @@ def logits(weights: Mapping[str, Any], tokens: Any, places: Any) -> Any:
             x, read, query_places = x[:, places], read[:, places], places
         parts = (mapped(read, f"{at}.attn.c_attn", slice(WIDTH)), *parts)
         query, key, value = (part.view(count, -1, HEADS, WIDTH // HEADS).transpose(1, 2) for part in parts)
-        mixed = scaled_dot_product_attention(query, key, value, attn_mask=query_places[:, None] >= all_places)
+        mask = None if both_ways else query_places[:, None] >= all_places
+        mixed = scaled_dot_product_attention(query, key, value, attn_mask=mask)
         x = x + mapped(mixed.transpose(1, 2).reshape(count, -1, WIDTH), f"{at}.attn.c_proj")
         x = x + mapped(gelu(mapped(normed(x, f"{at}.ln_2"), f"{at}.mlp.c_fc"), approximate="tanh"), f"{at}.mlp.c_proj")
-    return normed(x, _NORM) @ weights["transformer.wte.weight"].T
+    return normed(x, _NORM)
 
 
 def fit(
