@@ -197,24 +197,39 @@ def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name
 
 
 def _study(out: Path, *, as_json: bool) -> None:
-    """Run the studies of small learners, print their contrasts, and save them as Markdown."""
+    """Run both studies of small learners, print their figures, and save them as Markdown."""
     from goalscope._ground.folder import Folder
     from goalscope.cli.console import json_text, progress, say, table
     from goalscope.organisms.layouts import effects, size_or_layout
+    from goalscope.organisms.utilities import hidden_utilities
     from goalscope.report.blocks import Table
     from goalscope.report.exports import as_markdown
 
+    figures = hidden_utilities(out, stage=progress)
     contrasts = [*effects(size_or_layout(out, stage=progress))]
-    heads = ("measure", "network", "contrast", "value", "learners", "answer")
-    rows = [
-        (effect.measure, effect.network, effect.quantity, _ends(effect.value), str(effect.learners), effect.answer)
-        for effect in contrasts
-    ]
-    Folder(out).save_text(as_markdown(Table(headings=heads, rows=tuple(rows))) + "\n", "layouts.md")
+    tables = {
+        "layouts": (
+            ("measure", "network", "contrast", "value", "learners", "answer"),
+            [(row.measure, row.network, row.quantity, _ends(row.value), row.learners, row.answer) for row in contrasts],
+        ),
+        "utilities": (
+            ("organism", "features", "block", "fitted in worlds", "measure", "value", "worlds", "answer"),
+            [
+                (
+                    *(row.organism, row.features, "" if row.layer is None else row.layer),
+                    *(row.condition, row.measure, _ends(row.value), row.worlds, row.answer),
+                )
+                for row in figures
+            ],
+        ),
+    }
     if as_json:
-        say(json_text([effect.plain() for effect in contrasts]))
-    else:
-        table(heads, [[*row] for row in rows], title="size or layout? (docs/small-learners.md)", numbers=[4])
+        say(json_text({"layouts": [row.plain() for row in contrasts], "utilities": [row.plain() for row in figures]}))
+    for name, (heads, cells) in tables.items():
+        rows = [tuple(map(str, cell)) for cell in cells]
+        Folder(out).save_text(as_markdown(Table(headings=heads, rows=tuple(rows))) + "\n", f"{name}.md")
+        if not as_json:
+            table(heads, [[*row] for row in rows], title=f"{name} (docs/small-learners.md)", numbers=[])
 
 
 def _as_meant(cards: "Sequence[Card]") -> int:

@@ -275,7 +275,7 @@ def _measured(data: ProbeInputs, decisions: Decisions) -> Iterator[tuple[Measure
     yield "accuracy", "own", right.rows(values, {})
     entries: list[Entry] = [("percell", "none" if network == "own" else network) for network in _NETWORKS]
     fitted = probe_cells(data, suite=entries)
-    believed, _ = compare_beliefs(data, decisions, fitted, suite=[one for one in entries if one[1] != "shuffled"])
+    believed, _ = compare_beliefs(data, decisions, fitted, suite=[entry for entry in entries if entry[1] != "shuffled"])
     for network, (_, control) in zip(_NETWORKS, entries, strict=True):
         for measure, (name, label) in _READ.items():
             yield (
@@ -323,8 +323,11 @@ def effects(rows: Sequence[LayoutRow]) -> Iterator[LayoutEffect]:
     for measure, network in dict.fromkeys((row.measure, row.network) for row in rows):
         table = np.array(
             [
-                [[values.get((measure, network, one, layout, size), np.nan) for size in SIZES] for layout in LAYOUTS]
-                for one in learners
+                [
+                    [values.get((measure, network, learner, layout, size), np.nan) for size in SIZES]
+                    for layout in LAYOUTS
+                ]
+                for learner in learners
             ]
         )  # [learners, layouts, sizes]
         table = table[~np.isnan(table).any(axis=(1, 2))]

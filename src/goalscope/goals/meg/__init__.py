@@ -16,6 +16,7 @@ from goalscope.goals.meg.curve import (
     SharedCurve,
     SharedDirectedness,
 )
+from goalscope.goals.meg.features import FeatureMEG, join_worlds, meg_features
 from goalscope.goals.meg.file import FileMEG, meg_of_file
 from goalscope.goals.meg.known import KnownMEG, chance_note, meg_known
 from goalscope.goals.meg.unknown import UnknownMEG, meg_unknown
@@ -25,6 +26,7 @@ __all__ = [
     "CausalModel",
     "CurvePoint",
     "Directedness",
+    "FeatureMEG",
     "FileMEG",
     "InfluenceDiagram",
     "KnownMEG",
@@ -34,6 +36,8 @@ __all__ = [
     "UnknownMEG",
     "Variable",
     "chance_note",
+    "join_worlds",
+    "meg_features",
     "meg_known",
     "meg_of_file",
     "meg_target",
