@@ -13,7 +13,7 @@ from goalscope.cli import app
 from goalscope.cli.overrides import Overrides, load_study
 from goalscope.papers import scaled
 from goalscope.runs import Study
-from goalscope.verdict.preflight.cost import costs, count_pieces
+from goalscope.verdict.preflight.cost import Cost, costs, count_pieces
 
 STUDY = """\
 name: priced
@@ -159,3 +159,14 @@ def test_tokens_are_estimated_from_pieces_about_as_the_vocabulary_of_gpt_oss_cou
         assert sum(numbers) / len(numbers) == pytest.approx(counted[size], rel=0.04)
     texts = {"": 0, "a wall: #  _": 6, "1234 internationalisation": 5}
     assert {text: count_pieces(text) for text in texts} == texts
+
+
+def test_gpu_hours_are_generated_tokens_over_the_rate_and_only_of_models() -> None:
+    cost = Cost(name="model", episodes=10, calls=3600, output=1000)
+    assert cost.gpu_hours(1000) == pytest.approx(1.0)
+    assert cost.gpu_hours(1000, 400) == pytest.approx(0.4) and cost.gpu_hours(1000, 5000) == pytest.approx(1.0)
+    assert cost.gpu_hours(1000, 0) == 0
+    assert Cost(name="random", episodes=10, calls=3600).gpu_hours(1000) is None
+    printed = call("estimate", "baseline", "--agents", "GPT-OSS-20B", "--output-tokens", 400, "--gpu-rate", 3000)
+    assert "GPU hours, " in printed and "3,000" in printed
+    assert "GPU hours" not in call("estimate", "demo")

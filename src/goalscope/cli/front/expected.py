@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from goalscope._ground.arguments import Between, Reads, Writes
+from goalscope._ground.arguments import Between, Positive, Reads, Writes
 from goalscope._ground.folder import temporary_folder
 from goalscope._ground.progress import TALLY, duration
 from goalscope._ground.words import counted, short
@@ -135,6 +135,7 @@ def estimate(
     study: Annotated[str, Reads("study")],
     *,
     output_tokens: Annotated[int | None, Between(0)] = None,
+    gpu_rate: Positive | None = None,
     power: bool = False,
     pilot: Annotated[Path | None, Reads("run")] = None,
     measure: bool = False,
@@ -153,6 +154,8 @@ def estimate(
     Args:
         study: a study file (YAML), or the name of one of the studies listed below.
         output_tokens: also print the cost if each call returns N output tokens.
+        gpu_rate (TOKENS): also print GPU hours, for a GPU that generates so many tokens per second, all requests
+            together. A first batch through your server tells it.
         power: also print the smallest effects and equivalence margins that the study can show.
         pilot (RUN): an earlier run from which to predict calls, tokens and hours, and to take the variances for
             --power.
@@ -166,6 +169,7 @@ def estimate(
 
     Examples:
         goalscope estimate study.yaml --output-tokens 400
+        goalscope estimate baseline --model GPT-OSS-20B --output-tokens 400 --gpu-rate 3000
         goalscope estimate baseline --agents Theseus --measure
         goalscope estimate iso-difficulty --power --pilot runs/pilot
     """
@@ -183,7 +187,7 @@ def estimate(
     if as_json:
         print_json(planned, output_tokens, pilot, assumptions if power else None, measure=measure, out=out)
         return
-    print_cost(planned, output_tokens, pilot=pilot, measure=measure, out=out)
+    print_cost(planned, output_tokens, gpu_rate, pilot=pilot, measure=measure, out=out)
     if power:
         print_power(planned, pilot, assumptions)
 
@@ -191,6 +195,7 @@ def estimate(
 def print_cost(
     study: Study,
     output_tokens: int | None = None,
+    gpu_rate: int | None = None,
     *,
     pilot: Path | None = None,
     measure: bool = False,
@@ -201,6 +206,7 @@ def print_cost(
     Args:
         study: the study.
         output_tokens: expected output tokens per call; None prints no such column.
+        gpu_rate: tokens that a GPU generates per second; None prints no GPU hours.
         pilot: an earlier run from which to predict the cost.
         measure: whether to ask for first moves, to predict the cost.
         out: the run directory that keeps their answers; None to discard them.
@@ -234,6 +240,10 @@ def print_cost(
             )
         elif cost.tokens is not None:
             say(f"{cost.name}: the study gives no prices, so the cost in USD is unknown")
+        if gpu_rate is not None and (hours := cost.gpu_hours(gpu_rate)) is not None:
+            likely = None if output_tokens is None else cost.gpu_hours(gpu_rate, output_tokens)
+            at_length = "" if likely is None else f", {likely:,.3g} at {output_tokens} output tokens per call"
+            say(f"{cost.name}: at most {hours:,.3g} GPU hours{at_length} ({gpu_rate:,} generated tokens per second)")
     for line in beyond_reach(study):
         say(line, error=True)
     _print_expected(study, [cost for cost in all_costs if cost.turns], pilot, measure)

@@ -231,6 +231,18 @@ class Cost:
     expected_usd: float | None = None
     prices: Prices | None = None
 
+    def gpu_hours(self, rate: float, output_tokens: int | None = None) -> float | None:
+        """Return the hours in which a GPU generates the output of all calls; None for agents without a model.
+
+        Args:
+            rate: generated tokens per second, all requests together; reading the prompts is part of it.
+            output_tokens: output tokens per call; by default the maximum.
+        """
+        if self.output is None:
+            return None
+        written = self.output if output_tokens is None else min(self.output, output_tokens)
+        return self.calls * written / rate / 3600
+
 
 def costs(
     study: Study, output_tokens: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None
