@@ -41,13 +41,15 @@ def tokenizer(template: str | None = HARMONY_TEMPLATE, *, added: tuple[str, ...]
     return fast
 
 
-def gpt_oss(window: int = 16, *, seed: int = 0, layers: int = 2, positions: int = 512) -> Any:
+def gpt_oss(
+    window: int = 16, *, seed: int = 0, layers: int = 2, positions: int = 512, words: int = VOCABULARY, ends: int = 1
+) -> Any:
     """Alternating sliding and full attention with sinks; weights large enough that outputs vary."""
     config = GptOssConfig(
         num_hidden_layers=layers,
         num_local_experts=4,
         num_experts_per_tok=2,
-        vocab_size=VOCABULARY,
+        vocab_size=words,
         hidden_size=32,
         intermediate_size=32,
         head_dim=8,
@@ -57,7 +59,7 @@ def gpt_oss(window: int = 16, *, seed: int = 0, layers: int = 2, positions: int 
         max_position_embeddings=positions,
         rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
         pad_token_id=0,
-        eos_token_id=1,
+        eos_token_id=ends,
         initializer_range=0.3,
     )
     return _seeded(GptOssForCausalLM, config, seed)
