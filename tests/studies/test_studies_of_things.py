@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 import goalscope
@@ -84,5 +86,22 @@ def test_a_thing_of_another_package_reaches_measures_attribution_page_and_viewer
         drawings = [drawing for name, part in view.items() if name != "index" for drawing in part["drawings"]]
         assert any("t" in row for drawing in drawings for row in drawing["rows"])
         assert {"coin", "toll gate", "conveyor right"} == {name for one in drawings for _, _, name in one["labels"]}
-        worlds_of_page = [world for name, part in view.items() if name != "index" for world in part["worlds"].values()]
-        assert not any("grid" in world for world in worlds_of_page), "its solver knows no things"
+        steps = [
+            (part["worlds"][episode["world"]]["grid"], step)
+            for name, part in view.items()
+            if name != "index"
+            for episode in part["episodes"]
+            for step in episode["steps"]
+        ]
+        assert len({step["phase"] for _, step in steps}) > 2
+        assert all(step["from"] == steps_to_goal(grid)[step["phase"]][tuple(step["draw"][1:])] for grid, step in steps)
+
+
+def steps_to_goal(grid: Any) -> npt.NDArray[np.int64]:
+    """Solve the record of a grid with things by relaxation: ``[P, H, W]``, -1 where the goal cannot be reached."""
+    shape, leaps = (len(grid["rows"]), len(grid["rows"][0])), np.array(grid["leaps"]).reshape(-1, 4)
+    after, steps = np.arange(len(leaps))[:, None] + leaps, np.full(len(leaps), 10**6)
+    steps.reshape(-1, *shape)[(slice(None), *grid["goal"])] = 0
+    while (better := np.minimum(steps, 1 + steps[after].min(axis=1)) < steps).any():
+        steps[better] = 1 + steps[after[better]].min(axis=1)
+    return np.where(steps < 10**6, steps, -1).reshape(-1, *shape)

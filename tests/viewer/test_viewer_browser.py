@@ -23,12 +23,14 @@ from goalscope.runs import Store, Study, run
 from goalscope.runs.probing_config import Inside
 from goalscope.verdict.claims import runs_in
 from goalscope.verdict.viewer import view, write_view
+from goalscope.verdict.viewer.collect import _Shard, _world
 from goalscope.verdict.viewer.inside import read_inside
 from goalscope.verdict.viewer.notebook import SCRIPT
-from goalscope.worlds import Action
+from goalscope.worlds import Action, GridWorld, State, dynamics
 from goalscope.worlds.dynamics import settle
 from goalscope.worlds.planning.shortest import solve
 from measured_runs import measured, small_study
+from tests.thing_grids import all_names, grid_with, plugin_things
 
 pytestmark = pytest.mark.full
 api: Any = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
@@ -205,6 +207,78 @@ def test_the_solver_of_the_page_agrees_with_that_of_goalscope_on_keys_and_doors(
                 bits = sum(1 << action for action in range(4) if paths.optimal_in(state)[action])
                 assert (distance[number], optimal[number]) == (paths.steps_from(state), bits)
     assert seen == {1, 2, 3}
+
+
+@pytest.mark.parametrize("name", all_names())
+def test_the_solver_of_the_page_agrees_with_that_of_goalscope_among_things(name: str, viewed: Path, page: Any) -> None:
+    page.goto(viewed.as_uri())
+    script = """([grid, phases, agent]) => {
+        const s = goalscopeSolver.solve(grid);
+        const states = phases.map(phase => [...goalscopeSolver.statesOf(grid, phase, agent)]);
+        return [[...s.distance], [...s.optimal], states];
+    }"""
+    moved = 0
+    with plugin_things():
+        for seed in range(8):
+            grid = grid_with(name, seed)
+            record = _world(GridWorld(grid=grid), _Shard())["grid"]
+            closed = {grid.start, grid.goal, grid.key, grid.door, *dict(grid.things)}
+            for goal in (grid.goal, *[cell for cell in open_cells(grid) if cell not in closed][::5]):
+                other, moved = grid.at(goal=goal), moved + (goal != grid.goal)
+                numbers = list(range(len(dynamics.configurations(other))))
+                changed = {**record, "goal": goal}
+                distance, optimal, states = page.evaluate(script, [changed, numbers, grid.start])
+                paths = solve(other)
+                assert distance == paths.distance.ravel().tolist()
+                assert optimal == (paths.optimal.reshape(-1, 4) @ [1, 2, 4, 8]).tolist()
+                for number in numbers[:: 1 + len(numbers) // 4]:
+                    assert states[number] == arrivals(other, number)
+    assert moved > 20
+
+
+def open_cells(grid: Any) -> list[Any]:
+    return [tuple(cell) for cell in np.argwhere(~grid.walls).tolist()]
+
+
+def arrivals(grid: Any, number: int) -> list[int]:
+    """Return the state in which an agent that is anywhere in a configuration arrives at each cell by one move.
+
+    It is -1 if there is none, or if it depends on the move. In the cell of the start, the agent stands already.
+    """
+    flags, after = dynamics.configurations(grid)[number], dict[Any, set[State]]()
+    for cell in open_cells(grid):
+        state = dynamics.state_with(flags, cell)
+        if cell not in dynamics.opaque_cells(grid, state):
+            for other in (dynamics.step(grid, state, action) for action in Action):
+                if other.position != cell:
+                    after.setdefault(other.position, set()).add(other)
+    after[grid.start] = {dynamics.state_with(flags, grid.start)}
+    numbers = np.full(grid.walls.shape, -1)
+    for cell, states in after.items():
+        if len(states) == 1:
+            numbers[cell] = dynamics.state_number(grid, *states)
+    result: list[int] = numbers.ravel().tolist()
+    return result
+
+
+def test_among_things_goal_and_agent_can_be_moved_and_nothing_else(folder: Path, page: Any) -> None:
+    entry = {"kind": "grid", "sizes": [7], "densities": [0.2], "count": 2}
+    things = ["red key", "chest", "lava", "coin"]
+    directory = folder / "things"
+    run(Study.parse({"worlds": [{**entry, "things": things}], "agents": [{"kind": "optimal"}]}), directory)
+    path = write_view([directory], folder / "things.html").page
+    with Store(directory) as store:
+        episode = next(one for one in store.episodes() if len(one.steps) > 2)
+    grid: Any = episode.world.grid
+    page.goto(f"{path.as_uri()}#e={short(episode.id)}&s={len(episode.steps)}")
+    page.locator("[data-switch=what-if]").check()
+    assert set(page.locator("[data-tool]").evaluate_all("all => all.map(one => one.dataset.tool)")) == {"goal", "agent"}
+    closed = [cell for cell, _ in grid.things]
+    goal = next(cell for cell in open_cells(grid) if cell not in [*closed, grid.goal])
+    for cell in [*closed, goal]:  # no goal on a thing
+        page.locator(f".whatif [data-cell='{cell[0]},{cell[1]}']").click()
+    steps = solve(grid.at(goal=goal, start=None)).steps_from(episode.final)
+    assert cells(page)["steps"] == ("out of reach" if steps < 0 else str(steps))
 
 
 def test_two_episodes_stand_side_by_side_and_part_where_their_records_part(

@@ -6,11 +6,11 @@ import { type Address, hrefOf, readAddress, short, useAddress } from "./address"
 import { type Claim, type Index, open, type Opened, readIndex } from "./data";
 import { Head, Picture, Texts, Verdict } from "./episode";
 import { List, readFilters, select } from "./list";
-import { solve, stateOf } from "./solver";
+import { solve, statesOf } from "./solver";
 import { visible } from "./text";
 
 // The solver, so that anybody can compare it with goalscope.worlds.planning in the console.
-Object.assign(globalThis, { goalscopeSolver: { solve, stateOf } });
+Object.assign(globalThis, { goalscopeSolver: { solve, statesOf } });
 
 const MOST_BESIDE = 200; // episodes offered to be put beside one
 

@@ -15,6 +15,8 @@ export interface GridRecord {
   goal?: [number, number];
   key?: [number, number];
   door?: [number, number];
+  things?: [number, number][]; // cells that no goal can have
+  leaps?: number[]; // of each state and move: number of the state that it leads to, less that of the state
 }
 
 export interface Step {
@@ -49,6 +51,7 @@ export interface Episode {
   actions: string[];
   tags: Record<string, string>;
   end?: Drawn;
+  phase?: number; // at the end
   measures: Record<string, number>;
   steps: Step[];
 }

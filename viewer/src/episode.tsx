@@ -7,6 +7,7 @@ import { Beliefs, Exchanged, Plan, Reactions, Tokens } from "./inside";
 import { cellOf, Cells, ErrorCurves, Graph } from "./picture";
 import { endOf } from "./list";
 import { Changes, Foreign, visible } from "./text";
+import { solve } from "./solver";
 import { arrowsOf, WhatIf } from "./whatif";
 
 const ENDS: Record<string, string> = { question: "a single move in a changed world",
@@ -48,24 +49,25 @@ export function Picture({ index, opened, at, address }: StepProps) {
   const [ways, setWays] = useState(true);
   const [what, setWhat] = useState(false);
   const step = episode.steps[at];
-  const grid = shard.worlds[episode.world]?.grid;
   const truth = step ? step.draw : episode.end;
   const saw = step?.saw;
   const seen = saw && shard.drawings[saw[0]];
   const shown = truth && shard.drawings[truth[0]];
-  const phase = step?.phase ?? episode.steps[episode.steps.length - 1]?.phase ?? 0;
-  const optimal = useMemo(() => (grid && ways ? arrowsOf(grid, phase) : null), [grid, phase, ways]);
+  const phase = (step ?? episode).phase ?? -1;
+  const grid = phase < 0 ? undefined : shard.worlds[episode.world]?.grid;
+  const solution = useMemo(() => grid && solve(grid), [grid]);
   const cells = episode.steps.slice(0, at + 1).map((one) => cellOf(one.draw));
   if (!step) cells.push(cellOf(episode.end));
   const path = cells.filter((cell): cell is [number, number] => cell !== undefined);
   const wrong = episode.steps.slice(0, at).map(isWrong);
   const agent = cellOf(truth);
+  const arrows = useMemo(() => (grid && solution && ways ? arrowsOf(grid, solution, phase, agent).arrows : undefined), [grid, phase, agent?.join(), ways]);
   const label = `the world at step ${at}`;
   return (
     <div class="pictures">
       {shown?.rows && !what && (
         <figure>
-          <Cells drawing={shown} agent={agent} overlay={{ path, wrong, arrows: optimal?.arrows, label }} />
+          <Cells drawing={shown} agent={agent} overlay={{ path, wrong, arrows, label }} />
           <figcaption>{seen?.rows ? "the whole world" : "the world"}{grid && ways ? "; arrows show optimal moves" : ""}
             {path.length > 1 && "; the line is its path so far, dashed where a move was not optimal"}</figcaption>
         </figure>
@@ -83,8 +85,8 @@ export function Picture({ index, opened, at, address }: StepProps) {
       <Reactions index={index} opened={opened} link={(id) => hrefOf(address, { e: short(id), s: "0", b: "" })} />
       <Exchanged opened={opened} />
       {!shown?.rows && step?.text && <figure><Foreign text={textOf(shard, step.text)!} /><figcaption>what it saw (this world has no picture)</figcaption></figure>}
-      {grid && agent && what && (
-        <WhatIf key={`${opened.at} ${at}`} grid={grid} agent={agent} phase={phase} names={episode.actions} />
+      {grid && shown && agent && what && (
+        <WhatIf key={`${opened.at} ${at}`} grid={grid} drawing={shown} agent={agent} phase={phase} names={episode.actions} />
       )}
       {grid && (
         <p class="switches">

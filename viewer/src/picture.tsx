@@ -21,14 +21,17 @@ export function Cells({ drawing, agent, overlay }: { drawing: Drawing; agent?: [
   const rows = drawing.rows!;
   const [height, width] = [rows.length, rows[0].length];
   const path = overlay.path ?? [];
+  const isOpen = (row: number, col: number) => "#_* ".includes(rows[row][col]);
+  const labels = drawing.labels ?? [];
+  const legend = new Set(labels.filter(([row, col]) => !isOpen(row, col)).map(([row, col, name]) => visible(`${rows[row][col]} ${name}`)));
   return (
-    <svg class="cells" viewBox={`-1 -1 ${width * SIDE + 2} ${height * SIDE + 2}`} role="img" aria-label={overlay.label}
+    <><svg class="cells" viewBox={`-1 -1 ${width * SIDE + 2} ${height * SIDE + 2}`} role="img" aria-label={overlay.label}
       style={{ maxWidth: `${Math.max(width * 34, 200)}px` }}>
       {rows.map((line, row) => [...line].map((symbol, col) => (
         <g class={overlay.onCell ? "cell press" : "cell"} onClick={overlay.onCell && (() => overlay.onCell!(row, col))}
           data-cell={`${row},${col}`}>
           <rect x={col * SIDE} y={row * SIDE} width={SIDE} height={SIDE} class={KNOWN[symbol] ?? "other"} />
-          {!"#_* ".includes(symbol) && (
+          {!isOpen(row, col) && (
             <text x={(col + 0.5) * SIDE} y={(row + 0.7) * SIDE} class="symbol">{visible(symbol)}</text>
           )}
           {overlay.distances && overlay.distances[row][col] >= 0 && symbol === "_" && (
@@ -53,14 +56,13 @@ export function Cells({ drawing, agent, overlay }: { drawing: Drawing; agent?: [
         <g><circle cx={(agent[1] + 0.5) * SIDE} cy={(agent[0] + 0.5) * SIDE} r={SIDE * 0.36} class="agent" />
           <text x={(agent[1] + 0.5) * SIDE} y={(agent[0] + 0.7) * SIDE} class="symbol me">A</text></g>
       )}
-      {drawing.labels?.map(([row, col, name]) => {
-        const low = agent?.[0] === row && agent[1] === col ? 0.96 : 0.62; // below the agent where it stands there
-        return (
-          <g><title>{visible(name)}</title>
-            <text x={(col + 0.5) * SIDE} y={(row + low) * SIDE} class="label">{visible(name).slice(0, 7)}</text></g>
-        );
-      })}
+      {labels.map(([row, col, name]) => isOpen(row, col) && (
+        <g><title>{visible(name)}</title>
+          <text x={(col + 0.5) * SIDE} y={(row + (agent?.[0] === row && agent[1] === col ? 0.96 : 0.62)) * SIDE} class="label">
+            {visible(name).slice(0, 7)}</text></g> // below the agent where it stands there
+      ))}
     </svg>
+    {legend.size > 0 && <p class="note legend">{[...legend].map((entry) => <span>{entry}</span>)}</p>}</>
   );
 }
 

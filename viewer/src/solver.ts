@@ -1,5 +1,6 @@
 // Shortest paths on a grid over (phase, cell), as goalscope.worlds.planning.shortest has them: phase 0 without the key, 1 with
 // it, 2 with the door open. The recurrence is d(s) = 1 + min over moves a of d(next(s, a)), with d = 0 at the goal.
+// On a grid with things, a phase is a configuration of them, and Python has written down the state that each move leads to.
 
 import type { GridRecord } from "./data";
 
@@ -14,6 +15,7 @@ export interface Solution {
 const same = (one: [number, number] | undefined, row: number, col: number) => one?.[0] === row && one[1] === col;
 
 export function phasesOf(grid: GridRecord): number {
+  if (grid.leaps) return grid.leaps.length / (4 * grid.rows.length * grid.rows[0].length);
   return grid.door ? 3 : grid.key ? 2 : 1;
 }
 
@@ -35,29 +37,34 @@ export function move(grid: GridRecord, row: number, col: number, phase: number, 
   return [nextRow, nextCol, settle(grid, nextRow, nextCol, phase)];
 }
 
-export function solve(grid: GridRecord): Solution {
+/** [P * H * W * 4], the state that each move leads to; -1 from cells on which no agent can stand. */
+function successors(grid: GridRecord): Int32Array {
+  if (grid.leaps) return Int32Array.from(grid.leaps, (leap, at) => (at >> 2) + leap);
   const [height, width] = [grid.rows.length, grid.rows[0].length];
   const cells = height * width;
-  const phases = phasesOf(grid);
-  const distance = new Int32Array(phases * cells).fill(-1);
-  const before: number[][] = Array.from({ length: phases * cells }, () => []);
-  const after = new Int32Array(phases * cells * 4).fill(-1);
-  for (let phase = 0; phase < phases; phase++) {
-    for (let cell = 0; cell < cells; cell++) {
-      const [row, col] = [Math.floor(cell / width), cell % width];
-      if (grid.rows[row][col] === "#" || (same(grid.door, row, col) && phase < 2)) continue;
-      for (let action = 0; action < 4; action++) {
-        const [nextRow, nextCol, nextPhase] = move(grid, row, col, phase, action);
-        const next = nextPhase * cells + nextRow * width + nextCol;
-        after[(phase * cells + cell) * 4 + action] = next;
-        before[next].push(phase * cells + cell);
-      }
+  const after = new Int32Array(phasesOf(grid) * cells * 4).fill(-1);
+  for (let state = 0; state < after.length / 4; state++) {
+    const [phase, row, col] = [Math.floor(state / cells), Math.floor((state % cells) / width), state % width];
+    if (grid.rows[row][col] === "#" || (same(grid.door, row, col) && phase < 2)) continue;
+    for (let action = 0; action < 4; action++) {
+      const [nextRow, nextCol, nextPhase] = move(grid, row, col, phase, action);
+      after[state * 4 + action] = nextPhase * cells + nextRow * width + nextCol;
     }
   }
+  return after;
+}
+
+export function solve(grid: GridRecord): Solution {
+  const cells = grid.rows.length * grid.rows[0].length;
+  const phases = phasesOf(grid);
+  const after = successors(grid);
+  const distance = new Int32Array(phases * cells).fill(-1);
+  const before: number[][] = Array.from({ length: phases * cells }, () => []);
+  after.forEach((next, move) => next >= 0 && before[next].push(move >> 2));
   const queue: number[] = [];
   const goal = grid.goal!;
   for (let phase = 0; phase < phases; phase++) {
-    const state = phase * cells + goal[0] * width + goal[1];
+    const state = phase * cells + goal[0] * grid.rows[0].length + goal[1];
     distance[state] = 0;
     queue.push(state);
   }
@@ -80,8 +87,18 @@ export function solve(grid: GridRecord): Solution {
   return { phases, distance, optimal };
 }
 
-/** Number of a state in a solution, its phase settled where the agent stands. */
-export function stateOf(grid: GridRecord, row: number, col: number, phase: number): number {
-  const settled = Math.min(settle(grid, row, col, phase), phasesOf(grid) - 1);
-  return (settled * grid.rows.length + row) * grid.rows[0].length + col;
+/** Number of the state of an agent in each cell [H * W]. The agent stands in one cell, and may come to the others in this phase
+ * by a move; -1 where no move leads, or where it depends on the move in which state the agent arrives. */
+export function statesOf(grid: GridRecord, phase: number, agent?: [number, number]): Int32Array {
+  const [height, width] = [grid.rows.length, grid.rows[0].length];
+  const cells = height * width;
+  if (!grid.leaps)
+    return Int32Array.from({ length: cells }, (_, cell) => settle(grid, Math.floor(cell / width), cell % width, phase) * cells + cell);
+  const [after, first] = [successors(grid), phase * cells];
+  const arrivals = Array.from({ length: cells }, () => new Set<number>());
+  for (let at = 4 * first; at < 4 * (first + cells); at++)
+    if (after[at] % cells !== (at >> 2) - first) arrivals[after[at] % cells].add(after[at]);
+  const states = Int32Array.from(arrivals, (found) => (found.size === 1 ? [...found][0] : -1));
+  if (agent) states[agent[0] * width + agent[1]] = first + agent[0] * width + agent[1];
+  return states;
 }

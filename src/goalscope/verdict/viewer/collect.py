@@ -19,6 +19,7 @@ from goalscope.stats.rows import WHOLE_EPISODE, Rows
 from goalscope.verdict.viewer.inside import Readings, inside_of, token_texts
 from goalscope.verdict.viewer.patched import patched
 from goalscope.worlds.drawing import Drawing
+from goalscope.worlds.dynamics import phase_index, transitions
 from goalscope.worlds.world import World
 
 SHARD_EPISODES: Final = 100
@@ -249,6 +250,7 @@ def _episode(
         "actions": actions,
         "tags": {name: str(value) for name, value in {**episode.world.tags, **episode.tags}.items()},
         "end": shard.drawing(_picture(episode.world, episode.final)),
+        "phase": _phase(episode.world, episode.final),
         "measures": values.get(WHOLE_EPISODE, {}),
         "steps": records,
     }
@@ -284,16 +286,31 @@ def _errors(episode: Episode) -> list[list[str]]:
 def _world(world: World, shard: _Shard) -> Record:
     """Return what the page needs to know about a world.
 
-    For a grid with a goal and no things, also what the page needs to solve it.
+    For a grid with a goal, also what the page needs to solve it. In a grid with things that is a table in which each
+    state and action has the number of the next state, less that of the state. It holds for every place of the goal and
+    of the agent.
     """
     record: Record = {"kind": world.kind, "cluster": world.cluster_id}
-    if "grid" in world.offers and world.grid.goal is not None and not world.grid.things:
+    if "grid" in world.offers and world.grid.goal is not None:
         grid = world.grid
         record["grid"] = {
             "rows": ["".join("#" if wall else "_" for wall in row) for row in grid.walls.tolist()],
             **{name: cell for name, cell in grid.objects.items() if cell is not None},
         }
+        if grid.things:
+            table = transitions(grid)
+            record["grid"]["things"] = [cell for cell, _ in grid.things]
+            record["grid"]["leaps"] = (table - np.arange(len(table))[:, None]).ravel().tolist()
+            shard.letters += 3 * table.size
     return record
+
+
+def _phase(world: World, state: Any) -> int | None:
+    """Return the number of the phase or configuration of a state of a grid; None if it is no state of the grid."""
+    try:
+        return phase_index(world.grid, state) if "grid" in world.offers else None
+    except ValueError:
+        return None
 
 
 def _picture(world: World, state: Any) -> Drawing | None:
@@ -317,7 +334,7 @@ def _step(world: World, entry: TranscriptStep, shard: _Shard, values: Mapping[in
         "best": entry.optimal,
         "from": verdict.before,
         "to": verdict.after,
-        "phase": getattr(step.state, "phase", None),
+        "phase": _phase(world, step.state),
         "policy": None if entry.policy is None else [round(chance, 4) for chance in entry.policy],
         "reward": step.reward,
         "draw": shard.drawing(truth),
