@@ -19,7 +19,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_built_in_comes_first_in_the_order_of_reports(parts: None) -> None:
     before = registry.names("agent")
     assert before[0] == "optimal" and {"chat", "task-chat", "task-greedy"} <= set(before)
-    assert registry.names("measure") == tuple(measure.name for measure in behaviour_measures())
+    assert tuple(measure.name for measure in behaviour_measures()) == registry.names("measure")
     agent_kind("another")(Optimal)
     agent_kind("yet another")(lambda parameters: Optimal(**parameters))
     assert build_agent("yet another", {"name": "mine"}) == Optimal(name="mine")

@@ -22,14 +22,14 @@ PLUGINS = ("tests.worlds.conveyor", "tests.worlds.toll_gate")
 @contextmanager
 def plugin_things() -> Iterator[None]:
     """Register the conveyor and the toll gate, and take them back."""
-    before = entries_of("thing")
+    before = {part: entries_of(part) for part in ("thing", "measure")}
     for module in PLUGINS:
         sys.modules.pop(module, None)
         import_module(module)
     try:
         yield
     finally:
-        registry._entries["thing"] = before
+        registry._entries |= before
 
 
 def all_names() -> tuple[str, ...]:

@@ -21,7 +21,7 @@ _MODULES: Final = {
     "agent": ("agents.scripted agents.chat agents.task_scripted agents.policies.agent goals.hypotheses.twins"),
     "model": "agents.models.local agents.models.http agents.models.engine",
     "measure": (
-        "measures.performance measures.uncertainty measures.visits measures.key measures.fog "
+        "measures.performance measures.uncertainty measures.visits measures.key measures.things measures.fog "
         "measures.exploration.errors"
     ),
     "hypothesis": "goals.hypotheses.rules goals.hypotheses.places",

@@ -196,7 +196,8 @@ def test_all_measures_run_at_once_and_no_episodes_give_no_rows() -> None:
     fogged = GridWorld(grid=CORRIDOR.grid, fog_radius=1, tags={"size": 4})
     keyed, control = played(RING, "RLLDDR"), played(RING_CONTROL, "RDDL")
     tasks = sample_episodes(trajectories=1, tasks=True)
-    grids = [played(CORRIDOR, "RRR"), played(LOCKED, "LL"), played(fogged, "RRR"), keyed, control]
+    things = played(GridWorld(grid=Grid.parse("ArbyRBYHcoETL^v<>G"), tags={"size": 18}), "R")
+    grids = [played(CORRIDOR, "RRR"), played(LOCKED, "LL"), played(fogged, "RRR"), keyed, control, things]
     rows = measure_episodes([*grids, *tasks])
     names = [measure.name for measure in behaviour_measures()]
     assert set(names) - set(rows.measure) == {

@@ -15,6 +15,7 @@ from goalscope._ground.parts import attempt
 from goalscope._ground.words import listed
 from goalscope.measures.definition import Measure
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable, offers_of
+from goalscope.measures.things import add_measures_of_kinds
 from goalscope.runs.episode_columns import PART_EPISODES, episode_column_parts
 from goalscope.runs.packed_steps import HAS_REWARD
 from goalscope.runs.provenance import note_packages
@@ -42,6 +43,7 @@ def behaviour_measures() -> tuple[Measure, ...]:
 
     An object that another package registered but that is not a valid measure is skipped with a `PartWarning`.
     """
+    add_measures_of_kinds()
     for name in registry.names("measure"):
         item = registry.resolve("measure", name)
         if _checked.get(name) is not item and attempt("measure", name, partial(_is_measure, item, name), _nothing):
