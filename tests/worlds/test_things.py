@@ -1,5 +1,7 @@
 """Things in grids: laws that hold for every registered kind, also of other packages, and known answers of each kind."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -242,6 +244,22 @@ def test_what_a_kind_must_be(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         thing(type("Crate", (Kind,), attributes))
     assert kind_of("%") is None and "%" not in RESERVED
+
+
+def test_the_symbol_of_a_built_in_kind_is_taken_even_for_a_module_that_is_imported_first() -> None:
+    code = """
+from goalscope.worlds import things
+class Crown(things.Kind):
+    symbol, name, legend = "c", "crown", "a crown"
+try:
+    things.thing(Crown)
+except ValueError as error:
+    print(error)
+print(things.kind_of("c").name, "crown" in [kind.name for kind in things.kinds()])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    refusal, kind = result.stdout.splitlines()
+    assert "'coin'" in refusal and kind == "coin False"
 
 
 def test_a_thing_that_moves_the_agent_into_a_wall_is_refused() -> None:

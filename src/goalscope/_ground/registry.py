@@ -99,7 +99,7 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
         entry = _Entry(part, module, path, _loading[-1] if _loading else "")
         with _lock:
             if not entry.built_in:
-                _load_built_in(kind)
+                load_built_in(kind)
             existing = _entries[kind].get(name)
             if existing is not None and (
                 (existing.module, existing.path) != (entry.module, path) or "<locals>" in path
@@ -112,6 +112,18 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
         return part
 
     return add
+
+
+def load_built_in(kind: str) -> None:
+    """Import the modules that register the built-in parts of a kind."""
+    if kind not in _loaded:
+        _loaded.add(kind)  # first, since these modules may look up names during their import
+        try:
+            for module in _modules.get(kind, ()):
+                _import[-1](module)
+        except BaseException:
+            _loaded.discard(kind)  # a missing library may be installed later
+            raise
 
 
 def resolve(kind: str, name: str) -> Any:
@@ -127,7 +139,7 @@ def resolve(kind: str, name: str) -> Any:
     """
     _check_kind(kind)
     with _lock:
-        _load_built_in(kind)
+        load_built_in(kind)
         if name not in _entries[kind]:
             _load_packages(kind)
         if name not in _entries[kind]:
@@ -148,7 +160,7 @@ def names(kind: str) -> tuple[str, ...]:
     """
     _check_kind(kind)
     with _lock:
-        _load_built_in(kind)
+        load_built_in(kind)
         _load_packages(kind)
         order = {module: index for index, module in enumerate(_modules.get(kind, ()))}
         entries = _entries[kind]
@@ -198,17 +210,6 @@ def part_at(module: str, path: str) -> tuple[str, str] | None:
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise ValueError(f"a kind of parts must be one of {', '.join(KINDS)}, got {kind!r}")
-
-
-def _load_built_in(kind: str) -> None:
-    if kind not in _loaded:
-        _loaded.add(kind)  # first, since these modules may look up names during their import
-        try:
-            for module in _modules.get(kind, ()):
-                _import[-1](module)
-        except BaseException:
-            _loaded.discard(kind)  # a missing library may be installed later
-            raise
 
 
 def _load_packages(kind: str) -> None:

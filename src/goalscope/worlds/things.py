@@ -142,6 +142,7 @@ def thing(kind: KindClass) -> KindClass:
     """
     instance = kind()
     _check_kind(instance, kind.__name__)
+    registry.load_built_in("thing")  # first, so that their symbols are taken
     other = _by_symbol.get(instance.symbol)
     if other is not None and other.name != instance.name and _is_registered(other):
         raise ValueError(
