@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
 from goalscope.goals.asked import IN_GRIDS, default_hypotheses
@@ -77,6 +78,40 @@ def test_places_and_events_of_each_kind_are_those_of_a_plain_search(name: str) -
                         assert ((policy[state_number(grid, state)] > 0) == best).all()
             else:
                 assert expected[initial_state(grid)] == world.steps_to(mask)[state_number(grid, initial_state(grid))]
+
+
+@pytest.mark.parametrize("name", all_names())
+def test_entered_cells_are_those_of_a_plain_search(name: str) -> None:
+    for seed in range(2):
+        grid = grid_with(name, seed)
+        moves = [(state, action) for state in searched(grid, lambda state: False) for action in ACTIONS]
+        moves = [(state, action) for state, action in moves if not has_ended(grid, state)]
+        entered = {
+            (state[0] + action.delta[0], state[1] + action.delta[1])
+            for state, action in moves
+            if step(grid, state, action) != state
+        }
+        cells = finite_world(GridWorld(grid=grid), 20).entered
+        assert entered == {(row, col) for row, col in np.argwhere(cells).tolist()}
+
+
+def test_a_thing_that_moves_every_agent_on_is_no_place_to_be_at_and_the_reason_says_so() -> None:
+    world = finite_world(GridWorld(grid=Grid.parse("########\n#A_}_G_#\n#______#\n########")), 20)
+    for text in ("at conveyor right", "cell 1 3"):
+        with pytest.raises(Undefined, match="can be entered"):
+            parse(text).solved(world)
+    assert parse("(at conveyor right) +0,+1").cell(world) == (1, 4)
+    assert parse("beside (at conveyor right)").cell(world) == (1, 2)
+    blocked = finite_world(GridWorld(grid=Grid.parse("########\n#A_}#G_#\n#______#\n########")), 20)
+    assert parse("at conveyor right").solved(blocked).policy is not None
+    behind = finite_world(GridWorld(grid=Grid.parse("########\n#AG}___#\n########")), 20)
+    with pytest.raises(Undefined, match="passing the goal"):
+        parse("at conveyor right").solved(behind)
+
+
+def test_at_a_teleporter_is_where_the_agent_comes_out_of_the_nearest_one() -> None:
+    world = finite_world(GridWorld(grid=Grid.parse("########\n#A_T_G_#\n#______#\n#_T____#\n########")), 20)
+    assert parse("at teleporter").cell(world) == (3, 2), "the one that it enters in two steps leads there"
 
 
 def test_the_nearest_of_equal_things_is_the_place_and_any_of_them_makes_the_event() -> None:

@@ -11,7 +11,7 @@ class Conveyor(things.Kind):
     """A conveyor to the right."""
 
     symbol, name, legend = "}", "conveyor right", "a conveyor to the right"
-    rule = "An agent that enters a conveyor is moved one cell further in its direction, if that cell is free."
+    rule = "An agent whose move enters a conveyor is moved one cell further in its direction, if that cell is free."
     direction = Action.RIGHT
 
     def act(self, grid: Any, index: int, cell: things.Cell, parts: things.Parts, action: int) -> Any:

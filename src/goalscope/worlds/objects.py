@@ -55,7 +55,7 @@ def _key_and_door(colour: str) -> None:
         "symbol": small,
         "name": f"{colour} key",
         "legend": f"a {colour} key",
-        "rule": f"The agent picks up the {colour} key by itself when it enters its cell.",
+        "rule": f"The agent picks up the {colour} key by itself when one of its moves enters the key's cell.",
     }
     door = {
         "symbol": capital,
@@ -81,7 +81,8 @@ class Teleporter(Kind):
 
     symbol, name, legend = "T", "teleporter", "a teleporter"
     rule = (
-        "An agent that enters a teleporter comes out at the next one, row by row, and from the last one at the first."
+        "An agent whose move enters a teleporter comes out at the next one, row by row, and from the last one at the "
+        "first."
     )
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
@@ -137,7 +138,7 @@ class Coin(Kind):
     """A coin, which the agent collects on entering its cell and carries from then on."""
 
     symbol, name, legend = "c", "coin", "a coin"
-    rule = "The agent collects a coin by itself when it enters its cell."
+    rule = "The agent collects a coin by itself when one of its moves enters the coin's cell."
     states = 2
     events: ClassVar[Mapping[str, int]] = {"collected": 1}
 
@@ -174,7 +175,10 @@ class Gate(Opening):
     """A gate, which blocks the way until a button opens it."""
 
     symbol, name, legend = "E", "gate", "a closed gate"
-    rule = "A closed gate cannot be entered. All gates open and vanish when the agent enters the cell of a button."
+    rule = (
+        "A closed gate cannot be entered. All gates open and vanish when a move of the agent enters the cell of a "
+        "button."
+    )
 
 
 @thing

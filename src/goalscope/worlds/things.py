@@ -98,6 +98,9 @@ class Kind:
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
         """Return where the agent ends up, and the new parts; the method must be pure.
 
+        It is called when a move of the agent enters the thing's cell, not when another thing moves the agent there,
+        and for kinds that are `near` also when the agent comes to stand beside the thing.
+
         Args:
             grid: the grid.
             index: index of this thing in ``grid.things`` and ``parts``.
@@ -282,7 +285,8 @@ class Arrangement:
     def enter(self, grid: ThingGrid, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
         """Return where an agent that enters a cell ends up, and the new parts.
 
-        The thing of that cell acts first, then those beside the cell where the agent stands after that, in order.
+        The thing of that cell acts first, then those beside the cell where the agent stands after that, in order. A
+        thing in a cell to which another one moves the agent does not act.
 
         Raises:
             ValueError: a thing moves the agent onto a wall or out of the grid, or sets an impossible digit.

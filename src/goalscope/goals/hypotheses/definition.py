@@ -28,8 +28,8 @@ from goalscope._ground.distributions import to_array, to_distributions
 from goalscope._ground.untrusted import shorten
 from goalscope.goals.hypotheses.views import Undefined, view_of
 from goalscope.goals.meg import KnownMEG, meg_known
-from goalscope.worlds.dynamics import configurations, phases
-from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.dynamics import configurations, neighbours, phases
+from goalscope.worlds.grid import DELTAS, Grid, Position
 from goalscope.worlds.planning.mdp import utility_range, value_iteration
 from goalscope.worlds.planning.process import Process, grid_process, process_of
 from goalscope.worlds.world import World
@@ -192,6 +192,20 @@ class FiniteWorld:
             after[self.process.transitions[near]] = True
             near = after & (steps == FAR)
         return np.asarray(steps.reshape(-1, *self.grid.walls.shape).min(axis=0))
+
+    @cached_property
+    def entered(self) -> Mask:
+        """``[H, W]`` cells of a grid that a move of the agent enters in some episode.
+
+        A thing may move the agent on at once, so that the agent never stands on such a cell.
+        """
+        shape, states = self.grid.walls.shape, np.arange(self.process.states)
+        changes = (self.process.transitions != states[:, None]) & self.reached[:, None]
+        left = changes.reshape(-1, *shape, len(DELTAS)).any(axis=0)
+        cells = np.zeros(shape, dtype=bool)
+        for action, (inside, beyond) in enumerate(neighbours(*shape)):
+            cells[beyond] |= left[(*inside, action)]
+        return cells
 
     def steps_to(self, targets: Mask) -> Numbers:
         """Return the minimum number of steps from each state to a set of target states, ``[S]``.
@@ -399,6 +413,10 @@ def finite_world(world: World, horizon: int) -> FiniteWorld:
 def check_reached(world: FiniteWorld, targets: Mask, description: str) -> None:
     """Raise `Undefined` if no policy reaches any target state from the start; the world's own goal ends an episode."""
     if not (targets & world.reached).any():
+        if "grid" in world.world.offers and world.grid.things:
+            cells = targets.reshape(-1, *world.grid.walls.shape).any(axis=0)
+            if (cells & world.entered).any():
+                raise Undefined(f"{description} can be entered, but the thing there always moves the agent on")
         raise Undefined(f"{description} cannot be reached from the start; the world's own goal ends an episode")
 
 

@@ -95,12 +95,21 @@ def near(world: FiniteWorld, place: Hypothesis) -> Position:
 
 @hypothesis("at {thing}", kind="place", says="the nearest {}")
 def at_thing(world: FiniteWorld, name: str) -> Position:
-    """Return the cell of the thing with this name that has the shortest path from the start."""
+    """Return the cell of the thing with this name that has the shortest path from the start.
+
+    If the agent cannot stand on any of them because each moves it on, it is the first one that can be entered.
+    """
     symbol = registry.resolve("thing", name).symbol
     cells = [cell for cell, other in world.grid.things if other == symbol]
     if not cells:
         raise Undefined(f"this world has no {name}")
-    return _first(world, cells, f"no {name}")
+    try:
+        return _first(world, cells, f"no {name}")
+    except Undefined:
+        entered = [cell for cell in cells if world.entered[cell]]
+        if not entered:
+            raise
+        return entered[0]
 
 
 @hypothesis("mirror of {place}", kind="place", says="the mirror image of {}")
