@@ -19,6 +19,7 @@ from goalscope.goals.hypotheses.need import LAPSES, Need, _Bank, _Law, _WorldPol
 from goalscope.goals.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
 from goalscope.runs import Study
 from goalscope.verdict.preflight.study_files import load
+from goalscope.worlds import Grid, GridWorld
 
 planted: Any = importlib.import_module("benchmarks.needs")
 TRAINED = {"kind": "grid", "sizes": [7], "densities": [0.6], "count": 12, "goal": "top-right", "minimum_distance": 3}
@@ -57,11 +58,29 @@ def episodes(world: Any, policy: np.ndarray) -> list[tuple[float, Answers]]:
     return found
 
 
-@pytest.mark.parametrize(("h", "lapse"), long_after(1, [(0, 0.3), (1, 0.0), (2, 0.5), (3, 0.2)], names=2))
-def test_means_and_variances_are_those_of_all_episodes(h: int, lapse: float) -> None:
-    bank = load_hypotheses("goal;goal within 1 steps;follow the wall;beside goal")
-    world = finite_world(room(np.random.default_rng(8), 3, 3), 2)
-    told = _WorldPolicies(world, dict(predictions_in(world, bank, 0).policies))
+ROOM = room(np.random.default_rng(8), 3, 3), "goal;goal within 1 steps;follow the wall;beside goal"
+ON_THE_WAY = GridWorld(grid=Grid.parse("#ArG#")), "goal;red key held;follow the wall;keep right"
+
+
+@pytest.mark.parametrize(
+    ("world_and_bank", "h", "lapse"),
+    long_after(
+        3,
+        [
+            (ON_THE_WAY, 0, 0.3),
+            (ON_THE_WAY, 1, 0.2),
+            (ROOM, 0, 0.3),
+            (ROOM, 1, 0.0),
+            (ROOM, 2, 0.5),
+            (ROOM, 3, 0.2),
+        ],
+        names=3,
+    ),
+)
+def test_means_and_variances_are_those_of_all_episodes(world_and_bank: tuple[Any, str], h: int, lapse: float) -> None:
+    bank = load_hypotheses(world_and_bank[1])
+    world = finite_world(world_and_bank[0], 2)
+    told = _WorldPolicies.of(world, predictions_in(world, bank, len(bank)))
     law = _Law([[told], [told]], _Bank(bank), h, lapse, LEVEL, 1)
     all_of = episodes(world, (1 - lapse) * told.policies[h][0] + lapse * world.even)
     chance = np.array([weight for weight, _ in all_of])
@@ -91,7 +110,7 @@ def test_means_and_variances_are_those_of_all_episodes(h: int, lapse: float) -> 
 def test_an_end_fails_as_that_of_normal_sums_does() -> None:
     world = finite_world(room(np.random.default_rng(2), 3, 3), 3)
     every = load_hypotheses("goal;keep up")
-    told = _WorldPolicies(world, dict(predictions_in(world, every, 0).policies))
+    told = _WorldPolicies.of(world, predictions_in(world, every, 0))
     law = _Law([[told], [told]], _Bank(every), 0, 0.2, LEVEL, 1)
     law.variance = np.full(7, 4.0)
     for clusters, mean in ((6, 1.0), (20, 0.5), (80, 0.7)):
@@ -115,6 +134,15 @@ def test_what_coincides_is_never_named_and_what_it_coincides_with_is_said() -> N
     assert "goal" in found["goal"][0].sentence
     assert found["key"][0].hardest == "steps"
     assert found["key"][0].to_plain()["worlds"] is None
+
+
+def test_a_step_that_every_way_to_the_goal_takes_does_not_make_it_impossible_to_confirm_the_goal() -> None:
+    grids = [
+        f"#########\n#{'_' * before}A{'_' * (5 - before)}r#\n#R#######\n#{'_' * 6}G#\n#########" for before in range(5)
+    ]
+    grids += ["\n".join(line[::-1] for line in grid.split("\n")) for grid in grids]
+    found = of({"kind": "text", "grids": grids}, "goal;red key held", lapses=[0.0])
+    assert found["goal"][0].worlds < math.inf and found["red key held"][0].worlds < math.inf
 
 
 def test_worlds_with_different_actions_stand_beside_each_other() -> None:

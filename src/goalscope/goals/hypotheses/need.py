@@ -20,6 +20,8 @@ binomial with exact visit probabilities. The needed number of worlds is the smal
 probabilities add up to at most ``1 - POWER`` (Boole's inequality). Rivals are those of the score: the bank, control
 hypotheses and move frequencies. We leave out regions, which a follower hardly ever fails, and the minimum R2 of a name,
 which rarely matters beyond its lower end.
+If k is an intermediate step of h (`goals.hypotheses.steps`), the decisions in which the event of k holds and k predicts
+nothing count in their contrast, as in the score; we ignore that an event may have held earlier in the episode only.
 
 Sources: Sobel (1982), The variance of discounted Markov decision processes, Journal of Applied Probability 19, 794-802;
 Johnson and Welch (1940), Applications of the non-central t-distribution, Biometrika 31, 362-389.
@@ -34,8 +36,8 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope._ground.checks import check_number, check_whole
-from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, finite_world
-from goalscope.goals.hypotheses.evidence import AIMS, FREQUENCIES, about_aims, predictions_in
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, finite_world
+from goalscope.goals.hypotheses.evidence import AIMS, FREQUENCIES, Predictions, about_aims, predictions_in
 from goalscope.goals.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.views import Undefined
@@ -123,7 +125,7 @@ def needed(
             finite = finite_world(world, horizon(world))
         except Undefined:
             continue
-        world_policies = _WorldPolicies(finite, dict(predictions_in(finite, bank, 0).policies))
+        world_policies = _WorldPolicies.of(finite, predictions_in(finite, bank, len(hypotheses)))
         clusters.setdefault(world.cluster or world.id, []).append(world_policies)
     if len(clusters) < 2:
         raise ValueError(
@@ -157,10 +159,20 @@ def sentences(needs: Sequence[Need]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _WorldPolicies:
-    """A world, and the policy of each hypothesis in this world, by the index of the hypothesis."""
+    """A world, and the policy of each hypothesis in this world, by the index of the hypothesis.
+
+    `events` maps each pair (goal, step), where the second is an intermediate step of the first, to the ``[S]`` states
+    in which the event of the step holds.
+    """
 
     world: FiniteWorld
     policies: dict[int, Array]
+    events: dict[tuple[int, int], Mask]
+
+    @classmethod
+    def of(cls, world: FiniteWorld, predictions: Predictions) -> "_WorldPolicies":
+        events = {pair: predictions.events[pair[1]] for pair in predictions.steps}
+        return cls(world, dict(predictions.policies), events)
 
 
 class _Walk:
@@ -235,7 +247,11 @@ class _Step:
         self.size = np.einsum("kna,kna->kn", self.away, self.away)
         defined = np.isin(np.arange(len(exact)), [*walk.world_policies.policies, len(exact) - 1])
         self.said = ((self.size > _NONE) | ~bank.silent[:, None]) & defined[:, None]
-        self.common = self.said & self.said[h]
+        self.both_said = self.said & self.said[h]
+        self.common = self.both_said.copy()  # with the decisions after an intermediate step
+        for pair, states in walk.world_policies.events.items():
+            if h in pair:
+                self.common[sum(pair) - h] |= states[walk.states] & ~self.said[pair[1]]
         product = np.einsum("kna,na->kn", self.away, self.away[h])
         self.ahead, self.behind = (self.size[h] - product) * self.common, (self.size - product) * self.common
         self.bar = (1 + MARGIN) * self.ahead - (1 - MARGIN) * self.behind
@@ -349,7 +365,7 @@ class _Law:
             if walk.following is None:
                 spread += step.mean(walk.after(values**2) - after**2)
             variance = variance + spread @ mass
-            marks = np.concatenate([step.ahead + step.behind > 1e-9, step.common, step.said[self.h][None]])
+            marks = np.concatenate([step.ahead + step.behind > 1e-9, step.both_said, step.said[self.h][None]])
             values, reached = mean, np.where(marks, 1.0, step.mean(walk.after(reached)))
         first = values @ walk.start
         return first, variance + values**2 @ walk.start - first**2, reached @ walk.start
