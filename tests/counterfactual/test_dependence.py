@@ -13,7 +13,7 @@ from studies_of_dependence import AVOIDING, BLIND, SEEKERS, drawn, population, t
 
 from families import long_after
 from goalscope._ground.rng import stream
-from goalscope.goals.counterfactual.dependence import LEAST, dependences, p_above, sentence
+from goalscope.goals.counterfactual.dependence import LEAST, dependences, noun_of, p_above, sentence
 from goalscope.goals.counterfactual.turns import Asked, WorldTurns
 
 CELLS = {
@@ -143,6 +143,8 @@ def test_what_never_varies_has_an_interval_too() -> None:
     assert few.answer != "yes", "two worlds are too few"
     [single] = dependences({"one": asked([2, 0, 0, 0], [0, 2, 0, 0], 1)})
     assert single.answer == "untestable" and not single.share.has_interval and single.p == 1
+    assert single.predictable.value == 1 and "too few worlds" in sentence([single]) != sentence([same])
+    assert "in common" not in sentence([single]), "both answers agree"
 
 
 def test_what_cannot_be_compared_is_not_judged() -> None:
@@ -151,6 +153,12 @@ def test_what_cannot_be_compared_is_not_judged() -> None:
     [even] = dependences({"one": asked([1, 1, 0, 0], [1, 1, 0, 0], 30)})
     assert even.answer == "untestable" and math.isnan(even.share.value)
     assert "too little" in sentence([even]) and p_above(np.zeros(1)) == 1
+
+
+def test_a_change_of_a_thing_is_named_in_words() -> None:
+    assert noun_of("goal") == "the goal's place"
+    assert noun_of("coin") != "coin" != noun_of("removed coin") and "removed" not in noun_of("removed coin")
+    assert noun_of("removed crate of an environment") == "removed crate of an environment"
 
 
 def test_holm_is_over_the_things_of_an_agent() -> None:

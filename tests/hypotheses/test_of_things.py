@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from goalscope.goals.asked import IN_GRIDS, default_hypotheses
-from goalscope.goals.hypotheses import banks, bind, parse
+from goalscope.goals.hypotheses import banks, bind, load_hypotheses, parse
 from goalscope.goals.hypotheses.definition import finite_world
 from goalscope.goals.hypotheses.views import Undefined
 from goalscope.worlds import ACTIONS, Action, Grid, GridWorld, State, initial_state, step
@@ -129,6 +129,9 @@ def test_defaults_have_the_things_of_the_worlds_and_a_misspelt_one_is_named() ->
     assert list(default_hypotheses(worlds)) == [*IN_GRIDS, *added]
     assert list(default_hypotheses([GridWorld(grid=Grid.parse("#A_G#"))])) == list(IN_GRIDS)
     assert {"toll gate open", "at conveyor up"} <= set(banks()["things"])
+    assert list(load_hypotheses("things", worlds)) == ["goal", *added], "of these worlds alone"
+    with pytest.raises(ValueError, match="worlds with things"):
+        load_hypotheses("things", [GridWorld(grid=Grid.parse("#A_G#"))])
     with pytest.raises(ValueError, match="'red key held'"):
         bind(parse("red kee held"), worlds)
     with pytest.raises(Undefined, match="no coin"):

@@ -36,8 +36,8 @@ def separate(
     The numbers are exact: they are computed from the tables of the worlds.
 
     Args:
-        hypotheses (FILE|NAMES): files (.yaml, .json), banks of hypotheses (grids, keys, doors, task-maps, sentinels)
-            and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
+        hypotheses (FILE|NAMES): files (.yaml, .json), banks of hypotheses (grids, keys, doors, task-maps, things,
+            sentinels) and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
         worlds (STUDY|KIND): the worlds of a study (a file or a registered name); or a kind of worlds, either its name
             or
             an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
@@ -53,7 +53,7 @@ def separate(
         goalscope separate --hypotheses mine.yaml --worlds key-door
     """
     study = worlds_of(worlds, changes)
-    bank, phase_worlds = bound(load_hypotheses(hypotheses), study), _of_phase(study, phase)
+    bank, phase_worlds = bound(load_hypotheses(hypotheses, study.worlds()), study), _of_phase(study, phase)
     separation = separability(bank, phase_worlds, horizon=study.horizon.of, lapse=lapse, level=level)
     needs = needs_of(bank, phase_worlds, study, lapse)
     if as_json:
@@ -89,8 +89,8 @@ def design(
     """Choose the worlds that best tell hypotheses apart, and compare them with random choices of the same size.
 
     Args:
-        hypotheses (FILE|NAMES): files (.yaml, .json), banks of hypotheses (grids, keys, doors, task-maps, sentinels)
-            and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
+        hypotheses (FILE|NAMES): files (.yaml, .json), banks of hypotheses (grids, keys, doors, task-maps, things,
+            sentinels) and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
         worlds (STUDY|KIND): the worlds of a study (a file or a registered name); or a kind of worlds, either its name
             or
             an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
@@ -105,7 +105,7 @@ def design(
         goalscope design --hypotheses grids --worlds grid --choose 8 --out study.yaml
     """
     study = worlds_of(worlds, changes)
-    bank = bound(load_hypotheses(hypotheses), study)
+    bank = bound(load_hypotheses(hypotheses, study.worlds()), study)
     selection = designed(bank, _of_phase(study, phase), choose, horizon=study.horizon.of, lapse=lapse, seed=seed)
     low, middle, high = np.quantile(selection.random, (0.025, 0.5, 0.975))
     say(

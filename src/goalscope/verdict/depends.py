@@ -61,6 +61,8 @@ def depends_on(data: ArmData, thing: str) -> Evidence:
         return Evidence(why="it could not be changed in any of the worlds")
     part = dependence.change.value / dependence.share.value if dependence.share.value else float("nan")
     detail = f"change {dependence.change.value:.2f}, predictable part {part:.2f}, {dependence.versions} changed worlds"
+    if dependence.answer == "untestable" and not dependence.predictable.has_interval:
+        return Evidence(why=f"too few worlds allow this change ({detail})", detail=detail)
     if dependence.answer == "untestable":
         return Evidence(why=f"its two answers in the same state may be unrelated ({detail})", detail=detail)
     evidence = Evidence.of(dependence.share, side=dependence.answer, detail=detail)

@@ -50,6 +50,7 @@ from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
 from goalscope.stats.records import Records
 from goalscope.verdict.subject import subject_of
+from goalscope.worlds import World
 
 RESULT = "attribution.json"
 
@@ -178,8 +179,8 @@ def attribute(
 
     Args:
         agent (AGENT|RUN): an agent, in the forms of goalscope evaluate, or a run directory.
-        hypotheses (FILE|NAMES): files (.yaml, .json), banks of hypotheses (grids, keys, doors, task-maps, sentinels)
-            and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
+        hypotheses (FILE|NAMES): files (.yaml, .json), banks of hypotheses (grids, keys, doors, task-maps, things,
+            sentinels) and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
         worlds (STUDY|KIND): worlds in which to ask the agent, in the forms of goalscope separate; not for a run.
         separating (STUDY|KIND|RUN): worlds in which to test the claim, opened only after it is frozen; for a run,
             another run of the same agent.
@@ -216,7 +217,8 @@ def attribute(
             tested_on = None if later is None else {"study": later.id}
             run(study, first, workers=workers, stage=stage)
         label, identity, (states, left_out), phases = states_in(first, name, by)
-        bound = {label: bind(hypothesis, [state.world.world for state in states]) for label, hypothesis in bank.items()}
+        visited = [state.world.world for state in states]
+        bound = {label: bind(hypothesis, visited) for label, hypothesis in bank_from(hypotheses, visited).items()}
         strata, members_of, found_of = list[Stratum](), list[list[States]](), list[Finding]()
         for group_name, members in groups(states, by=by, phases=phases):
             ask = None if out is None or first == source else _asking(Path(out), first, workers)
@@ -359,10 +361,12 @@ def _asking(out: Path, run_of: Path, workers: int) -> Asking:
     return Asking(first_turns=first_turns)
 
 
-def bank_from(hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis]) -> Mapping[str, Hypothesis]:
+def bank_from(
+    hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis], worlds: Sequence[World] | None = None
+) -> Mapping[str, Hypothesis]:
     """Load hypotheses given as the name of a bank or file, as a list in the form of a file, or by name."""
     if isinstance(hypotheses, str):
-        return load_hypotheses(hypotheses)
+        return load_hypotheses(hypotheses, worlds)
     return hypotheses if isinstance(hypotheses, Mapping) else read_hypotheses(list(hypotheses))
 
 
@@ -423,7 +427,7 @@ def say_costs(
     if separating is not None:
         say("separating worlds: each step with a valid move is answered twice")
         print_cost(planned(agent, separating, episodes=episodes, seed=seed))
-    bank = bound(load_hypotheses(hypotheses), study)
+    bank = bound(load_hypotheses(hypotheses, study.worlds()), study)
     for phase, of_phase in by_phase(study.worlds()).items():
         for line in sentences(needs_of(bank, of_phase, study, LAPSES[0], episodes)):
             say(f"phase {phase}: {line}" if phase else line)

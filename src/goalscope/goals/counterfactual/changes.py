@@ -35,7 +35,9 @@ WORDED: Final[Mapping[str, tuple[str, ...]]] = {"names": ("symbols",), "order": 
 """Change of the prompt -> its wordings, see `goalscope.agents.prompts.WORDINGS`: the symbols of the cells, the order of
 legend and moves, or all words of the prompt."""
 
-_REMOVED: Final = "removed "
+REMOVED: Final = "removed "
+"""Begin of the name of a change that takes a thing away."""
+
 _NAMES: Final[Mapping[str, str]] = {"agent": "start", "goal": "goal", "key": "key", "added key": "key"}
 
 
@@ -93,7 +95,7 @@ def of_kinds(grid: Grid | None = None) -> tuple[str, ...]:
     """Return the changes of the things of a grid, by default of all registered kinds: moved, or removed."""
     symbols = None if grid is None else {symbol for _, symbol in grid.things}
     names = [kind.name for kind in kinds() if symbols is None or kind.symbol in symbols] if symbols != set() else []
-    return *names, *(f"{_REMOVED}{name}" for name in names)
+    return *names, *(f"{REMOVED}{name}" for name in names)
 
 
 def check_changes(names: Sequence[str]) -> None:
@@ -156,7 +158,7 @@ def elsewhere(grid: Grid, thing: str, walked_cells: Collection[Position] = ()) -
         yield from _things(grid, thing, walked_cells)
         return
     if thing in ("door", "removed key"):
-        name = thing.removeprefix(_REMOVED)
+        name = thing.removeprefix(REMOVED)
         exists = getattr(grid, name) not in (None, *walked_cells)
         if exists and (thing == "door" or grid.door is None):
             yield grid.at(**{name: None})
@@ -174,7 +176,7 @@ def _things(grid: Grid, change: str, walked_cells: Collection[Position]) -> Iter
     """Yield all grids with one thing of a kind removed or moved; neither it nor its new cell is walked on."""
     symbols = {kind.name: kind.symbol for kind in kinds()}
     for entry in grid.things:
-        if entry[1] != symbols[change.removeprefix(_REMOVED)] or entry[0] in walked_cells:
+        if entry[1] != symbols[change.removeprefix(REMOVED)] or entry[0] in walked_cells:
             continue
         others = tuple(other for other in grid.things if other != entry)
         if change not in symbols:

@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground import registry
 from goalscope._ground.rng import stream
-from goalscope.goals.counterfactual.changes import THINGS
+from goalscope.goals.counterfactual.changes import REMOVED, THINGS
 from goalscope.goals.counterfactual.turns import Array, Asked, WorldTurns, distances, estimated
 from goalscope.goals.finding import Answer
 from goalscope.stats import UNBOUNDED, Estimate, corrected
@@ -75,21 +76,34 @@ class Dependence:
 
 def sentence(dependence_records: Sequence[Dependence]) -> str:
     """Describe in one sentence what the moves of one agent depend on."""
-    words: dict[Answer, list[str]] = {}
+    words: dict[str, list[str]] = {}
     for dependence in dependence_records:
-        words.setdefault(dependence.answer, []).append(NAMES.get(dependence.moved, dependence.moved))
+        few = dependence.answer == "untestable" and not dependence.predictable.has_interval
+        words.setdefault("few worlds" if few else dependence.answer, []).append(noun_of(dependence.moved))
     agent, parts = dependence_records[0].agent, []
     if "yes" in words:
         parts.append(f"the actions of {agent} depend on {_and(words['yes'])}")
     if "no" in words:
         subject = "they" if parts else f"the actions of {agent}"
-        parts.append(f"{subject} do not depend on {_and(words['no'])} by {LEAST:g} of what is predictable of them")
+        share = f"less than {LEAST:g} of what is predictable of them changes"
+        parts.append(f"{subject} do not depend on {_and(words['no'])} ({share})")
     if "undecided" in words:
         parts.append(f"undecided: {_and(words['undecided'])}")
+    if "few worlds" in words:
+        parts.append(f"undecided, because too few worlds allow this change: {_and(words['few worlds'])}")
     if "untestable" in words:
-        parts.append(f"what the actions of {agent} have in common in one state is too little to say more")
+        subject = "the rest" if parts else _and(words["untestable"])
+        parts.append(f"what the actions of {agent} have in common in one state is too little to decide about {subject}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}."
+
+
+def noun_of(moved: str) -> str:
+    """Return a noun phrase for what the moves depend on if they change with this thing."""
+    name = moved.removeprefix(REMOVED)
+    if moved in NAMES or not registry.registered("thing", name):
+        return NAMES.get(moved, moved)
+    return f"the {name}'s place" if moved == name else f"whether the {name} is there"
 
 
 NAMES: Final[Mapping[str, str]] = {

@@ -262,11 +262,18 @@ def _split(text: str, separator: str) -> Iterator[str]:
     yield text[begin:]
 
 
-def banks() -> dict[str, tuple[str, ...]]:
-    """Return the shipped banks: name -> written forms. "things" is that of all registered kinds."""
+def banks(worlds: Sequence[World] | None = None) -> dict[str, tuple[str, ...]]:
+    """Return the shipped banks: name -> written forms.
+
+    The bank "things" has the goal, and the places and events of the kinds of things in these worlds; without worlds, of
+    all registered kinds.
+    """
+    grids = [world.grid for world in worlds or () if "grid" in world.offers]
+    symbols = {symbol for grid in grids for _, symbol in grid.things}
+    present = [kind for kind in kinds() if worlds is None or kind.symbol in symbols]
     text = package_text("goalscope.goals.hypotheses", "banks.yaml")
     shipped = {name: tuple(forms) for name, forms in read_yaml_text(text, "banks.yaml").items()}
-    return shipped | {"things": ("goal", *(form for kind in kinds() for form in kind.hypotheses))}
+    return shipped | {"things": ("goal", *(form for kind in present for form in kind.hypotheses))}
 
 
 def noun_of(text: str) -> str:
@@ -402,14 +409,18 @@ def write_hypotheses(bank: Mapping[str, Hypothesis]) -> list[Any]:
     ]
 
 
-def load_hypotheses(text: str) -> dict[str, Hypothesis]:
+def load_hypotheses(text: str, worlds: Sequence[World] | None = None) -> dict[str, Hypothesis]:
     """Read hypotheses from the command line: files (.yaml, .json), banks and written forms, separated by ``;``.
 
+    Args:
+        text: the hypotheses.
+        worlds: the worlds that they are for, if known: the bank "things" is then that of their things.
+
     Raises:
-        ValueError: a part is none of these, or a hypothesis occurs twice.
+        ValueError: a part is none of these, a hypothesis occurs twice, or the bank "things" is used without things.
         OSError: a file cannot be read.
     """
-    shipped, entries = banks(), list[tuple[str, Hypothesis]]()
+    shipped, entries = banks(worlds), list[tuple[str, Hypothesis]]()
     for part in (part.strip() for part in text.split(";") if part.strip()):
         if part.endswith((".yaml", ".yml", ".json")):
             plain = read_yaml(Path(part).expanduser())
@@ -417,6 +428,8 @@ def load_hypotheses(text: str) -> dict[str, Hypothesis]:
                 entries.extend(read_hypotheses(plain).items())
             except ValueError as error:
                 raise ValueError(f"{part}: {error}") from error
+        elif part == "things" and len(shipped[part]) == 1:
+            raise ValueError("the bank things needs worlds with things in their grids, got none: use the bank grids")
         elif part in shipped:
             entries.extend(map(_entry, shipped[part]))
         else:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from goalscope.goals.counterfactual.dependence import (
     ENOUGH,
     LEAST,
-    NAMES,
     NOISE,
     Dependence,
     dependences,
+    noun_of,
     sentence,
 )
 from goalscope.goals.counterfactual.turns import asked_of
@@ -61,7 +61,7 @@ def dependence_table(dependences: Sequence[Dependence]) -> Table:
 
     columns: TextColumns[Dependence] = [
         ("agent", lambda dependence: dependence.agent),
-        ("changed", lambda dependence: NAMES.get(dependence.moved, dependence.moved)),
+        ("changed", lambda dependence: noun_of(dependence.moved)),
         ("depends", lambda dependence: dependence.answer),
         ("share", lambda dependence: _text(dependence.share)),
         ("change", lambda dependence: _text(dependence.change)),
