@@ -339,7 +339,7 @@ def on_pages(out: Path) -> None:
     """Print how often the interval of the main place holds in kinds that the page of an evaluation trusts."""
     subjects = [*scripted(), *learned(out / "networks", RECIPES, "learned", 1)]
     design = KindsOfWorlds.load(ELSEWHERE)
-    unseen, places = design.unseen(), [parse(place) for place in design.places]
+    unseen, places, tables = design.unseen(), [parse(place) for place in design.places], RuleTables()
     entry = {"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.4, 0.6]}
     for count in (3, SEEN):
         seen, holds, errors, seconds = worlds_of(entry, count, 5, factor=1.5), [], [], []
@@ -347,7 +347,7 @@ def on_pages(out: Path) -> None:
             rng = np.random.default_rng([3, *subject.name.encode()])
             answers = [played(world, subject.table(world), rng) for world in seen]
             began = time.process_time()
-            _, kinds = predicted_from(answers)
+            _, kinds = predicted_from(answers, tables)
             seconds.append(time.process_time() - began)
             for kind in (kind for kind in kinds if kind.trust == "good"):
                 true = dict(zip(kind.shares, truth(subject, unseen[kind.kind], places).mean(axis=0), strict=True))

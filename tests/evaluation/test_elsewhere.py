@@ -11,6 +11,7 @@ from goalscope import evaluate
 from goalscope.goals.attribution.by_arrival import arrivals
 from goalscope.goals.hypotheses import finite_world, parse
 from goalscope.goals.prediction.kinds import ELSEWHERE, KindsOfWorlds, places_in, with_none
+from goalscope.goals.prediction.rules import RuleTables
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
 from goalscope.verdict.elsewhere import predicted_from, say_elsewhere
@@ -19,7 +20,7 @@ from goalscope.verdict.texts import TEXTS
 
 KEYS = "grids with a key"
 DESIGN = KindsOfWorlds.load(ELSEWHERE)
-UNSEEN = DESIGN.unseen()
+UNSEEN, TABLES = DESIGN.unseen(), RuleTables()
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def seen():
 
 def prediction(act, seen):
     subject, rng = Subject(name="agent", group="", act=act), np.random.default_rng(6)
-    return predicted_from([played(world, subject.table(world), rng) for world in seen])
+    return predicted_from([played(world, subject.table(world), rng) for world in seen], TABLES)
 
 
 def share(act, kind, place):
@@ -81,8 +82,8 @@ def test_an_agent_that_no_rule_describes_is_not_trusted_anywhere(seen) -> None:
 def test_without_second_answers_or_with_few_worlds_nothing_is_expected(seen) -> None:
     rng = np.random.default_rng(1)
     answers = [played(world, follow("goal", world)[None], rng) for world in seen]
-    assert predicted_from(answers[:4]) is None
-    assert predicted_from([replace(one, second=None) for one in answers]) is None
+    assert predicted_from(answers[:4], TABLES) is None
+    assert predicted_from([replace(one, second=None) for one in answers], TABLES) is None
 
 
 def test_the_page_shows_it_for_the_models_that_were_asked_twice(tmp_path) -> None:

@@ -36,10 +36,10 @@ MOST: Final = 42
 
 def elsewhere(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
     """Yield what is expected of each model in other kinds of worlds: a sentence, and a figure of the shares."""
-    sentences, bars = list[str](), list[ForestBar]()
+    sentences, bars, tables = list[str](), list[ForestBar](), RuleTables()
     for style, ledger in enumerate(evaluation.tested):
         run = runs.get((HYPOTHESES, ledger.model))
-        if run is None or (prediction := predicted(run, ledger.model)) is None:
+        if run is None or (prediction := predicted(run, ledger.model, tables)) is None:
             continue
         distance, kinds = prediction
         sentences.append(say_elsewhere(ledger.model, distance, kinds))
@@ -63,23 +63,28 @@ def elsewhere(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
         yield Declared(anchor="elsewhere", title=title, paragraphs=sentences, figures=[figure])
 
 
-@lru_cache(maxsize=16)
-def predicted(run: ArmRun, agent: str) -> tuple[float, tuple[KindPrediction, ...]] | None:
-    """Return the held-out distance and the prediction of a model; None if its answers allow none."""
+def predicted(run: ArmRun, agent: str, tables: RuleTables) -> tuple[float, tuple[KindPrediction, ...]] | None:
+    """Return the held-out distance and the prediction of a model; None if its answers allow none, and for logs."""
+    if run.part is not None:
+        return None
     try:
         states, _ = read_states(run.store, agent)
     except Undefined:
         return None
-    return predicted_from(answers_of(states))
+    return predicted_from(answers_of(states), tables)
 
 
-def predicted_from(all_answers: Sequence[Answers]) -> tuple[float, tuple[KindPrediction, ...]] | None:
-    """Return the same from answers; without two answers to each step, or with too few worlds, None."""
+def predicted_from(
+    all_answers: Sequence[Answers], tables: RuleTables
+) -> tuple[float, tuple[KindPrediction, ...]] | None:
+    """Return the same from answers in grids; without two answers to each step, or with too few worlds, None."""
+    if any("grid" not in answers.world.world.offers for answers in all_answers):
+        return None
     worlds = np.linspace(0, len(all_answers) - 1, min(len(all_answers), MOST)).round().astype(int)
     chosen = [all_answers[index] for index in worlds.tolist()]
     if len({answers.cluster for answers in chosen}) < FEWEST_CLUSTERS:
         return None
-    design, unseen, tables = _elsewhere()
+    design, unseen = _elsewhere()
     predictor = Predictor(chosen, [parse(place) for place in design.places], tables=tables)
     if predictor.distance is None:
         return None
@@ -87,9 +92,9 @@ def predicted_from(all_answers: Sequence[Answers]) -> tuple[float, tuple[KindPre
 
 
 @lru_cache(maxsize=1)
-def _elsewhere() -> tuple[KindsOfWorlds, dict[str, tuple[FiniteWorld, ...]], RuleTables]:
+def _elsewhere() -> tuple[KindsOfWorlds, dict[str, tuple[FiniteWorld, ...]]]:
     design = KindsOfWorlds.load(ELSEWHERE)
-    return design, design.unseen(), RuleTables()
+    return design, design.unseen()
 
 
 def say_elsewhere(model: str, distance: float, kinds: Sequence[KindPrediction]) -> str:
