@@ -19,6 +19,7 @@ SEAMS = {
     "cli/front/importing.py": "the reader of an import",
     "goals/prediction/kinds.py": "files of kinds of worlds",
     "goals/hypotheses/written.py": "hypotheses on the command line, and files with some",
+    "integrations/inspect_ai/scanner.py": "the reader that the parameters of a scan name",
     "integrations/inspect_ai/tasks.py": "a shipped study",
     "verdict/preflight/study_files.py": "studies by name or file",
     "runs/study.py": "Study.parse and Study.load themselves",

@@ -1,15 +1,13 @@
 """The commands that write files from runs: `export` (tables), `figure` (one figure or table) and `view` (episodes)."""
 
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
 from shlex import quote
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 from goalscope._ground import registry
 from goalscope._ground.arguments import Between, OutFile, OutFolder, Reads, RunDirectory, Writes
-from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.folder import Folder, NamedFile, temporary_folder
 from goalscope._ground.words import counted
 from goalscope.cli.console import progress, say, table
 from goalscope.cli.front.importing import import_logs
@@ -164,8 +162,10 @@ def view(
     if out is None and len(paths) > 1 and not is_log:
         raise ValueError("several directories were given, so the page has no default path: add --out FILE")
     page = out or (paths[0].parent if is_log else paths[0]) / "view.html"
-    with TemporaryDirectory() as place:
-        written = write_view([_directory_of(path, Path(place), reader) for path in paths], page)
+    with temporary_folder() as place:
+        names = _distinct([path.stem for path in paths])
+        directories = [_directory_of(path, place.path / name, reader) for path, name in zip(paths, names, strict=True)]
+        written = write_view(directories, page)
     say(f"{counted(written.episodes, 'episode')}, {size_in_words(written.octets)}: {written.page.resolve()}")
     if written.shards:
         say(f"{counted(written.shards, 'file')} in {written.page.stem}.data: send this folder with the page")
@@ -175,23 +175,24 @@ def view(
             wait()
 
 
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return names of which repeated ones are numbered."""
+    before = [names[:number].count(name) for number, name in enumerate(names)]
+    return [f"{name}-{count + 1}" if count else name for name, count in zip(names, before, strict=True)]
+
+
 def _directory_of(path: Path, place: Path, reader: str | None) -> Path:
-    """Return a directory of a run or an evaluation; a log becomes a run in a temporary place, named after its file.
+    """Return a directory of a run or an evaluation; a log becomes a run in a temporary place.
 
     Raises:
         ValueError: no episode of the log could be read.
     """
     if not NamedFile(path).is_there():
         return path
-    names = {entry.name for entry in place.iterdir()}
-    name = next(
-        name for number in count(1) if (name := f"{path.stem}-{number}" if number > 1 else path.stem) not in names
-    )
-    result = import_logs(path, place / name, reader=reader)
+    result = import_logs(path, place, reader=reader)
     for problem in result.problems:
         say(f"{problem}", error=True)
-    if not (place / name).exists():
-        raise ValueError(
-            f"{path} holds no episode that can be shown; goalscope import {quote(str(path))} --check lists why"
-        )
-    return place / name
+    if not Folder(place).is_there():
+        advice = f"goalscope import {quote(str(path))} --check lists why"
+        raise ValueError(f"{path} holds no episode that can be shown; {advice}")
+    return place

@@ -201,16 +201,16 @@ def summary(readings: Sequence[StepReading], expected: str) -> dict[str, Any]:
     follows = list(readings[-1].follows) if readings else []
     texts = list[str]()
     if judged:
-        fields = {"optimal": sum(judged), "moves": len(judged)}
+        counts = {"optimal": sum(judged), "moves": len(judged)}
         texts.append(
-            TEXTS("monitor/optimal", **fields, lost=f"{sum(lost):g}")
+            TEXTS("monitor/optimal", **counts, lost=f"{sum(lost):g}")
             if lost
-            else TEXTS("monitor/optimal only", **fields)
+            else TEXTS("monitor/optimal only", **counts)
         )
     texts.append(TEXTS("monitor/follows", names=listed(follows, "or")) if follows else TEXTS("monitor/random"))
     if alarms:
-        fields = {"expected": expected, "step": alarms[0].step, "instead": alarms[0].instead}
-        texts.append(TEXTS("monitor/alarm", **fields))
+        first = alarms[0]
+        texts.append(TEXTS("monitor/alarm", expected=expected, step=first.step, instead=first.instead))
     else:
         texts.append(TEXTS("monitor/no alarm", expected=expected))
     return {

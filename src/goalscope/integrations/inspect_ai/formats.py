@@ -204,6 +204,7 @@ class _Log:
         Raises:
             UntrustedError: there is no such sample, or it cannot be read.
         """
+        samples: Iterator[Any]
         if self.together is None:
             samples = (sample for sample in self._samples() if (str(sample.id), sample.epoch) == (identity, epoch))
         else:
