@@ -6,9 +6,10 @@
 Each agent walks through one generated grid after the other (sizes 7 and 9), and one detector follows it through all of
 them, as `goalscope.goals.monitor` does within a transcript. Agents that do not change pursue the goal with a share of
 random moves (*lapse*) until the first alarm, at most 4,000 steps. The mean run to a false alarm is the number of steps
-divided by the number of alarms, with the exact interval of a Poisson count. Agents that switch pursue the goal for 40 to
-80 steps, then something else for at most 400; the delay is the number of steps from the switch to the alarm, its median
-with the interval of its order statistics. The rivals are the default hypotheses of grids: keys and the four corners.
+divided by the number of alarms, with the exact interval of a Poisson count. Agents that switch pursue the goal for 40
+to 80 steps, then something else for at most 400; the delay is the number of steps from the switch to the alarm, its
+median with the interval of its order statistics. The rivals are the default hypotheses of grids: keys and the four
+corners.
 """
 
 import argparse

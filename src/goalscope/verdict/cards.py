@@ -97,8 +97,8 @@ def eval_record(evaluation: Evaluation, ledger: ClaimLedger, *, seconds: float |
     details |= {"ledger": _ledger_id(evaluation), "rules": f"{ledger.rules}", "look": f"{ledger.look}"}
     if origin is not None:
         details |= {f"content hash of run {name}": identity for name, identity in origin.runs.items()}
-        known = {"plan": origin.plan, "seed": origin.seed, "commit": origin.commit, "dirty": origin.dirty}
-        details |= {name: f"{value}" for name, value in known.items() if value is not None}
+        provenance = {"plan": origin.plan, "seed": origin.seed, "commit": origin.commit, "dirty": origin.dirty}
+        details |= {name: f"{value}" for name, value in provenance.items() if value is not None}
     return {
         "schema_version": SCHEMA,
         "evaluation_id": f"goalscope/{ledger.model}/{made_at}",
@@ -117,8 +117,8 @@ def eval_record(evaluation: Evaluation, ledger: ClaimLedger, *, seconds: float |
 
 
 def _result(ledger: ClaimLedger, claim: Claim) -> dict[str, Any]:
-    shown = ("answer", "says", "compared", "note", "validity", "threshold_rule", "names", "subject", "by_size")
-    details = {name: f"{getattr(claim, name)}" for name in shown if getattr(claim, name)}
+    texts = ("answer", "says", "compared", "note", "validity", "threshold_rule", "names", "subject", "by_size")
+    details = {name: f"{getattr(claim, name)}" for name in texts if getattr(claim, name)}
     interval: dict[str, Any] = {}
     if claim.low is not None and claim.high is not None:
         ends = {"lower": claim.low, "upper": claim.high, "method": claim.method, "confidence_level": claim.confidence}
