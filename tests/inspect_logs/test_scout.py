@@ -6,6 +6,7 @@ tests/project/test_integrations.py.
 
 import gc
 import json
+import os
 import re
 import shlex
 import shutil
@@ -26,6 +27,12 @@ pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "monitor.md").read_text(encoding="utf-8")
 TWIN = {"kind": "hypothesis", "hypothesis": "corner top-left"}
+SHORT = {
+    "inspect eval": ["--limit", "2", "--display", "none"],
+    "scout scan": ["--display", "none"],
+    "goalscope evaluate": ["--arms", "keys"],
+}
+"""What is appended to commands of the page, so that they end soon."""
 GRIDS = {
     "worlds": [{"kind": "grid", "sizes": [9], "densities": [0.3], "count": 2}],
     "agents": [{"kind": "optimal"}, TWIN],
@@ -160,7 +167,7 @@ for sample in log.samples:
 """
     rows = []
     for switch in ("goal", ""):
-        environment = {**__import__("os").environ, "GOALSCOPE_MONITOR": switch}
+        environment = {**os.environ, "GOALSCOPE_MONITOR": switch}
         done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]
         rows.append(re.findall(r"ALARMS \[(\d*)\] (\d+)", done.stdout))
@@ -188,9 +195,9 @@ def test_every_line_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         words = shlex.split(line, comments=True)
         assigned = dict(word.split("=", 1) for word in words[:1] if re.match(r"[A-Z_]+=", word))
         words = words[len(assigned) :]
-        short = ["--display", "none"] if words[0] in ("inspect", "scout") else []
+        short = [word for start, more in SHORT.items() if " ".join(words).startswith(start) for word in more]
         program = Path(sys.executable).with_name(words[0])
-        environment = {**__import__("os").environ, **assigned}
+        environment = {**os.environ, **assigned}
         done = subprocess.run([program, *words[1:], *short], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         assert "not validated" not in done.stderr
