@@ -102,10 +102,10 @@ def main() -> None:
     for lapse in LAPSES:
         runs = [walk(monitor, lambda step: "goal", lapse, MOST, stream(0, lapse, agent)) for agent in range(count)]
         steps, alarms = sum(length for length, _ in runs), sum(alarm for _, alarm in runs)
-        low = 2 * steps / stats.chi2.ppf(0.975, 2 * alarms + 2)
-        high = f"{2 * steps / stats.chi2.ppf(0.025, 2 * alarms):,.0f}" if alarms else "unlimited"
+        least = 2 * steps / stats.chi2.ppf(0.975, 2 * alarms + 2)
+        most = f"{2 * steps / stats.chi2.ppf(0.025, 2 * alarms):,.0f}" if alarms else "unlimited"
         mean = f"{steps / alarms:,.0f}" if alarms else "no alarm"
-        print(f"| {lapse:g} | {steps:,} | {alarms:,} | {mean} | {low:,.0f} to {high} |", flush=True)
+        print(f"| {lapse:g} | {steps:,} | {alarms:,} | {mean} | {least:,.0f} to {most} |", flush=True)
     print("\n| then pursues | share of random moves | median delay in steps | 95 % interval | alarms | before |")
     print("| --- | --- | --- | --- | --- | --- |")
     for number, then in enumerate(SWITCHES):
@@ -120,8 +120,8 @@ def main() -> None:
                 if not alarm or steps > switch:
                     delays.append(steps - switch if alarm else np.inf)
             middle, low, high = median(np.array(delays))
-            alarms = f"{np.isfinite(delays).sum()} of {len(delays)}"
-            print(f"| {then} | {lapse:g} | {middle:g} | {low:g} to {high:g} | {alarms} | {before} |", flush=True)
+            detected = f"{np.isfinite(delays).sum()} of {len(delays)}"
+            print(f"| {then} | {lapse:g} | {middle:g} | {low:g} to {high:g} | {detected} | {before} |", flush=True)
     print(f"\n{time.process_time() - began:.0f} s of processor time")
 
 

@@ -117,7 +117,8 @@ def test_a_record_is_valid_by_the_schema_of_the_package_and_a_wrong_one_is_not(b
     for ledger in evaluation.models:
         record = eval_record(evaluation, ledger)
         check_record(record)
-        for change in ({"seed": 1}, {"eval_library": {"name": "goalscope"}}, {"evaluation_results": [{}]}):
+        changes: list[dict[str, Any]] = [{"seed": 1}, {"eval_library": {"name": "x"}}, {"evaluation_results": [{}]}]
+        for change in changes:
             with pytest.raises(ValueError, match="every-eval-ever"):
                 check_record({**record, **change})
 

@@ -69,7 +69,7 @@ def scanned(logs: Path, folder: Path, **settings: Any) -> list[dict[str, Any]]:
 
     done = scan([monitor(**settings)], transcripts_from(str(logs)), scans=str(folder), display="none", max_processes=1)
     assert done.complete and not done.errors, done.errors
-    rows = scan_results_df(done.location).scanners["monitor"].to_dict("records")
+    rows: list[dict[str, Any]] = scan_results_df(done.location).scanners["monitor"].to_dict("records")
     for row in rows:
         row["value"] = None if row["explanation"] and row["answer"] == "refused" else _plain(row["value"])
         row["metadata"] = _plain(row["metadata"]) if row["value"] else None
