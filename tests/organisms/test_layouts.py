@@ -1,12 +1,14 @@
 """Size or layout: the learners' text is that of o200k, contrasts find a planted step, and a run resumes."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from goalscope.organisms import layouts
+from command_line import call
+from goalscope.organisms import layouts, utilities
 from goalscope.organisms.layouts import LAYOUTS, SIZES, TOKENS, LayoutRow, effects, size_or_layout, template, texts
 from goalscope.worlds.encodings import written
 from goalscope.worlds.generate import generate_batch
@@ -104,3 +106,29 @@ def test_learners_of_both_layouts_start_from_the_same_weights_and_learn(monkeypa
         scores = layouts._agent_states(tensors, batch, "compact") @ tensors["transformer.wte.weight"][len(TOKENS) :].T
         shares.append(optimal[np.arange(200), scores.argmax(dim=1).numpy()].mean())
     assert shares[1] > shares[0] + 0.1
+
+
+def test_the_command_prints_and_saves_the_tables_of_both_studies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = [
+        utilities.UtilityRow(
+            organism=name,
+            features="own",
+            condition="apart",
+            layer=1,
+            measure="preference",
+            value=(value, value - 1, value + 1),
+            worlds=40,
+        )
+        for name, value in zip(utilities.ORGANISMS, (5.0, -5.0), strict=True)
+    ]
+    monkeypatch.setattr(layouts, "size_or_layout", lambda out, stage: planted(0.2))
+    monkeypatch.setattr(utilities, "hidden_utilities", lambda out, stage: figures)
+    printed = call("organisms", "study", "--out", tmp_path)
+    for name, count in (("layouts", 5), ("utilities", 2)):
+        table = (tmp_path / f"{name}.md").read_text().strip().split("\n")
+        assert len(table) == count + 2 and f"{name} (docs/small-learners.md)" in printed
+    assert "own (block 1)" in printed
+    values = json.loads(call("organisms", "study", "--out", tmp_path, "--json"))
+    assert [len(values[name]) for name in ("layouts", "utilities")] == [5, 2]

@@ -201,7 +201,7 @@ def _study(out: Path, *, as_json: bool) -> None:
     from goalscope._ground.folder import Folder
     from goalscope.cli.console import json_text, progress, say, table
     from goalscope.organisms.layouts import effects, size_or_layout
-    from goalscope.organisms.utilities import hidden_utilities
+    from goalscope.organisms.utilities import CONDITIONS, hidden_utilities, tells
     from goalscope.report.blocks import Table
     from goalscope.report.exports import as_markdown
 
@@ -230,6 +230,14 @@ def _study(out: Path, *, as_json: bool) -> None:
         Folder(out).save_text(as_markdown(Table(headings=heads, rows=tuple(rows))) + "\n", f"{name}.md")
         if not as_json:
             table(heads, [[*row] for row in rows], title=f"{name} (docs/small-learners.md)", numbers=[])
+    kinds = dict.fromkeys((row.features, row.layer) for row in figures)
+    for condition in () if as_json else CONDITIONS:
+        telling = [
+            features if layer is None else f"{features} (block {layer})"
+            for features, layer in kinds
+            if tells(figures, features, condition, layer)
+        ]
+        say(f"fitted in worlds {condition}, these tell goal from proxy: {', '.join(telling) or 'none'}")
 
 
 def _as_meant(cards: "Sequence[Card]") -> int:
