@@ -182,7 +182,7 @@ def check_texts(value: Any, name: str, path: str = "") -> None:
     Args:
         value: the nested mappings, lists and plain values.
         name: what the value is called in errors.
-        path: where the value lies in that thing, which errors name, too.
+        path: keys that lead to the value from that of the name, for errors.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():

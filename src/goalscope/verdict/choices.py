@@ -65,13 +65,15 @@ class Choices(StrictRecord):
         settings: Sequence[str],
         hypotheses: str = "",
     ) -> "Choices":
-        """Read the choices of a command.
+        """Read the choices that a user made in a command.
 
         Args:
-            arms, sizes, models: see above.
+            arms: names of the arms to run; empty for all.
+            sizes: side lengths of the grids; empty for those of each arm.
+            models: parameters of every language model, KEY=VALUE each.
+            settings: further parameters, KEY=VALUE each. If KEY begins with a key of a study, the setting applies to
+                the arms' studies, otherwise to all language models.
             hypotheses: as `goalscope.goals.hypotheses.load_hypotheses` takes them; empty for the default ones.
-            settings: KEY=VALUE each. If KEY begins with a key of a study, the setting applies to the arms' studies,
-                otherwise to all language models.
 
         Raises:
             ValueError: a key is set by another option, or given twice.

@@ -92,7 +92,9 @@ def _cells_of(grid: Grid, walk: Walk) -> set[Position]:
 
 
 def of_kinds(grid: Grid | None = None) -> tuple[str, ...]:
-    """Return the changes of the things of a grid, by default of all registered kinds: moved, or removed."""
+    """Return the names of the changes that move or remove a thing: those of the things in a grid, or of all registered
+    kinds of things.
+    """
     symbols = None if grid is None else {symbol for _, symbol in grid.things}
     names = [kind.name for kind in kinds() if symbols is None or kind.symbol in symbols] if symbols != set() else []
     return *names, *(f"{REMOVED}{name}" for name in names)
