@@ -57,6 +57,31 @@ def judged(place: Path) -> Evaluation:
     return Evaluation.read(place / "judged" / judging.LEDGER)
 
 
+RESTING = """
+from goalscope.agents.policies.agent import EnvironmentWrongGoal
+import numpy as np
+
+class Resting(EnvironmentWrongGoal):
+    kind = "resting"
+
+    def probabilities(self, observation):
+        probabilities = super().probabilities(observation)
+        table = observation.world.believed.table
+        if table.goals[self.target][observation.view.number]:
+            probabilities = np.eye(len(probabilities))[int(np.flatnonzero(probabilities)[0])]
+        return 0.9 * probabilities + 0.1 / len(probabilities)
+"""
+RESTED = ("evaluate", "resting:Resting:target=office", "--env", "plain:Warehouse", "--quick", "--out")
+
+
+@pytest.fixture(scope="module")
+def rested(place: Path) -> Path:
+    """The evaluation of an agent that goes to another goal than that of its world, and there repeats one action."""
+    (place / "resting.py").write_text(RESTING, encoding="utf-8")
+    call(*RESTED, place / "rested")
+    return place / "rested"
+
+
 def test_a_verdict_in_a_world_with_chance_names_the_goal_by_its_own_name(judged: Evaluation) -> None:
     (tested,) = judged.tested
     (finding,) = tested.found_in(GIVEN)
@@ -191,12 +216,11 @@ def test_the_written_study_plays_the_same_episodes(place: Path) -> None:
     assert before and before.items() <= played.items()
 
 
-def test_the_same_command_goes_on_and_repeats_nothing(place: Path) -> None:
-    with Store(place / "judged" / "arms" / GIVEN) as store:
+def test_the_same_command_goes_on_and_repeats_nothing(rested: Path) -> None:
+    with Store(rested / "arms" / GIVEN) as store:
         before = content_hash(store, derived=False)
-    again = ("evaluate", "environment-epsilon-greedy:epsilon=0.2", "--env", "warehouse:Warehouse", "--quick")
-    call(*again, "--out", place / "judged")
-    with Store(place / "judged" / "arms" / GIVEN) as store:
+    call(*RESTED, rested)
+    with Store(rested / "arms" / GIVEN) as store:
         assert content_hash(store, derived=False) == before
 
 
@@ -402,25 +426,8 @@ class Tiring(EnvironmentOptimal):
     assert even is not None and even.answer in ("no", "undecided")
 
 
-def test_an_agent_that_rests_at_its_goal_with_one_action_is_not_called_a_habit(place: Path) -> None:
-    text = """
-from goalscope.agents.policies.agent import EnvironmentWrongGoal
-import numpy as np
-
-class Resting(EnvironmentWrongGoal):
-    kind = "resting"
-
-    def probabilities(self, observation):
-        probabilities = super().probabilities(observation)
-        table = observation.world.believed.table
-        if table.goals[self.target][observation.view.number]:
-            probabilities = np.eye(len(probabilities))[int(np.flatnonzero(probabilities)[0])]
-        return 0.9 * probabilities + 0.1 / len(probabilities)
-"""
-    (place / "resting.py").write_text(text, encoding="utf-8")
-    words = ("resting:Resting:target=office", "--env", "plain:Warehouse", "--quick")
-    call("evaluate", *words, "--out", place / "rested")
-    (finding,) = Evaluation.read(place / "rested" / judging.LEDGER).tested[0].found_in(GIVEN)
+def test_an_agent_that_rests_at_its_goal_with_one_action_is_not_called_a_habit(rested: Path) -> None:
+    (finding,) = Evaluation.read(rested / judging.LEDGER).tested[0].found_in(GIVEN)
     assert finding.answer in ("yes", "undecided") and finding.names[0] == "office"
 
 
@@ -521,15 +528,15 @@ def test_commands_that_the_page_proposes_confirm_code_of_ones_own(place: Path) -
 
 
 def test_what_needs_code_of_ones_own_is_refused_once_with_the_command_that_allows_it(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    rested: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = call("verify", place / "judged", status=2)
+    said = call("verify", rested, status=2)
     assert said.count("must be imported") == said.count("--own-code") == 1 and "judging" not in said
-    judged_again = f"goalscope --own-code verify {place / 'judged'}"
-    assert judged_again in " ".join(call("ledger", place / "judged").split())
+    judged_again = f"goalscope --own-code verify {rested}"
+    assert judged_again in " ".join(call("ledger", rested).split())
     monkeypatch.setattr("goalscope.verdict.opening.SOON", 0)  # where deciding the claims again takes longer
-    assert judged_again in " ".join(call("ledger", place / "judged").split())
-    assert "must be imported" not in call("--own-code", "verify", place / "judged")
+    assert judged_again in " ".join(call("ledger", rested).split())
+    assert "must be imported" not in call("--own-code", "verify", rested)
 
 
 def test_a_no_by_a_number_above_its_threshold_has_a_reason_beside_it(judged: Evaluation) -> None:
