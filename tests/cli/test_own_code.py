@@ -103,8 +103,8 @@ def ran(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "command",
-    long_after(
-        6,
+    long_after(  # test_consent.py tries every command of the program, in one folder
+        2,
         [
             *("measure", "show", "report", "verify", "doctor", "doctor --repair", "meg", "export --out out", "capture"),
             *("probe", "figure --list", "evaluate --out judged", "compare grids"),
