@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name in ("goal", "place"):
             patch.setitem(FAMILIES, name, replace(FAMILIES[name], lessons=60))
         patch.setattr(cards, "MEASURED", 8)
-        patch.setattr(challenge, "WORLDS", 12)
+        patch.setattr(challenge, "WORLDS", 8)
         folder = tmp_path_factory.mktemp("organisms")
         make(folder, [one for one in planned(seed=3, families=["goal", "place"], kinds=["table"]) if one.name in NAMES])
         yield folder

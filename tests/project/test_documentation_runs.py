@@ -509,9 +509,10 @@ LONG = {
         "what actions depend on",
         "environments of others",
     ),
-    "goals of one's own in an environment",
+    *("an environment of one's own", "goals of one's own in an environment"),
 }
-"""Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
+"""Scenarios of the long tests; the gate runs the commands in other ways: tests/studies, tests/probing, and of the class
+of environments.md tests/evaluation/test_own_environment.py and tests/environments/test_docs.py."""
 
 _GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"
 _SERVER = "needs a server of GPT-OSS-20B"
