@@ -1,6 +1,5 @@
 """Few classes judge: a new claim, answer or piece of evidence is a field of one that exists, or a method of it."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -13,7 +12,7 @@ MOST = 20
 
 
 def names_in(text: str) -> list[str]:
-    return [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+    return re.findall(r"^ *class (\w+)[(:]", text, re.MULTILINE)  # as exact here as a parser, and much faster
 
 
 def test_few_classes_judge() -> None:
