@@ -38,15 +38,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def judged(place: Path) -> dict[str, list[Finding]]:
+    with Store(place) as store:
+        return judged_in(store)
+
+
 def found_names(one: Finding) -> list[str]:
     """The hypotheses whose MEG stands beside a finding."""
     return [key.removeprefix("meg ") for key in one.evidence if key.startswith("meg ")]
 
 
-def test_each_phase_has_its_verdict_and_its_column(place: Path) -> None:
-    with Store(place) as store:
-        found = judged_in(store)
-    trained, shifted = found["twin"]
+def test_each_phase_has_its_verdict_and_its_column(place: Path, judged: dict[str, list[Finding]]) -> None:
+    trained, shifted = judged["twin"]
     assert (trained.where, shifted.where) == ({"phase": "trained"}, {"phase": "shifted"})  # the order of the study
     assert trained.reason == "not told apart" and set(trained.names) == {"goal", "the corner"}
     assert (shifted.reason, shifted.names) == ("named", ("the corner",))
@@ -68,13 +72,11 @@ def test_each_phase_has_its_verdict_and_its_column(place: Path) -> None:
     assert strength is not None and lines["phase shifted", "goal"][3] == strength.text
 
 
-def test_the_page_holds_the_sentence(place: Path) -> None:
+def test_the_page_holds_the_sentence(place: Path, judged: dict[str, list[Finding]]) -> None:
     call("report", place)
     page = (place / "report.html").read_text(encoding="utf-8")
     section = page[page.index('id="attribution"') :]
-    with Store(place) as store:
-        told = say_all(judged_in(store)["twin"])
-    assert "Which hypothesis explains the moves" in section and told in unescape(section)
+    assert "Which hypothesis explains the moves" in section and say_all(judged["twin"]) in unescape(section)
 
 
 def test_a_run_that_was_answered_once_has_no_such_section(tmp_path: Path) -> None:
