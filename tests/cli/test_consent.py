@@ -26,8 +26,8 @@ PLACES = ("AGENT", "DIR", "EVALUATION", "FILE", "MODEL", "OUT", "PATH", "RUN", "
 """Words for what stands on a command line for a directory or a file."""
 NOTHING_TO_READ = {("demo", "judged"), ("demo", "asked")}
 """Commands that write into a directory without reading what lies there, and take a minute."""
-RECEIVED = (("world", "judged"), ("grids", "asked", "placed"))
-"""The directories of the fixture: two runs, two evaluations (one in their environment), what `attribute` writes."""
+RECEIVED = (("world", "judged"), ("grids", "asked", "placed", "predicted"))
+"""The directories of the fixture: two runs, two evaluations (one in their environment), a claim and a prediction."""
 
 AGENT = """
 from pathlib import Path
@@ -46,14 +46,16 @@ def spot(world):
 
 class Line:
     actions = ("left", "right")
+    def __init__(self, size=3):
+        self.size = size
     def initial(self):
         return {1: 1.0}
     def step(self, state, action):
-        return {min(max(state + (1 if action else -1), 0), 3): 1.0}
+        return {min(max(state + (1 if action else -1), 0), self.size): 1.0}
     def done(self, state):
-        return state == 3
+        return state == self.size
     def goal(self, state):
-        return state == 3
+        return state == self.size
     def observe(self, state):
         return Observed(text=f"cell {state}")
     def describe(self):
@@ -76,6 +78,11 @@ horizon: {steps: 3}
 trajectories: 2
 answers: 2
 """
+KINDS = """
+horizon: {steps: 3}
+places: [goal]
+kinds: [{name: lines, worlds: [{kind: 'evil:Line'}]}]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +92,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "evil.py").write_text(AGENT)
     for name, study in (("world", WORLD), ("grids", GRIDS)):
         (folder / f"{name}.yaml").write_text(study)
+    (folder / "kinds.yaml").write_text(KINDS)
     grids = "{kind: grid, sizes: [5], densities: [0.0], count: 2}"
+    six = f"{{kind: 'evil:Line', parameters: {[{'size': size} for size in range(4, 10)]}}}"
     bank = "goal;corner top-left;place evil:spot"
     given = (
         ["run", "world.yaml", "--out", "world"],
@@ -93,6 +102,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["evaluate", "evil:Agent", "--quick", "--arms", "grids", "--sizes", "5", "--out", "judged"],
         ["attribute", "evil:Agent", "--hypotheses", bank, "--worlds", grids, "--out", "asked"],
         ["evaluate", "random", "--env", "evil:Line", "--quick", "--out", "placed"],
+        ["predict", "evil:Agent", "--worlds", six, "--kinds", "kinds.yaml", "--out", "predicted"],
     )
     # In processes of their own, so that the module is not imported in that of the tests.
     done = in_turn(given, cwd=folder)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from goalscope._ground.arguments import Positive, Reads, Writes
 from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.own import note_found
 from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope.cli.console import json_text, say
 from goalscope.cli.front.attributing import (
@@ -121,6 +122,7 @@ def _predict(
 
 def _look(source: Path, target: str, out: str | Path | None, workers: int, stage: Display) -> Claimed:
     claim = read_claim(source)
+    note_found(claim.tested_on, source)  # for the refusal of names in a received claim
     if not claim.kinds:
         raise ValueError(
             f"{source} is a claim of goalscope attribute, which predicts no kinds of worlds: test it with goalscope "
