@@ -37,6 +37,8 @@ STATED = [
     f"all template files of a folder | {octets(folders._MOST_TEMPLATES)}",
     f"processor time of one text | {loading.MOST_SECONDS} seconds",
     f"wall-clock time of one text | {loading.MOST_WAIT} seconds",
+    f"at most {folders._MOST_SPECIAL:,} special tokens, which libraries compare with one another, and "
+    f"{folders._MOST_ADDED:,} other tokens",
     f"| {octets(loading.MOST_MEMORY)} on Linux",
     f"a header has at most {octets(safetensors_header._MOST_HEADER)}. Each tensor",
     f"a header has at most {octets(gguf._MOST_HEADER)}, {gguf._MOST_KEYS:,} entries, each given once, and "
