@@ -2,9 +2,11 @@
 
 import csv
 import io
+import os
 import re
 import shutil
 import subprocess
+import sys
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -300,3 +302,36 @@ def test_a_decoded_map_tells_what_each_cell_is_decoded_as() -> None:
 def test_a_cell_without_an_estimate_is_a_text_of_its_table() -> None:
     made = Table(headings=("a", "b"), rows=(("x", Cell(value="3 / 4")),), numbers=(1,), units=("", "counts"))
     assert table_as_csv(made) == "a,b (counts)\nx,3 / 4\n"
+
+
+DRAWING = """
+import sys
+from goalscope.report.figures import drawing_style
+with drawing_style():
+    import matplotlib
+    print(matplotlib.rcParams["text.usetex"], matplotlib.rcParams["font.size"])
+"""
+
+
+@pytest.mark.parametrize("kind", ["settings", "a pipe", "a link to a pipe", "a long file", "no text", "a folder"])
+def test_settings_of_matplotlib_in_the_working_directory_are_not_used(kind: str, tmp_path: Path) -> None:
+    """Matplotlib opens the file whatever it is, and prints the lines that it does not know."""
+    path = tmp_path / "matplotlibrc"
+    if kind == "settings":
+        path.write_text("text.usetex: True\nfont.size: 77\nstrange.key: \x1b[2J\nbackend: module://evil\n")
+    elif kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a link to a pipe":
+        os.mkfifo(tmp_path / "pipe")
+        path.symlink_to("pipe")
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"#" * 2_000_000 if kind == "a long file" else b"\xff\xfe\x00")
+    done = subprocess.run(
+        [sys.executable, "-c", DRAWING], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    if kind in ("settings", "a folder"):
+        assert (done.stdout, done.stderr) == ("False 10.0\n", "")
+    else:
+        assert done.returncode == 1 and "matplotlib reads the file matplotlibrc" in done.stderr.splitlines()[-1]

@@ -295,7 +295,7 @@ def memory_words() -> list[str]:
     and memory of the GPUs in use.
     """
     sizes, torch, parts = NamedFile("/proc/self/statm"), sys.modules.get("torch"), list[str]()
-    cuda = getattr(torch, "cuda", None)  # None while another thread still imports torch
+    cuda: Any = getattr(torch, "cuda", None)  # None while another thread still imports torch
     if sizes.is_there():
         octets = int(sizes.load_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         parts.append(f"{octets / 1e9:.1f} GB of memory")

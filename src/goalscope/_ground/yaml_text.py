@@ -176,9 +176,9 @@ class _Loader(yaml.SafeLoader):
 
     def scan_flow_scalar_non_spaces(self, double: bool, start_mark: yaml.Mark) -> list[str]:
         try:
-            return list(super().scan_flow_scalar_non_spaces(double, start_mark))  # type: ignore[no-untyped-call]
+            return list(super().scan_flow_scalar_non_spaces(double, start_mark))
         except (OverflowError, ValueError) as error:  # of chr
-            location = _location(self.get_mark())  # type: ignore[no-untyped-call]
+            location = _location(self.get_mark())
             raise ValueError(
                 f"an escape must name a character of Unicode, at most \\U0010FFFF, got more{location}"
             ) from error

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from goalscope._ground.extras import lacking
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.version import __version__
 from goalscope.papers.cliff_world import HEIGHT, HORIZON, MOVES, WIDTH, WIND, CliffCase, CliffStudy, cliff_world
+from goalscope.report.figures import drawing_style
 
 _BLUE, _RED, _GREEN, _GREY = "#4477aa", "#cc3311", "#228833", "#555555"
 
@@ -51,14 +51,11 @@ def write_figures(study: CliffStudy, folder: Path) -> list[Path]:
     Raises:
         ImportError: matplotlib is not installed (it comes with the extra ``report``).
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise lacking("the figures need matplotlib", "report", error) from error
     written = []
     drawings = (("meg", (9.6, 3.9), _draw_values), ("occupancy", (9.6, 4.9), _draw_maps))
-    with matplotlib.rc_context({"svg.hashsalt": "goalscope", "font.family": ["DejaVu Sans"], "font.size": 9.5}):
+    with drawing_style({"svg.hashsalt": "goalscope", "font.family": ["DejaVu Sans"], "font.size": 9.5}):
+        from matplotlib.figure import Figure
+
         for name, size, draw in drawings:
             figure = Figure(figsize=size, layout="constrained")
             draw(study, figure)

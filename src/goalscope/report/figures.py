@@ -8,19 +8,24 @@ Source: W3C, Scalable Vector Graphics (SVG) 1.1, chapters 8 (paths), 9 (shapes) 
 """
 
 import csv
+import logging
 import math
 import re
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
+from importlib import import_module
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from goalscope._ground.extras import lacking
+from goalscope._ground.folder import Folder, NamedFile, anything_at
+from goalscope._ground.untrusted import UntrustedError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,6 +40,9 @@ RULES = "#e4e7eb"
 COLOURS = ("#0072b2", "#d55e00", "#222222", "#3d9980", "#4b3fd0", "#704214", "#4890a8", "#700060")
 LONGEST_LABEL, LONGEST_TICK = 48, 20
 """Maximum numbers of characters of a label and of a tick."""
+
+_SETTINGS = "matplotlibrc"
+_MOST_SETTINGS = 2**20  # bytes
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters of cells that a spreadsheet reads as a formula."""
@@ -194,17 +202,48 @@ class Picture(Drawn):
 
 
 @contextmanager
-def drawing_style() -> Iterator[None]:
-    """Return a context with fixed settings of matplotlib, independent of the user's own (needs matplotlib)."""
+def drawing_style(style: Mapping[str, Any] = _STYLE) -> Iterator[None]:
+    """Return a context with fixed settings of matplotlib, independent of the user's own (needs matplotlib).
+
+    Args:
+        style: settings other than matplotlib's own defaults.
+    """
     try:
+        _import_matplotlib()
         from matplotlib import rc_context, rcParamsDefault
     except ImportError as error:
         raise lacking("PDF, PNG and figures in Python need matplotlib", "report", error) from error
-    settings: dict[Any, Any] = {name: rcParamsDefault[name] for name in rcParamsDefault if name != "backend"} | _STYLE
-    with rc_context(settings), warnings.catch_warnings():
+    settings: dict[Any, Any] = {name: rcParamsDefault[name] for name in rcParamsDefault if name != "backend"}
+    with rc_context(settings | dict(style)), warnings.catch_warnings():
         # A name may have letters that the font lacks; the reader's own fonts may have them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         yield
+
+
+def _import_matplotlib() -> None:
+    """Import matplotlib, which reads a file of settings in the working directory and prints the lines it dislikes.
+
+    Somebody else may have written the file. It must be a short text, and nothing of it is printed or used.
+
+    Raises:
+        ValueError: it is something else, such as a pipe.
+    """
+    if "matplotlib" in sys.modules:
+        return
+    if anything_at(_SETTINGS) and not Folder(_SETTINGS).is_there():
+        try:
+            NamedFile(_SETTINGS).load_text(_MOST_SETTINGS)
+        except UntrustedError as error:
+            raise ValueError(
+                f"matplotlib reads the file {_SETTINGS} in the working directory, but {error}: move the file elsewhere"
+            ) from error
+    logger = logging.getLogger("matplotlib")
+    logger.disabled = True
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            import_module("matplotlib")
+    finally:
+        logger.disabled = False
 
 
 def as_figure(svg: str) -> "Figure":

@@ -531,9 +531,9 @@ def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) 
         check_hub(source, where.get("revision"))
         path = _hub_file(source, where, _TOKENIZER)
         # They lie in one folder, whose files the library reads next.
-        places = {file.parent for name in TOKEN_FILES if (file := _hub_file(source, where, name)) is not None}
-        for place in places:
-            check_token_files(place)
+        snapshots = {file.parent for name in TOKEN_FILES if (file := _hub_file(source, where, name)) is not None}
+        for snapshot in snapshots:
+            check_token_files(snapshot)
         return path
     if NamedFile(folder).is_there():
         return None  # a GGUF file
