@@ -10,65 +10,45 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground import registry
-from goalscope.measures.definition import OURS, Entries, StepMeasure, add_measures, measure
+from goalscope.measures.definition import OURS, Entries, StepMeasure, add_measures
 from goalscope.measures.table import StepTable
-from goalscope.worlds.things import Kind, arrangement_of, kinds
+from goalscope.worlds.things import arrangement_of, kinds
 
-_VISITED, _USED = 0, 1
-
-
-@measure("thing visited", unit="share", source=OURS)
-def thing_visited(table: StepTable) -> Entries:
-    """Share of episodes in which the agent stood on the cell of a thing, in grids with things."""
-    return _share(table, _VISITED)
-
-
-@measure("thing used", unit="share", source=OURS)
-def thing_used(table: StepTable) -> Entries:
-    """Share of episodes in which an event happened to a thing, such as a key that was picked up or a chest that was
-    opened, in grids with such things.
-    """
-    return _share(table, _USED)
+_TEXTS = {
+    "visited": "share of episodes in which the agent stood on the cell of a {}",
+    "used": "share of episodes in which an event happened to a {}, such as a key that was picked up or a chest opened",
+}
+_ANY = "thing"
 
 
 def add_measures_of_kinds() -> None:
     """Register the measures of all kinds of things that have none yet."""
     for kind in kinds():
-        names = {"visited": _VISITED} | ({"used": _USED} if kind.events else {})
-        for word, which in names.items():
+        for word in ("visited", "used") if kind.events else ("visited",):
             if not registry.registered("measure", f"{kind.name} {word}"):
-                add_measures(_measure_of(kind, word, which))
+                add_measures(_measure_of(kind.name, word, base=f"{_ANY} {word}"))
 
 
-def _measure_of(kind: Kind, word: str, which: int) -> StepMeasure:
-    events = " or ".join(f"“{kind.event(event)}”" for event in kind.events)
-    texts = (
-        f"share of episodes in which the agent stood on the cell of a {kind.name}",
-        f"share of episodes in which {events} happened to at least one thing of the kind",
-    )
-    base, function = f"thing {word}", partial(_share, which=which, name=kind.name)
-    bounds = (0.0, 1.0)
+def _measure_of(name: str, word: str, base: str = "") -> StepMeasure:
     return StepMeasure(
-        name=f"{kind.name} {word}",
+        name=f"{name} {word}",
         unit="share",
-        bounds=bounds,
-        text=texts[which],
+        bounds=(0, 1),
+        text=_TEXTS[word].format(name),
         source=OURS,
         base=base,
-        function=function,
+        function=partial(_happened, name=name, word=word),
     )
 
 
-def _share(table: StepTable, which: int, name: str = "") -> Entries:
-    """Return whether each episode visited or used a thing of a kind, "" for any kind, where there is one."""
-    values = table.once(_encounters).get(name)
-    if values is None:
-        return Entries(np.zeros(0), np.zeros(0, dtype=np.int64))
-    return Entries.where(~np.isnan(values[which]), values[which])
+def _happened(table: StepTable, *, name: str, word: str) -> Entries:
+    """Return whether each episode visited or used a thing of a kind, where there is one."""
+    values = table.once(_encounters).get(name, np.full((2, len(table.length)), np.nan))[list(_TEXTS).index(word)]
+    return Entries.where(~np.isnan(values), values)
 
 
 def _encounters(table: StepTable) -> dict[str, npt.NDArray[np.float64]]:
-    """Map each kind of thing, and "" for all, to ``[2, E]``: whether an episode visited and used such a thing.
+    """Map each kind of thing, and "thing" for all, to ``[2, E]``: whether an episode visited and used such a thing.
 
     NaN where the world has none, or none that can be used.
     """
@@ -87,8 +67,11 @@ def _encounters(table: StepTable) -> dict[str, npt.NDArray[np.float64]]:
             happened = [(states[rows, :2] == cell).all(axis=1)]
             if kind.events:
                 happened.append(digits[:, index] >= min(kind.events.values()))
-            for name in (kind.name, ""):
+            for name in (kind.name, _ANY):
                 values = result.setdefault(name, np.full((2, len(table.length)), np.nan))
                 for which, mask in enumerate(happened):
                     np.fmax.at(values[which], episode[rows], mask.astype(np.float64))
     return result
+
+
+add_measures(*(_measure_of(_ANY, word) for word in _TEXTS))
