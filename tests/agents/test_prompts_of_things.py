@@ -11,9 +11,10 @@ from goalscope.agents.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.agents.policies.agent import planes
 from goalscope.worlds import Action, Grid, GridView, GridWorld
 from goalscope.worlds.encodings import ENCODINGS
+from goalscope.worlds.thing_check import grid_with
 from goalscope.worlds.things import kinds
 from tests.agents.test_chat import Scripted
-from tests.thing_grids import all_names, grid_with, plugin_things
+from tests.thing_grids import all_names, plugin_things
 
 FORMS = (*TEMPLATE_FORMS, COMPLETION)
 

@@ -11,8 +11,9 @@ from goalscope.goals.hypotheses.definition import finite_world
 from goalscope.goals.hypotheses.views import Undefined
 from goalscope.worlds import ACTIONS, Action, Grid, GridWorld, State, initial_state, step
 from goalscope.worlds.dynamics import has_ended, state_number
+from goalscope.worlds.thing_check import grid_with
 from goalscope.worlds.things import Kind, arrangement_of, kinds
-from tests.thing_grids import all_names, grid_with, plugin_things
+from tests.thing_grids import all_names, plugin_things
 
 TWO_KEYS = "#########\n#r_A__rG#\n#____R__#\n#########"
 

@@ -23,6 +23,7 @@ from goalscope.measures import check_measure
 from goalscope.runs import Store, Study
 from goalscope.runs.provenance import packages_of
 from goalscope.verdict import Evaluation
+from goalscope.worlds import check_thing
 from goalscope.worlds.environments.world import EnvironmentWorld
 from in_turn import in_turn
 
@@ -260,6 +261,18 @@ def test_its_study_command_and_format_are_found_like_ours(site: Path, tmp_path: 
 def test_its_measure_obeys_the_laws(site: Path) -> None:
     with installed(site):
         check_measure(registry.resolve("measure", MEASURE))
+
+
+def test_its_thing_obeys_the_laws_and_stands_in_worlds(site: Path, tmp_path: Path) -> None:
+    study = {"worlds": [{"kind": "text", "grids": ["########\n#Aj#_G_#\n########"]}], "agents": [{"kind": "optimal"}]}
+    with installed(site):
+        check_thing("trampoline", grids=4)
+        landed = tmp_path / "landed.yaml"
+        landed.write_text(json.dumps(study), encoding="utf-8")
+        call("run", landed, "--out", tmp_path / "landed")
+        with Store(tmp_path / "landed") as store:
+            (episode,) = store.episodes()
+        assert [step.state[:2] for step in episode.steps] == [(1, 1), (1, 4)] and episode.outcome == "goal"
 
 
 def test_the_page_explains_every_file_of_this_package() -> None:

@@ -8,17 +8,23 @@ import numpy as np
 import pytest
 
 from goalscope.agents import Observation, Optimal
-from goalscope.worlds import ACTIONS, Action, Grid, GridView, GridWorld, State, Transform, initial_state, shown, step
-from goalscope.worlds.dynamics import has_ended, opaque_cells, seen_state, state_number, transitions
-from goalscope.worlds.encodings import ENCODINGS, cell_offsets, written
-from goalscope.worlds.environments.solution import solve_table
-from goalscope.worlds.environments.table import enumerate_states
+from goalscope.worlds import (
+    Action,
+    Grid,
+    GridView,
+    GridWorld,
+    State,
+    Transform,
+    check_thing,
+    initial_state,
+    shown,
+    step,
+)
+from goalscope.worlds.dynamics import opaque_cells
 from goalscope.worlds.planning import solve
-from goalscope.worlds.things import RESERVED, Kind, arrangement_of, kind_of, kinds, thing
-from tests.thing_grids import GridEnvironment, all_names, grid_with, plugin_things
-
-SYMMETRIES = [Transform(turns=turns, reflected=reflected) for turns in range(4) for reflected in (False, True)]
-GRIDS = 8
+from goalscope.worlds.thing_check import grid_with
+from goalscope.worlds.things import RESERVED, Kind, kind_of, thing, with_digit
+from tests.thing_grids import all_names, plugin_things
 
 
 @pytest.fixture(autouse=True)
@@ -27,104 +33,82 @@ def _plugins() -> Iterator[None]:
         yield
 
 
-def reachable(grid: Grid) -> list[State]:
-    states, waiting = set[State](), [initial_state(grid)]
-    while waiting:
-        state = waiting.pop()
-        if state not in states:
-            states.add(state)
-            if not has_ended(grid, state):
-                waiting += [step(grid, state, action) for action in ACTIONS]
-    return sorted(states)
-
-
 @pytest.mark.parametrize("name", all_names())
-def test_the_solution_is_that_of_environments(name: str) -> None:
-    for seed in range(GRIDS):
-        grid = grid_with(name, seed)
-        table = enumerate_states(GridEnvironment(grid))
-        expected, paths, numbers = solve_table(table), solve(grid), transitions(grid)
-        assert expected.distance is not None and expected.optimal is not None
-        for index, state in enumerate(table.states):
-            assert paths.steps_from(state) == expected.distance[index]
-            assert (paths.optimal_in(state) == expected.optimal[index]).all()
-            if not has_ended(grid, state):
-                after = [state_number(grid, step(grid, state, action)) for action in ACTIONS]
-                assert numbers[state_number(grid, state)].tolist() == after
+def test_each_kind_obeys_the_laws_of_all_things(name: str) -> None:
+    check_thing(name)
 
 
-@pytest.mark.parametrize("name", all_names())
-def test_a_kind_is_pure_and_its_digits_stay_within_its_states(name: str) -> None:
-    kind = next(kind for kind in kinds() if kind.name == name)
-    for seed in range(GRIDS):
-        grid = grid_with(name, seed)
-        arrangement = arrangement_of(grid.things, grid.held)
-        for state in reachable(grid):
-            parts = arrangement.unpack(state.things)
-            assert arrangement.pack(parts) == state.things
-            for index, (cell, symbol) in enumerate(grid.things):
-                if symbol == kind.symbol and not kind.solid(parts[index]):
-                    for action in ACTIONS:
-                        row, col = cell[0] - action.delta[0], cell[1] - action.delta[1]
-                        if not grid.walls[row, col]:  # only such moves lead there
-                            once = kind.act(grid, index, cell, parts, action)
-                            assert once == kind.act(grid, index, cell, parts, action)
-                            assert all(
-                                0 <= digit < k.states for digit, k in zip(once[1], arrangement.kinds, strict=True)
-                            )
+class Attributes:
+    """Attributes of a kind without faults."""
+
+    symbol, name, legend = "%", "faulty", "a faulty thing"
 
 
-@pytest.mark.parametrize("name", all_names())
-def test_the_text_leads_back_to_the_grid_in_every_encoding(name: str) -> None:
-    for seed in range(GRIDS):
-        grid = grid_with(name, seed)
-        assert Grid.parse(grid.render()) == grid
-        assert GridWorld.from_plain(GridWorld(grid=grid).to_plain()).grid == grid
-        for encoding in ENCODINGS:
-            text = written(encoding, grid.render())
-            offsets = cell_offsets(grid.render(), text)
-            assert offsets is not None and all(text[offsets[cell]] == symbol for cell, symbol in grid.things)
-        assert GridWorld(grid=grid).id != GridWorld(grid=grid.at(things=())).id
+class Moody(Attributes, Kind):
+    """Moves the agent back every other time."""
+
+    count = 0
+
+    def act(self, grid, index, cell, parts, action):  # type: ignore[no-untyped-def]
+        self.count += 1
+        down, right = Action(action).delta
+        return (cell if self.count % 2 else (cell[0] - down, cell[1] - right)), parts
 
 
-@pytest.mark.parametrize("name", all_names())
-def test_what_is_seen_determines_the_future(name: str) -> None:
-    for seed in range(GRIDS):
-        grid = grid_with(name, seed)
-        paths, pictures = solve(grid), dict[Grid, tuple[int, list[bool]]]()
-        for state in reachable(grid):
-            future = paths.steps_from(state), paths.optimal_in(state).tolist()
-            picture = shown(grid, state)
-            assert pictures.setdefault(picture, future) == future
-            seen = seen_state(grid, picture)
-            assert (paths.steps_from(seen), paths.optimal_in(seen).tolist()) == future
-            for action in ACTIONS:
-                assert shown(grid, step(grid, seen, action)) == shown(grid, step(grid, state, action))
-            if not has_ended(grid, state):
-                believed = solve(picture)
-                assert (
-                    believed.steps_from(initial_state(picture)),
-                    believed.optimal[believed.first][state.position].tolist(),
-                ) == future
+class Hidden(Attributes, Kind):
+    """Vanishes when it is entered for the first time, and sends back every later agent."""
+
+    states = 2
+
+    def act(self, grid, index, cell, parts, action):  # type: ignore[no-untyped-def]
+        down, right = Action(action).delta
+        return (cell[0] - down * parts[index], cell[1] - right * parts[index]), with_digit(parts, index, 1)
 
 
-@pytest.mark.parametrize("name", all_names())
-def test_the_eight_symmetries_of_the_square_turn_steps_and_solutions(name: str) -> None:
-    for seed in range(GRIDS // 4):
-        grid = grid_with(name, seed)
-        for symmetry in SYMMETRIES:
-            turned = symmetry.grid(grid)
-            assert symmetry.inverse().grid(turned) == grid
-            if sum(symbol == "T" for _, symbol in grid.things) > 2:
-                continue  # three teleporters lead on in reading order, which a turn changes
-            for state in reachable(grid):
-                other = symmetry.state(grid, state)
-                assert solve(turned).steps_from(other) == solve(grid).steps_from(state)
-                for action in ACTIONS:
-                    after = step(turned, other, symmetry.action(action))
-                    before_turn = step(grid, state, action)
-                    assert after.position == symmetry.position(before_turn.position, grid.walls.shape)
-                    assert shown(turned, after) == symmetry.grid(shown(grid, before_turn))
+class Eastern(Attributes, Kind):
+    """Can be entered by the move to the right alone, and does not turn."""
+
+    def act(self, grid, index, cell, parts, action):  # type: ignore[no-untyped-def]
+        down, right = Action(action).delta
+        return (cell if action == Action.RIGHT else (cell[0] - down, cell[1] - right)), parts
+
+
+class Uncounted(Attributes, Kind):
+    """Sets a digit that it does not have."""
+
+    def act(self, grid, index, cell, parts, action):  # type: ignore[no-untyped-def]
+        return cell, with_digit(parts, index, 1)
+
+
+class Ejecting(Attributes, Kind):
+    """Moves the agent onto the outer wall."""
+
+    def act(self, grid, index, cell, parts, action):  # type: ignore[no-untyped-def]
+        return (0, 0), parts
+
+
+@pytest.mark.parametrize(
+    ("kind", "law"),
+    [
+        (Moody, "randomness"),
+        (Hidden, "look alike"),
+        (Eastern, "rotated"),
+        (Uncounted, "states"),
+        (Ejecting, "open cell"),
+    ],
+)
+def test_a_kind_that_breaks_a_law_is_told_which(kind: type[Kind], law: str) -> None:
+    thing(kind)
+    with pytest.raises(AssertionError, match=law) as error:
+        check_thing(kind)
+    assert "%" in str(error.value), "the grid is shown"
+    if law == "rotated":
+        check_thing(kind, symmetric=False)
+
+
+def test_a_class_that_is_not_registered_is_told_to_register() -> None:
+    with pytest.raises(ValueError, match="decorate"):
+        check_thing(Hidden)
 
 
 def test_an_agent_that_solves_what_it_sees_is_optimal_in_200_worlds() -> None:
@@ -266,19 +250,6 @@ print(things.kind_of("c").name, "crown" in [kind.name for kind in things.kinds()
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     refusal, kind = result.stdout.splitlines()
     assert "'coin'" in refusal and kind == "coin False"
-
-
-def test_a_thing_that_moves_the_agent_into_a_wall_is_refused() -> None:
-    class Broken(Kind):
-        symbol, name, legend = "%", "broken mover", "a broken mover"
-
-        def act(self, grid, index, cell, parts, action):  # type: ignore[no-untyped-def]
-            return (0, 0), parts
-
-    thing(Broken)
-    grid = Grid.parse("#####\n#A%G#\n#####")
-    with pytest.raises(ValueError, match="broken mover"):
-        step(grid, initial_state(grid), Action.RIGHT)
 
 
 def test_the_view_names_what_is_under_the_agent() -> None:

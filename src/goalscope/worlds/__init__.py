@@ -19,6 +19,7 @@ from goalscope.worlds.generate import GridBatch, generate, generate_batch, inter
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 from goalscope.worlds.gridworld import GridView, GridWorld, NamedView, NamedWorld
 from goalscope.worlds.layouts import LAYOUTS, control, key_door, key_no_door, layout, layout_series, two_path
+from goalscope.worlds.thing_check import check_thing
 from goalscope.worlds.transform import IDENTITY, TRANSFORMS, Transform, transform
 from goalscope.worlds.world import Offer, Oracle, Session, View, World, WorldSettings
 
@@ -45,6 +46,7 @@ __all__ = [
     "View",
     "World",
     "WorldSettings",
+    "check_thing",
     "control",
     "generate",
     "generate_batch",

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from goalscope._ground.checks import freeze
 from goalscope.worlds.grid import DELTAS, KEY, Action, Grid, Position
-from goalscope.worlds.things import Thing, arrangement_of
+from goalscope.worlds.things import Thing, arrangement_of, forgets_kinds
 
 _MOST_STATES: Final = 200_000
 
@@ -281,6 +281,7 @@ def seen_state(grid: Grid, picture: Grid) -> State:
     return State(picture.start, KEY in picture.held, is_open, number)
 
 
+@forgets_kinds
 @lru_cache(maxsize=256)
 def _flags_by_picture(grid: Grid) -> dict[tuple[bool, bool, tuple[Thing, ...], tuple[str, ...]], int]:
     """Map what is seen of key, door and things to the flags of the first configuration that looks like that."""
@@ -327,6 +328,7 @@ def transitions(grid: Grid) -> npt.NDArray[np.int32]:
     return table.reshape(count * cells, 4)
 
 
+@forgets_kinds
 @lru_cache(maxsize=1024)
 def thing_table(grid: Grid) -> tuple[tuple[int, ...], npt.NDArray[np.int32]]:
     """Return the configurations of a grid with things, and the next state for every state and action.

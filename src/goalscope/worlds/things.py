@@ -134,7 +134,22 @@ class Kind:
 
 
 KindClass = TypeVar("KindClass", bound=type[Kind])
+Cached = TypeVar("Cached", bound="_Cached")
 _by_symbol: dict[str, Kind] = {}
+_caches: list["_Cached"] = []
+
+
+class _Cached(Protocol):
+    def cache_clear(self) -> None: ...
+
+
+def forgets_kinds(function: Cached) -> Cached:
+    """Have the cache of a function of grids emptied when a kind of thing is registered; used as a decorator.
+
+    A class that is defined again, as in a notebook, replaces the older one in all results.
+    """
+    _caches.append(function)
+    return function
 
 
 def thing(kind: KindClass) -> KindClass:
@@ -154,7 +169,8 @@ def thing(kind: KindClass) -> KindClass:
         )
     registry.register("thing", instance.name, made_of=kind)(instance)
     _by_symbol[instance.symbol] = instance
-    arrangement_of.cache_clear()  # a class that is defined again replaces the older one
+    for function in _caches:
+        function.cache_clear()
     return kind
 
 
@@ -308,6 +324,7 @@ class Arrangement:
         return cell, tuple(parts)
 
 
+@forgets_kinds
 @lru_cache(maxsize=4096)
 def arrangement_of(things: tuple[Thing, ...], load: tuple[str, ...]) -> Arrangement:
     """Return the arrangement of the things on a grid together with those that its agent carries."""

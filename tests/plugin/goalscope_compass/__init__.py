@@ -14,6 +14,7 @@ from goalscope_compass import (
     measure,
     model,
     section,
+    thing,
     world,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "measure",
     "model",
     "section",
+    "thing",
     "world",
 ]

@@ -15,6 +15,7 @@ from goalscope.worlds.grid import Grid
 from goalscope.worlds.planning.mdp import TabularMDP, at_cell, sparse_transitions
 from goalscope.worlds.planning.tasks import process_of_map
 from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.things import forgets_kinds
 from goalscope.worlds.world import World
 
 Array = npt.NDArray[np.float64]
@@ -194,6 +195,7 @@ def task_process(task_map: TaskMap) -> Process:
     )
 
 
+@forgets_kinds
 @lru_cache(maxsize=4096)
 def grid_process(grid: Grid) -> Process:
     """Return the process of a grid whose goal ends the episode, with states numbered as in `from_grid`.

@@ -26,6 +26,7 @@ from goalscope.worlds.dynamics import (
 )
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 from goalscope.worlds.planning._fast import UNREACHABLE, spread_words
+from goalscope.worlds.things import forgets_kinds
 
 _WALL = -2  # marks cells that the search never enters
 _FEW_CELLS = 600  # cells in all grids up to which a search cell by cell is faster
@@ -63,6 +64,7 @@ class ShortestPaths:
         return phase_index(self.grid, state_with(initial_flags(self.grid)))
 
 
+@forgets_kinds
 @lru_cache(maxsize=4096)
 def solve(grid: Grid) -> ShortestPaths:
     """Return the distances and optimal actions for all states of a grid.
