@@ -264,7 +264,8 @@ def test_its_measure_obeys_the_laws(site: Path) -> None:
 
 
 def test_its_thing_obeys_the_laws_and_stands_in_worlds(site: Path, tmp_path: Path) -> None:
-    study = {"worlds": [{"kind": "text", "grids": ["########\n#Aj#_G_#\n########"]}], "agents": [{"kind": "optimal"}]}
+    worlds = [{"kind": "text", "grids": ["########\n#Aj#_G_#\n########"]}]
+    study = {"worlds": worlds, "agents": [{"kind": "optimal"}], "trajectories": 1}
     with installed(site):
         check_thing("trampoline", grids=4)
         landed = tmp_path / "landed.yaml"

@@ -27,8 +27,10 @@ from goalscope.report.charts import (
 from goalscope.report.figures import COLOURS, embed, themed
 from goalscope.report.page import render_page
 from goalscope.report.pictures import picture
+from goalscope.report.sections.agents import legend_of
+from goalscope.report.texts import TEXTS
 from goalscope.stats import Estimate, estimate_mean
-from goalscope.worlds import Grid
+from goalscope.worlds import Grid, GridWorld
 
 
 def estimate(mean: float, grids: int = 8) -> Estimate:
@@ -293,6 +295,18 @@ def test_a_picture_shows_walls_objects_every_move_and_every_stay() -> None:
     colours = [node.attrib.get("stroke") for node in root.iter("path")]
     assert colours.count("#d9480f") == 1 and colours.count("#0b5fa5") == 1
     assert len(list(root.iter("circle"))) == 1 and colours.count("#b00020") == 1
+
+
+def test_a_picture_shows_things_by_their_symbols_and_the_legend_says_what_they_are() -> None:
+    worlds = [GridWorld(grid=Grid.parse(text)) for text in ("#####\n#AcG#\n#####", "#####\n#ATG#\n#####")]
+    for world, symbol, name in zip(worlds, "cT", ("coin", "teleporter"), strict=True):
+        drawn = picture(world.grid, label="things")
+        assert f">{symbol}</text>" in drawn.svg
+        assert [record["shows"] for record in drawn.records if (record["row"], record["column"]) == (1, 2)] == [name]
+        assert f"{symbol} is a {name}" in legend_of([world])
+    assert all(f"{symbol} is a" in legend_of(worlds) for symbol in "cT")
+    plain = GridWorld(grid=Grid.parse("#####\n#A_G#\n#####"))
+    assert legend_of([plain]) == TEXTS("examples/legend", things="")
 
 
 def test_a_picture_without_a_move_has_no_arrow() -> None:

@@ -12,6 +12,7 @@ from goalscope.runs.record import Episode
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.grid import Grid, Position
 from goalscope.worlds.planning import solve
+from goalscope.worlds.things import name_of
 
 _CELL = 20
 """Side of a cell in units of the view box."""
@@ -46,6 +47,8 @@ def picture(
 ) -> Picture:
     """Draw a grid and the ``[T + 1]`` cells of a path: walls dark, fog grey, start S, goal G, key K, door D.
 
+    Things have their symbols.
+
     Moves are drawn to the right of their direction, so that opposite moves appear as two lines. Steps in ``wrong`` (not
     optimal) have another colour. Turns that leave the agent in place are rings with their number; turns in ``invalid``
     (without a valid move) are crosses.
@@ -68,6 +71,7 @@ def _cells(grid: Grid) -> Iterator[Record]:
     """Yield the content of each cell as CSV records."""
     positions = {"start": grid.start, "goal": grid.goal, "key": grid.key, "door": grid.door}
     objects = {cell: name for name, cell in positions.items() if cell is not None}
+    objects |= {cell: name_of(symbol) for cell, symbol in grid.things}
     for row, column in np.ndindex(grid.height, grid.width):
         hidden = grid.fog is not None and grid.fog[row, column]
         background = "wall" if grid.walls[row, column] else "fog" if hidden else "open"
@@ -207,7 +211,8 @@ def _lattice(grid: Grid) -> str:
 
 
 def _objects(grid: Grid) -> str:
-    fills = ((grid.start, "#e6f0fa"), (grid.goal, "#bfe5c6"), (grid.key, "#ffe08a"), (grid.door, "#d9b08c"))
+    fills = [(grid.start, "#e6f0fa"), (grid.goal, "#bfe5c6"), (grid.key, "#ffe08a"), (grid.door, "#d9b08c")]
+    fills += [(cell, _OTHER_FILL) for cell, _ in grid.things]
     return "".join(
         f'<rect x="{cell[1] * _CELL}" y="{cell[0] * _CELL}" width="{_CELL}" height="{_CELL}" fill="{fill}"/>'
         for cell, fill in fills
@@ -217,7 +222,7 @@ def _objects(grid: Grid) -> str:
 
 def _letters(grid: Grid) -> str:
     """Write the letters over the path, each with a halo that keeps it readable."""
-    letters = ((grid.start, "S"), (grid.goal, "G"), (grid.key, "K"), (grid.door, "D"))
+    letters = [(grid.start, "S"), (grid.goal, "G"), (grid.key, "K"), (grid.door, "D"), *grid.things]
     halo = 'text-anchor="middle" stroke="#ffffff" stroke-width="2.4" stroke-opacity="0.8" paint-order="stroke"'
     return "".join(_letter(cell, letter, halo) for cell, letter in letters if cell is not None)
 

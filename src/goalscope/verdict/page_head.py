@@ -11,13 +11,14 @@ from goalscope._ground.words import counted, listed, short
 from goalscope.goals.finding import Finding, where_text
 from goalscope.goals.words import part_in_words
 from goalscope.report import Declared, Figure
-from goalscope.report.sections.agents import LEGEND, OWN_LEGEND, episode_figure
+from goalscope.report.sections.agents import OWN_LEGEND, episode_figure, legend_of
 from goalscope.stats.rows import Rows
 from goalscope.verdict.arms import GIVEN, HYPOTHESES
 from goalscope.verdict.claims import ClaimLedger
 from goalscope.verdict.evidence import ArmData, ArmRun
 from goalscope.verdict.sentences import aims_of, sizes_of
 from goalscope.verdict.texts import TEXTS
+from goalscope.worlds import World
 
 Tile = tuple[str, str, str]
 """Label, large text, and small text below."""
@@ -96,7 +97,7 @@ def episodes_of(ledger: ClaimLedger, runs: Mapping[tuple[str, str], ArmRun]) -> 
     for arm in played_arms:
         data = ArmData.of(runs[arm, ledger.model], ledger.model)
         measure = next((measure for measure in _RANKED if len(_defined(data.among(measure)))), "")
-        figures = _figures(data, _defined(data.among(measure))) if measure else []
+        figures, worlds = _figures(data, _defined(data.among(measure))) if measure else ([], [])
         if figures:
             title = next((report.title for report in ledger.arms if report.name == arm), arm)
             count = len(_defined(data.among(measure)))
@@ -109,7 +110,7 @@ def episodes_of(ledger: ClaimLedger, runs: Mapping[tuple[str, str], ArmRun]) -> 
                 paragraphs=[rule],
                 figures=figures,
                 layout="pictures",
-                legend=OWN_LEGEND if arm == GIVEN else LEGEND,
+                legend=OWN_LEGEND if arm == GIVEN else legend_of(worlds),
             )
     return None
 
@@ -118,8 +119,8 @@ def _defined(rows: Rows) -> Rows:
     return rows.where(~np.isnan(rows.value))
 
 
-def _figures(data: ArmData, rows: Rows) -> list[Figure]:
-    """Draw the episodes with the median, the highest and the lowest value."""
+def _figures(data: ArmData, rows: Rows) -> tuple[list[Figure], list[World]]:
+    """Draw the episodes with the median, the highest and the lowest value; return the figures, and their worlds."""
     order = np.lexsort((rows.episode_id, _off_centre(rows), rows.value))
     best = order[rows.value[order] == rows.value.max()][0]
     chosen = {"typical": order[len(order) // 2], "best": best, "worst": order[0]}
@@ -131,7 +132,7 @@ def _figures(data: ArmData, rows: Rows) -> list[Figure]:
         figure = episode_figure(episodes[name], TEXTS(f"episodes/{kind}")) if first and name in episodes else None
         if figure is not None:
             figures.append(figure)
-    return figures
+    return figures, [episode.world for episode in episodes.values()]
 
 
 def _off_centre(rows: Rows) -> npt.NDArray[np.float64]:

@@ -1,11 +1,11 @@
 """Comparisons between agents, and of each agent with itself under paired conditions; example episodes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
 import numpy as np
 
-from goalscope._ground.words import counted
+from goalscope._ground.words import counted, listed
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.comparison import SideRows
 from goalscope.measures.transcript import OUTCOMES, transcript, write_step
@@ -18,6 +18,8 @@ from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.report.texts import TEXTS
 from goalscope.runs.record import Episode
 from goalscope.stats.rows import Rows, Tag
+from goalscope.worlds.things import kinds
+from goalscope.worlds.world import World
 
 
 @section("agents compared", worlds="grids")
@@ -87,7 +89,6 @@ def _compared(
 
 
 RULE = TEXTS("examples/rule")
-LEGEND = TEXTS("examples/legend")
 OWN_LEGEND = TEXTS("examples/own legend")
 _MAX_AGENTS = 12
 
@@ -121,12 +122,20 @@ def examples(run: RunData) -> Iterator[Declared]:
         paragraphs=[RULE, *([f"{'; '.join(missing)}."] if missing else []), *_cut_note(agents, _MAX_AGENTS)],
         figures=list(figures.values()),
         layout="pictures",
-        legend=LEGEND,
+        legend=legend_of([episodes[identity].world for identity in chosen.values()]),
     )
 
 
 def _cut_note(agents: Sequence[str], maximum: int) -> list[str]:
     return [TEXTS("examples/cut", shown=maximum, agents=len(agents))] if len(agents) > maximum else []
+
+
+def legend_of(worlds: Iterable[World]) -> str:
+    """Return what the signs in pictures of episodes mean, with the things that these worlds contain."""
+    symbols = {symbol for world in worlds if "grid" in world.offers for _, symbol in world.grid.things}
+    signs = [f"{kind.symbol} is {kind.legend}" for kind in (kinds() if symbols else ()) if kind.symbol in symbols]
+    things = f" {TEXTS('examples/things', symbols=listed(signs))}" if signs else ""
+    return TEXTS("examples/legend", things=things)
 
 
 def episode_figure(episode: Episode, opening: str = "") -> Figure | None:
