@@ -31,6 +31,21 @@ def test_each_grid_has_the_things_where_their_rules_allow_them_and_its_goal_can_
         assert solve(grid).steps_from(initial_state(grid)) > 0
 
 
+@pytest.mark.parametrize("density", [0.2, 0.6])
+def test_what_stands_on_the_way_is_passed_or_gone_around_by_every_shortest_path(density: float) -> None:
+    worlds = study(["gate on the way", "button"], densities=[density], minimum_distance=3).worlds()
+    longer = 0
+    for world in worlds:
+        plain = world.grid.at(things=())
+        ((gate, _),) = [entry for entry in world.grid.things if entry[1] == "E"]
+        walls = plain.walls.copy()
+        walls[gate] = True
+        around, shortest = solve(plain.at(walls=walls)), solve(plain)
+        assert around.steps_from(initial_state(plain)) not in range(shortest.steps_from(initial_state(plain)) + 1)
+        longer += solve(world.grid).steps_from(initial_state(world.grid)) > shortest.steps_from(initial_state(plain))
+    assert len(worlds) == 12 and longer > 6
+
+
 def test_studies_without_things_are_what_they_were() -> None:
     assert "things" not in study(None).dump()["worlds"][0]
     assert study(["coin", "coin"]).dump()["worlds"][0]["things"] == ["coin", "coin"]
@@ -41,6 +56,7 @@ def test_studies_without_things_are_what_they_were() -> None:
     [
         (["coim"], {}, "did you mean coin"),
         (["coin at topright"], {}, "did you mean top-right"),
+        (["coin at top on the way"], {}, "one place"),
         ([], {}, "at least 1"),
         (["lava"] * 21, {}, "at most 20"),
         (["coin"], {"transforms": ["identity", "swap"]}, "must not include swap"),

@@ -1,7 +1,10 @@
 """Place the goal, start and key of a grid by rule: "top-right", "left", "anywhere", optionally preceded by "not ".
 
+Things can also be placed "on the way".
+
 A corner is the open cell nearest to it (`Grid.corner`; in generated grids always the corner inside the border). A side
-is one half of the grid, without the middle row or column.
+is one half of the grid, without the middle row or column. A cell is on the way if all shortest paths from the start to
+the goal lead through it, whatever things there are.
 """
 
 from collections.abc import Sequence
@@ -20,7 +23,7 @@ from goalscope.worlds.planning.shortest import distances_batch, distances_to, so
 
 ANYWHERE: Final = "anywhere"
 RULES: Final = (ANYWHERE, *CORNERS, *get_args(Side))
-_NOT, _AT = "not ", " at "
+_NOT, _AT, _ON_THE_WAY = "not ", " at ", " on the way"
 _CELLS: Final = 2**22  # maximum total number of cells of the grids that are searched at once
 
 
@@ -44,18 +47,22 @@ Rule = Annotated[str, AfterValidator(check_rule)]
 
 
 def check_thing(text: str) -> str:
-    """Return the name of a thing, with or without a placement rule, if it is valid: "coin", or "coin at top-right".
+    """Return the name of a thing, with or without a placement rule, if it is valid.
+
+    Valid forms are "coin", "coin at top-right" and "toll gate on the way".
 
     Raises:
         ValueError: no kind of thing has this name, or the rule is invalid.
     """
-    name, _, rule = text.partition(_AT)
+    name, _, rule = text.removesuffix(_ON_THE_WAY).partition(_AT)
     names = registry.names("thing")
     if name not in names:
         raise ValueError(
-            f"a thing must be one of {', '.join(names)}, with or without a place such as {_AT.strip()} top-right, got "
-            f"{text[:60]!r}{near_miss(name, names)}"
+            f"a thing must be one of {', '.join(names)}, with or without a place such as {_AT.strip()} top-right or "
+            f"{_ON_THE_WAY.strip()}, got {text[:60]!r}{near_miss(name, names)}"
         )
+    if rule and text.endswith(_ON_THE_WAY):
+        raise ValueError(f"a thing must have one place, got {text[:60]!r}: leave one of the two out")
     check_rule(rule or ANYWHERE)
     return text
 
@@ -163,8 +170,9 @@ def with_things(grid: Grid, entries: Sequence[str], *, rng: np.random.Generator)
             empty[cell] = False
     things = []
     for entry in entries:
-        name, _, rule = entry.partition(_AT)
-        cells = np.argwhere(fits(grid, rule or ANYWHERE) & empty)
+        name, _, rule = entry.removesuffix(_ON_THE_WAY).partition(_AT)
+        suitable = _way(grid) if entry.endswith(_ON_THE_WAY) else fits(grid, rule or ANYWHERE)
+        cells = np.argwhere(suitable & empty)
         if not len(cells):
             return None
         row, col = cells[int(rng.integers(len(cells)))].tolist()
@@ -172,6 +180,15 @@ def with_things(grid: Grid, entries: Sequence[str], *, rng: np.random.Generator)
         things.append(((row, col), registry.resolve("thing", name).symbol))
     filled = grid.at(things=tuple(things))
     return filled if solve(filled).steps_from(initial_state(filled)) > 0 else None
+
+
+def _way(grid: Grid) -> npt.NDArray[np.bool_]:
+    """Return ``[H, W]`` bool, the cells through which all shortest paths from the start to the goal lead."""
+    assert grid.start is not None and grid.goal is not None
+    before, after = (distances_to(grid.walls, [cell]) for cell in (grid.start, grid.goal))
+    shortest = (before >= 0) & (before + after == before[grid.goal])
+    cells_at = np.bincount(before[shortest])  # by distance from the start
+    return np.asarray(shortest & (cells_at[np.where(shortest, before, 0)] == 1))
 
 
 def goal_as_far(grid: Grid, corner: Position, minimum: int) -> Position | None:
