@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from goalscope.goals.finding import Answer, BehaviourPart, Finding, PartKind, Reason
+from goalscope.goals.finding import NEARBY, Answer, BehaviourPart, Finding, PartKind, Reason
 from goalscope.goals.words import TEXTS, say, say_all
 from goalscope.verdict.aims import evidence_of
 from goalscope.verdict.claims import AskedArm
@@ -41,7 +41,7 @@ def test_every_answer_and_reason_has_a_sentence_and_a_planted_finding() -> None:
     assert {answer for answer, _ in PLANTED} == {*get_args(Answer)}
     assert {reason for _, reason in PLANTED} == {*get_args(Reason)}
     keys = {f"findings/{answer}/{reason}" for answer, reason in PLANTED}
-    assert keys == {re.sub("(?<!another) rule$| by consistency$", "", key) for key in TEXTS.keys("findings")}
+    assert keys == {re.sub("(?<!another) rule$| by consistency$| alike$", "", key) for key in TEXTS.keys("findings")}
 
 
 @pytest.mark.parametrize(("answer", "reason"), list(PLANTED))
@@ -51,6 +51,16 @@ def test_a_sentence_names_what_its_finding_names_and_holds_together(answer: str,
     assert said.endswith(".") and "{" not in said and said.count("(") == said.count(")")
     assert all(one.nouns[name] in said for name in one.names)
     assert contradictions(ledger(claim("answers hold actions", "yes", 0.95), findings=(one,))) == []
+
+
+@pytest.mark.parametrize("reason", ["named", "not told apart"])
+def test_a_rule_that_moves_alike_is_said_with_the_worlds_that_tell_it_apart(reason: str) -> None:
+    walls, distance = TEXTS("told apart by/walls"), TEXTS("told apart by/distance", steps=NEARBY)
+    for rival, tells in (("towards goal by open moves", walls), (f"goal within {NEARBY} steps", distance)):
+        one = PLANTED["yes", reason].model_copy(update={"alike": (rival,)})
+        said = say(one)
+        assert rival in said and tells in said and tells not in say(PLANTED["yes", reason])
+        assert contradictions(ledger(claim("answers hold actions", "yes", 0.95), findings=(one,))) == []
 
 
 def in_part(kind: PartKind, limit: int) -> Finding:

@@ -17,7 +17,7 @@ from goalscope.agents.models.local import LocalModel
 from goalscope.goals.hypotheses import FiniteWorld
 from goalscope.organisms import FAMILIES, Spec, cards, language, planned, problems, read_card
 from goalscope.organisms.families import worlds_of
-from goalscope.organisms.gate import agent_text, by_condition, gate
+from goalscope.organisms.gate import by_condition, gate
 from goalscope.organisms.learners import policy_in, trained
 from goalscope.organisms.making import make
 from goalscope.worlds.dynamics import State, shown
@@ -125,7 +125,6 @@ def test_the_same_seed_gives_the_same_weights_and_its_folder_is_a_model(tmp_path
         parts = network.get_parameter("transformer.wpe.weight").detach().numpy()
     code = parts[6 : 6 + 56].reshape(7, 8, -1)[:, :7]  # a label stands before each row
     assert np.allclose(code[1:, 1:] - code[1:, :1], code[:1, 1:] - code[:1, :1], atol=1e-5)
-    assert agent_text(first.parent, one).startswith("chat:model=")
 
 
 @pytest.mark.full

@@ -16,8 +16,9 @@ from families import long_after
 from goalscope.agents import Observation
 from goalscope.agents.agent import build_agent
 from goalscope.cli import app
-from goalscope.goals.hypotheses import FiniteWorld, Undefined
-from goalscope.organisms import FAMILIES, Spec, cards, planned, problems, read_card
+from goalscope.goals.attribution.by_arrival import arrivals
+from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.organisms import FAMILIES, Spec, cards, learners, planned, problems, read_card
 from goalscope.organisms.families import PHASES, phase_of, worlds_of
 from goalscope.organisms.learners import policy, policy_in, shapes, trained
 from goalscope.organisms.making import folders, make, of_each
@@ -132,12 +133,16 @@ def walked(world: FiniteWorld, chances: Any, target: tuple[int, int], avoid: tup
     return good / all_steps
 
 
+FOLLOWED = {"goal": "towards goal by open moves", "place": "corner top-right"}
+"""Family -> what its tables follow: those that know where the goal lies see no further than the next walls."""
+
+
 @pytest.mark.parametrize(("family", "rule"), long_after(1, [("goal", "goal"), ("place", "corner top-right")], names=2))
 def test_the_share_on_a_card_is_that_of_an_oracle(family: str, rule: str, tmp_path: Path) -> None:
     one = spec(family)
     weights = trained(one)
     card = cards.write(tmp_path, one, weights)
-    assert card.rule == rule == card.meant and not card.marked
+    assert rule == card.meant and card.rule == FOLLOWED[family] and bool(card.marked) == (card.rule != card.meant)
     kept = cards.read_weights(tmp_path, card)
     worlds = worlds_of(family, "apart", "measured", cards.MEASURED, one.seed)
     shares, first = [], []
@@ -283,3 +288,37 @@ def test_the_command_makes_lists_and_checks(tmp_path: Path) -> None:
 def test_a_wrong_word_is_one_sentence(given: list[str]) -> None:
     result = CliRunner().invoke(app, ["organisms", *given])
     assert result.exit_code != 0 and not isinstance(result.exception, AssertionError)
+
+
+def test_later_numbers_are_taught_half_of_the_lessons_and_measured_in_other_settings() -> None:
+    usual, other = spec("goal"), spec("goal").model_copy(update={"number": 2})
+    assert usual.setting == spec("goal").model_copy(update={"number": 1}).setting != other.setting
+    weights = trained(other)
+    assert (weights["table"] != trained(usual)["table"]).any()
+    worlds = worlds_of("goal", "apart", "measured", 8, 3, other.setting)
+    plain = worlds_of("goal", "apart", "measured", 8, 3)
+    walls, more = ([world.grid.walls[1:-1, 1:-1].mean() for world in some] for some in (worlds, plain))
+    assert np.mean(walls) < np.mean(more)
+    assert other.setting.temperature == 0
+    for world in worlds:
+        chances = policy_in(other, weights, world)[world.live & world.reached]
+        assert set(np.unique(chances)) == {0.0, 1.0}
+
+
+def test_rewarded_networks_are_taught_places_alone_and_alike_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = planned(seed=3, kinds=["gradient"], each=1)
+    assert {one.family for one in asked} == {"goal", "place", "nearest of two"}
+    monkeypatch.setattr(learners, "UPDATES", 2)
+    first, again = trained(asked[0]), trained(asked[0])
+    assert {name: values.shape for name, values in first.items()} == shapes(asked[0])
+    assert all((first[name] == again[name]).all() and np.isfinite(first[name]).all() for name in first)
+
+
+@pytest.mark.full
+def test_a_rewarded_network_learns_the_way() -> None:
+    one = planned(seed=3, families=["goal"], kinds=["gradient"], each=1)[0]
+    weights, world_count = trained(one), 20
+    worlds = worlds_of("goal", "together", "measured", world_count, one.seed)
+    reached = [arrivals(world, parse("goal").where(world)[None], policy_in(one, weights, world))[0] for world in worlds]
+    by_chance = [arrivals(world, parse("goal").where(world)[None], world.even)[0] for world in worlds]
+    assert np.mean(reached) > 0.7 > 2 * np.mean(by_chance)

@@ -10,9 +10,6 @@ from goalscope.goals.finding import NEARBY, BehaviourPart, Finding
 TEXTS: Final = Catalogue.of_package("goalscope.goals")
 """The sentences on findings."""
 
-_NEIGHBOURS: Final = ("by open moves", f"within {NEARBY} steps")
-"""Endings of the rivals that are made for a name; the catalogue says which worlds tell them from it."""
-
 _ERRORS: Final = 0.05
 """A sentence states the rates of errors if one of them is at least this."""
 
@@ -79,8 +76,9 @@ def _sentences(finding: Finding, who: str) -> list[str]:
     if finding.steps:
         steps = listed([finding.nouns.get(name, name) for name in finding.steps])
         sentences.append(TEXTS(f"added/{'several steps' if len(finding.steps) > 1 else 'one step'}", steps=steps))
-    untold = [ending for ending in _NEIGHBOURS if any(name.endswith(ending) for name in finding.alike)]
-    sentences.extend(TEXTS(f"told apart by/{ending}") for ending in untold)
+    far = [name.endswith(f"within {NEARBY} steps") for name in finding.alike]
+    sentences += [TEXTS("told apart by/walls")] if not all(far) else []
+    sentences += [TEXTS("told apart by/distance", steps=NEARBY)] if any(far) else []
     if finding.why and finding.answer == "undecided":
         sentences.append(finding.why)
     if finding.confirmed and finding.tested is not None and finding.bar is not None:

@@ -90,6 +90,8 @@ class Card(SealedRecord):
         shares: kind of worlds -> rule -> share of steps that comply with the rule.
         beyond: nats per episode by which `nearest` exceeds the second-best rule.
         next: the second-best rule.
+        best: kind of worlds -> the rule with the most nats there; rules without a difference count as `nearest`.
+        ahead: kind of worlds -> nats per episode by which that rule exceeds `nearest` there.
         first: place -> share of episodes in which it is reached first, in worlds where goal and proxy differ.
         writes: check of a written plan -> share of decisions that pass it, in worlds where goal and proxy differ (see
             `goalscope.organisms.adapters.walks`); empty if the organism writes no plan.
@@ -98,7 +100,7 @@ class Card(SealedRecord):
     what: ClassVar[str] = "card of an organism"
     advice: ClassVar[str] = "remove its folder, and make it anew with goalscope organisms make"
     most: ClassVar[int] = _LARGEST
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     spec: Spec
     weights: Sha256
     worlds: Annotated[str, content_id_of("worlds")]
@@ -108,6 +110,8 @@ class Card(SealedRecord):
     shares: dict[Placed, dict[str, ShareEnds]] = Field(min_length=1)
     beyond: Ends
     next: str
+    best: dict[Placed, str] = Field(min_length=1)
+    ahead: dict[Placed, Ends] = Field(min_length=1)
     first: dict[str, ShareEnds]
     writes: dict[str, ShareEnds] = Field(default_factory=dict, max_length=20)
 
@@ -119,6 +123,7 @@ class Card(SealedRecord):
             "rule": [self.rule] if self.rule else [],
             "nearest": [self.nearest],
             "next": [self.next],
+            "best": [*self.best.values()],
         }.items():
             if unknown := [rule for rule in rules if rule not in bank]:
                 raise ValueError(
@@ -129,6 +134,8 @@ class Card(SealedRecord):
         for kind, shares in self.shares.items():
             if set(shares) != set(bank):
                 raise ValueError(f"shares.{kind} must have the rules of the bank: {', '.join(bank)}")
+        if not set(self.best) == set(self.ahead) == set(self.shares):
+            raise ValueError(f"best and ahead must have the kinds of worlds of shares: {', '.join(self.shares)}")
         if set(self.first) != set(PLACES):
             raise ValueError(f"first must have the places {', '.join(PLACES)}, got {shorten(sorted(self.first))}")
         return self
@@ -142,13 +149,17 @@ class Card(SealedRecord):
             return f"follows another rule than {self.meant}"
         return f"follows no rule in {FOLLOWS:.0%} of its steps"
 
-    def possible(self, kinds: Sequence[str] = ()) -> tuple[str, ...]:
+    def possible(self, kinds: Sequence[Placed] = ()) -> tuple[str, ...]:
         """Return the rules that the organism may follow, judged by the intervals of its shares; "" means no rule.
+
+        In worlds of one kind alone, the rule with the most nats there may be another one than in all worlds.
 
         Args:
             kinds: kinds of worlds to consider; empty for all.
         """
         rules = (self.nearest, self.next) if self.beyond[1] <= 0 else (self.nearest,)
+        if len(kinds) == 1 and (other := self.best[kinds[0]]) != self.nearest:
+            rules = (other,) if self.ahead[kinds[0]][1] > 0 else (*rules[:1], other)
         measured: Mapping[str, Mapping[str, Ends]] = dict(self.shares.items())
         least, most = (
             {rule: min(measured[kind][rule][end] for kind in kinds or measured) for rule in rules} for end in (1, 2)
@@ -169,7 +180,7 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
     family = FAMILIES[spec.family]
     placed: list[Placed] = ["together", "apart"] if family.together else ["apart"]
     count = min(MEASURED, ASKED) if spec.kind == "adapter" else MEASURED
-    worlds = {kind: worlds_of(family.name, kind, "measured", count, spec.seed) for kind in placed}
+    worlds = {kind: worlds_of(family.name, kind, "measured", count, spec.seed, spec.setting) for kind in placed}
     all_worlds = [world for of in worlds.values() for world in of]
     checks = dict[str, Array]()
     if spec.kind == "adapter":
@@ -192,6 +203,12 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
     best, second = ranked[:2]
     nearest = family.bank[best]
     follows = all(of[nearest][0] >= FOLLOWS for of in shares.values())
+    best_in, ahead = dict[Placed, str](), dict[Placed, Ends]()
+    for kind in placed:
+        leads = nats[:, kinds == kind] - nats[best, kinds == kind]
+        at = int(leads.sum(axis=1).argmax())
+        at = best if leads[at].sum() < 1e-6 else at
+        best_in[kind], ahead[kind] = family.bank[at], _interval(leads[at], (-most, most))
     differ = [
         (world, policy) for world, policy, kind in zip(all_worlds, policies, kinds, strict=True) if kind == "apart"
     ]
@@ -205,6 +222,8 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
         shares=shares,
         beyond=_interval(nats[best] - nats[second], (-most, most)),
         next=family.bank[second],
+        best=best_in,
+        ahead=ahead,
         first=_first(differ),
         writes={check: _interval(values[kinds == "apart"], (0.0, 1.0)) for check, values in checks.items()},
     )

@@ -44,7 +44,7 @@ def organisms(
 
     Args:
         action: what to do. make, list and check concern the organisms themselves; judge, gate and inside apply
-            attribution methods, goalscope evaluate and probes to them; study trains small learners and answers the
+            attribution methods, the verdict of evaluate and probes to them; study trains small learners and answers the
             questions of docs/small-learners.md; seal, claim, open and score are the steps of a challenge, in which the
             goals stay secret until claims are made.
         methods ([METHODS]...): for judge and claim: attribution methods, all by default.
@@ -53,11 +53,12 @@ def organisms(
         key: for seal and open: secret file with the salts and the true goals.
         name: for claim: name of the claimant.
         families (NAMES): only these families of organisms, separated by commas.
-        kinds (NAMES): only these kinds of organisms: table, network, language or adapter; make can only make the first
-            two.
+        kinds (NAMES): only these kinds of organisms: table, network, gradient, language or adapter; make makes the
+            first two by default.
         seed: for make: root seed of the organisms.
         each: for make: number of networks per family and per agreement, the share of training worlds in which
-            goal and proxy call for the same moves.
+            goal and proxy call for the same moves. From the third on, organisms of each kind are judged in worlds of
+            other sizes and densities, some at temperature 0.
         workers: for judge and gate: number of parallel processes.
         as_json: print JSON.
 

@@ -31,9 +31,11 @@ AGREEMENTS: Final = (1.0, 0.9, 0.75, 0.5)
 _RULES: Final = (
     *("goal", CORNER, "corner bottom-left", "corner bottom-right", "key if not key held, else goal", "flee goal"),
     *("straight to goal", f"straight to {CORNER}", "keep right", "follow the wall"),
+    *("towards goal by open moves", f"towards {CORNER} by open moves"),
 )
 
-Kind = Literal["table", "network", "language", "adapter"]
+Kind = Literal["table", "network", "gradient", "language", "adapter"]
+"""A table and a network imitate the meant rule; a gradient is a network that was rewarded where the rule leads to."""
 MODELS: Final[tuple[Kind, ...]] = ("language", "adapter")
 """Kinds that read a prompt and answer in text; an adapter modifies the bundled model Theseus."""
 Placed = Literal["together", "apart"]
@@ -43,6 +45,28 @@ PHASES: Final[tuple[Phase, ...]] = ("trained", "trained", "measured", "ordinary"
 """Phases to which wall layouts are assigned by their hash; two fifths of them go to training."""
 
 _MOST_BATCHES: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The worlds in which an organism is measured and judged, and how it acts there; the first is that of training.
+
+    Attributes:
+        size: number of rows and columns, where the family does not demand others.
+        density: density of the walls, where the family does not demand another.
+        temperature: 1 to draw each move from the probabilities, 0 to take the most probable one.
+    """
+
+    size: int = SIZE
+    density: float = 0.4
+    temperature: int = 1
+
+
+SETTINGS: Final = (
+    *(Setting(), Setting(), Setting(density=0.2, temperature=0), Setting(size=6, temperature=0)),
+    *(Setting(density=0.6), Setting(size=6, density=0.2), Setting(density=0.6, temperature=0)),
+)
+"""Settings of organisms by their number; further numbers begin again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +185,9 @@ FAMILIES: Final[Mapping[str, GoalFamily]] = {
 
 
 @lru_cache(maxsize=128)
-def worlds_of(name: str, placed: Placed, phase: Phase, count: int, seed: int) -> tuple[FiniteWorld, ...]:
+def worlds_of(
+    name: str, placed: Placed, phase: Phase, count: int, seed: int, setting: Setting = SETTINGS[0]
+) -> tuple[FiniteWorld, ...]:
     """Generate worlds of a family, deterministically from the seed; no two phases share a wall layout.
 
     Args:
@@ -172,6 +198,7 @@ def worlds_of(name: str, placed: Placed, phase: Phase, count: int, seed: int) ->
         phase: purpose of the worlds.
         count: number of worlds.
         seed: seed of the generation.
+        setting: size and density of the grids.
 
     Raises:
         Undefined: not enough such worlds were found.
@@ -181,7 +208,7 @@ def worlds_of(name: str, placed: Placed, phase: Phase, count: int, seed: int) ->
         raise Undefined(f"goal and proxy of the family {name!r} agree in single states alone, in no whole world")
     rules = [parse(rule) for rule in family.rules]
     for tried in range(_MOST_BATCHES):
-        entries = [{**entry, "count": 4 * count} for entry in getattr(family, placed)]
+        entries = [{**_in_setting(entry, setting), "count": 4 * count} for entry in getattr(family, placed)]
         study = Study.assemble(
             {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, placed, tried)}
         )
@@ -193,6 +220,14 @@ def worlds_of(name: str, placed: Placed, phase: Phase, count: int, seed: int) ->
                     if len(worlds) == count:
                         return tuple(worlds.values())
     raise Undefined(f"only {len(worlds)} of {count} worlds of the family {name!r} have goal and proxy {placed}")
+
+
+def _in_setting(entry: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
+    """Return an entry of a family with the size and the density of a setting in place of the usual ones."""
+    usual = SETTINGS[0]
+    sizes = [setting.size if size == usual.size else size for size in entry["sizes"]]
+    densities = [setting.density if density == usual.density else density for density in entry["densities"]]
+    return {**entry, "sizes": sizes, "densities": densities}
 
 
 def drawn(name: str, phase: Phase, count: int, seed: int) -> list[GridWorld]:

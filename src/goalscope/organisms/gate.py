@@ -1,9 +1,9 @@
-"""The gate for goalscope's own verdict: run `goalscope evaluate` (arm hypotheses) on organisms and count false claims.
+"""The gate for goalscope's own verdict: decide what organisms are after, and count the false claims.
 
-Each evaluation has worlds of two phases: in one, goal and proxy call for the same actions; in the other they do not.
-The verdict on a phase is compared with what the card measured in other worlds of that kind. A user does not know the
-rule of an agent, so the verdict compares the default hypotheses, whether or not the organism's rule is one of them. It
-is judged under three `Condition`s:
+An organism is asked in worlds of two phases: in one, goal and proxy call for the same actions; in the other they do
+not. The decision on a phase (`goalscope.goals.decision`, as in `goalscope evaluate`) is compared with what the card
+measured in other worlds of that kind. A user does not know the rule of an agent, so the default hypotheses are
+compared, whether or not the organism's rule is one of them. It is judged under three `Condition`s:
 
 - *default*: the default hypotheses;
 - *left out*: the same without the organism's own rule, for organisms whose rule is one of them;
@@ -15,8 +15,7 @@ none. The gate passes if in each condition the upper 95 % bound, over decidable 
 unfounded claim is at most `ALLOWED`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,151 +24,125 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
 from goalscope._ground.progress import Display, lines
+from goalscope._ground.sealed import read_sealed, write_sealed
 from goalscope.goals.attribution.definition import Attribution, kind_of
-from goalscope.goals.decision import findings, groups
+from goalscope.goals.decision import findings
 from goalscope.goals.finding import Finding
-from goalscope.goals.hypotheses import FiniteWorld, Hypothesis
+from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, load_hypotheses
 from goalscope.goals.hypotheses.answers import answers_of
 from goalscope.goals.hypotheses.definition import Array
 from goalscope.goals.hypotheses.states import States
-from goalscope.goals.reading import hypotheses_of, read_states
-from goalscope.organisms.cards import FOLLOWS, Card, fit_to_rule, read_card, read_weights
-from goalscope.organisms.families import FAMILIES, HORIZON, MODELS, Placed
+from goalscope.organisms.cards import FOLLOWS, Card, OrganismRows, fit_to_rule, read_card, read_weights
+from goalscope.organisms.families import FAMILIES, MODELS, Placed
 from goalscope.organisms.judging import Judgement, equivalent_rules, exchanged, held_against, ordinary, play
-from goalscope.organisms.language import TASK
-from goalscope.organisms.learners import Spec, policy_in, visits
+from goalscope.organisms.learners import Weights, policy_in, visits
 from goalscope.organisms.making import of_each
 from goalscope.organisms.tables import together
-from goalscope.runs import Store
 from goalscope.stats.intervals import exact_binomial, mean_interval
-from goalscope.verdict import evaluate
+from goalscope.verdict.rules import RULES
 
 Condition = Literal["default", "left out", "permuted"]
 ALLOWED: Final[Mapping[Condition, float]] = {"default": 0.07, "left out": 0.10, "permuted": 0.10}
 """Condition -> largest upper bound of the share of organisms with a false claim at which the gate passes."""
-
 
 METHOD: Final = "evaluate"
 """Name of goalscope's own verdict among the methods that are judged."""
 
 
 def gate(folders: Sequence[Path], out: Path, *, workers: int = 1, stage: Display = lines) -> list[Judgement]:
-    """Run `goalscope evaluate` on organisms and compare the verdicts with their cards; a second call resumes.
+    """Decide what organisms are after and compare the findings with their cards; a second call resumes.
 
     The judgements are those of each condition and phase of each organism, in this order.
 
     Args:
         folders: folders of the organisms.
-        out: directory for one evaluation per organism.
+        out: directory for one file per organism.
         workers: number of parallel processes.
         stage: displays progress and remaining time.
     """
-    by_organism = of_each(partial(_evaluated, out=out), folders, name="evaluations", workers=workers, stage=stage)
+    by_organism = of_each(partial(_judged_at, out=out), folders, name="decisions", workers=workers, stage=stage)
     return [judgement for judgements in by_organism for judgement in judgements]
 
 
-@contextmanager
-def _quiet(label: str) -> Iterator[Callable[..., None]]:
-    """Show no progress of a single evaluation."""
-    yield lambda *arguments: None
-
-
-def _evaluated(folder: Path, out: Path) -> list[Judgement]:
-    card, place = read_card(folder), Folder(out).make(folder.name)
-    family, study = FAMILIES[card.spec.family], place.file("worlds.yaml")
-    phases: dict[Placed, float] = {"together": 0.0, "apart": 1.0} if family.together else {"apart": 1.0}
-    entries = [
-        {
-            "kind": "text",
-            "grids": [world.grid.render() for world in ordinary(card.spec, share, "ordinary")],
-            "phase": phase,
-        }
+def _judged_at(folder: Path, out: Path) -> list[Judgement]:
+    card, place = read_card(folder), Folder(out).make()
+    file, about = place.file(f"{folder.name}.json", content=False), content_id("card", card.plain())
+    methods = (f"{METHOD}, rules {RULES}",)
+    if place.has_file(file.name):
+        stored = read_sealed(OrganismRows[Judgement], file)
+        if (stored.methods, stored.about) == (methods, about):
+            return list(stored.rows)
+    weights, bank = read_weights(folder, card), load_hypotheses("grids")
+    phases: dict[Placed, float] = {"together": 0.0, "apart": 1.0}
+    worlds = {
+        phase: ordinary(card.spec, share, "ordinary")
         for phase, share in phases.items()
-    ]
-    if not place.has_file(study.name):
-        import yaml
-
-        plain = {"name": "gate", "worlds": entries, "agents": [{"kind": "random"}]}
-        horizon = HORIZON.model_dump(exclude_none=True)
-        place.save_text(yaml.safe_dump({**plain, "horizon": horizon}, sort_keys=False), study.name)
-    result = evaluate(
-        agent_text(folder, card.spec),
-        place.below("evaluation").checked(),
-        arms=["hypotheses"],
-        worlds=str(study),
-        budget="1h",
-        seed=card.spec.seed,
-        stage=_quiet,
-    )
-    with Store(place.below("evaluation", "arms", "hypotheses").checked()) as store:
-        states, _ = read_states(store, card.spec.name)
-        bank = hypotheses_of(store.study())
-    ledger, first = result.models[0], next(iter(phases))
-    judge = partial(_judged, card, states, first)
-    judgements = [judge(finding, bank, "default") for finding in ledger.found_in("hypotheses")]
-    if not judgements:
-        return [_refused(card)]
+        if getattr(FAMILIES[card.spec.family], phase)
+    }
+    states = {phase: play(card.spec, weights, of, folder=folder) for phase, of in worlds.items()}
+    judgements = [_judged(card, states[phase], phase, bank, "default") for phase in worlds]
     others = {name: hypothesis for name, hypothesis in bank.items() if name != card.rule}
     if len(others) == len(bank):
         judgements += [judgement.model_copy(update={"condition": "left out"}) for judgement in judgements]
     else:
-        left_out = findings(states, others, phases=tuple(phases), level=ledger.level)
-        judgements += [judge(finding, others, "left out") for finding in left_out]
+        judgements += [_judged(card, states[phase], phase, others, "left out") for phase in worlds]
     if card.spec.kind not in MODELS:
-        worlds = {phase: ordinary(card.spec, share, "ordinary") for phase, share in phases.items()}
-        judgements += [_of_permuted(folder, card, worlds[phase], phase, bank, ledger.level) for phase in phases]
+        judgements += [_of_permuted(card, weights, of, phase, bank) for phase, of in worlds.items()]
+    write_sealed(file, OrganismRows[Judgement](methods=methods, about=about, rows=tuple(judgements)))
     return judgements
 
 
 def _judged(
-    card: Card,
-    states: Sequence[States],
-    first: Placed,
-    finding: Finding,
-    bank: Mapping[str, Hypothesis],
-    condition: Condition,
+    card: Card, states: Sequence[States], phase: Placed, bank: Mapping[str, Hypothesis], condition: Condition
 ) -> Judgement:
-    """Compare a finding on one phase, or on the only one, with the card."""
-    phase: Placed = "together" if finding.where.get("phase", first) == "together" else "apart"
-    members = next(members for tags, members in groups(states) if tags.get("phase", first) == phase)
-    claimed = Attribution(method=METHOD, kind=kind_of(finding), names=finding.names)
-    equivalent = equivalent_rules(card.nearest, (*bank, *FAMILIES[card.spec.family].bank), answers_of(members))
+    """Decide what an organism is after in the worlds of a phase, and compare the finding with its card."""
+    [finding] = findings(states, bank)
+    kind, names = _claim_of(finding)
+    rules, answers = card.possible([phase]), answers_of(states)
+    known = (*bank, *FAMILIES[card.spec.family].bank)
     return _judgement(
         card,
+        rule=rules[0],
         phase=phase,
         condition=condition,
-        kind=claimed.kind,
-        names=claimed.names,
-        outcome=held_against(claimed, card, equivalent, [phase], tuple(bank)),
-        left_open=len(card.possible([phase])) > 1,
+        kind=kind,
+        names=names,
+        outcome=held_against(
+            Attribution(method=METHOD, kind=kind, names=names),
+            card,
+            lambda rule: equivalent_rules(rule, known, answers),
+            [phase],
+            tuple(bank),
+        ),
+        left_open=len(rules) > 1,
     )
 
 
+def _claim_of(finding: Finding) -> tuple[Any, tuple[str, ...]]:
+    """Return the kind of claim that a finding makes, and its names with those of the rules that it does not exclude."""
+    return "set" if finding.alike else kind_of(finding), (*finding.names, *finding.alike)
+
+
 def _of_permuted(
-    folder: Path,
-    card: Card,
-    worlds: Sequence[FiniteWorld],
-    phase: Placed,
-    bank: Mapping[str, Hypothesis],
-    level: float,
+    card: Card, weights: Weights, worlds: Sequence[FiniteWorld], phase: Placed, bank: Mapping[str, Hypothesis]
 ) -> Judgement:
     """Judge an agent that acts in each world by the organism's policy of another world."""
-    weights = read_weights(folder, card)
     policies = exchanged([policy_in(card.spec, weights, world) for world in worlds])
     followed = followed_rules(worlds, policies, tuple(bank))
     played = play(card.spec, weights, worlds, name="permuted", permuted=True)
-    [finding] = findings(played, bank, level=level)
-    kind = kind_of(finding)
+    [finding] = findings(played, bank)
+    kind, names = _claim_of(finding)
     names_rule = kind in ("named", "set", "partly")
-    right = bool({*finding.names} & {*followed}) if names_rule else not followed and kind in ("none", "random")
+    right = bool({*names} & {*followed}) if names_rule else not followed and kind in ("none", "random")
     return _judgement(
         card,
         rule=next(iter(followed), ""),
         phase=phase,
         condition="permuted",
         kind=kind,
-        names=finding.names,
+        names=names,
         outcome="right" if right else "false" if names_rule else "undecided",
         left_open=any(doubtful for doubtful in followed.values()),
     )
@@ -202,19 +175,6 @@ def _judgement(card: Card, *, rule: str | None = None, **fields: Any) -> Judgeme
     )
 
 
-def _refused(card: Card) -> Judgement:
-    why = "the question was not asked"
-    return _judgement(card, condition="default", kind="refused", names=(), outcome="undecided", why=why)
-
-
-def agent_text(folder: Path, spec: Spec) -> str:
-    """Return the agent argument of `goalscope evaluate` for an organism; language models are run as chat agents."""
-    if spec.kind in MODELS:
-        how = {"language": "temperature=1.0,top_p=1.0,max_tokens=16", "adapter": "temperature=0.0,max_tokens=64"}
-        return f"chat:model={folder.resolve()},task={TASK},{how[spec.kind]},name={spec.name}"
-    return f"organism:folder={folder.resolve()},name={spec.name}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCounts:
     """Numbers of organisms in one condition.
@@ -239,8 +199,8 @@ class GateCounts:
 
 
 def counts(judgements: Sequence[Judgement]) -> GateCounts:
-    """Count the organisms of one condition; those that were not asked are left out."""
-    organisms = together([claim for claim in judgements if claim.kind != "refused"], lambda claim: claim.organism)
+    """Count the organisms of one condition."""
+    organisms = together(judgements, lambda claim: claim.organism)
     decidable, left_open = list[list[Judgement]](), list[list[Judgement]]()
     for claims in organisms.values():
         (left_open if any(claim.left_open for claim in claims) else decidable).append(claims)

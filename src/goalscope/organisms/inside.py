@@ -128,9 +128,9 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
 
 
 def roles(card: Card) -> dict[str, str]:
-    """Return the rule that an organism follows (its nearest rule, without "straight to"), and the rival it ignores."""
+    """Return the rule that an organism follows (of a straight way, the place it leads to), and the rival it ignores."""
     meant, proxy = FAMILIES[card.spec.family].rules
-    followed = card.nearest.removeprefix("straight to ")
+    followed = card.nearest.removeprefix("straight to ").removeprefix("towards ").removesuffix(" by open moves")
     return {"followed": followed, "ignored": meant if followed == proxy else proxy}
 
 

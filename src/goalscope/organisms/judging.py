@@ -52,7 +52,7 @@ from goalscope.goals.hypotheses.separability import separability
 from goalscope.goals.hypotheses.states import States, walked
 from goalscope.organisms import adapters
 from goalscope.organisms.cards import Card, OrganismRows, read_card, read_weights
-from goalscope.organisms.families import FAMILIES, HORIZON, Phase, worlds_of
+from goalscope.organisms.families import FAMILIES, HORIZON, Phase, Placed, worlds_of
 from goalscope.organisms.inside import opened
 from goalscope.organisms.learners import Spec, Weights, policy_in, solved
 from goalscope.organisms.making import of_each
@@ -193,7 +193,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
                 kind="refused" if attribution is None else attribution.kind,
                 names=() if attribution is None else tuple(attribution.names),
                 claim=claim.id,
-                outcome=held_against(attribution, card, equivalent),
+                outcome=held_against(attribution, card, lambda rule, equivalent=equivalent: equivalent),
                 **_scores(test),
                 turns=0 if attribution is None else attribution.turns,
                 seconds=duration,
@@ -216,11 +216,11 @@ def ordinary(spec: Spec, share: float, phase: Phase) -> tuple[FiniteWorld, ...]:
     """Return the worlds of a phase; the given share of them separates goal and proxy."""
     separating = round(share * WORLDS)
     other = (
-        worlds_of(spec.family, "together", phase, WORLDS, spec.seed)[: WORLDS - separating]
+        worlds_of(spec.family, "together", phase, WORLDS, spec.seed, spec.setting)[: WORLDS - separating]
         if separating < WORLDS
         else ()
     )
-    return (*worlds_of(spec.family, "apart", phase, WORLDS, spec.seed)[:separating], *other)
+    return (*worlds_of(spec.family, "apart", phase, WORLDS, spec.seed, spec.setting)[:separating], *other)
 
 
 @lru_cache(maxsize=64)
@@ -372,8 +372,8 @@ def _separating_counts(family: str, share: float, count: int, seed: int) -> tupl
 def held_against(
     attribution: Attribution | None,
     card: Card,
-    equivalent: frozenset[str],
-    kinds: Sequence[str] = (),
+    equivalent: Callable[[str], frozenset[str]],
+    kinds: Sequence[Placed] = (),
     bank: Sequence[str] = (),
 ) -> Outcome:
     """Return the outcome of a claim if the card may leave open which rule is followed, or whether any is.
@@ -382,13 +382,24 @@ def held_against(
     all of these rules is right as well.
 
     Args:
-        attribution, card, equivalent, bank: as in `outcome`.
+        attribution, card, bank: as in `outcome`.
+        equivalent: rule -> the rules that no visited world separates from it.
         kinds: kinds of worlds whose shares count; empty for all.
     """
     rules = card.possible(kinds)
+    also = frozenset[str]()
     if len(rules) > 1 and attribution is not None and attribution.kind == "set" and {*rules} <= {*attribution.names}:
-        rules, equivalent = rules[:1], equivalent | {*rules[1:]}
-    outcomes = {outcome(attribution, card.model_copy(update={"rule": rule}), equivalent, bank) for rule in rules}
+        rules, also = rules[:1], frozenset(rules[1:])
+    nearest = rules[0] or card.nearest
+    outcomes = {
+        outcome(
+            attribution,
+            card.model_copy(update={"rule": rule, "nearest": nearest}),
+            equivalent(rule or nearest) | also,
+            bank,
+        )
+        for rule in rules
+    }
     if len(outcomes) == 1:
         return outcomes.pop()
     return "false" if outcomes <= {"false", "unfounded"} else "undecided"
@@ -422,7 +433,7 @@ def outcome(
         if not card.rule:
             return "right" if card.nearest in attribution.names else silent
         return silent if set(attribution.names) & {card.rule, *equivalent, *parts_of(parse(card.rule))} else "false"
-    if not nameable & {*attribution.names}:  # includes an organism without a rule
+    if not (nameable | {card.rule} - {""}) & {*attribution.names}:  # a set may name a rule that the bank lacks
         return "false"
     if len(attribution.names) == 1:
         return "unfounded" if equivalent and not lacking else "right"

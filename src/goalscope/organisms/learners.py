@@ -1,9 +1,10 @@
-"""Train tables, small networks and language models to imitate a rule, and compute their policies.
+"""Train tables, small networks and language models to follow a rule, and compute their policies.
 
 A lesson is a state with the action probabilities of the meant rule. In a share `agreement` of the lessons the proxy
 gives the same probabilities, in the others it does not. A table averages the lessons; a network with one hidden layer
-minimises the cross-entropy, as a language model does (`goalscope.organisms.language`). All of them act on sharpened
-probabilities: ``p(a | s)`` is proportional to ``q(a | s)^sharpness``, where q are the learned probabilities.
+minimises the cross-entropy, as a language model does (`goalscope.organisms.language`). A network of kind "gradient"
+sees no lessons: it acts in these worlds, and is rewarded where it reaches the place of the rule. All of them act on
+sharpened probabilities: ``p(a | s)`` is proportional to ``q(a | s)^sharpness``, where q are the learned probabilities.
 """
 
 import math
@@ -21,7 +22,7 @@ from goalscope._ground.untrusted import shorten
 from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
 from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
 from goalscope.organisms import adapters, language
-from goalscope.organisms.families import FAMILIES, MODELS, Kind, Phase, Placed, worlds_of
+from goalscope.organisms.families import FAMILIES, MODELS, SETTINGS, Kind, Phase, Placed, Setting, worlds_of
 from goalscope.worlds.grid import DELTAS, Grid
 
 HIDDEN: Final = 256
@@ -33,7 +34,18 @@ OFFSET: Final = 3.0
 """Scale of the offsets that a network sees; it is large so that rules generalise to unseen offsets."""
 MORE: Final = 2
 """Tables and networks get this many times the training worlds of a language model."""
+LESSONS: Final = 400
+"""Worlds of each kind in which a policy gradient acts."""
+EPISODES: Final = 128
+"""Episodes in each step of a policy gradient."""
+UPDATES: Final = 800
+"""Steps of a policy gradient."""
+DISCOUNT: Final = 0.95
+ENTROPY: Final = 0.02
+"""Weight of the entropy of the moves in the objective of a policy gradient."""
 _TAUGHT: Final[Phase] = "trained"
+_WHOLE: Final = 2
+"""Number of an organism from which on it is taught half of the lessons, so that it differs from the others."""
 
 Weights = Mapping[str, Array]
 
@@ -43,10 +55,10 @@ class Spec(StrictRecord):
 
     Attributes:
         family: name of the family.
-        kind: a table, a network, a language model, or an adapter of a language model.
+        kind: a table, a network that imitates or is rewarded, a language model, or an adapter of a language model.
         agreement: share of the lessons in which goal and proxy call for the same actions.
         seed: root seed of the set.
-        number: distinguishes organisms with otherwise equal specifications.
+        number: distinguishes organisms with otherwise equal specifications, and gives the setting.
     """
 
     family: str
@@ -61,6 +73,11 @@ class Spec(StrictRecord):
         if family not in FAMILIES:
             raise ValueError(f"must be a family of organisms, one of {', '.join(FAMILIES)}, got {shorten(family)}")
         return family
+
+    @property
+    def setting(self) -> Setting:
+        """The worlds in which it is measured and judged, and how it acts."""
+        return SETTINGS[self.number % len(SETTINGS)]
 
     @property
     def name(self) -> str:
@@ -82,7 +99,7 @@ def trained(spec: Spec, report: Callable[[int, int], None] = lambda done, total:
         return _learn(spec, report)
     if spec.kind == "adapter":
         return _adapt(spec, report)
-    return _count(spec) if spec.kind == "table" else _fit(spec)
+    return {"table": _count, "network": _fit, "gradient": _reinforce}[spec.kind](spec)
 
 
 def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
@@ -126,6 +143,8 @@ def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: M
         scores = hidden @ weights["out"] + weights["out bias"]
         learned = np.exp(scores - scores.max(axis=1, keepdims=True))
     sharp = (learned / learned.sum(axis=1, keepdims=True)) ** FAMILIES[spec.family].sharpness
+    if spec.setting.temperature == 0:
+        sharp = np.eye(4)[sharp.argmax(axis=1)]
     return np.asarray(sharp / sharp.sum(axis=1, keepdims=True))
 
 
@@ -157,6 +176,9 @@ def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Arr
     family = FAMILIES[spec.family]
     count = family.lessons * (1 if spec.kind in MODELS else MORE)
     worlds = worlds_of(family.name, placed if getattr(family, placed) else "apart", _TAUGHT, count, spec.seed)
+    if spec.number >= _WHOLE and spec.kind not in MODELS:
+        half = stream(spec.seed, "lessons", spec.name).permutation(count)[: count // 2]
+        worlds = tuple(worlds[index] for index in np.sort(half).tolist())
     lessons = []
     for world in worlds:
         try:
@@ -269,15 +291,7 @@ def _fit(spec: Spec) -> dict[str, Array]:
     inputs, targets, ends = _taught_to(spec, partial(_planes, spec))
     x, y = torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(targets.astype(np.float32))
     rng = stream(spec.seed, "organism", spec.name)
-    width = x.shape[1]
-    first, second = torch.nn.Linear(width, HIDDEN), torch.nn.Linear(HIDDEN, 4)
-    layers = torch.nn.Sequential(first, torch.nn.ReLU(), second)
-    with torch.no_grad():
-        for parameter in layers.parameters():
-            drawn = rng.uniform(-1, 1, tuple(parameter.shape)) / np.sqrt(
-                width if parameter.shape[0] == HIDDEN else HIDDEN
-            )
-            parameter.copy_(torch.from_numpy(drawn))
+    layers = _layers(x.shape[1], rng)
     optimiser = torch.optim.Adam(layers.parameters(), lr=RATE, weight_decay=DECAY)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 - step / STEPS)
     counts = _counts(spec, BATCH)
@@ -291,8 +305,80 @@ def _fit(spec: Spec) -> dict[str, Array]:
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
-    named = {"in": first.weight.T, "in bias": first.bias, "out": second.weight.T, "out bias": second.bias}
+    return _matrices(layers)
+
+
+def _layers(width: int, rng: np.random.Generator) -> Any:
+    """Return a network of two layers with random weights."""
+    import torch
+
+    layers = torch.nn.Sequential(torch.nn.Linear(width, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, 4))
+    with torch.no_grad():
+        for parameter in layers.parameters():
+            scale = np.sqrt(width if parameter.shape[0] == HIDDEN else HIDDEN)
+            parameter.copy_(torch.from_numpy(rng.uniform(-1, 1, tuple(parameter.shape)) / scale))
+    return layers
+
+
+def _matrices(layers: Any) -> dict[str, Array]:
+    named = {"in": layers[0].weight.T, "in bias": layers[0].bias, "out": layers[2].weight.T, "out bias": layers[2].bias}
     return {name: tensor.detach().numpy().astype(np.float64) for name, tensor in named.items()}
+
+
+def _reinforce(spec: Spec) -> dict[str, Array]:
+    """Train a network by policy gradient: an episode ends, with reward 1, where it reaches the place of the meant rule.
+
+    The return of a turn is discounted by the turns until then. Its mean over the episodes of a step is the baseline.
+
+    Source: Williams (1992), Simple statistical gradient-following algorithms, Machine Learning 8, section 4.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise lacking("organisms that are networks need PyTorch", "lm", error) from error
+    rng = stream(spec.seed, "organism", spec.name)
+    planes, after, ends, starts, counts, size = [], [], [], [], [], 0
+    for placed, _ in _shares(spec):
+        lessons = _lessons(spec, placed)[:LESSONS]
+        counts.append(len(lessons))
+        for world, _, _ in lessons:
+            states = np.arange(world.process.states)
+            planes.append(_planes(spec, world.grid, *_placed(world, states)).astype(np.float32))
+            after.append(world.process.transitions + size)
+            ends.append(parsed(FAMILIES[spec.family].meant).where(world))
+            starts.append(size + int(world.process.start.argmax()))
+            size += len(states)
+    x, table, end, start = torch.from_numpy(np.concatenate(planes)), *map(np.concatenate, (after, ends, [starts]))
+    bounds, layers = np.concatenate([[0], np.cumsum(counts)]), _layers(x.shape[1], rng)
+    turns = max(world.horizon for world, _, _ in lessons)
+    optimiser = torch.optim.Adam(layers.parameters(), lr=RATE / 2)
+    for _ in range(UPDATES):
+        episodes = [
+            rng.integers(low, high, count)
+            for low, high, count in zip(bounds, bounds[1:], _counts(spec, EPISODES), strict=False)
+        ]
+        state = start[np.concatenate(episodes)]
+        visited, moves, live = (np.zeros((turns, len(state)), dtype=np.int64) for _ in range(3))
+        reached = np.full(len(state), turns)
+        for turn in range(turns):
+            visited[turn], live[turn] = state, reached == turns
+            with torch.no_grad():
+                chances = torch.softmax(layers(x[torch.from_numpy(state)]), dim=1).numpy().cumsum(axis=1)
+            moves[turn] = np.minimum((chances < rng.random((len(state), 1))).sum(axis=1), 3)
+            state = np.where(live[turn] > 0, table[state, moves[turn]], state)
+            reached = np.where((live[turn] > 0) & end[state], turn + 1, reached)
+        arrived = end[state]
+        returns = np.where(arrived, DISCOUNT ** (reached - np.arange(turns)[:, None]), 0.0) * live
+        gain = (returns - returns.sum(axis=1, keepdims=True) / np.maximum(live.sum(axis=1, keepdims=True), 1)) * live
+        at = np.flatnonzero(live.ravel())
+        logs = torch.log_softmax(layers(x[torch.from_numpy(visited.ravel()[at])]), dim=1)
+        chosen = logs[torch.arange(len(at)), torch.from_numpy(moves.ravel()[at])]
+        weights = torch.from_numpy(gain.ravel()[at].astype(np.float32))
+        loss = -(weights * chosen).mean() + ENTROPY * (logs.exp() * logs).sum(dim=1).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return _matrices(layers)
 
 
 def _planes(spec: Spec, grid: Grid, cells: Numbers, carrying: Mask) -> Array:

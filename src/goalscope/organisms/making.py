@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from goalscope._ground.checks import near_miss
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import TALLY, Display, lines
+from goalscope.goals.hypotheses import parse
 from goalscope.organisms.adapters import STYLES
 from goalscope.organisms.cards import CARD, Card, read_card, write
 from goalscope.organisms.families import AGREEMENTS, FAMILIES, MODELS, Kind
@@ -18,8 +19,8 @@ from goalscope.runs.executors import lost_worker, open_executor
 Done = TypeVar("Done")
 
 EACH: Final = 2
-"""Number of networks per family and agreement. There is one table, because equal lessons give equal tables."""
-KINDS: Final[tuple[Kind, ...]] = ("table", "network", *MODELS)
+"""Number of networks per family and agreement. There is one table fewer, because equal lessons give equal tables."""
+KINDS: Final[tuple[Kind, ...]] = ("table", "network", "gradient", *MODELS)
 USUAL: Final = KINDS[:2]
 """Kinds that are made by default."""
 _TOLD: Final = 8  # lines of progress of one language model
@@ -44,7 +45,8 @@ def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (
         seed: root seed.
         families: names of families; empty for all.
         kinds: kinds among `KINDS`; empty for `USUAL`.
-        each: number of networks per family and agreement.
+        each: number of networks per family and agreement; from the third on, of each kind, they are taught half of the
+            lessons, and measured and judged in other `SETTINGS`.
 
     Raises:
         ValueError: a family or kind is unknown.
@@ -63,9 +65,12 @@ def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (
         for family in FAMILIES.values()
         if not families or family.name in families
         for kind in KINDS
-        if kind in (kinds or USUAL) and (kind != "table" or family.sees)
+        if kind in (kinds or USUAL)
+        and (kind != "table" or family.sees)
+        and (kind != "gradient" or parse(family.meant).kind == "place")
         for agreement in agreements.get(kind, usual).get(family.name, ())
-        for number in range({"network": each, "adapter": len(STYLES)}.get(kind, 1))
+        for number in range({"language": 1, "adapter": len(STYLES)}.get(kind, each))
+        if kind != "table" or number != 1
     ]
 
 

@@ -181,22 +181,21 @@ class _Naming:
         Otherwise the verdict lists the rivals that the hypotheses do not beat in new states.
         """
         named = [number for number in range(self.asked_count) if self.names[number] in verdict.names]
-        added = _neighbours([self.hypotheses[self.names[number]] for number in named], self.answers, self.hypotheses)
-        if not added:
-            return verdict
+        neighbours = _neighbours([self.hypotheses[self.names[number]] for number in named], self.answers)
+        added = {text: rival for text, rival in neighbours.items() if text not in self.hypotheses}
         hypotheses = {**self.hypotheses, **added}
         solved = _extended(self.answers, self.predictions, self.hypotheses, added)
         whole, once = (
             ResampledSums(evidence(answers, hypotheses, self.asked_count, solved), self.seed, self.level)
             for answers in (self.answers, first_visits(self.answers))
         )
-        rivals = np.arange(len(self.names), len(hypotheses))
+        rivals = np.flatnonzero([name in neighbours and name not in verdict.names for name in hypotheses])
         if explaining := rivals[whole.sentinels[rivals]].tolist():
             rules = tuple(whole.names[number] for number in explaining)
             return replace(verdict, kind="none", names=(), scores=whole.verdict().scores, explained_by=rules)
         followed = np.isin(np.arange(once.count), named)
         unbeaten = once.comparisons[0] & ~once.beaten_by(followed, 0.0)
-        alike = rivals[(unbeaten[named].all(axis=0) & (whole.strength[2] > 0))[rivals]].tolist()
+        alike = rivals[(unbeaten[named].all(axis=0) & (whole.strength[2] > 0))[rivals]].tolist() if named else []
         return replace(verdict, alike=tuple(whole.names[number] for number in alike))
 
     def _followed(self, strength: Array) -> list[int]:
@@ -356,24 +355,23 @@ class _Naming:
         return fixed, random
 
 
-def _neighbours(
-    named: Sequence[Hypothesis], all_answers: Sequence[Answers], hypotheses: Mapping[str, Hypothesis]
-) -> dict[str, Hypothesis]:
-    """Return rivals that are made for the hypotheses that a verdict names, as far as they are not compared yet.
+def _neighbours(named: Sequence[Hypothesis], all_answers: Sequence[Answers]) -> dict[str, Hypothesis]:
+    """Return rivals that are made for the hypotheses that a verdict names.
 
-    An agent that sees no further than the next walls moves towards a place as one does that knows the ways there, where
-    no detour is needed. An agent that pursues it only nearby acts alike where no episode begins further away; this is
-    another rule only if the worlds have cells that are further away.
+    An agent that sees no walls, or none but the next ones, moves towards a place as one does that knows the ways there,
+    where no detour is needed. An agent that pursues it only nearby acts alike where no episode begins further away;
+    this is another rule only if the worlds have cells that are further away.
     """
     added = dict[str, Hypothesis]()
     for hypothesis in named:
         if hypothesis.kind == "place":
-            added |= {(rival := made("towards {place} by open moves", (hypothesis,))).text: rival}
+            straight = [made(form, (hypothesis,)) for form in ("straight to {place}", "towards {place} by open moves")]
+            added |= {rival.text: rival for rival in straight}
         if hypothesis.kind in ("place", "event"):
             nearby = made("{hypothesis} within {whole} steps", (hypothesis, NEARBY))
             further = {answers.cluster for answers in all_answers if _has_states_beyond(answers.world, hypothesis)}
             added |= {nearby.text: nearby} if len(further) >= FEWEST else {}
-    return {text: rival for text, rival in added.items() if text not in hypotheses}
+    return added
 
 
 def _has_states_beyond(world: FiniteWorld, hypothesis: Hypothesis) -> bool:
