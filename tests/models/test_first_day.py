@@ -60,7 +60,7 @@ def server(words: Any) -> Iterator[Loopback]:
         width = len(lines[-1].split()) - 1  # the last grid of the prompt; examples stand before it
         grid = Grid.parse("\n".join([" ".join(["", *map(str, range(width))]), *lines[-width:]]))
         action = ACTIONS[int(np.argmax(solve(grid).optimal_in(State(grid.start))))].name
-        said = f'<|channel|>final<|message|>{json.dumps({"action": action})}<|return|>'
+        said = f"<|channel|>final<|message|>{json.dumps({'action': action})}<|return|>"
         if asked.number % WITHOUT_ANALYSIS:
             said = f"<|channel|>analysis<|message|>The goal is {action.lower()}.<|end|><|start|>assistant{said}"
         tokens = words.encode(said, add_special_tokens=False)

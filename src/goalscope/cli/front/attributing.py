@@ -206,7 +206,7 @@ def attribute(
         for method in chosen:
             registry.resolve("attribution", method)
         if (asked := to_ask(text, worlds, out)) is None:
-            first, other = source, None if separating is None else Path(str(separating))
+            first, later, other = source, None, None if separating is None else Path(str(separating))
             tested_on = None if other is None else {"run": _content(other)}
         else:
             study = planned(text, asked[0], changes, episodes=episodes, seed=seed)

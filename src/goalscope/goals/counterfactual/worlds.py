@@ -287,7 +287,10 @@ class ChangedEnvironment(EnvironmentWorld):
 
     @classmethod
     def version(cls, of: EnvironmentWorld, world: EnvironmentWorld, moved: str, start: int | None, walk: Moves) -> Self:
-        """Return a world as a changed version of another one; it begins in a state of its own table, after a walk there."""
+        """Return a world as a changed version of another one.
+
+        It begins in a state of its own table, after a walk there.
+        """
         values = {entry.name: getattr(world, entry.name) for entry in fields(EnvironmentWorld)}
         tags = {**of.tags, "kind": "changed", MOVED: moved, TURN: len(walk) + 1}
         values |= {"start": start, "cluster": of.cluster_id, "tags": tags}
