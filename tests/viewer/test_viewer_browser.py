@@ -29,8 +29,9 @@ from goalscope.verdict.viewer.notebook import SCRIPT
 from goalscope.worlds import Action, GridWorld, State, dynamics
 from goalscope.worlds.dynamics import settle
 from goalscope.worlds.planning.shortest import solve
+from goalscope.worlds.thing_check import grid_with
 from measured_runs import measured, small_study
-from tests.thing_grids import all_names, grid_with, plugin_things
+from tests.thing_grids import all_names, plugin_things
 
 pytestmark = pytest.mark.full
 api: Any = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
