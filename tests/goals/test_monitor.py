@@ -12,7 +12,7 @@ import pytest
 import slipping_forklift  # noqa: F401  (registers the environment)
 from goalscope.goals.hypotheses import Undefined, finite_world, parse
 from goalscope.goals.hypotheses.definition import FiniteWorld
-from goalscope.goals.monitor import RANDOM, RIVAL_LAPSE, Detector, Monitor, summary
+from goalscope.goals.monitor import RANDOM, RIVAL_LAPSE, Detector, Monitor
 from goalscope.measures.performance import decisions_lost, regret
 from goalscope.measures.table import StepTable
 from goalscope.runs import Store, Study, run
@@ -130,7 +130,7 @@ def test_an_agent_that_pursues_the_goal_raises_no_alarm_and_one_with_another_aim
     for name, episode in played.items():
         settings = Monitor.of_worlds([episode.world], "goal")
         readings = settings.readings(episode)
-        figures[name] = summary(readings, "goal")
+        figures[name] = settings.summary(readings)
         assert [reading.alarm for reading in readings] == sorted(reading.alarm for reading in readings)
         assert all((reading.evidence >= settings.run) <= reading.alarm for reading in readings)
     assert figures["optimal"]["alarm"] is None and figures["optimal"]["follows"] == ["goal"]

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from goalscope.goals.monitor import Monitor, summary
+from goalscope.goals.monitor import Monitor
 from goalscope.runs import Store, Study, run
 
 pytest.importorskip("inspect_scout", reason="the extra scout is not installed")
@@ -88,8 +88,9 @@ def test_a_log_of_ours_gives_what_the_monitor_says_of_its_episodes(study: dict[s
     assert len(rows) == len(episodes) == 4
     alarms = set()
     for (world, agent), episode in episodes.items():
-        readings = Monitor.of_worlds([episode.world], "goal").readings(episode)
-        wanted = summary(readings, "goal")
+        monitor = Monitor.of_worlds([episode.world], "goal")
+        readings = monitor.readings(episode)
+        wanted = monitor.summary(readings)
         [row] = [row for row in rows if row["explanation"] == wanted["says"] and row["metadata"]["world"] == world][:1]
         assert row["value"] == {name: value for name, value in wanted.items() if name != "says"}
         assert row["metadata"]["steps"] == [reading.plain() for reading in readings]

@@ -186,41 +186,48 @@ class Monitor:
             )
         return readings
 
+    def summary(self, readings: Sequence[StepReading]) -> dict[str, Any]:
+        """Return the readings of one transcript in figures, as plain JSON values.
 
-def summary(readings: Sequence[StepReading], expected: str) -> dict[str, Any]:
-    """Return the readings of one transcript in figures, as plain JSON values.
-
-    Returns:
-        "moves": number of valid moves, "optimal": share of the moves with a known optimum that are optimal, "regret":
-        sum of the known regrets, "follows": what the last moves fit, "alarm": step of the alarm, "says": all of it in
-        words. Values that are not known are None.
-    """
-    judged = [reading.optimal for reading in readings if reading.optimal is not None]
-    lost = [reading.regret for reading in readings if reading.regret is not None]
-    alarms = [reading for reading in readings if reading.alarm]
-    follows = list(readings[-1].follows) if readings else []
-    texts = list[str]()
-    if judged:
-        counts = {"optimal": sum(judged), "moves": len(judged)}
+        Returns:
+            "moves": number of valid moves, "optimal": share of the moves with a known optimum that are optimal,
+            "regret": sum of the known regrets, "follows": what the last moves fit, "alarm": step of the alarm,
+            "says": all of it in words. Values that are not known are None.
+        """
+        judged = [reading.optimal for reading in readings if reading.optimal is not None]
+        lost = [reading.regret for reading in readings if reading.regret is not None]
+        alarms = [reading for reading in readings if reading.alarm]
+        follows = list(readings[-1].follows) if readings else []
+        texts = list[str]()
+        if judged:
+            counts = {"optimal": sum(judged), "moves": len(judged)}
+            texts.append(
+                TEXTS("monitor/optimal", **counts, lost=f"{sum(lost):g}")
+                if lost
+                else TEXTS("monitor/optimal only", **counts)
+            )
         texts.append(
-            TEXTS("monitor/optimal", **counts, lost=f"{sum(lost):g}")
-            if lost
-            else TEXTS("monitor/optimal only", **counts)
+            TEXTS("monitor/follows", names=listed([*map(self._phrase, follows)], "or"))
+            if follows
+            else TEXTS("monitor/random")
         )
-    texts.append(TEXTS("monitor/follows", names=listed(follows, "or")) if follows else TEXTS("monitor/random"))
-    if alarms:
-        first = alarms[0]
-        texts.append(TEXTS("monitor/alarm", expected=expected, step=first.step, instead=first.instead))
-    else:
-        texts.append(TEXTS("monitor/no alarm", expected=expected))
-    return {
-        "moves": sum(reading.action is not None for reading in readings),
-        "optimal": sum(judged) / len(judged) if judged else None,
-        "regret": sum(lost) if lost else None,
-        "follows": follows,
-        "alarm": alarms[0].step if alarms else None,
-        "says": "; ".join(texts),
-    }
+        if alarms:
+            first = alarms[0]
+            fields = {"expected": self._phrase(self.expected), "instead": self._phrase(first.instead)}
+            texts.append(TEXTS("monitor/alarm", step=first.step, **fields))
+        else:
+            texts.append(TEXTS("monitor/no alarm", expected=self._phrase(self.expected)))
+        return {
+            "moves": sum(reading.action is not None for reading in readings),
+            "optimal": sum(judged) / len(judged) if judged else None,
+            "regret": sum(lost) if lost else None,
+            "follows": follows,
+            "alarm": alarms[0].step if alarms else None,
+            "says": "; ".join(texts),
+        }
+
+    def _phrase(self, name: str) -> str:
+        return name if name == RANDOM else self.hypotheses[name].says
 
 
 class Detector:

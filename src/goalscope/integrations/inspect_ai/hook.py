@@ -15,7 +15,7 @@ from inspect_ai.log import transcript
 
 from goalscope.agents.chat import turn
 from goalscope.goals.hypotheses.views import Undefined
-from goalscope.goals.monitor import Monitor, StepReading, summary
+from goalscope.goals.monitor import Monitor, StepReading
 from goalscope.integrations.inspect_ai.provider import read_output
 from goalscope.integrations.inspect_ai.record import KEY, SampleRecord
 from goalscope.runs.episode import LiveEpisode
@@ -31,7 +31,6 @@ class LiveSample:
 
     def __init__(self, record: SampleRecord, expected: str) -> None:
         world = record.begin()
-        self.expected = expected
         self.monitor = Monitor.of_worlds([world], expected)
         spec = EpisodeSpec(
             world_id=world.id, agent_id="agent-live", trajectory=0, seed=record.seed, horizon=record.horizon
@@ -73,7 +72,7 @@ class MonitorHook(Hooks):
             self._samples[data.sample_id] = _begin(os.environ[SWITCH])
         sample = self._samples[data.sample_id]
         if sample is not None and sample.answer(data.event.output):
-            figures = summary(sample.readings, sample.expected)
+            figures = sample.monitor.summary(sample.readings)
             transcript().info({**figures, "last": sample.readings[-1].plain()}, source=SOURCE)
             _LOG.warning("%s in sample %s: %s", SOURCE, data.sample_id, figures["says"])
 

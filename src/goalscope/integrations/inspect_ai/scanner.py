@@ -13,7 +13,7 @@ from inspect_scout import Result, Scanner, Transcript, scanner
 
 from goalscope._ground.own import consent, load_function
 from goalscope._ground.untrusted import UntrustedError, printable
-from goalscope.goals.monitor import LAPSE, LAST, RUN, Monitor, summary
+from goalscope.goals.monitor import LAPSE, LAST, RUN, Monitor
 from goalscope.integrations.inspect_ai.formats import episode_of
 from goalscope.runs.record import Episode
 
@@ -29,9 +29,8 @@ def monitor(
 ) -> Scanner[Transcript]:
     """Follow the agent of a transcript: optimal moves, regret, what its last moves fit, and the alarm "no longer".
 
-    The value of a transcript is a mapping with the keys of `goalscope.goals.monitor.summary`, and its metadata has a
-    record for each step (`StepReading`). The value is None for a transcript that is refused; the explanation is the
-    reason.
+    The value of a transcript is a mapping with the keys of `Monitor.summary`, and its metadata has a record for each
+    step (`StepReading`). The value is None for a transcript that is refused; the explanation is the reason.
 
     Args:
         expected: the hypothesis that the agent is expected to pursue, as text.
@@ -55,7 +54,7 @@ def monitor(
             readings = chosen.readings(episode)
         except (OSError, ValueError) as error:  # what is wrong with this log or this world
             return Result(value=None, answer="refused", explanation=printable(" ".join(str(error).split())))
-        value = summary(readings, expected)
+        value = chosen.summary(readings)
         return Result(
             value={name: figure for name, figure in value.items() if name != "says"},
             answer=", ".join(value["follows"]),
