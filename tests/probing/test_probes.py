@@ -117,17 +117,6 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("plain values", {"tags": {"a": [1]}})
     refused("does not describe a probe", {"kind": "shard"})
     refused("its classes must be", {"classes": ["agent"]})
-    path.write_bytes(b"\xff" * 64)
-    with pytest.raises(ValueError, match="safetensors file"):
-        Probe.load(path)
-    path.write_bytes((tmp_path / "probe.safetensors").read_bytes()[:40])
-    with pytest.raises(ValueError, match="safetensors file"):
-        Probe.load(path)
-    from safetensors.numpy import save_file
-
-    save_file({"x": np.zeros(2)}, path, metadata={"goalscope": "[" * 100_000})
-    with pytest.raises(ValueError, match="not a JSON object"):
-        Probe.load(path)
     with pytest.raises(FileNotFoundError, match="absent"):
         Probe.load(tmp_path / "absent")
 
