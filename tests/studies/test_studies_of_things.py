@@ -94,6 +94,8 @@ def test_a_thing_of_another_package_reaches_measures_attribution_page_and_viewer
             for step in episode["steps"]
         ]
         assert len({step["phase"] for _, step in steps}) > 2
+        held = {tuple(step.get("held", ())) for _, step in steps}
+        assert held == {(), ("coin",)}, "only coins are carried"
         assert all(step["from"] == steps_to_goal(grid)[step["phase"]][tuple(step["draw"][1:])] for grid, step in steps)
 
 

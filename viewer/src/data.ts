@@ -30,6 +30,7 @@ export interface Step {
   reward?: number;
   draw?: Drawn;
   saw?: Drawn;
+  held?: string[]; // names of the things that the agent carries
   text?: number[];
   prompt?: boolean;
   reasoning?: number[];

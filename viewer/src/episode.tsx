@@ -116,6 +116,7 @@ export function Verdict({ opened, at, index }: Omit<StepProps, "address">) {
         {(step.from !== null || step.to !== undefined) && <span> · {step.from ?? "out of reach"} → {step.to ?? "out of reach"} steps to the goal</span>}
         {step.errors && step.errors.length > 0 && <span class="bad"> · {step.errors.join(" and ")} error</span>}
         {step.reward !== undefined && <span> · reward {step.reward}</span>}
+        {step.held && <span class="held"> · carries {visible(step.held.join(", "))}</span>}
       </p>
       {(step.policy || step.best) && <table class="facts">
         <thead><tr><th>action</th>{step.policy && <th>probability</th>}{step.best && <th>optimal policy</th>}</tr></thead>

@@ -19,7 +19,9 @@ from goalscope.stats.rows import WHOLE_EPISODE, Rows
 from goalscope.verdict.viewer.inside import Readings, inside_of, token_texts
 from goalscope.verdict.viewer.patched import patched
 from goalscope.worlds.drawing import Drawing
-from goalscope.worlds.dynamics import phase_index, transitions
+from goalscope.worlds.dynamics import phase_index, shown, transitions
+from goalscope.worlds.grid import KEY
+from goalscope.worlds.things import name_of
 from goalscope.worlds.world import World
 
 SHARD_EPISODES: Final = 100
@@ -324,6 +326,16 @@ def _picture(world: World, state: Any) -> Drawing | None:
         return None
 
 
+def _held(world: World, state: Any) -> list[str] | None:
+    """Return the names of the things that the agent carries; None if there are none, or it is no state of the grid."""
+    if "grid" not in world.offers or not world.grid.things:
+        return None
+    try:
+        return [name_of(symbol) if symbol != KEY else "key" for symbol in shown(world.grid, state).held] or None
+    except ValueError:
+        return None
+
+
 def _step(world: World, entry: TranscriptStep, shard: _Shard, values: Mapping[int, float]) -> Record:
     """Return the record of a step, without unknown values."""
     step, verdict = entry.step, entry.verdict
@@ -338,6 +350,7 @@ def _step(world: World, entry: TranscriptStep, shard: _Shard, values: Mapping[in
         "policy": None if entry.policy is None else [round(chance, 4) for chance in entry.policy],
         "reward": step.reward,
         "draw": shard.drawing(truth),
+        "held": _held(world, step.state),
         "saw": None if entry.picture is None or entry.picture == truth else shard.drawing(entry.picture),
         "text": shard.text(entry.prompt if entry.prompt is not None else entry.seen),
         "prompt": entry.prompt is not None or None,
