@@ -225,7 +225,8 @@ def test_what_a_grid_with_things_refuses() -> None:
         ({"legend": ""}, "legend"),
         ({"states": 11}, "states"),
         ({"name": "Crate"}, "lower-case"),
-        ({"events": {"held": 2}}, "events"),
+        ({"events": {"held": 2}}, "second state"),
+        ({"events": {"held": 2}, "states": 2}, "events"),
         ({"shown": lambda self, own: True, "states": 2}, "determines its state"),
     ],
 )

@@ -68,7 +68,8 @@ class Kind:
         near: whether the thing also acts when the agent comes to stand beside it.
         ends: whether an episode ends, without success, when the agent stands on the thing.
         events: word -> least digit at which the event has happened. ``{"held": 1}`` of the red key makes the
-            hypothesis "red key held".
+            hypothesis "red key held". A thing that stays in view has no events, since the agent could not see whether
+            one has happened.
     """
 
     symbol: ClassVar[str]
@@ -224,6 +225,11 @@ def _check_kind(kind: Kind, class_name: str) -> None:
         raise ValueError(
             f"the thing {class_name} must be drawn in digit 0 alone and carried in at most one other digit, so that "
             f"what an agent sees determines its state, got drawn in {drawn} and carried in {carried}"
+        )
+    if kind.events and kind.states == 1:
+        raise ValueError(
+            f"events of the thing {class_name} need a second state, in which it is carried or not drawn, got states = "
+            "1: set states to 2, or leave events out"
         )
     for word, digit in kind.events.items():
         if not word or not 0 < digit < kind.states:
