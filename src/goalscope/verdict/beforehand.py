@@ -57,7 +57,7 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
             few = counted(len(clusters), "world")
             sentences.append(TEXTS("plan/too few for any", where=prefix, worlds=few, fewest=FEWEST))
             continue
-        steps = _steps_among(bank, finites)  # decided by what an agent does afterwards, which the distribution ignores
+        steps = _steps_among(bank, finites)  # no goals to plan for: the verdict names them as on the way
         rest = {name: hypothesis for name, hypothesis in bank.items() if name not in steps}
         if not rest or sum(finite.process.states * finite.horizon for finite in finites) > _MOST_DECISIONS:
             continue
