@@ -55,8 +55,11 @@ def test_a_sentence_names_what_its_finding_names_and_holds_together(answer: str,
 
 @pytest.mark.parametrize("reason", ["named", "not told apart"])
 def test_a_rule_that_moves_alike_is_said_with_the_worlds_that_tell_it_apart(reason: str) -> None:
-    walls, distance = TEXTS("told apart by/walls"), TEXTS("told apart by/distance", steps=NEARBY)
-    for rival, tells in (("towards goal by open moves", walls), (f"goal within {NEARBY} steps", distance)):
+    forms = {"straight": "straight to goal", "walls": "towards goal by open moves"}
+    forms |= {"distance": f"goal within {NEARBY} steps", "side": "goal if it lies up or right"}
+    assert {f"told apart by/{key}" for key in forms} == {*TEXTS.keys("told apart by")}
+    for key, rival in forms.items():
+        tells = TEXTS(f"told apart by/{key}")
         one = PLANTED["yes", reason].model_copy(update={"alike": (rival,)})
         said = say(one)
         assert rival in said and tells in said and tells not in say(PLANTED["yes", reason])

@@ -5,10 +5,18 @@ from typing import Final
 
 from goalscope._ground.texts import Catalogue
 from goalscope._ground.words import counted, listed, short
-from goalscope.goals.finding import NEARBY, BehaviourPart, Finding
+from goalscope.goals.finding import BehaviourPart, Finding
 
 TEXTS: Final = Catalogue.of_package("goalscope.goals")
 """The sentences on findings."""
+
+_TELLING: Final = {
+    "straight": "straight to ",
+    "walls": " by open moves",
+    "distance": " within ",
+    "side": " if it lies ",
+}
+"""Key of the sentence that says which worlds tell a made rival from a name -> what the form of the rival contains."""
 
 _ERRORS: Final = 0.05
 """A sentence states the rates of errors if one of them is at least this."""
@@ -76,9 +84,9 @@ def _sentences(finding: Finding, who: str) -> list[str]:
     if finding.steps:
         steps = listed([finding.nouns.get(name, name) for name in finding.steps])
         sentences.append(TEXTS(f"added/{'several steps' if len(finding.steps) > 1 else 'one step'}", steps=steps))
-    far = [name.endswith(f"within {NEARBY} steps") for name in finding.alike]
-    sentences += [TEXTS("told apart by/walls")] if not all(far) else []
-    sentences += [TEXTS("told apart by/distance", steps=NEARBY)] if any(far) else []
+    for key, mark in _TELLING.items():
+        if any(mark in name for name in finding.alike):
+            sentences.append(TEXTS(f"told apart by/{key}"))
     if finding.why and finding.answer == "undecided":
         sentences.append(finding.why)
     if finding.confirmed and finding.tested is not None and finding.bar is not None:

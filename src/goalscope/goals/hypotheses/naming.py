@@ -23,15 +23,16 @@ hypothesis for the whole behaviour, and the errors have a pattern beyond doubt.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from typing import Final
 
 import numpy as np
 
 from goalscope.goals.finding import NEARBY, BehaviourPart
 from goalscope.goals.hypotheses.answers import Answers
-from goalscope.goals.hypotheses.definition import FAR, Array, FiniteWorld, Hypothesis, Mask
+from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask
 from goalscope.goals.hypotheses.errors import (
     DISTANCES,
     SMALL,
@@ -359,27 +360,34 @@ def _neighbours(named: Sequence[Hypothesis], all_answers: Sequence[Answers]) -> 
     """Return rivals that are made for the hypotheses that a verdict names.
 
     An agent that sees no walls, or none but the next ones, moves towards a place as one does that knows the ways there,
-    where no detour is needed. An agent that pursues it only nearby acts alike where no episode begins further away;
-    this is another rule only if the worlds have cells that are further away.
+    where no detour is needed. An agent that pursues it only nearby, or only where it lies on certain sides, acts alike
+    where no episode begins elsewhere. In too few worlds with such states, this is no other rule.
     """
     added = dict[str, Hypothesis]()
     for hypothesis in named:
-        if hypothesis.kind == "place":
-            straight = [made(form, (hypothesis,)) for form in ("straight to {place}", "towards {place} by open moves")]
-            added |= {rival.text: rival for rival in straight}
+        rivals = list[Hypothesis]()
         if hypothesis.kind in ("place", "event"):
-            nearby = made("{hypothesis} within {whole} steps", (hypothesis, NEARBY))
-            further = {answers.cluster for answers in all_answers if _has_states_beyond(answers.world, hypothesis)}
-            added |= {nearby.text: nearby} if len(further) >= FEWEST else {}
+            rivals.append(made("{hypothesis} within {whole} steps", (hypothesis, NEARBY)))
+        if hypothesis.kind == "place":
+            sides = [made("it lies {sides}", (pair,)) for pair in product(("up", "down"), ("left", "right"))]
+            rivals += [made("{hypothesis} if {condition}", (hypothesis, side)) for side in sides]
+        rivals = [rival for rival in rivals if len(_worlds_apart(hypothesis, rival, all_answers)) >= FEWEST]
+        straight = ("straight to {place}", "towards {place} by open moves") if hypothesis.kind == "place" else ()
+        rivals += [made(form, (hypothesis,)) for form in straight]
+        added |= {rival.text: rival for rival in rivals}
     return added
 
 
-def _has_states_beyond(world: FiniteWorld, hypothesis: Hypothesis) -> bool:
-    try:
-        steps = world.steps_to(hypothesis.where(world))
-    except Undefined:
-        return False
-    return bool((world.live & world.reached & (steps > NEARBY) & (steps < FAR)).any())
+def _worlds_apart(hypothesis: Hypothesis, rival: Hypothesis, all_answers: Sequence[Answers]) -> set[str]:
+    """Return the clusters of the worlds in which two hypotheses differ in a state that can be reached."""
+    clusters = set[str]()
+    for answers in all_answers:
+        with suppress(Undefined):
+            policies = [one.solved(answers.world).policy[0] for one in (hypothesis, rival)]
+            states = answers.world.live & answers.world.reached
+            if (np.abs(policies[0] - policies[1])[states] > 1e-9).any():
+                clusters.add(answers.cluster)
+    return clusters
 
 
 def _extended(
