@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tarfile
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def _merged_last(piece: bytes, numbers: dict[bytes, int]) -> tuple[bytes, bytes]
     """Return the two tokens that are merged last to make one; None for a single byte."""
     parts = [piece[at : at + 1] for at in range(len(piece))]
     while len(parts) > 2:
-        pairs = [numbers.get(first + second, SIZE) for first, second in zip(parts, parts[1:], strict=False)]
+        pairs = [numbers.get(first + second, SIZE) for first, second in pairwise(parts)]
         at = min(range(len(pairs)), key=pairs.__getitem__)
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return (parts[0], parts[1]) if len(parts) == 2 else None

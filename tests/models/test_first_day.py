@@ -16,7 +16,9 @@ from tiny_models import HARMONY_TEMPLATE, gpt_oss
 from command_line import call
 from goalscope.inside.activations import load_activations
 from goalscope.organisms.layouts import SIZES, TOKENS, tokens_of
+from goalscope.papers.stored import read_result
 from goalscope.runs import Store
+from goalscope.stats import Rows
 from goalscope.verdict.preflight.cost import count_pieces
 from goalscope.worlds import Grid, State, generate
 from goalscope.worlds.encodings import written
@@ -26,6 +28,8 @@ from goalscope.worlds.planning import solve
 pytestmark = pytest.mark.full
 WITHOUT_ANALYSIS = 10
 """One answer in so many has no reasoning, as GPT-OSS's own sometimes have none."""
+YES = ("answers hold actions", "reaches the goal", "acts optimally", "is directed at the goal", "follows a hypothesis")
+"""Claims about an agent that acts optimally and answers with valid moves."""
 SMALL = ("worlds.0.sizes=[7,9]", "worlds.0.densities=[0.2,0.6]", "worlds.0.count=4", "trajectories=1")
 
 
@@ -49,19 +53,27 @@ def weights(words: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def best(text: str) -> str:
+    """Return an optimal move in the last grid of a prompt, a key being an open cell; UP where there is none."""
+    lines = re.findall(r"^ *\d+(?: +[#_AGK])+$", text.replace(" K", " _"), re.MULTILINE)
+    width = len(lines[-1].split()) - 1 if lines else 0  # examples stand before the last grid
+    try:
+        grid = Grid.parse("\n".join([" ".join(["", *map(str, range(width))]), *lines[-width:]]))
+        assert grid.start is not None
+        return ACTIONS[int(np.argmax(solve(grid).optimal_in(State(grid.start))))].name
+    except (AssertionError, ValueError):  # doors, fog and other worlds
+        return "UP"
+
+
 @pytest.fixture(scope="module")
 def server(words: Any) -> Iterator[Loopback]:
     """A server in mode completions that takes token ids, and answers in harmony with an optimal move."""
 
     def speak(asked: Asked) -> Sent:
         prompt = asked.body["prompt"]
-        lines = re.findall(r"^ *\d+(?: +[#_AG])+$", words.decode(prompt), re.MULTILINE)
-        width = len(lines[-1].split()) - 1  # the last grid of the prompt; examples stand before it
-        grid = Grid.parse("\n".join([" ".join(["", *map(str, range(width))]), *lines[-width:]]))
-        action = ACTIONS[int(np.argmax(solve(grid).optimal_in(State(grid.start))))].name
-        said = f"<|channel|>final<|message|>{json.dumps({'action': action})}<|return|>"
+        said = f"<|channel|>final<|message|>{json.dumps({'action': best(words.decode(prompt))})}<|return|>"
         if asked.number % WITHOUT_ANALYSIS:
-            said = f"<|channel|>analysis<|message|>The goal is {action.lower()}.<|end|><|start|>assistant{said}"
+            said = f"<|channel|>analysis<|message|>That is nearest to the goal.<|end|><|start|>assistant{said}"
         tokens = words.encode(said, add_special_tokens=False)
         choice = {
             "index": 0,
@@ -84,9 +96,10 @@ def options(server: Loopback, weights: Path, *more: str) -> list[str]:
     agent = {
         "server.base_url": server.url,
         "server.tokenizer": str(weights),
-        "server.preflight": "false",  # random moves cannot pass its trials of sampling
+        "server.preflight": "false",  # a server that answers from the grid cannot pass its trials of sampling
         "top_logprobs": "0",
         "revision": "null",
+        "max_tokens": "40",  # what the random weights write in place of a move is no longer
     }
     settings = [*(f"agents.0.{key}={value}" for key, value in agent.items()), *more]
     return ["--model", "GPT-OSS-20B", *(part for setting in settings for part in ("--set", setting))]
@@ -105,7 +118,7 @@ def test_grids_have_the_tokens_that_learners_and_estimates_assume(
 
 
 def test_the_day(server: Loopback, weights: Path, tmp_path: Path) -> None:
-    run, table = tmp_path / "run", tmp_path / "table"
+    run = tmp_path / "run"
     call("run", "baseline", *options(server, weights, *SMALL), "--out", run)
     with Store(run) as store:
         steps = [step for episode in store.episodes() for step in episode.steps if step.output_tokens]
@@ -116,9 +129,29 @@ def test_the_day(server: Loopback, weights: Path, tmp_path: Path) -> None:
     call("capture", run, "--model", weights, "--other-weights", "--scope", "first")
     with Store(run) as store:
         read = load_activations(store, site="pre", layer=23)
-        assert load_activations(store, site="post", layer=7).vectors.shape[2] == 32
-    assert len(read) == 16 and np.isfinite(read.vectors).all()
+        after = load_activations(store, site="post", layer=7)
+    assert len(read) == 16 and len(after) < 16, "answers without reasoning have no place after it"
+    assert np.isfinite(read.vectors).all() and read.vectors.shape[1:] == (3, 32)
 
     random = ("--set", "random.seeds=1", "--set", "random.kinds=[permuted]", "--set", "probes.epochs=2")
-    printed = call("probe", run, "--model", weights, "--reads", "cognitive-map", *random, "--set", "steps=2")
-    assert "permuted" in printed and "23" in printed
+    call("probe", run, "--model", weights, "--reads", "cognitive-map", *random, "--set", "steps=2")
+    with Store(run) as store:
+        rows = Rows.concatenate(store.rows_of("cognitive-map"))
+    assert {7, 15, 23} <= set(rows["layer"].tolist()) and {"none", "permuted"} <= set(rows["control"].tolist())
+
+    refused = call("patch", run, "--model", weights, "--pairs", 2, "--set", "pairs.tries=1", status=2)
+    assert "acts optimally on both sides, but found none" in refused, "random weights write no move"
+
+    table = tmp_path / "figure-4"
+    call("reproduce", "telos figure 4", *options(server, weights), "--scale", "small", "--out", table)
+    result = read_result(table)
+    assert result is not None and result.agents == ("GPT-OSS-20B",)
+    (accuracy,) = {line.ours.value for line in result.lines if line.label == "Action accuracy" and line.ours}
+    assert accuracy == 1.0, "the server answers with optimal moves"
+
+    agent = f"chat:model=openai/gpt-oss-20b,server.base_url={server.url},server.mode=completions"
+    agent += f",server.tokenizer={weights},server.preflight=false,max_tokens=40"
+    call("evaluate", agent, "--quick", "--out", tmp_path / "verdict")
+    (model,) = json.loads((tmp_path / "verdict" / "ledger.json").read_text())["models"]
+    answers = {claim["name"]: claim["answer"] for claim in model["claims"]}
+    assert {answers[name] for name in YES} == {"yes"}

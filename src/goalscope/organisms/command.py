@@ -208,7 +208,7 @@ def _study(out: Path, *, as_json: bool) -> None:
 
     figures = hidden_utilities(out, stage=progress)
     contrasts = [*effects(size_or_layout(out, stage=progress))]
-    tables = {
+    tables: dict[str, tuple[tuple[str, ...], Sequence[tuple[object, ...]]]] = {
         "layouts": (
             ("measure", "network", "contrast", "value", "learners", "answer"),
             [(row.measure, row.network, row.quantity, _ends(row.value), row.learners, row.answer) for row in contrasts],

@@ -27,10 +27,10 @@ from goalscope._ground.progress import Display, lines
 from goalscope._ground.rng import stream
 from goalscope._ground.sealed import Ends, StrictRecord, read_sealed, write_sealed
 from goalscope.agents.models.initialisation import initialise_gpt2
-from goalscope.goals.hypotheses.definition import Array, Numbers
+from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
 from goalscope.inside.probing import RECOVERY, Decisions, ProbeInputs, from_arrays, probe_cells
 from goalscope.inside.probing.beliefs import DIFFERENCE, compare_beliefs
-from goalscope.inside.probing.scores import UNDETERMINED_PRECISION, Grids
+from goalscope.inside.probing.scores import UNDETERMINED_PRECISION, Grids, Measured
 from goalscope.inside.probing.suite import Entry
 from goalscope.organisms.cards import OrganismRows
 from goalscope.organisms.language import DECAY, RATE, WIDTH, final_states, one_thread, shapes, torch_needed
@@ -44,7 +44,8 @@ from goalscope.worlds.planning.shortest import distances_batch, optimal_batch
 
 SIZES: Final = (7, 9, 11, 13, 15)
 DENSITIES: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-LAYOUTS: Final = (MATRIX, COMPACT)
+Layout = Literal["matrix", "compact"]
+LAYOUTS: Final[tuple[Layout, ...]] = (MATRIX, COMPACT)
 """Padded and unpadded text. At sizes 7 and 9 both are the same."""
 LEARNERS: Final = 10
 STEPS: Final = 900
@@ -95,7 +96,7 @@ class LayoutRow(StrictRecord):
     """
 
     learner: int = Field(ge=0)
-    layout: Literal["matrix", "compact"]
+    layout: Layout
     size: int
     measure: Measure
     network: Network
@@ -220,7 +221,7 @@ def _agent_states(weights: Mapping[str, Any], batch: GridBatch, layout: str) -> 
     return torch.cat(parts)
 
 
-def examine(learner: int, layout: Literal["matrix", "compact"]) -> Iterator[LayoutRow]:
+def examine(learner: int, layout: Layout) -> Iterator[LayoutRow]:
     """Train a learner on one layout, and yield its accuracy and what probes read from it, by size."""
     torch = torch_needed()
     weights, rng = taught(learner, layout), stream(learner, "layouts", "permuted")
@@ -228,7 +229,7 @@ def examine(learner: int, layout: Literal["matrix", "compact"]) -> Iterator[Layo
     permuted = {name: weights[name].flatten()[at].view_as(weights[name]) for name, at in orders.items()}
     networks = {"own": weights, "initial": initial(learner), "permuted": permuted}
     vectors: dict[str, list[Array]] = {name: [] for name in networks}
-    grids, density, actions, optimal = list[Grid](), list[float](), list[Array](), list[Array]()
+    grids, density, actions, optimal = list[Grid](), list[float](), list[Numbers](), list[Mask]()
     for size, share in product(SIZES, DENSITIES):
         batch = generate_batch(size, share, seed=learner, count=EACH, name="layouts, tested")
         for name, tensors in networks.items():
@@ -271,7 +272,7 @@ def examine(learner: int, layout: Literal["matrix", "compact"]) -> Iterator[Layo
 def _measured(data: ProbeInputs, decisions: Decisions) -> Iterator[tuple[Measure, Network, Rows]]:
     """Yield the accuracy, and what linear probes read from each network, with a row for each grid."""
     right = Grids.of(decisions)
-    values = iter([("accuracy", "share", right.mean(decisions.is_optimal.astype(np.float64)), {})])
+    values: Iterator[Measured] = iter([("accuracy", "share", right.mean(decisions.is_optimal.astype(np.float64)), {})])
     yield "accuracy", "own", right.rows(values, {})
     entries: list[Entry] = [("percell", "none" if network == "own" else network) for network in _NETWORKS]
     fitted = probe_cells(data, suite=entries)

@@ -123,7 +123,7 @@ def examine(name: str, folder: Path, card: Card) -> Iterator[UtilityRow]:
             fit = meg_features(part, policy[states], values[states], number[states], folds=FOLDS, fitted=fitted)
             tested = np.flatnonzero(~np.isnan(fit.terms))
             paid = np.nan_to_num(fit.utility) * difference[states]
-            preference = np.bincount(number[states], weights=paid)[tested]
+            preference = np.bincount(number[states], weights=paid).astype(np.float64)[tested]
             for measure, points in (("nats", fit.terms[tested]), ("preference", preference)):
                 interval = mean_interval(points, bounds=(-np.inf, np.inf), confidence=0.95, differences=True)
                 yield UtilityRow(
@@ -143,7 +143,7 @@ def _episode(world: FiniteWorld) -> TabularMDP:
 
 def _visits(mdp: TabularMDP, policy: Array) -> Array:
     """Return the expected number of decisions in each state per episode in its world, ``[S]``."""
-    mass, total = mdp.start * np.count_nonzero(mdp.start), np.zeros(mdp.states)
+    total, mass = np.zeros(mdp.states), mdp.start * float(np.count_nonzero(mdp.start))
     for _ in range(mdp.horizon):
         total += mass
         mass = mdp.flow(mass[:, None] * policy)
