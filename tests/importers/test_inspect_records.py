@@ -17,7 +17,7 @@ from goalscope.agents import EpsilonGreedy, agent_id
 from goalscope.agents.chat import turn
 from goalscope.agents.models import Reply
 from goalscope.cli import app
-from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn, tool_calls
+from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn, formats, tool_calls
 from goalscope.integrations.inspect_ai.formats import inspect_episodes, is_inspect_log, log_version, replayed
 from goalscope.integrations.inspect_ai.record import (
     KEY,
@@ -396,3 +396,30 @@ def test_what_inspect_says_of_a_foreign_model_is_kept_in_its_reply(
 ) -> None:
     reply = foreign_reply(SimpleNamespace(text=text, tool_calls=calls), stop_reason, "hm")
     assert (reply.reasoning, reply.answer, reply.finish, turn(reply).failure) == ("hm", text, finish, failure)
+
+
+@pytest.mark.parametrize(("present", "tried"), [((), 112), ((60,), 160), ((112,), 224), ((250,), 112)])
+def test_after_a_hundred_lost_samples_in_a_row_the_rest_of_a_log_is_given_up(
+    present: tuple[int, ...], tried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples are read 16 at a time, and one by one where that fails."""
+    asked = set[int]()
+
+    def answers(log: Any, part: str, keys: list[tuple[int, int]] | None = None) -> Any:
+        if keys is None:
+            return iter([[[number, 1] for number in range(1, 251)]])
+        asked.update(number for number, _ in keys)
+        if lost := [number for number, _ in keys if number not in present]:
+            raise UntrustedError("a sample must be there", str(lost))
+        return iter([str(number) for number, _ in keys])
+
+    log: Any = object.__new__(formats._Log)
+    log.together, log.source, log.ledger = 16, "log.eval", ImportLog()
+    monkeypatch.setattr(formats._Log, "_answers", answers)
+    monkeypatch.setattr(formats._Log, "_count_missing", lambda *_: None)
+    monkeypatch.setattr(formats._Log, "_sample", lambda _, text: int(text))
+    samples, read = log._samples(), list[int]()
+    with pytest.raises(UntrustedError, match=f"in a row that cannot be read; {250 - tried} more are not tried"):
+        while True:
+            read.append(next(samples))
+    assert len(asked) == tried and read == [number for number in present if number <= tried]
