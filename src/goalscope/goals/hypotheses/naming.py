@@ -179,7 +179,8 @@ class _Naming:
         """Return a verdict that names hypotheses, compared with rivals that are made for them.
 
         If such a rival explains the answers and beats the hypotheses of the bank, none of these describes the agent.
-        Otherwise the verdict lists the rivals that the hypotheses do not beat in new states.
+        Otherwise the verdict lists the rivals that the hypotheses do not beat in new states, and of the rivals that
+        pursue a place in some states alone those that these worlds do not tell from it.
         """
         named = [number for number in range(self.asked_count) if self.names[number] in verdict.names]
         neighbours = _neighbours([self.hypotheses[self.names[number]] for number in named], self.answers)
@@ -195,7 +196,9 @@ class _Naming:
             rules = tuple(whole.names[number] for number in explaining)
             return replace(verdict, kind="none", names=(), scores=whole.verdict().scores, explained_by=rules)
         followed = np.isin(np.arange(once.count), named)
-        unbeaten = once.comparisons[0] & ~once.beaten_by(followed, 0.0)
+        # Where worlds tell it, the regions of the score judge from where a place is pursued.
+        partial = np.array([name in neighbours and (" if " in name or " within " in name) for name in once.names])
+        unbeaten = once.comparisons[0] & ~once.beaten_by(followed, 0.0) & ~(once.comparisons[1] & partial)
         alike = rivals[(unbeaten[named].all(axis=0) & (whole.strength[2] > 0))[rivals]].tolist() if named else []
         return replace(verdict, alike=tuple(whole.names[number] for number in alike))
 
