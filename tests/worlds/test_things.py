@@ -87,9 +87,18 @@ class Ejecting(Attributes, Kind):
         return (0, 0), parts
 
 
+class Homing(Attributes, Kind):
+    """Lets only those pass who come from the rows above the goal."""
+
+    def act(self, grid, index, cell, parts, action):  # type: ignore[no-untyped-def]
+        down, right = Action(action).delta
+        return (cell if cell[0] < grid.goal[0] else (cell[0] - down, cell[1] - right)), parts
+
+
 @pytest.mark.parametrize(
     ("kind", "law"),
     [
+        (Homing, "wherever the goal is"),
         (Moody, "randomness"),
         (Hidden, "look alike"),
         (Eastern, "rotated"),

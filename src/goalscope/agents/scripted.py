@@ -19,7 +19,6 @@ from goalscope._ground.rng import uniform
 from goalscope.agents.agent import Observation, Turn, agent_kind
 from goalscope.agents.prompts import WORDINGS, wording
 from goalscope.stats.rows import Tag
-from goalscope.worlds.dynamics import end_cells
 from goalscope.worlds.grid import ACTIONS, CORNERS, KEY, Grid, Position, Side
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.planning.shortest import distances_to, optimal_batch, solve
@@ -357,7 +356,7 @@ def _solid(grid: Grid) -> npt.NDArray[np.bool_]:
         solid[grid.door] = True
     if grid.things:
         arrangement = arrangement_of(grid.things, grid.held)
-        for cell in (*arrangement.solid_cells(arrangement.initial), *end_cells(grid)):
+        for cell in (*arrangement.solid_cells(arrangement.initial), *arrangement.ends):
             solid[cell] = True
     return solid
 

@@ -22,7 +22,6 @@ from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.tables import EncodedEpisode
 from goalscope.worlds.dynamics import (
     configurations,
-    end_cells,
     initial_state,
     phases,
     shown,
@@ -33,6 +32,7 @@ from goalscope.worlds.dynamics import (
 )
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.things import arrangement_of
 from goalscope.worlds.world import World
 
 # maximum number of steps in a part, which limits its memory and the time until it is committed
@@ -160,7 +160,7 @@ def _tables(agent: ScriptedAgent, grid: Grid) -> _Table:
     goal, end = np.zeros(grid.walls.shape, dtype=bool), np.zeros(grid.walls.shape, dtype=bool)
     if grid.goal is not None:
         goal[grid.goal] = end[grid.goal] = True
-    for cell in end_cells(grid):
+    for cell in arrangement_of(grid.things, grid.held).ends:
         end[cell] = True
     return _Table(
         after=transitions(grid),

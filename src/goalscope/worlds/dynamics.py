@@ -215,7 +215,7 @@ def _step_among_things(grid: Grid, state: State, action: int) -> State:
     arrangement, target = arrangement_of(grid.things, grid.held), (row + down, col + right)
     parts = arrangement.unpack(flags >> 2)
     now = grid.at(door=None) if state.door_open else grid
-    if arrangement.is_end((row, col)) or not arrangement.is_free(now, target, parts):
+    if (row, col) in arrangement.ends or not arrangement.is_free(now, target, parts):
         return state
     cell, after = arrangement.enter(now, target, parts, action)
     if cell == (row, col) and after == parts:
@@ -224,17 +224,11 @@ def _step_among_things(grid: Grid, state: State, action: int) -> State:
     return State(settled.position, settled.carrying_key, settled.door_open, arrangement.pack(after))
 
 
-def end_cells(grid: Grid) -> list[Position]:
-    """Return the cells of the things that end an episode without success."""
-    arrangement = arrangement_of(grid.things, grid.held)
-    return [cell for cell in arrangement.at if arrangement.is_end(cell)]
-
-
 def has_ended(grid: Grid, state: State) -> bool:
     """Return whether an episode has ended in this state: at the goal, or on a thing that ends it without success."""
-    if state.position == grid.goal:
-        return True
-    return bool(grid.things) and arrangement_of(grid.things, grid.held).is_end(state.position)
+    return state.position == grid.goal or (
+        bool(grid.things) and state.position in arrangement_of(grid.things, grid.held).ends
+    )
 
 
 def shown(grid: Grid, state: State) -> Grid:
@@ -383,7 +377,7 @@ def thing_table(grid: Grid) -> tuple[tuple[int, ...], npt.NDArray[np.int32]]:
         for (cell, action), after in results[flags].items():
             row, col = after.position
             table[number, cell[0] * grid.width + cell[1], action] = index[after[2]] * size + row * grid.width + col
-        for row, col in end_cells(grid):
+        for row, col in arrangement.ends:
             table[number, row * grid.width + col] = number * size + row * grid.width + col
     return configurations, freeze(table.reshape(-1, 4))
 

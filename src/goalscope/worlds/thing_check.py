@@ -48,7 +48,7 @@ def check_thing(kind: type[Kind] | str, *, grids: int = 8, symmetric: bool = Tru
 
     1. The text of a grid leads back to the grid, in every encoding of prompts.
     2. `Kind.act` gives the same result for the same arguments, digits stay within `Kind.states`, and the agent stays on
-       open cells.
+       open cells. What happens depends neither on the goal nor on where the episode began.
     3. Distances and optimal actions of all states are those of the solver for environments, which knows nothing but
        single steps.
     4. What is seen, that is what is drawn and what the agent carries, determines the future.
@@ -73,6 +73,7 @@ def check_thing(kind: type[Kind] | str, *, grids: int = 8, symmetric: bool = Tru
         try:
             _check_text(instance, grid)
             _check_acts(instance, grid)
+            _check_independence(instance, grid)
             _check_solution(instance, grid)
             _check_sight(instance, grid)
             if symmetric:
@@ -121,6 +122,14 @@ def _check_text(kind: Kind, grid: Grid) -> None:
         offsets = cell_offsets(text, encoded := written(encoding, text))
         has_all = offsets is not None and all(encoded[offsets[cell]] == symbol for cell, symbol in grid.things)
         _demand(has_all, kind, grid, f"must be found in the encoding {encoding}: choose another symbol")
+
+
+def _check_independence(kind: Kind, grid: Grid) -> None:
+    taken = {grid.key, grid.door, *dict(grid.things)}
+    free = [cell for cell in map(tuple, np.argwhere(~grid.walls).tolist()) if cell not in taken]
+    elsewhere = transitions(grid.at(start=free[-1], goal=free[0]))
+    alike = np.array_equal(elsewhere, transitions(grid))
+    _demand(alike, kind, grid, "must act alike wherever the goal is and the episode began")
 
 
 def _check_acts(kind: Kind, grid: Grid) -> None:

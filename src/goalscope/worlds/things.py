@@ -97,7 +97,9 @@ class Kind:
         return False
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Return where the agent ends up, and the new parts; the method must be pure.
+        """Return where the agent ends up, and the new parts.
+
+        The method must be pure, and may depend neither on the goal nor on the start.
 
         It is called when a move of the agent enters the thing's cell, not when another thing moves the agent there,
         and for kinds that are `near` also when the agent comes to stand beside the thing.
@@ -246,6 +248,7 @@ class Arrangement:
         kinds: kind of each thing, those in ``grid.things`` first, then those in ``grid.held``.
         initial: the parts that the grid shows: 0 for things in cells, their carried digit for things that are held.
         at: cell -> index of the thing there.
+        ends: cells in which an episode ends without success.
         beside: cell -> indices of the things beside it that are `Kind.near`, in order.
     """
 
@@ -258,6 +261,7 @@ class Arrangement:
             )
         self.initial = (*(0 for _ in things), *(kind.carried_digit for kind in self.kinds[len(things) :]))
         self.at = {cell: index for index, (cell, _) in enumerate(things)}
+        self.ends = tuple(cell for cell, index in self.at.items() if self.kinds[index].ends)
         self.beside: dict[Cell, list[int]] = {}
         for index, ((row, col), _) in enumerate(things):
             if self.kinds[index].near:
@@ -293,11 +297,6 @@ class Arrangement:
     def solid_cells(self, parts: Parts) -> list[Cell]:
         """Return the cells of the things that block the way and the view."""
         return [cell for cell, index in self.at.items() if self.kinds[index].solid(parts[index])]
-
-    def is_end(self, cell: Cell) -> bool:
-        """Return whether an episode ends, without success, when the agent stands on a cell."""
-        index = self.at.get(cell)
-        return index is not None and self.kinds[index].ends
 
     def is_free(self, grid: ThingGrid, cell: Cell, parts: Parts) -> bool:
         """Return whether a cell is open, and no thing in it is solid."""
