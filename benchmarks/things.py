@@ -1,13 +1,14 @@
 """Train networks on the worlds of the studies with things, and ask what they are after.
 
-In each study one network imitates its teacher in the worlds of phase "trained" alone, and another one in those of both
-phases. Predicted: no network can be named in phase "trained"; the second one is named for its teacher's aim in phase
-"shifted", and the first one for the other aim, that which its lessons cannot tell from its teacher's.
+In each study one network imitates a teacher in the worlds of phase "trained" alone, where two aims call for the same
+moves, and another one in those of both phases. Predicted: no network can be named in phase "trained"; in phase
+"shifted" the second one is named for its teacher's aim, and the first one for the other aim.
 """
 
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,68 +25,151 @@ from goalscope.goals.hypotheses.definition import finite_world
 from goalscope.goals.hypotheses.views import Undefined, view_of
 from goalscope.runs import run
 from goalscope.verdict.preflight.study_files import load
-from goalscope.worlds import ACTIONS, GridView
+from goalscope.worlds import ACTIONS, Grid, GridView
+from goalscope.worlds.grid import DELTAS
 
-STUDIES: Final = {
+AIMS: Final = {
     "keys-and-chests": ("chest open", "every red key held if not every red key held, else chest open"),
-    "coin-or-place": ("at coin", "corner top-right"),
+    "coin-or-place": ("coin collected", "corner top-right"),
 }
-"""Study -> the aim of the teacher, and its rival."""
-SIZE, STEPS = 7, 6000
-LESSONS: Final = {"trained": 2500, "shifted": 600}
-"""Phase -> number of worlds."""
+"""Study -> two aims that call for the same moves in phase "trained"."""
+SIZE, HIDDEN, BATCH = 7, 32, 64
 SYMBOLS: Final = ("r", "H", "c")
 
 
-def planes(view: GridView) -> npt.NDArray[np.float32]:
-    """Return walls, agent, goal and each kind of thing as planes, and how many keys and coins are carried."""
-    grid, seen = view.grid, np.zeros((3 + len(SYMBOLS), SIZE, SIZE), dtype=np.float32)
+def planes(grid: Grid) -> npt.NDArray[np.float32]:
+    """Return ``[P, H, W]``: walls, goal, each kind of thing, row and column, and whether each kind is carried."""
+    seen = np.zeros((4 + 2 * len(SYMBOLS), SIZE, SIZE), dtype=np.float32)
     seen[0] = grid.walls
-    for number, cell in enumerate((grid.start, grid.goal), 1):
-        if cell is not None:
-            seen[(number, *cell)] = 1
+    if grid.goal is not None:
+        seen[(1, *grid.goal)] = 1
+    seen[2:4] = np.indices((SIZE, SIZE)) / (SIZE - 1)
     for cell, symbol in grid.things:
-        seen[(3 + SYMBOLS.index(symbol), *cell)] = 1
-    carried = np.array([grid.held.count(symbol) for symbol in SYMBOLS], dtype=np.float32)
-    return np.concatenate([seen.ravel(), carried])
+        seen[(4 + SYMBOLS.index(symbol), *cell)] = 1
+    for number, symbol in enumerate(SYMBOLS):
+        seen[4 + len(SYMBOLS) + number] = symbol in grid.held
+    return seen
 
 
-def lessons(study: Study, aim: str, phases: Sequence[str]) -> Iterator[tuple[npt.NDArray[np.float32], Any]]:
-    """Yield what is seen and what the teacher does, in every state of other worlds like those of the study."""
+def lessons(
+    study: Study, aim: str, phases: Sequence[str], count: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Return pictures ``[N, P, H, W]`` of other worlds like those of the study, and what the teacher does in each cell.
+
+    The latter is ``[N, 4, H, W]``, 0 where nothing is taught. There are as many worlds of each phase as ``count`` says.
+    """
     plain = study.dump()
-    plain["worlds"] = [
-        {**entry, "count": LESSONS[entry["phase"]]} for entry in plain["worlds"] if entry["phase"] in phases
-    ]
-    hypothesis = parse(aim)
+    plain["worlds"] = [{**entry, "count": count} for entry in plain["worlds"] if entry["phase"] in phases]
+    hypothesis, pictures, taught = parse(aim), list[npt.NDArray[np.float32]](), list[npt.NDArray[np.float32]]()
     for world in Study.parse({**plain, "seed": 1, "agents": [{"kind": "random"}]}).worlds():
         finite = finite_world(world, 20)
         try:
             policy = hypothesis.solved(finite).policy[0]
         except Undefined:
             continue
-        told = (policy != finite.even).any(axis=1)
-        for state in np.flatnonzero(told & finite.live & finite.reached).tolist():
+        numbers: dict[Grid, int] = {}
+        purposeful = (policy != finite.even).any(axis=1)
+        for state in np.flatnonzero(purposeful & finite.live & finite.reached).tolist():
             view = view_of(world, state)
             assert isinstance(view, GridView)
-            yield planes(view), policy[state]
+            grid = view.grid
+            picture = grid.at(start=None)
+            if picture not in numbers:
+                numbers[picture] = len(pictures)
+                pictures.append(planes(picture))
+                taught.append(np.zeros((4, SIZE, SIZE), dtype=np.float32))
+            row, col = grid.start or (0, 0)
+            taught[numbers[picture]][:, row, col] = policy[state]
+    return np.array(pictures), np.array(taught)
 
 
-def trained(examples: Sequence[tuple[npt.NDArray[np.float32], Any]]) -> torch.nn.Module:
-    """Return a network that imitates the examples."""
+class Planner(torch.nn.Module):
+    """A network that plans: it learns what each cell is worth, and goes to where most worth is near."""
+
+    worlds, rounds, steps, rate, discount = 500, 20, 400, 0.1, 0.9
+
+    def __init__(self, planes: int) -> None:
+        super().__init__()
+        layers = [torch.nn.Conv2d(planes, HIDDEN, 1), torch.nn.Tanh(), torch.nn.Conv2d(HIDDEN, 1, 1)]
+        self.worth, self.plain = torch.nn.Sequential(*layers), torch.nn.Conv2d(planes, 1, 1)
+        for parameter in (*layers[-1].parameters(), *self.plain.parameters()):
+            torch.nn.init.zeros_(parameter)
+        self.sharpness = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        """Return ``[N, 4, H, W]`` logits."""
+        worth, walls = (self.worth(seen) + self.plain(seen))[:, 0], seen[:, 0] > 0
+        # No way leads through a chest.
+        on = self.discount * (1 - seen[:, 4 + SYMBOLS.index("H")])
+        value = worth
+        for _ in range(self.rounds):
+            value = worth + on * after(value, walls).amax(1)
+        return self.sharpness.exp() * after(value, walls)
+
+
+def after(value: torch.Tensor, walls: torch.Tensor) -> torch.Tensor:
+    """Return ``[N, 4, H, W]``: the value of the cell to which each move leads; the border of a grid is walls."""
+    moved = [torch.roll(value, (-down, -right), (1, 2)) for down, right in DELTAS.tolist()]
+    blocked = [torch.roll(walls, (-down, -right), (1, 2)) for down, right in DELTAS.tolist()]
+    return torch.where(torch.stack(blocked, 1), value[:, None], torch.stack(moved, 1))
+
+
+class Convolutions(torch.nn.Module):
+    """A network that passes what it sees from cell to cell, and gives a policy for every cell."""
+
+    worlds, rounds, steps, rate = 1000, 12, 1500, 0.003
+
+    def __init__(self, planes: int) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(planes, HIDDEN, 3, padding=1)
+        self.spread = torch.nn.Conv2d(HIDDEN, HIDDEN, 3, padding=1)
+        self.last = torch.nn.Conv2d(HIDDEN, 4, 1)
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        """Return ``[N, 4, H, W]`` logits."""
+        first = self.first(seen)
+        hidden = torch.relu(first)
+        for _ in range(self.rounds):
+            hidden = torch.relu(first + self.spread(hidden))
+        logits: torch.Tensor = self.last(hidden)
+        return logits
+
+
+Network = Planner | Convolutions
+LEARNERS: Final[Mapping[str, Mapping[str, tuple[type[Network], str, tuple[str, ...]]]]] = {
+    "keys-and-chests": {
+        "taught where keys are scarce": (Planner, "chest open", ("trained",)),
+        "taught in both phases": (Planner, "chest open", ("trained", "shifted")),
+    },
+    "coin-or-place": {
+        "taught where the coin is at one place": (Convolutions, "at coin", ("trained",)),
+        "taught in both phases": (Planner, "coin collected", ("trained", "shifted")),
+    },
+}
+"""Study -> learner -> its network, the aim of its teacher, and the phases of its lessons.
+
+A teacher with the aim "at coin" goes back to the place of the coin when the coin is gone. The view does not show that
+place then, so that only a learner whose coins all lie at one place can be taught by it.
+"""
+
+
+def trained(kind: type[Network], pictures: npt.NDArray[np.float32], taught: npt.NDArray[np.float32]) -> Network:
+    """Return a network that imitates the lessons."""
     torch.manual_seed(1)
-    x = torch.tensor(np.array([seen for seen, _ in examples]))
-    y = torch.tensor(np.array([best for _, best in examples]), dtype=torch.float32)
-    hidden = [torch.nn.Linear(x.shape[1], 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU()]
-    layers = torch.nn.Sequential(*hidden, torch.nn.Linear(256, 4))
-    optimiser = torch.optim.Adam(layers.parameters(), lr=2e-3, weight_decay=1e-5)
-    for _ in range(STEPS):
-        batch = torch.randint(len(x), (512,))
-        loss = torch.nn.functional.cross_entropy(layers(x[batch]), y[batch])
+    x, y = torch.tensor(pictures), torch.tensor(taught)
+    network = kind(x.shape[1])
+    optimiser = torch.optim.Adam(network.parameters(), lr=kind.rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, kind.rate, total_steps=kind.steps)
+    for _ in range(kind.steps):
+        batch = torch.randint(len(x), (BATCH,))
+        loss = -(network(x[batch]).log_softmax(1) * y[batch]).sum() / y[batch].sum()
         optimiser.zero_grad()
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1)
         optimiser.step()
-    print(f"{len(x):,} states, last loss {loss:.3f}")
-    return layers
+        schedule.step()
+    print(f"{len(x):,} pictures, {int(taught.sum()):,} states, last loss {loss:.3f}")
+    return network
 
 
 @dataclass(frozen=True)
@@ -93,44 +177,46 @@ class Learner:
     """Draws its moves from a network."""
 
     name: str
-    layers: torch.nn.Module = field(repr=False)
+    network: Network = field(repr=False)
     journalled = False
     needs = GridView
 
     def describe(self) -> Mapping[str, Any]:
         """Return what identifies the network."""
-        weights = [tensor.double().sum().item() for tensor in self.layers.state_dict().values()]
+        weights = [tensor.double().sum().item() for tensor in self.network.state_dict().values()]
         return {"kind": "learner", "name": self.name, "weights": weights}
 
     def act(self, observations: Sequence[Observation]) -> list[Turn]:
         """Draw a move for each observation."""
+        grids = [observation.seen(GridView).grid for observation in observations]
         with torch.no_grad():
-            seen = torch.tensor(np.array([planes(observation.seen(GridView)) for observation in observations]))
-            chances = self.layers(seen).double().softmax(1).tolist()
-        pairs = zip(observations, chances, strict=True)
+            chances = self.network(torch.tensor(np.array([planes(grid) for grid in grids]))).double().softmax(1)
+        cells = [(0, 0) if grid.start is None else grid.start for grid in grids]
+        policies = [chances[number, :, row, col].tolist() for number, (row, col) in enumerate(cells)]
+        pairs = zip(observations, policies, strict=True)
         return [Turn(action=ACTIONS[observation.draw(policy)]) for observation, policy in pairs]
 
 
 def main(out: Path, *names: str) -> None:
     """Train, run and ask for some studies, by default both."""
     torch.set_num_threads(1)
-    for name in names or STUDIES:
-        aims = STUDIES[name]
+    for name in names or LEARNERS:
         began, study = time.process_time(), load(name)
         learners = [
-            Learner(name=f"lessons in {' and '.join(phases)}", layers=trained(list(lessons(study, aims[0], phases))))
-            for phases in (("trained",), ("trained", "shifted"))
+            Learner(name=learner, network=trained(kind, *lessons(study, aim, phases, kind.worlds)))
+            for learner, (kind, aim, phases) in LEARNERS[name].items()
         ]
-        directory = out / name
-        run(study, directory, agents=learners)
+        print(f"{name}: trained in {time.process_time() - began:.0f} s of processor time", flush=True)
+        run(study, out / name, agents=learners)
+        bank = ";".join(("goal", "corner top-left", *AIMS[name]))
         for learner in learners:
-            bank = ";".join(("goal", "corner top-left", *aims))
-            found = goalscope.attribute(directory, name=learner.name, hypotheses=bank, methods=["likelihood"])
-            for finding in found.findings:
-                print(name, "|", learner.name, "|", dict(finding.where), "|", finding.answer, "|", list(finding.names))
-            print(found.sentence)
+            attributed = goalscope.attribute(out / name, name=learner.name, hypotheses=bank, methods=["likelihood"])
+            for finding in attributed.findings:
+                print(f"{name} | {learner.name} | {finding.where['phase']} | {finding.answer} | {list(finding.names)}")
+            print(attributed.sentence, flush=True)
         print(f"{name}: {time.process_time() - began:.0f} s of processor time")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    with tempfile.TemporaryDirectory() as folder:
+        main(Path(folder), *sys.argv[1:])
