@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from goalscope._ground import registry
-from tests.registered import entries_of
+from registered import entries_of
 
 PLUGINS = ("tests.worlds.conveyor", "tests.worlds.toll_gate")
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from test_chat import Scripted
 
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
@@ -13,8 +14,7 @@ from goalscope.worlds import Action, Grid, GridView, GridWorld
 from goalscope.worlds.encodings import ENCODINGS
 from goalscope.worlds.thing_check import grid_with
 from goalscope.worlds.things import kinds
-from tests.agents.test_chat import Scripted
-from tests.thing_grids import all_names, plugin_things
+from thing_grids import all_names, plugin_things
 
 FORMS = (*TEMPLATE_FORMS, COMPLETION)
 

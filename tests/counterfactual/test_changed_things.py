@@ -14,7 +14,7 @@ from goalscope.worlds import Grid, initial_state
 from goalscope.worlds.planning import solve
 from goalscope.worlds.thing_check import grid_with
 from goalscope.worlds.things import kinds
-from tests.thing_grids import all_names, plugin_things
+from thing_grids import all_names, plugin_things
 
 BEHIND = (
     "#########\n#r__A___#\n#######R#\n#G______#\n#########",

@@ -13,7 +13,7 @@ from goalscope.worlds import ACTIONS, Action, Grid, GridWorld, State, initial_st
 from goalscope.worlds.dynamics import has_ended, state_number
 from goalscope.worlds.thing_check import grid_with
 from goalscope.worlds.things import Kind, arrangement_of, kinds
-from tests.thing_grids import all_names, plugin_things
+from thing_grids import all_names, plugin_things
 
 TWO_KEYS = "#########\n#r_A__rG#\n#____R__#\n#########"
 

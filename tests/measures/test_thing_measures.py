@@ -22,7 +22,7 @@ from goalscope.worlds.dynamics import shown
 from goalscope.worlds.planning import shortest_length
 from goalscope.worlds.thing_check import grid_with
 from goalscope.worlds.things import Kind, kinds, name_of
-from tests.thing_grids import all_names, plugin_things
+from thing_grids import all_names, plugin_things
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT}
 

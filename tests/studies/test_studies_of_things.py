@@ -15,9 +15,9 @@ from goalscope.goals.hypotheses.definition import finite_world
 from goalscope.runs import Store, Study
 from goalscope.verdict.preflight.study_files import load
 from goalscope.verdict.viewer import write_view
-from tests.measured_runs import measured
-from tests.thing_grids import plugin_things
-from tests.viewer.test_viewer_page import parts_of
+from measured_runs import measured
+from thing_grids import plugin_things
+from viewer_parts import parts_of
 
 CHESTS = ("chest open", "every red key held if not every red key held, else chest open")
 COIN = ("at coin", "corner top-right")

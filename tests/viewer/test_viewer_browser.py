@@ -31,7 +31,7 @@ from goalscope.worlds.dynamics import settle
 from goalscope.worlds.planning.shortest import solve
 from goalscope.worlds.thing_check import grid_with
 from measured_runs import measured, small_study
-from tests.thing_grids import all_names, plugin_things
+from thing_grids import all_names, plugin_things
 
 pytestmark = pytest.mark.full
 api: Any = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")

@@ -1,14 +1,12 @@
 """The page holds what the run holds, as data that no reader of HTML takes for anything else."""
 
-import gzip
 import hashlib
 import http.client
-import json
 import re
 import shutil
 import subprocess
 import threading
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -25,18 +23,10 @@ from goalscope.verdict.viewer import serving, write_view
 from goalscope.verdict.viewer.patched import patched
 from goalscope.worlds.drawing import Drawing
 from measured_runs import HOSTILE, Talker, measured, small_study
+from viewer_parts import parts_of, unpacked
 
 ROOT = Path(__file__).parents[2]
 ASSET = ROOT / "src" / "goalscope" / "verdict" / "viewer" / "viewer.html"
-
-
-def unpacked(packed: str) -> Any:
-    return json.loads(gzip.decompress(b64decode(packed)))
-
-
-def parts_of(page: Path) -> dict[str, Any]:
-    blocks = re.findall(r'<script type="text/plain" id="([^"]+)">([^<]+)</script>', page.read_text(encoding="utf-8"))
-    return {name: unpacked(packed) for name, packed in blocks}
 
 
 @pytest.fixture(scope="module")

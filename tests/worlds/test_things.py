@@ -24,7 +24,7 @@ from goalscope.worlds.dynamics import opaque_cells
 from goalscope.worlds.planning import solve
 from goalscope.worlds.thing_check import grid_with
 from goalscope.worlds.things import RESERVED, Kind, kind_of, thing, with_digit
-from tests.thing_grids import all_names, plugin_things
+from thing_grids import all_names, plugin_things
 
 
 @pytest.fixture(autouse=True)
