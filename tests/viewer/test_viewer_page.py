@@ -2,6 +2,7 @@
 
 import hashlib
 import http.client
+import json
 import re
 import shutil
 import subprocess
