@@ -176,7 +176,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
             equivalent = still_equivalent(asked_in[method], card, rivals)
             frozen.append((share, count, method, stratum, claim, seconds[method], equivalent))
     new = answers_of(acts(ordinary(card.spec, 1.0, "separating")))
-    rows = []
+    rows, rules = [], (*card.possible(), card.nearest)
     for share, count, method, stratum, claim, duration, equivalent in frozen:
         attribution = stratum.attributions[0] if stratum.attributions else None
         test = scored(claim, new)[0] if attribution is not None else None
@@ -193,7 +193,7 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
                 kind="refused" if attribution is None else attribution.kind,
                 names=() if attribution is None else tuple(attribution.names),
                 claim=claim.id,
-                outcome=held_against(attribution, card, lambda rule, equivalent=equivalent: equivalent),
+                outcome=held_against(attribution, card, dict.fromkeys(rules, equivalent).__getitem__),
                 **_scores(test),
                 turns=0 if attribution is None else attribution.turns,
                 seconds=duration,

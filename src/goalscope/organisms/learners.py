@@ -376,7 +376,7 @@ def _reinforce(spec: Spec) -> dict[str, Array]:
         weights = torch.from_numpy(gain.ravel()[at].astype(np.float32))
         loss = -(weights * chosen).mean() + ENTROPY * (logs.exp() * logs).sum(dim=1).mean()
         optimiser.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     return _matrices(layers)
 
