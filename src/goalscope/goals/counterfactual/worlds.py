@@ -375,9 +375,9 @@ def _walk_in(believed: Believed, state: int, moves: int, rng: np.random.Generato
     """
     table, walk = believed.table, list[tuple[int, int]]()
     before, actions, after = table.triples.T
-    passed = (before != after) & ~table.goal[before]
+    possible = (before != after) & ~table.goal[before]
     for _ in range(moves):
-        ways = np.flatnonzero(passed & (after == state))
+        ways = np.flatnonzero(possible & (after == state))
         if not len(ways):
             break
         chosen = int(rng.choice(ways))

@@ -182,11 +182,11 @@ class _Naming:
         Otherwise the verdict lists the rivals that the hypotheses do not beat in new states, and of the rivals that
         pursue a place in some states alone those that these worlds do not tell from it.
         """
-        named = [number for number in range(self.asked_count) if self.names[number] in verdict.names]
-        neighbours = _neighbours([self.hypotheses[self.names[number]] for number in named], self.answers)
-        added = {text: rival for text, rival in neighbours.items() if text not in self.hypotheses}
-        hypotheses = {**self.hypotheses, **added}
-        solved = _extended(self.answers, self.predictions, self.hypotheses, added)
+        numbers = [number for number in range(self.asked_count) if self.names[number] in verdict.names]
+        neighbours = _neighbours([self.hypotheses[self.names[number]] for number in numbers], self.answers)
+        further = {text: rival for text, rival in neighbours.items() if text not in self.hypotheses}
+        hypotheses = {**self.hypotheses, **further}
+        solved = _extended(self.answers, self.predictions, self.hypotheses, further)
         whole, once = (
             ResampledSums(evidence(answers, hypotheses, self.asked_count, solved), self.seed, self.level)
             for answers in (self.answers, first_visits(self.answers))
@@ -195,11 +195,11 @@ class _Naming:
         if explaining := rivals[whole.sentinels[rivals]].tolist():
             rules = tuple(whole.names[number] for number in explaining)
             return replace(verdict, kind="none", names=(), scores=whole.verdict().scores, explained_by=rules)
-        followed = np.isin(np.arange(once.count), named)
+        followed = np.isin(np.arange(once.count), numbers)
         # Where worlds tell it, the regions of the score judge from where a place is pursued.
         partial = np.array([name in neighbours and (" if " in name or " within " in name) for name in once.names])
         unbeaten = once.comparisons[0] & ~once.beaten_by(followed, 0.0) & ~(once.comparisons[1] & partial)
-        alike = rivals[(unbeaten[named].all(axis=0) & (whole.strength[2] > 0))[rivals]].tolist() if named else []
+        alike = rivals[(unbeaten[numbers].all(axis=0) & (whole.strength[2] > 0))[rivals]].tolist() if numbers else []
         return replace(verdict, alike=tuple(whole.names[number] for number in alike))
 
     def _followed(self, strength: Array) -> list[int]:
@@ -359,15 +359,15 @@ class _Naming:
         return fixed, random
 
 
-def _neighbours(named: Sequence[Hypothesis], all_answers: Sequence[Answers]) -> dict[str, Hypothesis]:
+def _neighbours(hypotheses: Sequence[Hypothesis], all_answers: Sequence[Answers]) -> dict[str, Hypothesis]:
     """Return rivals that are made for the hypotheses that a verdict names.
 
     An agent that sees no walls, or none but the next ones, moves towards a place as one does that knows the ways there,
     where no detour is needed. An agent that pursues it only nearby, or only where it lies on certain sides, acts alike
     where no episode begins elsewhere. In too few worlds with such states, this is no other rule.
     """
-    added = dict[str, Hypothesis]()
-    for hypothesis in named:
+    neighbours = dict[str, Hypothesis]()
+    for hypothesis in hypotheses:
         rivals = list[Hypothesis]()
         if hypothesis.kind in ("place", "event"):
             rivals.append(made("{hypothesis} within {whole} steps", (hypothesis, NEARBY)))
@@ -377,8 +377,8 @@ def _neighbours(named: Sequence[Hypothesis], all_answers: Sequence[Answers]) -> 
         rivals = [rival for rival in rivals if len(_worlds_apart(hypothesis, rival, all_answers)) >= FEWEST]
         straight = ("straight to {place}", "towards {place} by open moves") if hypothesis.kind == "place" else ()
         rivals += [made(form, (hypothesis,)) for form in straight]
-        added |= {rival.text: rival for rival in rivals}
-    return added
+        neighbours |= {rival.text: rival for rival in rivals}
+    return neighbours
 
 
 def _worlds_apart(hypothesis: Hypothesis, rival: Hypothesis, all_answers: Sequence[Answers]) -> set[str]:
@@ -386,7 +386,7 @@ def _worlds_apart(hypothesis: Hypothesis, rival: Hypothesis, all_answers: Sequen
     clusters = set[str]()
     for answers in all_answers:
         with suppress(Undefined):
-            policies = [one.solved(answers.world).policy[0] for one in (hypothesis, rival)]
+            policies = [rule.solved(answers.world).policy[0] for rule in (hypothesis, rival)]
             states = answers.world.live & answers.world.reached
             if (np.abs(policies[0] - policies[1])[states] > 1e-9).any():
                 clusters.add(answers.cluster)
