@@ -340,11 +340,9 @@ def test_a_limit_that_nothing_comes_near_is_refused(tmp_path: Path) -> None:
         choose_sizes(listed, [subject_of("optimal")], 1, Budget.parse("1usd"), {}, named=True)
 
 
-def test_a_folder_without_a_ledger_and_two_forms_of_one_are_refused(small: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_ledger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no evaluation at .*no ledger\.json"):
         claims.ledger(tmp_path)
-    with pytest.raises(ValueError, match="one of them"):
-        claims.ledger(small, as_json=True, card=True)
 
 
 def test_what_a_budget_cannot_change_is_not_offered_for_logs(small: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from goalscope.runs.provenance import packages_of
 from goalscope.runs.store import Store
 from goalscope.runs.verify import damage
+from thing_grids import plugin_things
 
 ROOT = Path(__file__).parents[2]
 WITH_TOLL_GATES = """
@@ -48,7 +49,5 @@ def test_a_run_with_things_of_an_absent_package_is_neither_damaged_nor_repaired(
     assert python(WITHOUT, run).split() == ["absent"] * 3
     assert sha256((run / "run.db").read_bytes()).hexdigest() == before
     assert not any("damaged" in path.name or "repair" in path.name for path in run.iterdir())
-    import tests.worlds.toll_gate  # noqa: F401
-
-    with Store(run) as store:
+    with plugin_things(), Store(run) as store:
         assert packages_of(store).keys() == {("thing", "toll gate")} and not damage(store)

@@ -181,6 +181,7 @@ def test_a_journal_that_names_a_file_elsewhere_removes_nothing(received: Path, h
     with closing(sqlite3.connect(make("plain") / "run.db")) as database:
         database.execute("SELECT * FROM sqlite_schema")
     assert not (home / "victim").exists()  # SQLite itself removes it
+    (home / "victim").write_bytes((received / "run" / "run.db").read_bytes())  # for other tests
 
 
 @pytest.mark.parametrize(

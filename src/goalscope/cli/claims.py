@@ -214,7 +214,7 @@ def card(
         path (DIR): the directory of an evaluation.
         format: model-card for a section of a model card in Markdown, or every-eval-ever for a record in that schema,
             validated by the package every-eval-ever if that is installed (extra cards, Python 3.12 or later).
-        name (MODEL): the model, if the evaluation has several.
+        name (NAME): the model, if the evaluation has several.
         out: the file to write; without it, the card is printed.
 
     Examples:
