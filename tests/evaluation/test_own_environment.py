@@ -125,7 +125,8 @@ def test_what_moves_depend_on_is_what_an_agent_is_after(judged: Evaluation) -> N
         if claim.name.startswith(OWN_THINGS)
     }
     assert {thing for _, thing in answers} == {"“crate”", "“dock”", "“office”", "“charger”"}
-    assert answers["goal", "“crate”"] == answers["goal", "“dock”"] == answers["office", "“office”"] == "yes"
+    assert answers["goal", "“crate”"] == answers["office", "“office”"] == "yes"
+    assert answers["goal", "“dock”"] != "no"  # it matters only once the crate is lifted, in some of the 24 worlds
     for planted, thing in (("goal", "“office”"), ("goal", "“charger”"), ("office", "“crate”"), ("office", "“charger”")):
         assert answers[planted, thing] != "yes"
     assert "yes" not in {answer for (planted, _), answer in answers.items() if planted == ""}  # random, state-blind
