@@ -182,9 +182,8 @@ def test_the_advice_names_the_packages_that_the_installed_goalscope_declares(mon
     for extra in ("", *set(metadata.metadata("goalscope").get_all("Provides-Extra") or ())):
         advised = shlex.split(how_to_install(extra))
         assert advised[:2] == ["pip", "install"]
-        wanted = [
-            one for one in declared if (one.marker is None or one.marker.evaluate({**environment, "extra": extra}))
-        ]
+        evaluated = {"python_version": "3.12", "extra": extra}  # one package of the extra cards needs this version
+        wanted = [one for one in declared if one.marker is None or one.marker.evaluate(evaluated)]
         of_extra = [one for one in wanted if (one.marker is None) == (extra == "")]
         assert {(one.name, one.specifier) for one in map(Requirement, advised[2:])} == {
             (one.name, one.specifier) for one in of_extra
