@@ -146,3 +146,10 @@ def test_a_list_with_too_many_entries_is_refused_before_each_is_checked() -> Non
     with pytest.raises(ValueError, match=r"names.*at most 3.*4") as caught:
         unseal(_Listed, '{"version": 1, "names": [1, 2, 3, 4]}', edited=True)
     assert not isinstance(caught.value, ValidationError)
+
+
+def test_a_file_with_too_many_values_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("goalscope._ground.sealed._MOST_VALUES", 3)
+    monkeypatch.setattr("goalscope._ground.sealed.decode_object", None)
+    with pytest.raises(ValueError, match=r"at most 3 values, got up to 7"):
+        unseal(_Listed, '{"names": [[], [], [')

@@ -133,6 +133,19 @@ def test_too_few_worlds_are_refused(shared) -> None:
         predicted(lapsing("goal", 0.1), ordinary[:4], tables)
 
 
+def test_worlds_with_other_actions_than_those_seen_are_refused_by_the_name_of_their_kind(shared) -> None:
+    tables, ordinary, _, _ = shared
+    lakes = [{"kind": "gymnasium", "environments": ["FrozenLake-v1"], "options": {"is_slippery": False}}]
+    design = KindsOfWorlds.read({"kinds": [{"name": "lakes", "worlds": lakes}], "places": ["goal"]}, "design")
+    predictor = predicted(lapsing("goal", 0.1), ordinary, tables)
+    with pytest.raises(ValueError, match=r"'lakes' must have the actions .*UP, DOWN"):
+        expected_of(predictor, design.unseen())
+    lake = design.unseen()["lakes"][0]
+    mixed = [*predictor.answers, played(lake, lake.even[None], np.random.default_rng(4))]
+    with pytest.raises(ValueError, match="the same actions, got UP, DOWN"):
+        Predictor(mixed, PLACES, tables=tables)
+
+
 def test_a_prediction_does_not_depend_on_what_was_predicted_before(shared) -> None:
     tables, ordinary, _, unseen = shared
     first, second = (predicted(lapsing("key", 0.2), ordinary, tables) for _ in range(2))

@@ -48,6 +48,7 @@ STATED = [
     f"lists hold at most {gguf._MOST_ITEMS:,} texts together",
     f"A value has at most {octets(tables.MOST_FILE_BYTES)}",
     f"lists and objects {sealed.SealedRecord.longest:,} entries",
+    f"files {sealed._MOST_VALUES:,} values",
     f"with at most {yaml_text.MOST_YAML_BYTES:,} bytes and {yaml_text.MOST_VALUES:,} values. Keys have at most "
     f"{yaml_text._LONGEST_KEY:,} characters",
     f"`.npz` files with at most {octets(process_file.LARGEST_NPZ)} of unpacked arrays, or JSON with at most "

@@ -20,6 +20,7 @@ from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import MOST_FILE_BYTES, decode_object, explain, shorten
 
 _LONGEST_TEXT: Final = 1_000_000  # characters of one text
+_MOST_VALUES: Final = 4_000_000  # values in one file; a value takes some hundred bytes of memory
 
 Sha256 = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
 """A SHA-256 in hexadecimal digits."""
@@ -147,6 +148,8 @@ def unseal(kind: type[Sealed], text: str, *, edited: bool = False) -> Sealed:
         ValidationError: if the values do not fit the class.
         ValueError: if the text is not JSON, of another version, or was changed.
     """
+    if (values := sum(text.count(mark) for mark in ",[{")) > _MOST_VALUES:
+        raise ValueError(f"it must hold at most {_MOST_VALUES:,} values, got up to {values:,}")
     fields = decode_object(text)
     if (version_found := fields.get("version")) != (
         version := kind.model_fields["version"].default

@@ -26,7 +26,7 @@ from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.hypotheses.written import parse
 from goalscope.goals.prediction.doubts import Doubt
 from goalscope.goals.prediction.kinds import acting_states, places_in, with_none
-from goalscope.goals.prediction.predictor import Predictor, best_alone
+from goalscope.goals.prediction.predictor import Predictor, actions_of, best_alone
 
 SLACK: Final = 0.02
 """Scale of a share on which all draws agree."""
@@ -66,7 +66,19 @@ def trust_of(distance: float | None) -> Trust:
 def expect(
     predictor: Predictor, unseen: Mapping[str, Sequence[FiniteWorld]], doubts: Sequence[Doubt]
 ) -> tuple[KindPrediction, ...]:
-    """Predict the agent of a predictor in kinds of unseen worlds; `doubts` are those about these worlds."""
+    """Predict the agent of a predictor in kinds of unseen worlds; `doubts` are those about these worlds.
+
+    Raises:
+        ValueError: a world has other actions than the worlds seen.
+    """
+    for kind, worlds in unseen.items():
+        for names in map(actions_of, worlds):
+            if names != predictor.actions:
+                raise ValueError(
+                    f"the worlds of the kind {kind!r} must have the actions of the worlds seen, "
+                    f"{', '.join(predictor.actions)}, got {', '.join(names)}: nothing seen says what the agent does with "
+                    "other actions, so leave this kind out"
+                )
     doubtful = {kind for doubt in doubts for kind in doubt.kinds}
     seen = [with_none(first_shares(a, places_in(a.world, predictor.places))) for a in predictor.answers]
     as_seen = np.average(seen, axis=0, weights=[len(answers.last) for answers in predictor.answers])

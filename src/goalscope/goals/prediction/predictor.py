@@ -101,6 +101,11 @@ class Foreseen:
     moves: Array
 
 
+def actions_of(world: FiniteWorld) -> tuple[str, ...]:
+    """Return the names of the actions of a world, in their order."""
+    return world.world.begin_episode(0, "actions").view.actions
+
+
 class Predictor:
     """An agent's answers in seen worlds, and what they say about others.
 
@@ -111,7 +116,7 @@ class Predictor:
         tables: tables of the rules, to share them between agents.
 
     Raises:
-        ValueError: there are fewer than six clusters of worlds with an answer.
+        ValueError: there are fewer than six clusters of worlds with an answer, or the worlds have different actions.
     """
 
     def __init__(
@@ -130,6 +135,13 @@ class Predictor:
                 f"a prediction needs answers in at least {FEWEST_CLUSTERS} different worlds, got {len(clusters)}: run "
                 "the agent in more worlds"
             )
+        actions = {actions_of(answers.world): answers.world for answers in all_answers}
+        if len(actions) > 1:
+            raise ValueError(
+                "a prediction needs answers in worlds that have the same actions, got "
+                f"{' and '.join(', '.join(names) for names in [*actions][:2])}: predict from a run of one of these kinds"
+            )
+        (self.actions,) = actions
         self.tables = tables or RuleTables()
         self.bank = RuleBank.of(self.tables, [answers.world for answers in all_answers])
         order = stream(seed, "folds of worlds", len(clusters)).permutation(len(clusters))

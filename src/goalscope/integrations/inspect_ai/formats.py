@@ -58,7 +58,7 @@ _MOST_NESTED: Final = 200
 """Greatest depth of a log in JSON; the parser that Inspect reads whole logs with refuses more, too."""
 _KNOWN_VERSION: Final = 2
 """The newest version of logs that inspect-ai wrote when this was written; a later inspect-ai may read more."""
-_VERSION: Final = re.compile(rb'\s*\{\s*"version"\s*:\s*([0-9]{1,9})\b')
+_VERSION: Final = re.compile(rb'\s*\{\s*"version"\s*:\s*"?([0-9]{1,9})\b')
 _HEADERS: Final = ("header.json", "_journal/start.json")
 """Members of an `.eval` archive that begin with the version: of a finished log, and of one that was interrupted."""
 
