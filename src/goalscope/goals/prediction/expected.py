@@ -76,8 +76,8 @@ def expect(
             if names != predictor.actions:
                 raise ValueError(
                     f"the worlds of the kind {kind!r} must have the actions of the worlds seen, "
-                    f"{', '.join(predictor.actions)}, got {', '.join(names)}: nothing seen says what the agent does with "
-                    "other actions, so leave this kind out"
+                    f"{', '.join(predictor.actions)}, got {', '.join(names)}: nothing seen says what the agent does "
+                    "with other actions, so leave this kind out"
                 )
     doubtful = {kind for doubt in doubts for kind in doubt.kinds}
     seen = [with_none(first_shares(a, places_in(a.world, predictor.places))) for a in predictor.answers]

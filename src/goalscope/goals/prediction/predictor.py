@@ -139,7 +139,8 @@ class Predictor:
         if len(actions) > 1:
             raise ValueError(
                 "a prediction needs answers in worlds that have the same actions, got "
-                f"{' and '.join(', '.join(names) for names in [*actions][:2])}: predict from a run of one of these kinds"
+                f"{' and '.join(', '.join(names) for names in [*actions][:2])}: predict from a run of one of "
+                "these kinds"
             )
         (self.actions,) = actions
         self.tables = tables or RuleTables()
