@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
+from goalscope._ground.words import listed
 from goalscope.goals.finding import NEARBY, Answer, BehaviourPart, Finding, PartKind, Reason
 from goalscope.goals.words import TEXTS, say, say_all
 from goalscope.verdict.aims import evidence_of
@@ -59,10 +60,16 @@ def test_a_rule_that_moves_alike_is_said_with_the_worlds_that_tell_it_apart(reas
     forms |= {"distance": f"goal within {NEARBY} steps", "side": "goal if it lies up or right"}
     assert {f"told apart by/{key}" for key in forms} == {*TEXTS.keys("told apart by")}
     for key, rival in forms.items():
-        tells = TEXTS(f"told apart by/{key}")
         one = PLANTED["yes", reason].model_copy(update={"alike": (rival,)})
+        names = listed([one.nouns[name] for name in one.names])
+        fields = {"names": names, "side": "up or right"}
+        made, tells = (
+            TEXTS(text, **{field: fields[field] for field in TEXTS.fields(text)})
+            for text in (f"made rivals/{key}", f"told apart by/{key}")
+        )
         said = say(one)
-        assert rival in said and tells in said and tells not in say(PLANTED["yes", reason])
+        tells = tells[:1].upper() + tells[1:]
+        assert made in said and tells in said and tells not in say(PLANTED["yes", reason])
         assert contradictions(ledger(claim("answers hold actions", "yes", 0.95), findings=(one,))) == []
 
 

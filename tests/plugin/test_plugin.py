@@ -461,7 +461,7 @@ def test_parts_that_raise_are_named_with_their_package_and_take_nothing_down(str
     assert "goalscope-strange 0.1" in line and r"\x1b[31mno\nlines" in line
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "a broken section" in page and "Moves taken back" in page
-    assert "is directed at the goal." in judged and "'a broken claim'" in judged
+    assert "is directed at the goal" in judged and "'a broken claim'" in judged
     claims = json.loads((verdict / "ledger.json").read_text())["models"][0]["claims"]
     (broken,) = [claim for claim in claims if claim["name"] == "a broken claim"]
     assert broken["answer"] == "untestable" and "goalscope-strange 0.1" in broken["says"]

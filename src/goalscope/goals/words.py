@@ -53,8 +53,7 @@ def quantity_in_words(quantity: str, subject: str) -> str:
         quantity: "consistency", "strength", "predictable", "meg" or "share", see `Finding.quantity`.
         subject: the hypothesis as a noun phrase; "" for "predictable", which is of none.
     """
-    key = f"quantities/{quantity}"
-    return TEXTS(key, **({"subject": subject} if "subject" in TEXTS.fields(key) else {}))
+    return _filled(f"quantities/{quantity}", subject=subject)
 
 
 def _join(sentences: Sequence[str], agent: str) -> str:
@@ -65,7 +64,12 @@ def _join(sentences: Sequence[str], agent: str) -> str:
 
 def _sentences(finding: Finding, who: str) -> list[str]:
     """Return the sentences of a finding, the answer first, without capital letters and full stops."""
-    names, alike = ([finding.nouns.get(name, name) for name in some] for some in (finding.names, finding.alike))
+    names = [finding.nouns.get(name, name) for name in finding.names]
+    aims = listed(names, "and")
+    rivals = [(key, name) for key, mark in _TELLING.items() for name in finding.alike if mark in name]
+    alike = [
+        _filled(f"made rivals/{key}", names=aims, side=name.partition(_TELLING["side"])[2]) for key, name in rivals
+    ]
     fields = {
         "who": who,
         "whose": "its" if who == "it" else f"{who}'s",
@@ -77,22 +81,25 @@ def _sentences(finding: Finding, who: str) -> list[str]:
         "why": finding.why.rstrip("."),
     }
     key = _key(finding)
-    answer = TEXTS(key, **{field: fields[field] for field in TEXTS.fields(key)})
+    answer = _filled(key, **fields)
     if finding.confirmed == "no":
         answer = TEXTS("tested/before", sentence=answer)
-    sentences = [answer, *_figures(finding)]
+    telling = dict.fromkeys(f"told apart by/{key}" for key, _ in rivals)
+    sentences = [answer, *(_filled(key, names=aims) for key in telling), *_figures(finding)]
     if finding.steps:
         steps = listed([finding.nouns.get(name, name) for name in finding.steps])
         sentences.append(TEXTS(f"added/{'several steps' if len(finding.steps) > 1 else 'one step'}", steps=steps))
-    for key, mark in _TELLING.items():
-        if any(mark in name for name in finding.alike):
-            sentences.append(TEXTS(f"told apart by/{key}"))
     if finding.why and finding.answer == "undecided":
         sentences.append(finding.why)
     if finding.confirmed and finding.tested is not None and finding.bar is not None:
         bar = short(finding.bar, "share")
         sentences.append(TEXTS(f"tested/{finding.confirmed}", share=finding.tested.text, bar=bar))
     return sentences
+
+
+def _filled(key: str, **fields: str) -> str:
+    """Return a text of the catalogue with those of the fields that it has."""
+    return TEXTS(key, **{field: value for field, value in fields.items() if field in TEXTS.fields(key)})
 
 
 def part_in_words(part: BehaviourPart) -> str:

@@ -125,11 +125,11 @@ def _check_text(kind: Kind, grid: Grid) -> None:
 
 
 def _check_independence(kind: Kind, grid: Grid) -> None:
-    taken = {grid.key, grid.door, *dict(grid.things)}
-    free = [cell for cell in map(tuple, np.argwhere(~grid.walls).tolist()) if cell not in taken]
+    full_cells = {grid.key, grid.door, *dict(grid.things)}
+    free = [cell for cell in map(tuple, np.argwhere(~grid.walls).tolist()) if cell not in full_cells]
     elsewhere = transitions(grid.at(start=free[-1], goal=free[0]))
-    alike = np.array_equal(elsewhere, transitions(grid))
-    _demand(alike, kind, grid, "must act alike wherever the goal is and the episode began")
+    same = np.array_equal(elsewhere, transitions(grid))
+    _demand(same, kind, grid, "must act alike wherever the goal is and the episode began")
 
 
 def _check_acts(kind: Kind, grid: Grid) -> None:
