@@ -60,13 +60,21 @@ class ComparisonSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """One family of paired comparisons."""
+    """Comparisons of agents in the worlds that both played; they are corrected together, as one family.
 
-    pairs: Sequence[Compared]  # one for each pair of sides and measure
-    measures: Sequence[str]  # the family
-    without: Sequence[str] = ()  # pairs without common worlds
-    alone: str = ""  # message on agents without a partner, and how to compare them; "" for none
-    notes: Sequence[str] = ()  # caveats for the reader
+    Attributes:
+        pairs: the comparisons, one for each pair of agents and each measure.
+        measures: names of the measures in the family.
+        without: one sentence for each pair of agents that have no world in common and were not compared.
+        alone: a sentence on the agents that have no partner, and how to compare them; "" if there are none.
+        notes: caveats for the reader.
+    """
+
+    pairs: Sequence[Compared]
+    measures: Sequence[str]
+    without: Sequence[str] = ()
+    alone: str = ""
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,12 @@ def known(database: sqlite3.Connection, kind: str, keys: Sequence[Cell]) -> dict
 
 
 def number_of(database: sqlite3.Connection, name: str) -> int | None:
-    """Return the stored number of episodes, or of rows of a source; None if the file does not store it."""
+    """Return a number that the file stores about itself; None if it does not store it.
+
+    Args:
+        database: the open file.
+        name: "episodes" for the number of episodes, or "rows NAME" for the number of rows of the source NAME.
+    """
     counts = known(database, COUNT, [name])
     return counts.get(name)
 

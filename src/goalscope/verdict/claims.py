@@ -252,8 +252,13 @@ class Evaluation(SealedRecord):
     def kept_in(
         self, directory: Path, failed: Iterable[str] = (), declared: Iterable[str] = (), *, lasting: int = 0
     ) -> Self:
-        """Return a copy that knows its directory, its unexpected errors (and how many of them no repetition mends),
-        and the models that were not asked everything.
+        """Return a copy that knows where it lies and what went wrong.
+
+        Args:
+            directory: the directory of the evaluation.
+            failed: one sentence per unexpected error.
+            declared: names of the models that were not asked some parts, for a reason that is stored.
+            lasting: number of the unexpected errors that would occur again if the command were repeated.
         """
         copy = self.model_copy()
         copy._directory, copy._failed, copy._declared = directory, tuple(failed), frozenset(declared)

@@ -26,8 +26,9 @@ class Alternatives:
     Attributes:
         context: ids before all answers, at least one.
         answers: ``[A]`` ids of each answer after the context; none is the beginning of another.
-        shared: number of ids at the beginning that all answers share.
-        prompt: number of ids at the beginning of context and answer that belong to the prompt.
+        shared: number of ids at the beginning of the answers that are the same in all of them.
+        prompt: number of ids of the context, followed by an answer, that belong to the prompt; at most all of the
+            context.
     """
 
     context: tuple[int, ...]

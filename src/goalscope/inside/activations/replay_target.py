@@ -103,9 +103,15 @@ def model_of(
 ) -> LocalModel:
     """Return the local model of an agent of the run's study, or a copy of it with random weights.
 
+    Args:
+        store: the run.
+        target: the agent.
+        untrained: seed of the random weights; None for the model's own weights.
+        random_weights: how the weights are drawn, one of `RANDOM_WEIGHTS`; only together with a seed.
+
     Raises:
-        ValueError: if random weights have no seed, the run has no study that names the model (an import), or the model
-            is behind a server.
+        ValueError: if another kind of random weights is chosen without a seed, the run has no study that names the
+            model (an import), or the model is behind a server.
         FileNotFoundError: if the model's folder no longer exists.
     """
     check_random_weights(random_weights, untrained)

@@ -139,7 +139,7 @@ class SearchedLayout:
         return self._number[state]
 
     def optimal(self, state: int, taken: int) -> Any:
-        """Return ``[A]`` bool, whether each action is optimal in a state."""
+        """Return ``[A]`` bool, whether each action is optimal in a state; the steps taken before do not matter here."""
         return self.visited.optimal(self._states[state])
 
     def distance(self, state: int) -> int:

@@ -19,11 +19,11 @@ _PARTS: Final = 8  # tokens of an answer whose likelihood is read
 
 
 def more_memory(agent: Agent, prompt_tokens: float) -> float:
-    """Return the maximum memory in bytes that a local model takes in addition to its weights: cache of all rows, and
-    scores.
+    """Return the maximum memory in bytes that a local model takes in addition to its weights: for the keys and values
+    of all prompts and answers that it decodes at the same time (the rows of a batch), and for the scores of tokens.
 
     Args:
-        agent: the agent; its weights are loaded.
+        agent: the agent. If it has a local model, its weights are read into memory, unless they are there already.
         prompt_tokens: number of tokens of the longest prompt.
 
     Returns:

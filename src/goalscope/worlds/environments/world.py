@@ -112,7 +112,10 @@ class Believed:
 
     @property
     def transitions(self) -> tuple[Any, Sets | None]:
-        """Transitions and offered actions for a `TabularMDP`; the same objects for all first states."""
+        """The transitions and the offered actions, as the arguments of a `TabularMDP`: ``[S, A]`` next states, or a
+        sparse ``[S A, S]`` matrix of probabilities where there is chance, and ``[S, A]`` bool, None if all actions are
+        offered everywhere. Both are computed once; worlds of one environment that begin in other states share them.
+        """
         if not self._shared:
             process = self.table.mdp(np.zeros(len(self.table.states)), 1)
             self._shared.append((process.transitions, process.offered))
