@@ -162,7 +162,7 @@ class Separability:
     def records(self) -> list[dict[str, Any]]:
         """Return one record of plain values for each ordered pair of different hypotheses.
 
-        Its keys: ``hypothesis`` and ``rival`` (names); ``worlds`` and ``worlds_apart`` (numbers of clusters of worlds in
+        Keys: ``hypothesis`` and ``rival`` (names); ``worlds`` and ``worlds_apart`` (numbers of clusters of worlds in
         which both are defined, and that separate them); ``nats_same_lapse`` and ``nats_own_best_lapse`` (expected
         log-likelihood ratio per episode where the rival has the same lapse rate, and the rate that fits best);
         ``own_best_lapse`` (that rate); ``disjoint`` (share of decisions in which they allow no common action);
