@@ -329,7 +329,7 @@ def test_versions_are_read_from_the_head_alone(tmp_path: Path) -> None:
         (2, '{"version": 2, "status"'),
         (0, '{"status": "success", "version": 9}'),
         (0, "[]"),
-        (0, '{"version": "3"}'),
+        (3, '{"version": "3"}'),
         (12, '\n {\n "version" : 12\n}'),
     ):
         (tmp_path / "log.json").write_text(text)
