@@ -106,7 +106,7 @@ class Tally:
 
     @property
     def silent(self) -> Mapping[str, float]:
-        """Address -> time of the monotonic clock since which this server, with requests waiting, has sent nothing."""
+        """For each server with waiting requests, by its address: the monotonic time since which it has sent nothing."""
         with self._lock:
             return dict(self._silent)
 

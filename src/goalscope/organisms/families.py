@@ -223,7 +223,7 @@ def worlds_of(
 
 
 def _in_setting(entry: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
-    """Return an entry of a family with the size and the density of a setting in place of the usual ones."""
+    """Return an entry of a family in which the size and the density are those of a setting."""
     usual = SETTINGS[0]
     sizes = [setting.size if size == usual.size else size for size in entry["sizes"]]
     densities = [setting.density if density == usual.density else density for density in entry["densities"]]

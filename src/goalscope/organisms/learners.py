@@ -326,7 +326,7 @@ def _matrices(layers: Any) -> dict[str, Array]:
 
 
 def _reinforce(spec: Spec) -> dict[str, Array]:
-    """Train a network by policy gradient: an episode ends, with reward 1, where it reaches the place of the meant rule.
+    """Train a network by policy gradient: an episode ends with reward 1 when it reaches the place of the meant rule.
 
     The return of a turn is discounted by the turns until then. Its mean over the episodes of a step is the baseline.
 

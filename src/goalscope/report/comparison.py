@@ -32,7 +32,7 @@ def family_table(
     name: str = "pairs",
     clusters: str = "grids",
 ) -> tuple[list[Compared], Table]:
-    """Compare the pairs of one family, and return the comparisons with their table.
+    """Compare pairs that are corrected together, and return the comparisons with their table.
 
     In the caption of the table, TESTS is replaced by the number of tests.
     """

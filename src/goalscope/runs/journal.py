@@ -189,7 +189,7 @@ class Journal:
             self._write(database, open_call, state="sent", usage=open_call.usage())
 
     def unsent(self, key: CallKey) -> None:
-        """Record that a request of a call was not sent after all. Any thread may call this."""
+        """Take back the record of a request that was never sent. Any thread may call this."""
         with self._lock:
             open_call = self._open_calls[key[1:]]
             open_call.pending = None

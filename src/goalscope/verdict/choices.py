@@ -69,7 +69,7 @@ class Choices(StrictRecord):
 
         Args:
             arms: names of the arms to run; empty for all.
-            sizes: side lengths of the grids; empty for those of each arm.
+            sizes: side lengths of the grids; if there are none, each arm uses its own.
             models: parameters of every language model, KEY=VALUE each.
             settings: further parameters, KEY=VALUE each. If KEY begins with a key of a study, the setting applies to
                 the arms' studies, otherwise to all language models.

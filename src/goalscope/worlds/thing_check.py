@@ -51,7 +51,7 @@ def check_thing(kind: type[Kind] | str, *, grids: int = 8, symmetric: bool = Tru
        open cells. What happens depends neither on the goal nor on where the episode began.
     3. Distances and optimal actions of all states are those of the solver for environments, which knows nothing but
        single steps.
-    4. What is seen, that is what is drawn and what the agent carries, determines the future.
+    4. What the agent sees, which is the picture and what it carries, determines the future.
     5. In a rotated or reflected grid, everything happens in the same way (with ``symmetric``; each grid is turned by
        another one of the eight symmetries of the square).
 

@@ -92,7 +92,7 @@ def meg_features(
         features: ``[S, F]`` features of each state, also of states that end the episode.
         worlds: ``[S]`` number of each state's world, 0 to G - 1.
         folds: number of parts of the worlds; each is scored with weights from the others.
-        fitted: ``[G]`` worlds that fit the weights, all others being scored; None to cross-fit in folds.
+        fitted: ``[G]`` whether the weights are fitted to a world; the others are scored. None: cross-fit in folds.
         penalties: candidates for the penalty.
 
     Raises:

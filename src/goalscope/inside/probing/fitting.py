@@ -198,7 +198,7 @@ class CellTarget:
 
     @staticmethod
     def loss(stack: Sequence[Any], device: Any) -> Loss:
-        """Return the function that computes the losses of Q targets from scores and row indices."""
+        """Return a function that maps scores and the indices of their rows to the losses of Q targets."""
         import torch
 
         labels = torch.tensor(np.stack([target.values for target in stack]).astype(np.int64), device=device)

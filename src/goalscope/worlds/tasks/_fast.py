@@ -66,7 +66,7 @@ class Board:
         return column + self._left, row + self._bottom - 1
 
     def listed(self, board: int) -> tuple[Cell, ...]:
-        """Return the cells in a set of bits, sorted by y, then x."""
+        """Return the cells whose bits are set in a number, sorted by y, then x."""
         return tuple(self.cell(index) for index in indices(board))
 
     def grow(self, board: int) -> int:
