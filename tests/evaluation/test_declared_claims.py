@@ -7,8 +7,13 @@ import pytest
 
 from goalscope._ground import registry
 from goalscope._ground.parts import PartWarning
+from goalscope.goals.finding import Answer
+from goalscope.stats import Estimate
 from goalscope.verdict import ArmData, claim
+from goalscope.verdict.claim_tables import reason_of
+from goalscope.verdict.evidence import Evidence
 from goalscope.verdict.rules import decide
+from goalscope.verdict.texts import TEXTS
 from registered import entries_of
 
 DECLARED: Mapping[str, Any] = {
@@ -20,6 +25,15 @@ DECLARED: Mapping[str, Any] = {
     "threshold": 0.5,
     "compared": "a straight way (1)",
 }
+
+
+class Data(ArmData):
+    """No data, for claims that read none."""
+
+    speechless = False
+
+    def __init__(self) -> None:
+        pass
 
 
 @pytest.fixture(autouse=True)
@@ -54,12 +68,15 @@ def test_a_function_that_returns_no_evidence_leaves_the_claim_untestable() -> No
     wrong: Any = lambda data: 0.7  # noqa: E731
     claim("goes straight", **DECLARED)(wrong)
 
-    class Data(ArmData):
-        speechless = False
-
-        def __init__(self) -> None:
-            pass
-
     with pytest.warns(PartWarning, match="Evidence"):
         (found,) = decide(registry.resolve("claim", "goes straight"), Data())
     assert found.answer == "untestable"
+
+
+@pytest.mark.parametrize("side", [None, "yes", "no", "undecided"])
+def test_an_answer_that_the_shown_interval_does_not_give_alone_has_a_reason(side: Answer | None) -> None:
+    evidence = Evidence(estimate=Estimate(value=0.8, low=0.7, high=0.9), side=side)
+    claim("goes straight", **DECLARED)(lambda _: evidence)
+    (found,) = decide(registry.resolve("claim", "goes straight"), Data())
+    assert found.answer == (side or "yes")
+    assert reason_of(found) == ("" if found.answer == "yes" else TEXTS("page/several"))

@@ -26,6 +26,7 @@ from goalscope.stats.sensitivity import sensitivity
 from goalscope.verdict.arms import Arm
 from goalscope.verdict.chance import STAGES, outcomes
 from goalscope.verdict.subject import Subject
+from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.world import World
 
 SHARE = (0.0, 1.0)
@@ -350,7 +351,8 @@ class ArmData:
         detail = f"largest for {name}"
         if singles:
             detail += f"; on single grids up to {math.sqrt(max(0.0, *singles.values())):.2f} (root mean square)"
-        return Evidence.of(means[name], side=side, detail=detail)
+        rule = TEXTS("page/alike", most=f"{SAME_MEAN:g}", grid=f"{SAME_GRID:g}", fewest=FEWEST_ALIKE)
+        return replace(Evidence.of(means[name], side=side, detail=detail), threshold_rule=rule)
 
     def _on_single_grids(self, first: Rows, second: Rows, confidence: float | None) -> Estimate | None:
         """Return the mean squared true difference on single grids, or None if no grid was played twice under both

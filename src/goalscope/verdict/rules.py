@@ -7,7 +7,7 @@ questions are in `questions` and `inside`. Changing a question, a quantity or a 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from goalscope._ground import registry
@@ -205,13 +205,19 @@ def _claim(rule: Rule, evidence: Evidence, group: str, goal_noun: str) -> Claim:
         why=evidence.why if says is None else "",
         quantity=worded(evidence.quantity or rule.quantity) + (f" ({evidence.detail})" if evidence.detail else ""),
         threshold=None if answer == "untestable" and evidence.estimate is None else threshold,
-        threshold_rule=evidence.threshold_rule,
+        threshold_rule=evidence.threshold_rule or _of_several(evidence, threshold),
         p=evidence.p,
         names=evidence.names,
         by_size=evidence.by_size,
         subject=evidence.subject,
         **fields,
     )
+
+
+def _of_several(evidence: Evidence, threshold: float) -> str:
+    """Say that several intervals decided together, if the answer does not follow from the one that is shown."""
+    alone = answer_of(replace(evidence, side=None), threshold)
+    return "" if evidence.side in (None, alone) else TEXTS("page/several")
 
 
 def _question(rule: Rule, question: str, group: str) -> str:
