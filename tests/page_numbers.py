@@ -390,8 +390,11 @@ def _of_claims(section: Section, model: ClaimLedger) -> Iterator[str]:
             yield f"{where}: the threshold {threshold.text} stands for {bound}"
         if claim.threshold_rule and bound is not None and claim.threshold_rule not in threshold.text:
             yield f"{where}: {claim.threshold_rule} is missing beside the threshold"
-        if not shows(worlds.text, claim.clusters or None):
+        if not shows(worlds.texts[0], claim.clusters or None):
             yield f"{where}: {worlds.text} worlds stand for {claim.clusters}"
+        enough = claim.worlds_to_decide
+        if [*worlds.texts[1:]] != ([] if enough is None else [OF_VERDICTS("page/would decide", worlds=f"{enough:,}")]):
+            yield f"{where}: {worlds.texts[1:]} stand for {enough} worlds"
         subject = claim.quantity if _has_interval(claim) else claim.says
         if question.texts[1:] != _words(subject):
             yield f"{where}: {question.texts[1:]} stand for {subject}"

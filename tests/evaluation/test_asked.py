@@ -88,7 +88,9 @@ def test_wordings_that_matter_are_told_from_those_that_do_not(readers: Path) -> 
     assert answers(readers, "is the same under other wordings") == ["undecided", "undecided", "undecided", "no"]
     one = Evaluation.read(readers / judging.LEDGER).models[3].claim("is the same under other wordings")
     assert one is not None and one.low is not None and one.low > 0.1 and "largest for" in one.quantity
-    assert reason_of(one) == TEXTS("page/alike", most="0.1", grid="0.2", fewest=30), "a no by a number above its threshold"
+    assert reason_of(one) == TEXTS("page/alike", most="0.1", grid="0.2", fewest=30), (
+        "a no by a number above its threshold"
+    )
     with Store(readers / "arms" / "wordings-4") as store:
         rows = store.rows().select(measure="action accuracy")
     mine = rows.where(np.array([str(name).startswith("reader(goal, 0.0, 0.8)") for name in rows.tags["agent"]]))

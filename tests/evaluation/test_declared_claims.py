@@ -1,15 +1,18 @@
 """A claim of a package is checked where it is declared, and what its function returns where it is judged."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from goalscope._ground import registry
 from goalscope._ground.parts import PartWarning
 from goalscope.goals.finding import Answer
-from goalscope.stats import Estimate
-from goalscope.verdict import ArmData, claim
+from goalscope.stats import Estimate, estimate_mean
+from goalscope.verdict import ArmData, Claim, claim
 from goalscope.verdict.claim_tables import reason_of
 from goalscope.verdict.evidence import Evidence
 from goalscope.verdict.rules import decide
@@ -75,8 +78,43 @@ def test_a_function_that_returns_no_evidence_leaves_the_claim_untestable() -> No
 
 @pytest.mark.parametrize("side", [None, "yes", "no", "undecided"])
 def test_an_answer_that_the_shown_interval_does_not_give_alone_has_a_reason(side: Answer | None) -> None:
-    evidence = Evidence(estimate=Estimate(value=0.8, low=0.7, high=0.9), side=side)
+    ends = {"value": 0.8, "low": 0.7, "high": 0.9}
+    evidence = Evidence(
+        estimate=Estimate(**ends, confidence=0.95, n=9, clusters=9, method="t", unit="share"), side=side
+    )
     claim("goes straight", **DECLARED)(lambda _: evidence)
     (found,) = decide(registry.resolve("claim", "goes straight"), Data())
     assert found.answer == (side or "yes")
     assert reason_of(found) == ("" if found.answer == "yes" else TEXTS("page/several"))
+
+
+def test_the_worlds_that_would_decide_an_open_claim_decide_it_in_four_of_five_evaluations() -> None:
+    rng, rule = np.random.default_rng(3), registry.resolve("claim", "opens the door")
+
+    def claim_of(shares: np.ndarray[Any, np.dtype[np.float64]]) -> Claim:
+        end = stats.t.interval(0.95, len(shares) - 1, shares.mean(), stats.sem(shares))
+        ends = {"value": float(shares.mean()), "low": float(end[0]), "high": float(end[1])}
+        estimate = Estimate(**ends, confidence=0.95, n=len(shares), clusters=len(shares), method="t", unit="share")
+        return decide(replace(rule, threshold=0.5, evidence=lambda _: Evidence(estimate=estimate)), Data())[0]
+
+    for truth in (0.58, 0.45):
+        # A first evaluation whose mean and deviation are exactly the true ones, so that its estimate is the truth.
+        noise = np.repeat([-0.3, 0.3], 10)
+        first = claim_of(truth + noise)
+        assert first.answer == "undecided" and first.worlds_to_decide is not None
+        later = [claim_of(truth + rng.choice(noise, first.worlds_to_decide)).answer for _ in range(600)]
+        right = "yes" if truth > 0.5 else "no"
+        assert 0.75 < later.count(right) / len(later) < 0.87
+        assert claim_of(truth + np.tile(noise, 60)).worlds_to_decide is None, "it is decided"
+    assert claim_of(0.5 + noise).worlds_to_decide is None, "no number of worlds decides it"
+
+
+def test_of_equal_worlds_a_number_is_given_that_decides_and_is_near_the_least() -> None:
+    def answer_of(worlds: int) -> Claim:
+        estimate = estimate_mean(np.ones(worlds), [str(world) for world in range(worlds)], unit="share", bounds=(0, 1))
+        rule = replace(registry.resolve("claim", "opens the door"), threshold=0.9)
+        return decide(replace(rule, evidence=lambda _: Evidence.of(estimate)), Data())[0]
+
+    enough = answer_of(18).worlds_to_decide
+    assert enough is not None and answer_of(enough).answer == "yes"
+    assert answer_of(int(enough * 0.8)).answer == "undecided"

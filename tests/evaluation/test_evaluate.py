@@ -391,7 +391,8 @@ def test_claims_link_to_what_is_behind_them_and_keep_their_numbers(small: Path, 
     assert len(by_arm) == len(ledger.claims)
     for claim, (question, answer, estimate, _, worlds) in zip(by_arm, rows, strict=True):
         assert (question.text, question.target, answer.text) == (claim.question, "evidence", claim.answer)
-        assert worlds == str(claim.clusters or "–")
+        assert worlds.value == str(claim.clusters or "–")
+        assert bool(worlds.note) == (claim.worlds_to_decide is not None)
         if claim.value is not None:
             assert (estimate.estimate.value, estimate.estimate.low) == (claim.value, claim.low)
 

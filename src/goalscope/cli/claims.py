@@ -115,6 +115,9 @@ def _reasons(ledger: ClaimLedger, of: str = "") -> None:
     for claim in ledger.claims:
         if why := reason_of(claim) or (claim.why if claim.answer == "untestable" else ""):
             questions.setdefault((claim.answer, why.rstrip(".")), []).append(claim.question)
+        if claim.worlds_to_decide is not None:
+            more = TEXTS("page/would decide", worlds=f"{claim.worlds_to_decide:,}")
+            questions.setdefault((claim.answer, more), []).append(claim.question)
     for (answer, why), among in questions.items():
         say(of + TEXTS("page/reason", question=" ".join(among), answer=answer.capitalize(), why=why))
 

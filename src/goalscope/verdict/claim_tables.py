@@ -58,7 +58,15 @@ def _line(claim: Claim, target: str) -> tuple[Phrase | Cell | str, ...]:
         ),
         estimate,
         "–" if estimate.estimate is None or claim.threshold is None else _threshold(claim),
-        str(claim.clusters or "–"),
+        _worlds(claim),
+    )
+
+
+def _worlds(claim: Claim) -> Cell:
+    """Return the number of worlds behind an answer; if it is open, also how many would probably decide it."""
+    more = claim.worlds_to_decide
+    return Cell(
+        value=str(claim.clusters or "–"), note="" if more is None else TEXTS("page/would decide", worlds=f"{more:,}")
     )
 
 

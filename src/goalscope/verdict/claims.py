@@ -1,16 +1,19 @@
 """Claims about a model (a question, a one-word answer, and the evidence for it), and the ledger that contains them."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
+from scipy.special import stdtrit
 
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.sealed import SealedRecord, Sha256, StrictRecord, read_sealed, seal
 from goalscope._ground.words import short
 from goalscope.goals.finding import Answer, Finding
 from goalscope.report.reading import Run
+from goalscope.stats.power import PairedDesign, grids_needed
 from goalscope.stats.records import frame, html_table
 from goalscope.verdict.texts import TEXTS
 
@@ -91,6 +94,31 @@ class Claim(StrictRecord):
         if not self.estimate or not self.subject or self.answer == "yes":
             return self.estimate
         return TEXTS("claim/estimate of", estimate=self.estimate, subject=self.subject)
+
+    @property
+    def worlds_to_decide(self) -> int | None:
+        """Number of worlds with which four of five evaluations would decide a claim that this one left open.
+
+        It presumes that the estimate is the true value, and that the interval shrinks as that of a t test does
+        (`goalscope.stats.power.grids_needed`). If the share is 0 or 1 in all worlds, it shrinks as the exact binomial
+        interval does. None for a claim that is decided, for one that several intervals decide
+        together, and where a million worlds would not suffice.
+        """
+        ends = (self.value, self.low, self.high, self.threshold, self.confidence)
+        if self.answer != "undecided" or self.threshold_rule or self.clusters < 2 or None in ends:
+            return None
+        value, low, high, threshold, confidence = (float(end) for end in ends if end is not None)
+        width = value - low if value > threshold else high - value
+        deviation = width * math.sqrt(self.clusters) / float(stdtrit(self.clusters - 1, (1 + confidence) / 2))
+        if value == threshold or deviation == 0:
+            return None
+        if self.unit == "share" and value in (0, 1):
+            return math.ceil(self.clusters * math.log(1 - width) / math.log(1 - abs(value - threshold)))
+        design = PairedDesign(grids=self.clusters, trajectories=1, between=deviation, within=0)
+        try:
+            return grids_needed(design, value - threshold, level=1 - confidence)
+        except ValueError:  # the estimate lies too close to the threshold
+            return None
 
     @model_validator(mode="after")
     def _decided(self) -> Self:
