@@ -112,7 +112,7 @@ class Claim(StrictRecord):
         deviation = width * math.sqrt(self.clusters) / float(stdtrit(self.clusters - 1, (1 + confidence) / 2))
         if value == threshold or deviation == 0:
             return None
-        if self.unit == "share" and value in (0, 1):
+        if self.unit == "share" and value in (0, 1) and width < 1:
             return math.ceil(self.clusters * math.log(1 - width) / math.log(1 - abs(value - threshold)))
         design = PairedDesign(grids=self.clusters, trajectories=1, between=deviation, within=0)
         try:
