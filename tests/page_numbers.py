@@ -21,6 +21,7 @@ from goalscope.goals.decision import RULES
 from goalscope.goals.words import TEXTS as OF_FINDINGS
 from goalscope.report.definitions import title_of
 from goalscope.verdict import Claim, ClaimLedger, Evaluation
+from goalscope.verdict.claims import worlds_to_decide
 from goalscope.verdict.page_level import hold_together
 from goalscope.verdict.texts import TEXTS as OF_VERDICTS
 
@@ -392,7 +393,7 @@ def _of_claims(section: Section, model: ClaimLedger) -> Iterator[str]:
             yield f"{where}: {claim.threshold_rule} is missing beside the threshold"
         if not shows(worlds.texts[0], claim.clusters or None):
             yield f"{where}: {worlds.text} worlds stand for {claim.clusters}"
-        enough = claim.worlds_to_decide
+        enough = worlds_to_decide(claim)
         if [*worlds.texts[1:]] != ([] if enough is None else [OF_VERDICTS("page/would decide", worlds=f"{enough:,}")]):
             yield f"{where}: {worlds.texts[1:]} stand for {enough} worlds"
         subject = claim.quantity if _has_interval(claim) else claim.says

@@ -14,6 +14,7 @@ from goalscope.goals.finding import Answer
 from goalscope.stats import Estimate, estimate_mean
 from goalscope.verdict import ArmData, Claim, claim
 from goalscope.verdict.claim_tables import reason_of
+from goalscope.verdict.claims import worlds_to_decide
 from goalscope.verdict.evidence import Evidence
 from goalscope.verdict.rules import decide
 from goalscope.verdict.texts import TEXTS
@@ -101,12 +102,13 @@ def test_the_worlds_that_would_decide_an_open_claim_decide_it_in_four_of_five_ev
         # A first evaluation whose mean and deviation are exactly the true ones, so that its estimate is the truth.
         noise = np.repeat([-0.3, 0.3], 10)
         first = claim_of(truth + noise)
-        assert first.answer == "undecided" and first.worlds_to_decide is not None
-        later = [claim_of(truth + rng.choice(noise, first.worlds_to_decide)).answer for _ in range(600)]
+        enough = worlds_to_decide(first)
+        assert first.answer == "undecided" and enough is not None
+        later = [claim_of(truth + rng.choice(noise, enough)).answer for _ in range(600)]
         right = "yes" if truth > 0.5 else "no"
         assert 0.75 < later.count(right) / len(later) < 0.87
-        assert claim_of(truth + np.tile(noise, 60)).worlds_to_decide is None, "it is decided"
-    assert claim_of(0.5 + noise).worlds_to_decide is None, "no number of worlds decides it"
+        assert worlds_to_decide(claim_of(truth + np.tile(noise, 60))) is None, "it is decided"
+    assert worlds_to_decide(claim_of(0.5 + noise)) is None, "no number of worlds decides it"
 
 
 def test_of_equal_worlds_a_number_is_given_that_decides_and_is_near_the_least() -> None:
@@ -115,6 +117,6 @@ def test_of_equal_worlds_a_number_is_given_that_decides_and_is_near_the_least() 
         rule = replace(registry.resolve("claim", "opens the door"), threshold=0.9)
         return decide(replace(rule, evidence=lambda _: Evidence.of(estimate)), Data())[0]
 
-    enough = answer_of(18).worlds_to_decide
+    enough = worlds_to_decide(answer_of(18))
     assert enough is not None and answer_of(enough).answer == "yes"
     assert answer_of(int(enough * 0.8)).answer == "undecided"

@@ -27,7 +27,7 @@ from goalscope.runs import Store, content_hash
 from goalscope.stats.rows import Row, Rows
 from goalscope.verdict import Evaluation, Subject, judging, sizing, subject_of
 from goalscope.verdict.budget import Budget, divide
-from goalscope.verdict.claims import runs_in
+from goalscope.verdict.claims import runs_in, worlds_to_decide
 from goalscope.verdict.evidence import ArmRun
 from goalscope.verdict.opening import Checked
 from goalscope.verdict.plan import Plan
@@ -392,7 +392,7 @@ def test_claims_link_to_what_is_behind_them_and_keep_their_numbers(small: Path, 
     for claim, (question, answer, estimate, _, worlds) in zip(by_arm, rows, strict=True):
         assert (question.text, question.target, answer.text) == (claim.question, "evidence", claim.answer)
         assert worlds.value == str(claim.clusters or "–")
-        assert bool(worlds.note) == (claim.worlds_to_decide is not None)
+        assert bool(worlds.note) == (worlds_to_decide(claim) is not None)
         if claim.value is not None:
             assert (estimate.estimate.value, estimate.estimate.low) == (claim.value, claim.low)
 

@@ -17,7 +17,7 @@ from goalscope.cli.console import show as show_table
 from goalscope.verdict import Announcement, Evaluation, judging
 from goalscope.verdict.cards import check_record, eval_record, model_card
 from goalscope.verdict.claim_tables import coverage, reason_of, thresholds_of
-from goalscope.verdict.claims import Claim, ClaimLedger, Difference
+from goalscope.verdict.claims import Claim, ClaimLedger, Difference, worlds_to_decide
 from goalscope.verdict.compare import differences_table
 from goalscope.verdict.failures import FAILURES
 from goalscope.verdict.identity import paragraphs
@@ -115,9 +115,9 @@ def _reasons(ledger: ClaimLedger, of: str = "") -> None:
     for claim in ledger.claims:
         if why := reason_of(claim) or (claim.why if claim.answer == "untestable" else ""):
             questions.setdefault((claim.answer, why.rstrip(".")), []).append(claim.question)
-        if claim.worlds_to_decide is not None:
-            more = TEXTS("page/would decide", worlds=f"{claim.worlds_to_decide:,}")
-            questions.setdefault((claim.answer, more), []).append(claim.question)
+        if (enough := worlds_to_decide(claim)) is not None:
+            why = TEXTS("page/would decide", worlds=f"{enough:,}")
+            questions.setdefault((claim.answer, why), []).append(claim.question)
     for (answer, why), among in questions.items():
         say(of + TEXTS("page/reason", question=" ".join(among), answer=answer.capitalize(), why=why))
 

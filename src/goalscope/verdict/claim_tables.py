@@ -9,7 +9,7 @@ from goalscope.goals.decision import RULES
 from goalscope.report import Declared, FoldSpec
 from goalscope.report.blocks import Bar, Cell, Footnotes, Phrase, Table
 from goalscope.stats import Estimate
-from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation
+from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation, worlds_to_decide
 from goalscope.verdict.compare import differences_table
 from goalscope.verdict.own_environment import twin_sentences
 from goalscope.verdict.page_level import page_level
@@ -64,7 +64,7 @@ def _line(claim: Claim, target: str) -> tuple[Phrase | Cell | str, ...]:
 
 def _worlds(claim: Claim) -> Cell:
     """Return the number of worlds behind an answer; if it is open, also how many would probably decide it."""
-    more = claim.worlds_to_decide
+    more = worlds_to_decide(claim)
     return Cell(
         value=str(claim.clusters or "–"), note="" if more is None else TEXTS("page/would decide", worlds=f"{more:,}")
     )

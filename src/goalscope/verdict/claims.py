@@ -95,36 +95,36 @@ class Claim(StrictRecord):
             return self.estimate
         return TEXTS("claim/estimate of", estimate=self.estimate, subject=self.subject)
 
-    @property
-    def worlds_to_decide(self) -> int | None:
-        """Number of worlds with which four of five evaluations would decide a claim that this one left open.
-
-        It presumes that the estimate is the true value, and that the interval shrinks as that of a t test does
-        (`goalscope.stats.power.grids_needed`). If the share is 0 or 1 in all worlds, it shrinks as the exact binomial
-        interval does. None for a claim that is decided, for one that several intervals decide
-        together, and where a million worlds would not suffice.
-        """
-        ends = (self.value, self.low, self.high, self.threshold, self.confidence)
-        if self.answer != "undecided" or self.threshold_rule or self.clusters < 2 or None in ends:
-            return None
-        value, low, high, threshold, confidence = (float(end) for end in ends if end is not None)
-        width = value - low if value > threshold else high - value
-        deviation = width * math.sqrt(self.clusters) / float(stdtrit(self.clusters - 1, (1 + confidence) / 2))
-        if value == threshold or deviation == 0:
-            return None
-        if self.unit == "share" and value in (0, 1) and width < 1:
-            return math.ceil(self.clusters * math.log(1 - width) / math.log(1 - abs(value - threshold)))
-        design = PairedDesign(grids=self.clusters, trajectories=1, between=deviation, within=0)
-        try:
-            return grids_needed(design, value - threshold, level=1 - confidence)
-        except ValueError:  # the estimate lies too close to the threshold
-            return None
-
     @model_validator(mode="after")
     def _decided(self) -> Self:
         if self.answer in ("yes", "no") and (self.low is None or self.high is None):
             raise ValueError(f"the answer {self.answer!r} of a claim must have an interval")
         return self
+
+
+def worlds_to_decide(claim: Claim) -> int | None:
+    """Number of worlds with which four of five evaluations would decide a claim that this one left open.
+
+    It presumes that the estimate is the true value, and that the interval shrinks as that of a t test does
+    (`goalscope.stats.power.grids_needed`). If the share is 0 or 1 in all worlds, it shrinks as the exact binomial
+    interval does. None for a claim that is decided, for one that several intervals decide
+    together, and where a million worlds would not suffice.
+    """
+    ends = (claim.value, claim.low, claim.high, claim.threshold, claim.confidence)
+    if claim.answer != "undecided" or claim.threshold_rule or claim.clusters < 2 or None in ends:
+        return None
+    value, low, high, threshold, confidence = (float(end) for end in ends if end is not None)
+    width = value - low if value > threshold else high - value
+    deviation = width * math.sqrt(claim.clusters) / float(stdtrit(claim.clusters - 1, (1 + confidence) / 2))
+    if value == threshold or deviation == 0:
+        return None
+    if claim.unit == "share" and value in (0, 1) and width < 1:
+        return math.ceil(claim.clusters * math.log(1 - width) / math.log(1 - abs(value - threshold)))
+    design = PairedDesign(grids=claim.clusters, trajectories=1, between=deviation, within=0)
+    try:
+        return grids_needed(design, value - threshold, level=1 - confidence)
+    except ValueError:  # the estimate lies too close to the threshold
+        return None
 
 
 class AskedArm(StrictRecord):
