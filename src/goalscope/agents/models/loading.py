@@ -20,6 +20,7 @@ from urllib.request import getproxies
 from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.progress import TALLY
 from goalscope._ground.untrusted import shorten
 from goalscope.agents.models._fast import use_grouped_attention
 from goalscope.agents.models.folders import (
@@ -468,6 +469,7 @@ def _gguf_tokenizer(source: str, where: Mapping[str, Any], file: Path) -> Any:
 
     if (place := converted(file, "tokenizer")) is not None:
         return copied(place)
+    TALLY.tell(f"{file.name}: reading its tokenizer, which takes up to half a minute the first time")
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(source, **where)
