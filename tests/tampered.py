@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from goalscope._ground.ids import content_id
-from goalscope.agents.policies.files import digest_of
+from goalscope.agents.policies import digest_of
 from goalscope.runs import checksums
 from goalscope.runs.stored_rows import StoredRows
 from stored_steps import steps_as_table

@@ -1,6 +1,6 @@
 """What the teachers of Ariadne do: where they go from a cell, given what was told so far, and all that is equally good.
 
-The greedy and the explore-first teacher are those of `goalscope.agents.task_scripted`; here they name all of their
+The greedy and the explore-first teacher are those of `goalscope.agents.scripted`; here they name all of their
 targets and moves, not one. The third one goes to whichever target of both is nearer.
 """
 

@@ -18,7 +18,7 @@ _MODULES: Final = {
         "inside.interventions.patching inside.interventions.steering inside.interventions.ablation "
         "inside.interventions.reasoning"
     ),
-    "agent": ("agents.scripted agents.chat agents.task_scripted agents.policies.agent goals.hypotheses.twins"),
+    "agent": "agents.scripted agents.chat agents.policies goals.hypotheses.twins",
     "model": "agents.models.local agents.models.http agents.models.engine",
     "measure": (
         "measures.performance measures.uncertainty measures.visits measures.key measures.things measures.fog "

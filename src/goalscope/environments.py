@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from goalscope.agents.policies.agent import PolicyAgent
-from goalscope.agents.policies.files import WORDS, read_policy, save_policy
+from goalscope.agents.policies import WORDS, PolicyAgent, read_policy, save_policy
 from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.environments.environment import Environment, Observed, Player, StateCopy, environment_kind
 from goalscope.worlds.environments.playback import Mismatch, PlayBack, play_back

@@ -9,7 +9,7 @@ from test_chat import Scripted
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import COMPLETION, TEMPLATE_FORMS
-from goalscope.agents.policies.agent import planes
+from goalscope.agents.policies import planes
 from goalscope.worlds import Action, Grid, GridView, GridWorld
 from goalscope.worlds.encodings import ENCODINGS
 from goalscope.worlds.thing_check import grid_with

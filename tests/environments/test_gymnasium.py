@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from goalscope._ground.rng import stream
-from goalscope.agents.policies.agent import PLANES, planes
+from goalscope.agents.policies import PLANES, planes
 from goalscope.environments import PolicyAgent
 from goalscope.meg import meg_known
 from goalscope.runs import Store, Study, content_hash, run

@@ -20,7 +20,7 @@ from command_line import call
 from flipped import attack
 from goal_tables import directed
 from goalscope.agents import Observation
-from goalscope.agents.policies.files import PolicyFile
+from goalscope.agents.policies import PolicyFile
 from goalscope.environments import EnvironmentWorld, Observed, believe, read_policy, save_policy
 from goalscope.goals import goal_measure
 from goalscope.runs import Store, Study, run

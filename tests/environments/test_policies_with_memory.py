@@ -10,7 +10,7 @@ import pytest
 
 from families import long_after
 from goalscope.agents.agent import Observation, build_agent
-from goalscope.agents.policies.files import MOST_WORDS, tokens
+from goalscope.agents.policies import MOST_WORDS, tokens
 from goalscope.environments import WORDS, EnvironmentWorld, PolicyAgent, read_policy, save_policy
 from goalscope.runs import Episode, Store, Study, content_hash, run
 from tampered import resealed_policy

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from goalscope.agents.models.folders import model_folder
-from goalscope.agents.policies.agent import planes
+from goalscope.agents.policies import planes
 from goalscope.cli import app
 from goalscope.organisms import FAMILIES, cards, challenge, folders, learners, make, planned, read_card
 from goalscope.organisms.challenge import claim, open_challenge, score, seal

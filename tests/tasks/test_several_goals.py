@@ -12,7 +12,7 @@ from literal_tasks import literal_optimal_length, literal_score
 from test_task_chat import arm
 
 from command_line import call
-from goalscope.agents.task_scripted import TASK_SCRIPTED, DepthFirst, ExploreFirst, Greedy
+from goalscope.agents.scripted import TASK_SCRIPTED, DepthFirst, ExploreFirst, Greedy
 from goalscope.measures.exploration import score_episode
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import ACTIONS, Action

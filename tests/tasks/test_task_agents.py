@@ -18,7 +18,7 @@ from goalscope.agents import (
     RandomWalk,
     TaskOracle,
 )
-from goalscope.agents.task_scripted import FrontierOnly, Oscillator, ShortMemory
+from goalscope.agents.scripted import FrontierOnly, Oscillator, ShortMemory
 from goalscope.measures.exploration import estimate_errors, score_episode
 from goalscope.worlds.tasks import (
     PRESETS,

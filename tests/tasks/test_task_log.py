@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import goalscope
 from goalscope.agents import Greedy
-from goalscope.agents.task_scripted import Oscillator
+from goalscope.agents.scripted import Oscillator
 from goalscope.cli import app
 from goalscope.measures.exploration import estimate_errors, score_episode
 from goalscope.measures.task_log import score_task_log

@@ -6,23 +6,21 @@ from goalscope.agents.parse import parse_action
 from goalscope.agents.prompts import STRATEGIES
 from goalscope.agents.scripted import (
     SCRIPTED,
-    EpsilonGreedy,
-    Forgetful,
-    KeyLured,
-    Optimal,
-    ScriptedAgent,
-    SideBiased,
-    Uniform,
-    WrongGoal,
-)
-from goalscope.agents.task_scripted import (
     TASK_SCRIPTED,
     DepthFirst,
+    EpsilonGreedy,
     ExploreFirst,
+    Forgetful,
     Greedy,
+    KeyLured,
     NoisyGreedy,
+    Optimal,
     RandomWalk,
+    ScriptedAgent,
+    SideBiased,
     TaskOracle,
+    Uniform,
+    WrongGoal,
 )
 
 __all__ = [

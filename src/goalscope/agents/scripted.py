@@ -1,12 +1,13 @@
-"""Agents with planted goals: the ground truth against which every measure is checked.
+"""Agents with planted goals, in grids, task maps and environments: the ground truth against which measures are checked.
 
-For every observation, each agent for grids has an exact distribution over actions (`ScriptedAgent.probabilities`), from
-which actions are drawn with the random number of the turn. The agents keep no state, so an interrupted episode resumes
-exactly. When there is nothing left to do (no visible or reachable goal), all four actions are equally likely.
+For every observation, each agent for grids or environments has an exact distribution over actions
+(`ScriptedAgent.probabilities`), from which actions are drawn with the random number of the turn. The agents keep no
+state, so an interrupted episode resumes exactly. When there is nothing left to do (no visible or reachable goal), all
+valid actions are equally likely.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Final, get_args
@@ -16,12 +17,17 @@ import numpy.typing as npt
 
 from goalscope._ground.checks import check_choice, check_probability, check_whole, freeze, is_whole
 from goalscope._ground.rng import uniform
-from goalscope.agents.agent import Observation, Turn, agent_kind
+from goalscope.agents.agent import TASK_PREFIX, Observation, Turn, agent_kind
 from goalscope.agents.prompts import WORDINGS, wording
 from goalscope.stats.rows import Tag
-from goalscope.worlds.grid import ACTIONS, CORNERS, KEY, Grid, Position, Side
+from goalscope.worlds.environments.world import EnvironmentView, EnvironmentWorld
+from goalscope.worlds.grid import ACTIONS, CORNERS, KEY, Action, Grid, Position, Side
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.planning.shortest import distances_to, optimal_batch, solve
+from goalscope.worlds.tasks.coordinates import Cell
+from goalscope.worlds.tasks.knowledge import AgentKnowledge
+from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
+from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.things import arrangement_of
 from goalscope.worlds.world import View
 
@@ -422,7 +428,7 @@ class InstructedAgent(ScriptedAgent):
         view = observation.view
         asked_in = view.wording if isinstance(view, WordedView) else self.wording
         noise = max(self.epsilon, self.swayed) if asked_in in SWAYING else self.epsilon
-        mixture: Distribution = (1 - noise) * self._path_policy(observation) + noise * np.full(4, 0.25)
+        mixture: Distribution = (1 - noise) * self._path_policy(observation) + noise * _UNIFORM
         return mixture
 
     @property
@@ -441,3 +447,373 @@ class InstructedAgent(ScriptedAgent):
             return Optimal().probabilities(replace(observation, view=target_view))
         own_policy = Optimal() if self.target == OWN_GOAL else WrongGoal(target=self.target)
         return own_policy.probabilities(observation)
+
+
+# Task maps: agents that provide ground truth for exploration and exploitation errors.
+#
+# All of them use only their `AgentKnowledge`, except for `TaskOracle`, which knows the world. Ties between cells go to
+# the cell seen first, then to the first move in the order of `Action`.
+
+
+@dataclass(frozen=True)
+class ScriptedTaskAgent(Scripted):
+    """Base class of agents for task worlds that follow a fixed rule."""
+
+    prefix: ClassVar[str] = TASK_PREFIX
+    needs: ClassVar[type[View]] = TaskView
+
+    @abstractmethod
+    def _move(self, observation: Observation) -> Action | None:
+        """Return the move that the rule chooses, or None if the rule chooses no move."""
+
+    def _choose(self, observation: Observation) -> Action:
+        action = self._move(observation)
+        if action is not None:
+            return action
+        # Draw one of the open directions uniformly; every cell of a map has at least one.
+        available = observation.report.available
+        return available[int(observation.uniform("direction") * len(available))]
+
+
+@dataclass(frozen=True)
+class TaskOracle(ScriptedTaskAgent):
+    """Agent that knows the whole map and takes a shortest successful walk. Such a walk has the fewest steps, but may
+    contain exploration errors.
+    """
+
+    kind: ClassVar[str] = "oracle"
+    knows_world: ClassVar[bool] = True
+
+    def _move(self, observation: Observation) -> Action | None:
+        task_map = getattr(observation.world, "task_map", None)
+        if not isinstance(task_map, TaskMap):
+            raise ValueError(
+                "an oracle needs the task map, but its observation contains none: pass Observation(world=...)"
+            )
+        actions = plan_task(task_map).actions
+        return actions[observation.step] if observation.step < len(actions) else None
+
+
+@dataclass(frozen=True)
+class Greedy(ScriptedTaskAgent):
+    """Agent that exploits first: it goes to an achievable goal, else to an achievable node, else to a new cell.
+
+    All its paths are shortest paths to a target, so its errors are exactly 0.
+    """
+
+    kind: ClassVar[str] = "greedy"
+
+    def _move(self, observation: Observation) -> Action | None:
+        return greedy(observation.memory)
+
+
+@dataclass(frozen=True)
+class ExploreFirst(ScriptedTaskAgent):
+    """Agent that goes to a goal that can be achieved, else to the nearest new cell, and only then to other nodes.
+
+    All its paths are shortest paths to a target, so its errors are exactly 0.
+    """
+
+    kind: ClassVar[str] = "explore-first"
+
+    def _move(self, observation: Observation) -> Action | None:
+        memory = observation.memory
+        goals = set(memory.pending_goals.values())
+        return towards(memory, goals or memory.frontier or set(memory.pending.values()))
+
+
+@dataclass(frozen=True)
+class DepthFirst(ScriptedTaskAgent):
+    """Agent that enters a new neighbouring cell, or else steps back; after it is back at the start it acts as `Greedy`.
+
+    If a goal can be achieved, it goes there first.
+    """
+
+    kind: ClassVar[str] = "depth-first"
+
+    def _move(self, observation: Observation) -> Action | None:
+        memory = observation.memory
+        position = memory.position
+        if position is None or not memory.frontier or memory.pending_goals:
+            return greedy(memory)
+        new = (action for action in memory.available if _neighbour(memory, position, action) in memory.frontier)
+        action = next(new, _move_back(memory))
+        return greedy(memory) if action is None else action
+
+
+@dataclass(frozen=True)
+class NoisyGreedy(ScriptedTaskAgent):
+    """Agent that moves in a random open direction with probability epsilon, and otherwise acts as `Greedy`.
+
+    Args:
+        epsilon: probability of a random move, in [0, 1].
+    """
+
+    kind: ClassVar[str] = "noisy-greedy"
+    epsilon: float = field(metadata=PROBABILITY)
+
+    def _move(self, observation: Observation) -> Action | None:
+        return None if observation.uniform("noise") < self.epsilon else greedy(observation.memory)
+
+
+@dataclass(frozen=True)
+class FrontierOnly(ScriptedTaskAgent):
+    """Agent that explores without exploiting: it goes to the nearest new cell and never heads back to a node."""
+
+    kind: ClassVar[str] = "frontier-only"
+
+    def _move(self, observation: Observation) -> Action | None:
+        return towards(observation.memory, observation.memory.frontier)
+
+
+@dataclass(frozen=True)
+class ShortMemory(ScriptedTaskAgent):
+    """Agent that acts as `Greedy` but remembers only its last reports, so that cells seen earlier are new to it again.
+
+    Args:
+        span: number of reports that it remembers, >= 1.
+    """
+
+    kind: ClassVar[str] = "short-memory"
+    span: int = field(metadata={"check": partial(check_whole, least=1, unit="reports")})
+
+    def _move(self, observation: Observation) -> Action | None:
+        return greedy(observation.memory.recent(self.span))
+
+
+@dataclass(frozen=True)
+class RandomWalk(ScriptedTaskAgent):
+    """Agent that takes each open direction with equal probability."""
+
+    kind: ClassVar[str] = "random-walk"
+
+    def _move(self, observation: Observation) -> Action | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Oscillator(ScriptedTaskAgent):
+    """Agent that leaves the start in the first open direction, steps back, and repeats this."""
+
+    kind: ClassVar[str] = "oscillator"
+
+    def _move(self, observation: Observation) -> Action | None:
+        back = _move_back(observation.memory)
+        return observation.memory.available[0] if back is None else back
+
+
+TASK_SCRIPTED: dict[str, type[ScriptedTaskAgent]] = {
+    agent.kind: agent_kind(f"{TASK_PREFIX}{agent.kind}")(agent)
+    for agent in (
+        *(TaskOracle, Greedy, ExploreFirst, DepthFirst, NoisyGreedy),
+        *(FrontierOnly, ShortMemory, RandomWalk, Oscillator),
+    )
+}
+"""Kind -> scripted agent for task worlds."""
+
+
+def greedy(memory: AgentKnowledge) -> Action | None:
+    """Return the first move of a shortest path to an achievable goal, else to an achievable node, else to a new cell.
+
+    The result is None if there are no such cells.
+    """
+    goals = set(memory.pending_goals.values())
+    return towards(memory, goals or set(memory.pending.values()) or memory.frontier)
+
+
+def towards(memory: AgentKnowledge, aims: Collection[Cell]) -> Action | None:
+    """Return the first move of a shortest path over known cells to the nearest of the cells ``aims``.
+
+    The result is None if no such path exists, or if the agent already stands on one of the cells.
+    """
+    if memory.position is None or not aims or memory.position in aims:
+        return None
+    first: dict[Cell, Action | None] = {memory.position: None}
+    queue = list(first)
+    for here in queue:  # breadth-first search; the loop itself extends the queue
+        for action in memory.axes:
+            cell = _neighbour(memory, here, action)
+            if cell in first or not memory.known(cell):
+                continue
+            move = first[here]
+            first[cell] = action if move is None else move
+            if cell in aims:
+                return first[cell]
+            queue.append(cell)
+    return None
+
+
+def _move_back(memory: AgentKnowledge) -> Action | None:
+    """Return the move to the cell from which the current cell was first entered, or None for the first cell."""
+    position = memory.position
+    back = None if position is None else memory.entered_from.get(position)
+    if position is None or back is None:
+        return None
+    return next((action for action in memory.available if _neighbour(memory, position, action) == back), None)
+
+
+def _neighbour(memory: AgentKnowledge, cell: Cell, action: Action) -> Cell:
+    right, up = memory.axes[action]
+    return cell[0] + right, cell[1] + up
+
+
+# Environments: agents that know the world.
+
+
+def _horizon(name: str, value: Any) -> int | None:
+    return None if value is None else check_whole(name, value, 1, "decisions")
+
+
+@dataclass(frozen=True)
+class EnvironmentAgent(ScriptedAgent):
+    """A scripted agent for environments, which acts uniformly at random when there is nothing left to do."""
+
+    prefix: ClassVar[str] = "environment-"
+    needs: ClassVar[type[View]] = EnvironmentView
+    knows_world: ClassVar[bool] = True
+
+    def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
+        """Return ``[A]``, which actions the rule prefers in a state, by default all; none where it does not apply."""
+        return np.asarray(world.believed.table.offered[state])
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the probability of each action, ``[A]``: uniform over the actions that the rule prefers.
+
+        Raises:
+            ValueError: the observation does not include its world.
+        """
+        world, view = observation.world, observation.seen(EnvironmentView)
+        if not isinstance(world, EnvironmentWorld):
+            raise ValueError("a scripted agent of environments must be told its world, got an observation without it")
+        offered = world.believed.table.offered[view.number]
+        chosen = self.preferred(world, view.number, observation) & offered
+        chosen = chosen if chosen.any() else offered
+        return np.asarray(chosen / chosen.sum())
+
+
+def _optimal(
+    world: EnvironmentWorld, target: str, state: int, observation: Observation, horizon: int | None = None
+) -> npt.NDArray[np.bool_]:
+    """Return ``[A]`` the optimal actions towards a goal; with chance they depend on the actions that are left."""
+    sets = world.believed.towards(target).optimal
+    if sets is not None:
+        return np.asarray(sets[state])
+    horizon = horizon or observation.horizon
+    if not horizon:
+        raise ValueError(
+            "where the environment has chance, an optimal agent must be told the horizon: add horizon: N, the steps of "
+            "the study, to the agent"
+        )
+    return np.asarray(world.believed.by_time(horizon, target)[min(observation.step, horizon - 1), state])
+
+
+@agent_kind("environment-optimal")
+@dataclass(frozen=True)
+class EnvironmentOptimal(EnvironmentAgent):
+    """Agent that takes each optimal action with equal probability.
+
+    Args:
+        horizon: decisions of an episode that the agent plans for, where they are not those of the study. Used only with
+            chance, where what is optimal depends on how many decisions are left.
+    """
+
+    kind: ClassVar[str] = "optimal"
+    horizon: int | None = field(default=None, metadata={"check": _horizon})
+
+    def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
+        """Return ``[A]``, which actions are optimal in a state."""
+        return _optimal(world, "goal", state, observation, self.horizon)
+
+    def _parameters(self) -> dict[str, Any]:
+        return {} if self.horizon is None else super()._parameters()
+
+
+@agent_kind("environment-epsilon-greedy")
+@dataclass(frozen=True)
+class EnvironmentEpsilonGreedy(EnvironmentOptimal):
+    """Agent that takes a uniformly random offered action with probability epsilon, and otherwise an optimal action.
+
+    Args:
+        epsilon: probability of a random action, in [0, 1].
+        horizon: as in `EnvironmentOptimal`.
+    """
+
+    kind: ClassVar[str] = "epsilon-greedy"
+    epsilon: float = field(default=0.3, metadata=PROBABILITY)
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the mixture of the optimal and the uniform distribution."""
+        uniform = Uniform().probabilities(observation)
+        return (1 - self.epsilon) * super().probabilities(observation) + self.epsilon * uniform
+
+    def _parameters(self) -> dict[str, Any]:
+        return {**super()._parameters(), "epsilon": self.epsilon}
+
+
+@agent_kind("environment-wrong-goal")
+@dataclass(frozen=True)
+class EnvironmentWrongGoal(EnvironmentAgent):
+    """Agent that goes to a wrong goal among those that its environment names, and stays there if it can.
+
+    Args:
+        target: name of the goal that it goes to.
+    """
+
+    kind: ClassVar[str] = "wrong-goal"
+    target: str = ""
+
+    def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
+        """Return ``[A]``, which actions are optimal towards the target; at the target, those that stay there if there
+        are any.
+        """
+        table = world.believed.table
+        if self.target not in table.goals:
+            raise ValueError(f"target must be a goal of the world, {', '.join(table.goals)}, got {self.target!r}")
+        at_target = table.goals[self.target]
+        if table.deterministic and at_target[state]:
+            return np.asarray(at_target[table.successor[state]])
+        return _optimal(world, self.target, state, observation)
+
+
+@agent_kind("environment-state-blind")
+@dataclass(frozen=True)
+class EnvironmentStateBlind(EnvironmentAgent):
+    """Takes each action as often as an optimal agent does on average over all states, whatever the state is."""
+
+    kind: ClassVar[str] = "state-blind"
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return ``[A]``, how often an optimal agent takes each offered action, whatever the state is."""
+        world, view = observation.world, observation.seen(EnvironmentView)
+        assert isinstance(world, EnvironmentWorld)
+        believed = world.believed
+        solved = believed.solved
+        sets = solved.optimal if solved.optimal is not None else believed.by_time(max(1, observation.horizon))[0]
+        deciding = sets.any(axis=1)
+        shares = (sets[deciding] / sets[deciding].sum(axis=1, keepdims=True)).mean(axis=0)
+        weights = np.where(believed.table.offered[view.number], shares, 0.0)
+        return np.asarray(weights / weights.sum()) if weights.sum() > 0 else believed.table.uniform[view.number]
+
+
+@agent_kind("environment-greedy")
+@dataclass(frozen=True)
+class EnvironmentGreedy(EnvironmentAgent):
+    """Agent whose next state is, on average, nearest to the goal by its environment's own `heuristic`."""
+
+    kind: ClassVar[str] = "greedy"
+
+    def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
+        """Return the actions with the lowest expected heuristic of the next state."""
+        table, heuristic = world.believed.table, getattr(world.believed.environment, "heuristic", None)
+        if heuristic is None:
+            raise ValueError("a greedy agent must be given an environment with a method heuristic(state), got none")
+        values = np.full(len(table.actions), np.inf)
+        for action in np.flatnonzero(table.offered[state]).tolist():
+            outcomes = table.outcomes(state, action)
+            next_states = table.triples[outcomes, 2].tolist() or [state]
+            probabilities = table.chance[outcomes].tolist() or [1.0]
+            values[action] = sum(
+                chance * float(heuristic(table.states[next_state]))
+                for next_state, chance in zip(next_states, probabilities, strict=True)
+            )
+        return np.asarray(values <= values.min() + 1e-12)

@@ -15,8 +15,17 @@ import numpy as np
 from goalscope._ground.ids import content_id
 from goalscope._ground.rng import stream, uniform
 from goalscope.agents.agent import Agent, Observation, agent_id
-from goalscope.agents.scripted import EpsilonGreedy, Forgetful, KeyLured, Optimal, Uniform, WrongGoal
-from goalscope.agents.task_scripted import Greedy, NoisyGreedy, RandomWalk
+from goalscope.agents.scripted import (
+    EpsilonGreedy,
+    Forgetful,
+    Greedy,
+    KeyLured,
+    NoisyGreedy,
+    Optimal,
+    RandomWalk,
+    Uniform,
+    WrongGoal,
+)
 from goalscope.measures.definition import Measure, StepMeasure
 from goalscope.measures.table import StepTable
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step

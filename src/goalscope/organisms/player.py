@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.agents.policies.agent import PLANES
+from goalscope.agents.policies import PLANES
 from goalscope.goals.hypotheses.definition import Array
 from goalscope.organisms.cards import read_card, read_weights
 from goalscope.organisms.learners import policy

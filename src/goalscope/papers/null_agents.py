@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.agents import Agent, Observation
-from goalscope.agents.scripted import EpsilonGreedy, Optimal, ScriptedAgent, Uniform
-from goalscope.agents.task_scripted import Greedy, NoisyGreedy, RandomWalk
+from goalscope.agents.scripted import EpsilonGreedy, Greedy, NoisyGreedy, Optimal, RandomWalk, ScriptedAgent, Uniform
 from goalscope.measures.behaviour import measure_episodes
 from goalscope.measures.testing import roll_out
 from goalscope.papers.item import Item

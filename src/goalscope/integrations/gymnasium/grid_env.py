@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from goalscope._ground.checks import check_number
 from goalscope._ground.extras import lacking
-from goalscope.agents.policies.agent import PLANES, planes
+from goalscope.agents.policies import PLANES, planes
 from goalscope.worlds.dynamics import State, initial_state, shown, step
 from goalscope.worlds.generate import generate
 from goalscope.worlds.grid import ACTIONS, Grid

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from goalscope._ground.checks import check_choice
 from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
-from goalscope.agents.policies.files import indicators, tokens
+from goalscope.agents.policies import indicators, tokens
 from goalscope.integrations.gymnasium.toy_text import copied, make
 from goalscope.worlds.environments.environment import Observed, StateCopy, environment_kind
 

@@ -23,7 +23,7 @@ from goalscope.agents.models.folders import model_folder, read_json
 from goalscope.agents.models.gguf import read_header
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_settings import Prices
-from goalscope.agents.task_scripted import RandomWalk
+from goalscope.agents.scripted import RandomWalk
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.server_checks import wanted_by

@@ -1,36 +1,148 @@
-"""Trained policies as agents, stored as files of network layers that contain nothing that could run code.
+"""Policies that other libraries trained, used as agents.
 
-`save_policy` writes such a file from a policy of stable-baselines3 or from PyTorch modules, in the process that has
-loaded them. The file is in the safetensors format; its metadata describe the layers and how observations are
-preprocessed. Files that contain code or pickles (archives of stable-baselines3, TorchScript) are refused.
+`PolicyAgent` acts by the method ``predict`` of any object, and receives the same observations as in training. It is
+used from Python and loads no file.
 """
 
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from math import isqrt
 from pathlib import Path
 from threading import Lock
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from goalscope._ground.checks import check_whole
-from goalscope._ground.distributions import to_shares
+from goalscope._ground.distributions import to_array, to_shares
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.sealed import SealedRecord, Sha256, StrictRecord, seal, unseal
 from goalscope._ground.untrusted import UntrustedError, decode_object, shorten
-from goalscope.agents.agent import History, Observation, agent_kind
-from goalscope.agents.policies.agent import shown_array
+from goalscope.agents.agent import History, Observation, Turn, agent_kind
 from goalscope.agents.scripted import Scripted
 from goalscope.stats.rows import Tag
+from goalscope.worlds.environments.world import EnvironmentView
+from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View
+
+
+class Predicts(Protocol):
+    """Interface of a policy of stable-baselines3."""
+
+    def predict(self, observation: npt.NDArray[Any], deterministic: bool = False) -> tuple[Any, Any]:
+        """Return the actions for a batch of observations ``[B, ...]``, and a recurrent state."""
+        ...
+
+
+PLANES: Final = ("wall", "agent", "goal", "key", "locked door", "key carried")
+"""What each plane of a grid's array marks."""
+
+
+def planes(view: GridView) -> npt.NDArray[np.float32]:
+    """Return a grid as `PLANES`, ``[6, H, W]`` float32: 1 in marked cells, 0 elsewhere and in hidden cells.
+
+    Raises:
+        ValueError: the grid has things, which no plane shows.
+    """
+    grid = view.grid
+    if grid.things:
+        raise ValueError("no plane shows things, so a policy of planes needs grids without them: use other worlds")
+    array = np.zeros((len(PLANES), *grid.walls.shape), dtype=np.float32)
+    array[0] = grid.walls
+    for number, cell in enumerate((grid.start, grid.goal, grid.key, grid.door), 1):
+        if cell is not None:
+            array[(number, *cell)] = 1.0
+    array[5] = view.carrying_key
+    return array
+
+
+def shown_array(view: View) -> npt.NDArray[Any]:
+    """Return what a view shows as an array: the planes of a grid, or the array of an environment.
+
+    Raises:
+        ValueError: the view shows no array.
+    """
+    if isinstance(view, GridView):
+        return planes(view)
+    if isinstance(view, EnvironmentView) and view.observed.array is not None:
+        return view.observed.array
+    raise ValueError(
+        f"a policy must be shown an array, but {view.shows} here shows words alone: give PolicyAgent a function "
+        "`shows` from the view to an array"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PolicyAgent:
+    """Agent that acts by the method ``predict`` of a policy.
+
+    A policy that draws its own actions uses random numbers that a resumed run cannot repeat. The agent therefore
+    requests the policy's most probable action, or its probabilities, from which the agent draws the action itself.
+
+    Attributes:
+        policy: the object with a method ``predict(observations, deterministic)``.
+        name: short name for tables.
+        identity: what identifies the policy, e.g. the digest of its weights, or the seed and number of steps of its
+            training; the id of the agent is the hash of these values.
+        probabilities: function from observations ``[B, ...]`` to action probabilities ``[B, A]``; None to take the most
+            probable action.
+        shows: function from a view to an array; `shown_array` by default.
+
+    Raises:
+        ValueError: the policy has no method ``predict``, or the identity is empty.
+    """
+
+    policy: Predicts
+    name: str
+    identity: Mapping[str, Any]
+    probabilities: Callable[[npt.NDArray[Any]], npt.ArrayLike] | None = None
+    shows: Callable[[View], npt.NDArray[Any]] = field(default=shown_array)
+
+    journalled: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.policy, "predict", None)):
+            raise ValueError(f"a policy must have a method predict, got {type(self.policy).__name__}")
+        if not self.identity:
+            raise ValueError("identity must say what the policy is, e.g. {'weights': digest}, got nothing")
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the agent's identity, as given to the constructor, with how it draws its actions."""
+        drawn = self.probabilities is not None
+        return {"kind": "policy", "version": 1, "drawn": drawn, "policy": dict(self.identity)}
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        """Answer each observation separately, so that answers do not depend on how observations are batched."""
+        return [Turn(action=self._choose(observation)) for observation in observations]
+
+    def _choose(self, observation: Observation) -> int:
+        array, count = self.shows(observation.view)[None], len(observation.view.actions)
+        if self.probabilities is None:
+            action, state = self.policy.predict(array, deterministic=True)
+            if state is not None:
+                raise ValueError(
+                    "a policy with memory must be written by goalscope.environments.save_policy and act as kind: "
+                    "policy: here each observation is answered by itself"
+                )
+            return int(np.asarray(action).reshape(-1)[0])
+        probabilities = to_array("probabilities", self.probabilities(array)).reshape(-1)
+        if probabilities.shape != (count,):
+            raise ValueError(f"probabilities must have shape [1, {count}], got {probabilities!r:.200}")
+        return observation.draw(to_shares("probabilities", probabilities).tolist())
+
+
+# Trained policies as agents, stored as files of network layers that contain nothing that could run code.
+#
+# `save_policy` writes such a file from a policy of stable-baselines3 or from PyTorch modules, in the process that has
+# loaded them. The file is in the safetensors format; its metadata describe the layers and how observations are
+# preprocessed. Files that contain code or pickles (archives of stable-baselines3, TorchScript) are refused.
 
 # MiniGrid's missions as arrays of numbers: either one indicator per character, or one number per word.
 

@@ -1,1 +1,0 @@
-"""Policies that other libraries trained, used as agents."""
