@@ -27,8 +27,7 @@ from transformers import GptOssConfig, GptOssForCausalLM
 
 from goalscope._ground.rng import stream
 from goalscope.agents import Observation
-from goalscope.agents.chat import ChatAgent
-from goalscope.agents.choice import Choice
+from goalscope.agents.chat import ChatAgent, Choice
 from goalscope.agents.models import Sampling
 from goalscope.agents.models._fast import use_grouped_attention
 from goalscope.agents.models.local import LocalModel

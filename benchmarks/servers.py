@@ -28,9 +28,9 @@ from serving import KINDS, ROOT, Kind, install, started
 
 from goalscope.agents import ChatAgent
 from goalscope.agents.agent import Observation
-from goalscope.agents.chat import turn
 from goalscope.agents.models import HttpModel, LocalModel, Reply, Request, Sampling
 from goalscope.agents.models.abilities import ServerReport
+from goalscope.agents.parse import turn
 from goalscope.cli.doctor_model import examine_server
 from goalscope.runs import Store, Study
 from goalscope.stats.intervals import exact_binomial

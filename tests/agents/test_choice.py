@@ -12,8 +12,9 @@ import pytest
 from test_chat import FOGGED, GRID, KEYED, Scripted, text
 
 from goalscope.agents import ChatAgent, Observation, Past, TaskChatAgent, agent_id, build_agent
-from goalscope.agents.choice import LITTLE_MASS, Choice, answers_of, chosen, content_free, policy_of
+from goalscope.agents.chat import Choice, answers_of, chosen, content_free, policy_of
 from goalscope.agents.models import Likelihoods, Reply, Request, Sampling
+from goalscope.agents.parse import LITTLE_MASS
 from goalscope.runs import Store, Study, export_parquet, run
 from goalscope.worlds import Action, GridView
 

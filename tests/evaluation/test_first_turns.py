@@ -15,8 +15,7 @@ from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from command_line import call
 from goalscope._ground.registry import resolve
 from goalscope.agents import ChatAgent, Observation, Turn
-from goalscope.agents.choice import LITTLE_MASS
-from goalscope.agents.faults import EXAMPLE, LIKELIHOOD
+from goalscope.agents.parse import EXAMPLE, LIKELIHOOD, LITTLE_MASS
 from goalscope.runs import Store
 from goalscope.verdict import Evaluation, evaluating, judging, subject_of
 from goalscope.verdict.plan import Plan

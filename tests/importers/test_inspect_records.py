@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from goalscope._ground.own import consent, load_function
 from goalscope._ground.untrusted import UntrustedError, check_nesting
 from goalscope.agents import EpsilonGreedy, agent_id
-from goalscope.agents.chat import turn
 from goalscope.agents.models import Reply
+from goalscope.agents.parse import turn
 from goalscope.cli import app
 from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn, formats, tool_calls
 from goalscope.integrations.inspect_ai.formats import inspect_episodes, is_inspect_log, log_version, replayed

@@ -17,7 +17,7 @@ from http_studies import study, template
 from server import Faults, Loopback, speaker
 
 from goalscope.agents import ChatAgent
-from goalscope.agents.choice import Choice
+from goalscope.agents.chat import Choice
 from goalscope.agents.models import HttpModel, LocalModel, Request
 from goalscope.runs import Store, Study, content_hash, run
 

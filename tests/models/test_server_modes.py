@@ -13,8 +13,8 @@ from server_modes import CALL, FAILED, FINAL, INVALID, LATE, LIMITED, MODES, REJ
 
 from goalscope.agents.agent import REDRAWS
 from goalscope.agents.agent import WITHHELD as WITHHELD_FAILURE
-from goalscope.agents.chat import CALLED
 from goalscope.agents.models import HttpModel, Message, Request, Sampling
+from goalscope.agents.parse import CALLED
 from goalscope.runs import Store, run
 from goalscope.runs.server_checks import noted_of_answers
 

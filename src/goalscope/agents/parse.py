@@ -1,7 +1,8 @@
 r"""Parse a model's answer into the action that it states, or into the name of a failure.
 
 The parser never returns an action that the answer did not state. This docstring is the complete grammar of answers;
-`PARSER_VERSION` counts its versions.
+`PARSER_VERSION` counts its versions. `turn` makes the turn of a whole reply, and a table at the end of this module says
+what helps against each failure.
 
 An answer is the answer part of a model's reply, without its reasoning and its tool calls. White space around the
 answer is dropped. An empty answer is `empty`, or `truncated` if the reply was cut off at the token limit.
@@ -76,18 +77,27 @@ The verdict
 
 import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-from goalscope.agents.models.marks import left_over
+from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Turn
+from goalscope.agents.models.base import Reply
+from goalscope.agents.models.marks import end_token, left_over, tags_in
 from goalscope.worlds.grid import ACTIONS
 
 Failure = Literal["empty", "markers", "no JSON", "truncated", "unknown action", "two different actions"]
 
 FAILURES: Final[tuple[Failure, ...]] = get_args(Failure)
 """The names of all failures, as stored steps record them."""
+
+CALLED: Final = "call of a tool"
+"""Name of the failure of a reply that ended in a tool call, which never counts as an action."""
+
+LITTLE_MASS: Final = "little mass"
+"""Name of the failure of a turn whose answers have less mass than the threshold."""
 
 PARSER_VERSION: Final = 5
 """Version of the parser, increased whenever an answer would be parsed differently; stored with each parsed answer."""
@@ -322,3 +332,173 @@ def _unquoted(piece: str, kind: str | None) -> str:
         except ValueError:
             return piece[1:-1]  # not valid JSON, so used unchanged
     return piece[1:-1] if kind in ("double", "single") else piece
+
+
+def turn(reply: Reply, names: tuple[str, ...] = MOVES) -> Turn:
+    """Return the turn of a reply: its action, or the name of its failure. Only the answer part of the reply is parsed.
+
+    Raises:
+        ValueError: the reply failed, which is the server's fault and not a turn of the model.
+    """
+    action: Any = None
+    failure: str | None
+    if reply.finish == "failed":
+        raise ValueError(f"a failed reply is not a turn of the model; the server reports: {reply.error}")
+    if reply.finish == "withheld":
+        failure = WITHHELD
+    elif reply.finish == "called":
+        failure = CALLED
+    elif reply.parts and reply.parts[-1].kind == "reasoning" and (reply.finish == "length" or reply.answer):
+        # The reply ends inside its reasoning, which may revoke the answer, however the server reports the end.
+        failure = "truncated"
+    else:
+        parsed = parse_action(reply.answer, truncated=reply.finish == "length", names=names)
+        action, failure = parsed.action, parsed.failure
+    extra: dict[str, Any] = {"finish": reply.finish, "parser": PARSER_VERSION}
+    if reply.logprobs is not None:
+        extra["logprobs"] = [dict(entry) for entry in reply.logprobs]
+    if reply.reconstructed:
+        extra["reconstructed"] = True
+    if reply.unsupported:
+        extra["unsupported"] = list(reply.unsupported)
+    if reply.answered_by:
+        extra[ANSWERED_BY] = reply.answered_by
+    if reply.raw is not None and reply.output_tokens is None:
+        extra["raw"] = reply.raw
+    if reply.redraws:
+        extra[REDRAWS] = reply.redraws
+    if reply.error:
+        extra["error"] = reply.error
+    if reply.call is not None:
+        extra["call"] = reply.call
+    return Turn(
+        action=action,
+        failure=failure,
+        text=reply.answer,
+        reasoning=reply.reasoning,
+        prompt_tokens=reply.prompt_tokens,
+        output_tokens=reply.output_tokens,
+        usage=reply.usage,
+        extra=extra,
+    )
+
+
+# Why an answer states no action, and what helps: one table for server trials, first turns and whole runs.
+
+IN_REASONING: Final = "in the reasoning"
+"""Cause: the answer is empty, and the action is in the text that the server returned as reasoning."""
+
+END_TOKEN: Final = "end token"
+"""Cause: the token that should have ended the answer is still part of its text."""
+
+TAGS: Final = "tags"
+"""Cause: the answer contains a pair of tags around reasoning, or only the opening tag."""
+
+LIKELIHOOD: Final = "likelihood"
+EXAMPLE: Final = "example"
+"""Names of two remedies that an agent may already use, in which case they are not suggested again."""
+
+_REMEDIES: Final[Mapping[str, str]] = {
+    LIKELIHOOD: "--answer likelihood, which reads how likely the model finds each action (needs weights, or "
+    "completions:NAME@URL)",
+    EXAMPLE: "a filled-in answer in the prompt (--template example)",
+    "max_tokens": "more room for an answer ([[max_tokens=N]]), or a longer context",
+    "marks": "name the tags around its reasoning ([[reasoning={open: ..., close: ...}]])",
+    "least_mass": "--answer likelihood [[least_mass=0]], which chooses among the actions however improbable they are "
+    "together; or of a chat model worked examples in the prompt (--template completion)",
+    "filter": "another provider of the model, or one without a content filter",
+    "stronger": "a stronger model: the usual remedies are in use already",
+    CALLED: "leave tools out (server.body, and the server's automatic choice of tools)",
+    IN_REASONING: "start the server with the reasoning parser of this model (vLLM and SGLang: --reasoning-parser), or "
+    "switch thinking off ([[thinking=false]], which sends chat_template_kwargs: {enable_thinking: false})",
+    END_TOKEN: "let the server stop at its end token ([[server.body={stop: [MARK0]}]]), or serve the model with its "
+    "own chat template",
+    TAGS: "name the tags around its reasoning ([[reasoning={open: MARK0, close: MARK1}]]), or start the server with "
+    "the reasoning parser of this model (vLLM and SGLang: --reasoning-parser)",
+}
+"""Name -> remedy; settings are in double brackets, and MARK0 and MARK1 stand for marks that an answer contained."""
+
+_FAULTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    # Failure of a turn, or its cause -> (description of the answer, names of remedies).
+    "no JSON": ("prose without an action", (LIKELIHOOD, EXAMPLE)),
+    "truncated": ("cut off before an action", ("max_tokens",)),
+    "empty": ("empty", (LIKELIHOOD, "max_tokens")),
+    "unknown action": ("an action that is not offered", (LIKELIHOOD, EXAMPLE)),
+    "two different actions": ("two different actions", (LIKELIHOOD,)),
+    "markers": ("markers of its chat format in the answer", ("marks",)),
+    LITTLE_MASS: ("unlikely to be an action", ("least_mass",)),
+    CALLED: ("a call of a tool", (CALLED,)),
+    WITHHELD: ("withheld by the server", ("filter",)),
+    IN_REASONING: ("in the field for reasoning, the answer itself empty", (IN_REASONING,)),
+    END_TOKEN: ("followed by a leftover end token", (END_TOKEN,)),
+    TAGS: ("mixed with reasoning in tags", (TAGS,)),
+}
+
+
+class Cause(NamedTuple):
+    """Why a turn has no action, and the marks in its answer that show it."""
+
+    name: str
+    marks: tuple[str, ...] = ()
+
+
+def cause_of(turn: Turn, names: tuple[str, ...]) -> Cause | None:
+    """Return why a turn has no action, or None if the name of its failure says enough.
+
+    Args:
+        turn: a turn.
+        names: the names of the valid actions.
+    """
+    text = turn.text or ""
+    if turn.failure == "empty" and turn.reasoning and parse_action(turn.reasoning, names=names).action is not None:
+        return Cause(IN_REASONING)
+    if turn.failure != "markers":
+        return None
+    token = end_token(text)
+    if token is not None:
+        return Cause(END_TOKEN, (token,))
+    tags = tags_in(text)
+    return None if tags is None else Cause(TAGS, tags)
+
+
+def fault_words(name: str) -> str:
+    """Return a description of an answer with a given fault; the name of an unknown fault is returned unchanged."""
+    return _FAULTS.get(name, (name, ()))[0]
+
+
+def remedy(name: str, marks: Sequence[str] = (), *, option: bool = False) -> str:
+    """Return what helps against one fault of an answer, as an instruction.
+
+    Args:
+        name: name of the remedy; a cause and its remedy have the same name.
+        marks: the marks of reasoning that the answer contained.
+        option: whether to write settings as options of `evaluate`; by default as lines of a study.
+    """
+    text = re.sub(r"\[\[(.*?)=(.*?)\]\]", lambda match: _setting(match[1], match[2], option), _REMEDIES[name])
+    for number, mark in enumerate(marks):
+        text = text.replace(f"MARK{number}", json.dumps(mark, ensure_ascii=False))
+    return text
+
+
+def what_helps(kinds: Mapping[str, int], *, marks: Sequence[str] = (), used: Collection[str] = ()) -> str:
+    """Return remedies for the two most common failures of turns, with settings written as options of `evaluate`.
+
+    Args:
+        kinds: failure or cause -> number of turns.
+        marks: marks that answers contained.
+        used: names of remedies that the agent already uses, which are left out.
+    """
+    names = [name for kind, _ in Counter(kinds).most_common(2) for name in _FAULTS.get(kind, ("", (LIKELIHOOD,)))[1]]
+    advised = [name for name in dict.fromkeys(names) if name not in used] or ["stronger"]
+    return "; or ".join(remedy(name, marks, option=True) for name in advised)
+
+
+def _setting(key: str, value: str, option: bool) -> str:
+    """Return a setting written as an option of `evaluate` or as a line of a study."""
+    if option:
+        return f"--set {key}={value}" if value.isalnum() else f"--set '{key}={value}'"
+    *outer, inner = key.split(".")
+    text = f"{inner}: {value}"
+    for name in reversed(outer):
+        text = f"{name}: {{{text}}}"
+    return text

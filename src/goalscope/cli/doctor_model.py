@@ -14,9 +14,7 @@ from goalscope._ground.folder import NamedFile
 from goalscope._ground.rng import stream
 from goalscope._ground.words import counted, listed
 from goalscope.agents.agent import CHAT, Observation, build_agent
-from goalscope.agents.chat import ChatAgent, turn
-from goalscope.agents.choice import LEAST_MASS
-from goalscope.agents.faults import ways_in_use, what_helps
+from goalscope.agents.chat import LEAST_MASS, ChatAgent, ways_in_use
 from goalscope.agents.models import HttpModel, Server
 from goalscope.agents.models.abilities import ServerReport, check_server, needing_record
 from goalscope.agents.models.base import Request, Sampling
@@ -27,6 +25,7 @@ from goalscope.agents.models.http_client import Client, SilentServerError, read_
 from goalscope.agents.models.http_settings import RECORDING
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.reading import token_octets
+from goalscope.agents.parse import turn, what_helps
 from goalscope.cli.console import json_text, safe, say, table
 from goalscope.runs.server_checks import wanted_by
 from goalscope.verdict.preflight.model_defaults import find_out

@@ -7,8 +7,7 @@ from typing import Any, Final
 from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import printable
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Agent, Observation, agent_id
-from goalscope.agents.chat import CALLED, ChatAgent
-from goalscope.agents.faults import IN_REASONING, remedy
+from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.abilities import (
     ServerNeeds,
     ServerReport,
@@ -20,6 +19,7 @@ from goalscope.agents.models.abilities import (
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_budget import BELIEVED, DOUBTED
 from goalscope.agents.models.http_client import ServerInfo, read_server_info
+from goalscope.agents.parse import CALLED, IN_REASONING, remedy
 from goalscope.runs.store import Store
 
 INFO: Final = "servers"

@@ -16,8 +16,6 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from pydantic import BaseModel, ConfigDict
 
 from goalscope._ground.untrusted import printable, shorten
-from goalscope.agents.chat import CALLED, turn
-from goalscope.agents.faults import IN_REASONING, cause_of, remedy
 from goalscope.agents.models.base import Message, NotSentError, Request, Sampling
 from goalscope.agents.models.http import (
     CHECK,
@@ -41,6 +39,7 @@ from goalscope.agents.models.http_client import (
 )
 from goalscope.agents.models.http_settings import CONSTRAINTS, RECORDING, Constraint, Server, constraint, kept_to
 from goalscope.agents.models.marks import left_over
+from goalscope.agents.parse import CALLED, IN_REASONING, cause_of, remedy, turn
 
 DRAWS: Final = 8
 """Number of answers drawn to test whether the temperature has an effect."""

@@ -9,8 +9,9 @@ import numpy as np
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.agents.agent import agent_id
-from goalscope.agents.chat import ChatAgent, turn
+from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import AskedElsewhere, Reply
+from goalscope.agents.parse import turn
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.study import Study

@@ -18,9 +18,10 @@ import numpy.typing as npt
 from goalscope._ground.ids import content_id
 from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation
-from goalscope.agents.chat import ChatAgent, turn
+from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import Reply
 from goalscope.agents.models.local import LocalModel
+from goalscope.agents.parse import turn
 from goalscope.goals.counterfactual.changes import elsewhere
 from goalscope.goals.hypotheses import Undefined, finite_world, parse
 from goalscope.inside.activations.sites import SiteFinder

@@ -21,13 +21,13 @@ import numpy.typing as npt
 from pydantic import Field
 
 from goalscope._ground.rng import stream
-from goalscope.agents.chat import turn
-from goalscope.agents.choice import answers_of
+from goalscope.agents.chat import answers_of
 from goalscope.agents.models.answering import Alternatives, placed
 from goalscope.agents.models.base import Reply, Sampling
 from goalscope.agents.models.decode import Decoded
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.reading import common_prefix
+from goalscope.agents.parse import turn
 from goalscope.inside.activations.hooks import thirds
 from goalscope.inside.activations.sites import Site as FoundSite
 from goalscope.inside.activations.sites import SiteFinder

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from goalscope._ground.ids import content_id
 from goalscope.agents.agent import Observation
-from goalscope.agents.chat import ChatAgent, turn
+from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import Reply, Sampling
 from goalscope.agents.models.local import LocalModel
+from goalscope.agents.parse import turn
 from goalscope.inside.activations.hooks import DecoderBlocks, chosen_layers
 from goalscope.inside.activations.sites import Site, SiteFinder
 from goalscope.inside.interventions.forward import Edit, each_change, generate

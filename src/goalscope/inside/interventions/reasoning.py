@@ -21,9 +21,10 @@ from pydantic import Field
 from goalscope._ground.ids import content_id
 from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation
-from goalscope.agents.chat import ChatAgent, turn
+from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import Part, Reply, Request, Sampling
 from goalscope.agents.models.local import LocalModel
+from goalscope.agents.parse import turn
 from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, OnPairs, intervention
 from goalscope.inside.interventions.forward import EMBEDDING, Batch, Edit, generate
 from goalscope.inside.interventions.pairs import (

@@ -19,8 +19,9 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from goalscope._ground import registry
 from goalscope._ground.untrusted import UntrustedError
 from goalscope.agents.agent import CHAT, TASK_CHAT, History, Observation, agent_id, check_fits
-from goalscope.agents.chat import ChatAgent, TaskChatAgent, turn
+from goalscope.agents.chat import ChatAgent, TaskChatAgent
 from goalscope.agents.models.base import AskedElsewhere, Model, Sampling, check_type
+from goalscope.agents.parse import turn
 from goalscope.integrations.inspect_ai.provider import GoalscopeAPI, body_of, read_config, read_output, write_messages
 from goalscope.integrations.inspect_ai.record import CLUSTER, KEY, EpisodeRecord, SampleRecord
 from goalscope.measures.behaviour import measure_episodes

@@ -22,7 +22,7 @@ from goalscope._ground.extras import lacking
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.untrusted import MOST_FILE_BYTES, UntrustedError, check_nesting, printable, shorten
 from goalscope.agents.agent import Turn
-from goalscope.agents.chat import turn
+from goalscope.agents.parse import turn
 from goalscope.integrations.inspect_ai.record import (
     KEY,
     TURN,

@@ -13,7 +13,7 @@ from inspect_ai.event import ModelEvent
 from inspect_ai.hooks import Hooks, SampleAttemptStart, SampleEnd, SampleEvent, hooks
 from inspect_ai.log import transcript
 
-from goalscope.agents.chat import turn
+from goalscope.agents.parse import turn
 from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.monitor import Monitor, StepReading
 from goalscope.integrations.inspect_ai.provider import read_output

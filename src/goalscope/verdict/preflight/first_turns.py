@@ -21,14 +21,13 @@ from goalscope._ground.progress import lines
 from goalscope._ground.rng import spread
 from goalscope._ground.words import counted
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, check_action
-from goalscope.agents.chat import ChatAgent
-from goalscope.agents.choice import LITTLE_MASS
-from goalscope.agents.faults import IN_REASONING, cause_of, fault_words, ways_in_use, what_helps
+from goalscope.agents.chat import ChatAgent, ways_in_use
 from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import NotSentError
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_client import Client
 from goalscope.agents.models.reading import common_prefix
+from goalscope.agents.parse import IN_REASONING, LITTLE_MASS, cause_of, fault_words, what_helps
 from goalscope.runs import Store, Study
 from goalscope.runs.dispatch import Caller, budget_of
 from goalscope.runs.episode import LiveEpisode
@@ -82,9 +81,9 @@ class FirstTurns(BaseModel):
     Attributes:
         asked: number of turns.
         failures: name of a failure -> number of turns without an action for this reason.
-        causes: cause that explains a failure further (see `goalscope.agents.faults`) -> number of turns.
+        causes: cause that explains a failure further (see `goalscope.agents.parse`) -> number of turns.
         marks: the marks in an answer that show the first of these causes.
-        used: the remedies that the agent already uses, see `goalscope.agents.faults`.
+        used: the remedies that the agent already uses, see `goalscope.agents.parse`.
         example: the beginning of an answer without an action; "" if every answer has one.
         scored, optimal: number of turns with an action in states with known optimal actions, and how many of these are
             optimal.

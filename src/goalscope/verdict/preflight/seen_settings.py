@@ -1,7 +1,7 @@
 """Settings of a language model that follow from its first answers: constrained choice, and a limit of output tokens.
 
 Generated answers of which half or more contain no valid move would measure format alone, so the model chooses among
-complete answers instead (`goalscope.agents.choice`), unless it marks its reasoning: then cut-off reasoning is the usual
+complete answers instead (`goalscope.agents.chat`), unless it marks its reasoning: then cut-off reasoning is the usual
 cause. If some answers are far longer than every valid one, they are cut off after twice the longest valid one. A
 setting that the user gave is never replaced.
 """
@@ -9,7 +9,7 @@ setting that the user gave is never replaced.
 from dataclasses import replace
 from typing import Final
 
-from goalscope.agents.faults import fault_words
+from goalscope.agents.parse import fault_words
 from goalscope.verdict.preflight.first_turns import FEWEST, FirstTurns, Limits
 from goalscope.verdict.subject import MODELS, Subject
 from goalscope.verdict.texts import TEXTS
