@@ -25,7 +25,7 @@ import numpy as np
 import yaml
 from scipy import stats
 
-from goalscope.agents.models.gguf import digest_of
+from goalscope.agents.models.weight_files import digest_of
 from goalscope.agents.prompts import example_action
 from goalscope.goals.counterfactual.dependence import Dependence, dependences
 from goalscope.goals.counterfactual.turns import Asked, WorldTurns

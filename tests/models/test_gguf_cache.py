@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.agents.models import gguf
-from goalscope.agents.models.gguf import PLACE, cache, clear, converted, keep
+from goalscope.agents.models import weight_files
+from goalscope.agents.models.weight_files import PLACE, cache, clear, converted, keep
 
 
 @pytest.fixture
@@ -81,13 +81,13 @@ def test_the_oldest_copies_make_room(file: Path, monkeypatch: pytest.MonkeyPatch
     assert all(kept(file, part) for part in parts[:2])
     (first,) = [folder for folder in cache().folders() if folder.path.name.endswith("float32")]
     os.utime(first.path, (1, 1))
-    monkeypatch.setattr(gguf, "MOST", 2 * gguf._size(cache(), first.path.name) - 1 + 10)
+    monkeypatch.setattr(weight_files, "MOST", 2 * weight_files._size(cache(), first.path.name) - 1 + 10)
     assert kept(file, parts[2]) is not None
     assert converted(file, parts[0]) is None and converted(file, parts[1]) is not None
 
 
 def test_a_copy_larger_than_the_cache_is_not_written(file: Path) -> None:
-    assert kept(file, size=gguf.MOST + 1) is None
+    assert kept(file, size=weight_files.MOST + 1) is None
 
 
 def test_the_doctor_removes_all_copies(file: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from families import examples
 from goalscope.agents.models.folders import check_folder, check_tokenizer, folder_identity, has_chat_template
-from goalscope.agents.models.gguf import BLOCKS, read_header
+from goalscope.agents.models.weight_files import BLOCKS, read_header
 
 ONE = tensor("w", [4, 4])
 FILES: dict[str, tuple[bytes, str]] = {
@@ -82,7 +82,7 @@ def test_a_hostile_file_is_one_short_error(name: str, tmp_path: Path) -> None:
 def test_a_damaged_file_is_refused_before_packages_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goalscope.agents.models.gguf.find_spec", lambda name: None)
+    monkeypatch.setattr("goalscope.agents.models.weight_files.find_spec", lambda name: None)
     file = tmp_path / "m.gguf"
     file.write_bytes(whole(*SOUND, tensors=(ONE,)))
     with pytest.raises(ImportError, match="gguf"):
@@ -143,7 +143,7 @@ def test_a_header_has_a_length(long_entry: bytes, tmp_path: Path, monkeypatch: p
     file = tmp_path / "m.gguf"
     file.write_bytes(whole(long_entry))
     read_header(file)
-    monkeypatch.setattr("goalscope.agents.models.gguf._MOST_HEADER", 1 << 24)
+    monkeypatch.setattr("goalscope.agents.models.weight_files._MOST_HEADER", 1 << 24)
     os.utime(file, (1, 1))  # as if it had changed since its header was read
     with pytest.raises(ValueError, match="header has more than"):
         read_header(file)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 
 from families import examples
-from goalscope.agents.models import gguf
+from goalscope.agents.models import weight_files
 from goalscope.agents.models.folders import check_folder, folder_identity, model_folder
-from goalscope.agents.models.safetensors_header import BITS, check_header
+from goalscope.agents.models.weight_files import BITS, check_header
 
 WEIGHTS = "model.safetensors"
 
@@ -96,7 +96,7 @@ def test_weights_are_not_read_before_their_size_is_checked(
         digests.append(path.name)
         return "0" * 64
 
-    monkeypatch.setattr(gguf, "_digest", note_digest)
+    monkeypatch.setattr(weight_files, "_digest", note_digest)
     check(folder)
     assert (WEIGHTS in digests) == (check is folder_identity)
     digests.clear()

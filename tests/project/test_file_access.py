@@ -76,7 +76,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "agents/models/dialect.py": {"from_pretrained": _HUB},
     "agents/models/engine.py": {"tempfile.TemporaryFile": _ANONYMOUS},
     "agents/models/engine_process.py": {"os.fdopen": _PIPE},
-    "agents/models/gguf.py": {"mmap.mmap": _STREAM},
+    "agents/models/weight_files.py": {"mmap.mmap": _STREAM},
     "agents/models/loading.py": {"from_pretrained": _HUB, "load_file": _CHECKED},
     "_ground/bounded_process.py": {
         "os.fdopen": _PIPE,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from goalscope._ground import folder, sealed, untrusted, yaml_text
-from goalscope.agents.models import folders, gguf, loading, safetensors_header
+from goalscope.agents.models import folders, loading, weight_files
 from goalscope.integrations.inspect_ai import formats
 from goalscope.report import figures
 from goalscope.runs import tables
@@ -29,7 +29,7 @@ STATED = [
     f"{octets(folder.MOST_LOG_BYTES)} for logs that are read line by line, with lines of at most "
     f"{octets(untrusted.MOST_LINE_BYTES)}",
     f"holes of more than {octets(folder.MOST_HOLE_BYTES)} are refused",
-    f"Files of weights have at most {octets(gguf.MOST_WEIGHTS)}",
+    f"Files of weights have at most {octets(weight_files.MOST_WEIGHTS)}",
     f"processor time of one rendering | {loading.TEMPLATE_SECONDS} seconds",
     f"wall-clock time of one rendering | {loading.TEMPLATE_WAIT} seconds",
     f"| {octets(loading.TEMPLATE_MEMORY)} on Linux",
@@ -41,11 +41,11 @@ STATED = [
     f"at most {folders._MOST_SPECIAL:,} special tokens, which libraries compare with one another, and "
     f"{folders._MOST_ADDED:,} other tokens",
     f"| {octets(loading.MOST_MEMORY)} on Linux",
-    f"a header has at most {octets(safetensors_header._MOST_HEADER)}. Each tensor",
-    f"a header has at most {octets(gguf._MOST_HEADER)}, {gguf._MOST_KEYS:,} entries, each given once, and "
-    f"{gguf._MOST_TENSORS:,} tensors",
-    f"Single texts have at most {octets(gguf._MOST_TEXT)} and texts in lists {octets(gguf._MOST_LISTED_TEXT)}, and "
-    f"lists hold at most {gguf._MOST_ITEMS:,} texts together",
+    f"a header has at most {octets(weight_files._LONGEST_HEADER)}. Each tensor",
+    f"a header has at most {octets(weight_files._MOST_HEADER)}, {weight_files._MOST_KEYS:,} entries, each given once, "
+    f"and {weight_files._MOST_TENSORS:,} tensors",
+    f"Single texts have at most {octets(weight_files._MOST_TEXT)} and texts in lists "
+    f"{octets(weight_files._MOST_LISTED_TEXT)}, and lists hold at most {weight_files._MOST_ITEMS:,} texts together",
     f"A value has at most {octets(tables.MOST_FILE_BYTES)}",
     f"lists and objects {sealed.SealedRecord.longest:,} entries",
     f"files {sealed._MOST_VALUES:,} values",

@@ -92,9 +92,9 @@ def doctor(
         goalscope doctor --model models/mine
     """
     if clear_cache:
-        from goalscope.agents.models import gguf
+        from goalscope.agents.models import weight_files
 
-        say(f"{gguf.clear() / 1e6:,.0f} MB removed from {gguf.cache().path}")
+        say(f"{weight_files.clear() / 1e6:,.0f} MB removed from {weight_files.cache().path}")
         return True
     if run is not None:
         from goalscope.cli.verify import doctor_run

@@ -19,12 +19,12 @@ from goalscope.agents.models import HttpModel, Server
 from goalscope.agents.models.abilities import ServerReport, check_server, needing_record
 from goalscope.agents.models.base import Request, Sampling
 from goalscope.agents.models.folders import model_folder
-from goalscope.agents.models.gguf import read_header
 from goalscope.agents.models.grid_tokens import check_cell_tokens
 from goalscope.agents.models.http_client import Client, SilentServerError, read_server_info
 from goalscope.agents.models.http_settings import RECORDING
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.reading import token_octets
+from goalscope.agents.models.weight_files import read_header
 from goalscope.agents.parse import turn, what_helps
 from goalscope.cli.console import json_text, safe, say, table
 from goalscope.runs.server_checks import wanted_by

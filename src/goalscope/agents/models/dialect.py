@@ -28,7 +28,6 @@ from goalscope.agents.models.folders import (
     stamps,
     tokenizer_identity,
 )
-from goalscope.agents.models.gguf import read_header
 from goalscope.agents.models.loading import (
     ChatTemplateError,
     TokenizerContract,
@@ -41,6 +40,7 @@ from goalscope.agents.models.loading import (
     token_ids,
 )
 from goalscope.agents.models.marks import NONE, Marks, Style, find_marks, split, text_segments, token_segments
+from goalscope.agents.models.weight_files import read_header
 
 DATE: Final = "2025-08-05"
 """The date that chat templates show unless a study sets another date."""

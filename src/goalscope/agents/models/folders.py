@@ -21,8 +21,7 @@ from goalscope._ground.folder import Folder, NamedFile, anything_at
 from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import UntrustedError, decode_object, shorten
 from goalscope.agents.models.base import COMPLETION, TEMPLATE_FORMS
-from goalscope.agents.models.gguf import SUFFIX, check_packages, digest_of, gguf_in, read_header
-from goalscope.agents.models.safetensors_header import check_header
+from goalscope.agents.models.weight_files import SUFFIX, check_header, check_packages, digest_of, gguf_in, read_header
 
 PACKAGED: Final = {
     "theseus": "agents/theseus/weights",

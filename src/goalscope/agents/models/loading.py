@@ -32,7 +32,7 @@ from goalscope.agents.models.folders import (
     has_bundled_tokenizer,
     weight_octets,
 )
-from goalscope.agents.models.gguf import converted, keep
+from goalscope.agents.models.weight_files import converted, keep
 from goalscope.worlds.grid import SYMBOLS, Action
 
 # Render chat templates of unknown origin in a separate process with limits.

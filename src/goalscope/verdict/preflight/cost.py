@@ -20,9 +20,9 @@ from goalscope.agents.models.abilities import most_trial_tokens
 from goalscope.agents.models.base import Message
 from goalscope.agents.models.dialect import Dialect
 from goalscope.agents.models.folders import model_folder, read_json
-from goalscope.agents.models.gguf import read_header
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_settings import Prices
+from goalscope.agents.models.weight_files import read_header
 from goalscope.agents.scripted import RandomWalk
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode

@@ -1,13 +1,15 @@
-"""GGUF files: a reader of their header, and a cache of what transformers made of them.
+"""Files of weights, GGUF and safetensors: their headers, which are checked before anything else is read, and digests.
 
 A GGUF file contains configuration, tokenizer and weights, mostly quantised. transformers converts the weights to
 unquantised numbers when it loads them, but precision that the quantisation lost stays lost. Such a model is therefore
-an agent of its own, whose identity includes the digest of the file and the type of its quantisation.
+an agent of its own, whose identity includes the digest of the file and the type of its quantisation. Converted copies
+are kept in a cache.
 
 The package ``gguf`` (0.19) takes 25 s and 0.5 GB to read a header with 300,000 texts; this reader takes 0.1 s. The
 package also never finishes on a list of 2^60 numbers, and accepts a tensor that begins at byte 2^64 - 1.
 
-Source: the GGUF specification, version 3, sections "File structure" and "Standardized key-value pairs".
+Source: the GGUF specification, version 3, sections "File structure" and "Standardized key-value pairs"; the safetensors
+format, https://github.com/huggingface/safetensors#format.
 """
 
 import hashlib
@@ -27,83 +29,32 @@ from typing import Any, Final
 from goalscope._ground.extras import how_to_install
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.progress import TALLY
-from goalscope._ground.untrusted import MOST_FILE_BYTES, printable
+from goalscope._ground.untrusted import MOST_FILE_BYTES, decode_object, printable
 from goalscope._ground.words import counted
 
 SUFFIX: Final = ".gguf"
 PACKAGES: Final = ("gguf", "accelerate")
 """Packages that transformers needs to read GGUF files."""
 
-TYPES: Final[Mapping[int, str]] = {
-    0: "F32",
-    1: "F16",
-    2: "Q4_0",
-    3: "Q4_1",
-    7: "Q8_0",
-    8: "Q5_0",
-    9: "Q5_1",
-    10: "Q2_K",
-    11: "Q3_K_S",
-    12: "Q3_K_M",
-    13: "Q3_K_L",
-    14: "Q4_K_S",
-    15: "Q4_K_M",
-    16: "Q5_K_S",
-    17: "Q5_K_M",
-    18: "Q6_K",
-    19: "IQ2_XXS",
-    20: "IQ2_XS",
-    21: "Q2_K_S",
-    22: "IQ3_XS",
-    23: "IQ3_XXS",
-    24: "IQ1_S",
-    25: "IQ4_NL",
-    26: "IQ3_S",
-    27: "IQ3_M",
-    28: "IQ2_S",
-    29: "IQ2_M",
-    30: "IQ4_XS",
-    31: "IQ1_M",
-    32: "BF16",
-}
+_TYPES: Final = (
+    "F32 F16 Q4_0 Q4_1 - - - Q8_0 Q5_0 Q5_1 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ2_XXS IQ2_XS "
+    "Q2_K_S IQ3_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ3_M IQ2_S IQ2_M IQ4_XS IQ1_M BF16"
+)
+TYPES: Final = {number: name for number, name in enumerate(_TYPES.split()) if name != "-"}
 """Value of ``general.file_type`` -> name of the quantisation."""
 
-BLOCKS: Final[Mapping[int, tuple[int, int]]] = {
-    0: (1, 4),  # F32
-    1: (1, 2),  # F16
-    2: (32, 18),  # Q4_0
-    3: (32, 20),  # Q4_1
-    6: (32, 22),  # Q5_0
-    7: (32, 24),  # Q5_1
-    8: (32, 34),  # Q8_0
-    9: (32, 40),  # Q8_1
-    10: (256, 84),  # Q2_K
-    11: (256, 110),  # Q3_K
-    12: (256, 144),  # Q4_K
-    13: (256, 176),  # Q5_K
-    14: (256, 210),  # Q6_K
-    15: (256, 292),  # Q8_K
-    16: (256, 66),  # IQ2_XXS
-    17: (256, 74),  # IQ2_XS
-    18: (256, 98),  # IQ3_XXS
-    19: (256, 50),  # IQ1_S
-    20: (32, 18),  # IQ4_NL
-    21: (256, 110),  # IQ3_S
-    22: (256, 82),  # IQ2_S
-    23: (256, 136),  # IQ4_XS
-    24: (1, 1),  # I8
-    25: (1, 2),  # I16
-    26: (1, 4),  # I32
-    27: (1, 8),  # I64
-    28: (1, 8),  # F64
-    29: (256, 56),  # IQ1_M
-    30: (1, 2),  # BF16
-    34: (256, 54),  # TQ1_0
-    35: (256, 66),  # TQ2_0
-    39: (32, 17),  # MXFP4
-    40: (64, 36),  # NVFP4
-    41: (128, 18),  # Q1_0
-}
+_BYTES_OF_BLOCKS: Final = (
+    (1, {0: 4, 1: 2, 24: 1, 25: 2, 26: 4, 27: 8, 28: 8, 30: 2}),  # F32, F16, I8, I16, I32, I64, F64, BF16
+    (32, {2: 18, 3: 20, 6: 22, 7: 24, 8: 34, 9: 40, 20: 18}),  # Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, IQ4_NL
+    (32, {39: 17}),  # MXFP4
+    (64, {40: 36}),  # NVFP4
+    (128, {41: 18}),  # Q1_0
+    (256, {10: 84, 11: 110, 12: 144, 13: 176, 14: 210, 15: 292}),  # Q2_K to Q8_K
+    (256, {16: 66, 17: 74, 18: 98, 19: 50}),  # IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S
+    (256, {21: 110, 22: 82, 23: 136, 29: 56}),  # IQ3_S, IQ2_S, IQ4_XS, IQ1_M
+    (256, {34: 54, 35: 66}),  # TQ1_0, TQ2_0
+)
+BLOCKS: Final = {kind: (weights, octets) for weights, kinds in _BYTES_OF_BLOCKS for kind, octets in kinds.items()}
 """Type of a tensor -> how many weights each of its blocks holds, and in how many bytes."""
 
 _MAGIC = b"GGUF"
@@ -355,6 +306,78 @@ def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> None:
         raise ValueError(f"its tensor {name} ends {last - most} bytes after the end of the file")
     if total > most:
         raise ValueError(f"its tensors take {total} bytes together, and the file has {most} for them")
+
+
+# Headers of safetensors files.
+#
+# A file of weights may have hundreds of gigabytes, so reading it whole, only to find that it is cut or that its header
+# describes something else, takes minutes. The header has some kilobytes and says where the file must end.
+
+BITS: Final[Mapping[str, int]] = {
+    "F4": 4,
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    **dict.fromkeys(("BOOL", "U8", "I8"), 8),
+    **dict.fromkeys(("F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
+    **dict.fromkeys(("I32", "U32", "F32"), 32),
+    **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
+}
+"""Name of a kind of numbers -> the bits that each number takes."""
+
+_PREFIX: Final = 8  # bytes that contain the length of the header
+_LONGEST_HEADER: Final = 1 << 24  # bytes; headers with 10,000 tensors have 1.2 MB
+_MOST_AXES: Final = 32
+_METADATA: Final = "__metadata__"
+
+
+def check_header(path: Path) -> None:
+    """Refuse a safetensors file whose size differs from what its header describes, without reading its weights.
+
+    Each tensor must take the bytes that follow from its shape and kind of numbers, the tensors must follow each other
+    without gaps, and the file must end with the last one.
+
+    Raises:
+        ValueError: they differ, or the file has no such header; the message does not name the file.
+    """
+    _check(path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _check(path: Path, size: int, modified: int) -> None:
+    # Size and modification time are arguments only for the cache.
+    with NamedFile(path).open_file(MOST_WEIGHTS, sparse=True) as file:
+        length = int.from_bytes(file.read(_PREFIX), "little")
+        if not 2 <= length <= min(_LONGEST_HEADER, size - _PREFIX):
+            raise ValueError(
+                f"its header has {length} bytes, where the file has {size} and {_LONGEST_HEADER} are allowed"
+            )
+        header = decode_object(file.read(length), strict=False)
+    spans = sorted(_span(name, entry) for name, entry in header.items() if name != _METADATA)
+    end = 0
+    for begin, stop, name in spans:
+        if begin != end:
+            raise ValueError(f"its tensor {name} begins at byte {begin} of the weights, where {end} is expected")
+        end = stop
+    if (octets := size - _PREFIX - length) != end:
+        raise ValueError(f"its header describes {end} bytes of weights, and the file has {octets}")
+
+
+def _span(name: str, entry: Any) -> tuple[int, int, str]:
+    """Return where the bytes of a tensor begin and end, and its printable name."""
+    name = printable(name)
+    try:
+        bits, shape, (begin, end) = BITS[entry["dtype"]], entry["shape"], entry["data_offsets"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"its tensor {name} lacks a known dtype, a shape or two data_offsets") from error
+    numbers = [begin, end, *shape] if isinstance(shape, list) and len(shape) <= _MOST_AXES else [None]
+    if not all(type(number) is int and 0 <= number <= MOST_WEIGHTS for number in numbers):
+        raise ValueError(
+            f"the data_offsets and shape of its tensor {name} must be whole numbers from 0 to {MOST_WEIGHTS}, with at "
+            f"most {_MOST_AXES} axes"
+        )
+    if 8 * (end - begin) != prod(shape) * bits:
+        raise ValueError(f"its tensor {name} has {end - begin} bytes, which differs from its shape and dtype")
+    return begin, end, name
 
 
 # Converted copies of GGUF files in the user's cache, since reading a GGUF file anew takes half a minute each time.
