@@ -41,7 +41,7 @@ from goalscope._ground.rng import stream
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations import Activations, capture, load_activations
 from goalscope.inside.probing import Cells, FitSettings, ProbeInputs, Split, label_cells, paired_rows, probe_cells

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from scipy.special import bdtr
 
 from goalscope._ground.rng import stream
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.inside.probing import (
     AGENT,
     GOAL,

@@ -4,7 +4,7 @@ import argparse
 import math
 from pathlib import Path
 
-from goalscope.agents.models.loading import check_device, check_device_name
+from goalscope.agents.models.local import check_device, check_device_name
 from training.data import GOALS, Mixture
 from training.network import Shape, export
 from training.task_data import TaskMixture

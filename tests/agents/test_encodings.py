@@ -11,7 +11,7 @@ import pytest
 
 from goalscope.agents import ChatAgent, Observation, agent_id
 from goalscope.agents.models import LocalModel
-from goalscope.agents.models.grid_tokens import check_cell_tokens
+from goalscope.agents.models.dialect import check_cell_tokens
 from goalscope.agents.prompts import TASKS, read_template
 from goalscope.inside.activations import SiteFinder
 from goalscope.inside.interventions import Original, Side, find_pairs, pairs

@@ -8,7 +8,7 @@ from tokenizers import AddedToken
 
 from goalscope._ground.rng import stream
 from goalscope.agents.models import LocalModel, Message, Sampling
-from goalscope.agents.models.grid_tokens import check_cell_tokens
+from goalscope.agents.models.dialect import check_cell_tokens
 from goalscope.worlds import generate
 
 

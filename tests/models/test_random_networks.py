@@ -7,7 +7,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from goalscope.agents.models import LocalModel
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, permute
+from goalscope.agents.models.base import RANDOM_WEIGHTS
+from goalscope.agents.models.local import permute
 
 
 def weights(model: LocalModel) -> dict[str, torch.Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.base import RANDOM_WEIGHTS
 
 nulls: Any = importlib.import_module("benchmarks.nulls")
 KINDS, Said, limit, one_null, table, wrong = (

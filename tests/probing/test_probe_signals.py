@@ -5,7 +5,7 @@ import pytest
 from planted import half_walls, noise, rooms, wall_map
 
 from goalscope._ground.rng import stream
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.inside.probing import (
     FULL,
     OPEN,

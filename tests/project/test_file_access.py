@@ -77,7 +77,8 @@ ALLOWED: dict[str, dict[str, str]] = {
     "agents/models/engine.py": {"tempfile.TemporaryFile": _ANONYMOUS},
     "agents/models/engine_process.py": {"os.fdopen": _PIPE},
     "agents/models/weight_files.py": {"mmap.mmap": _STREAM},
-    "agents/models/loading.py": {"from_pretrained": _HUB, "load_file": _CHECKED},
+    "agents/models/loading.py": {"from_pretrained": _HUB},
+    "agents/models/local.py": {"from_pretrained": _HUB, "load_file": _CHECKED},
     "_ground/bounded_process.py": {
         "os.fdopen": _PIPE,
         "exists": "reads /proc/self/statm in a child that imports as little as possible",

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.report.definitions import in_words
 from goalscope.report.verdicts import (
     MADE,

@@ -25,7 +25,7 @@ from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.dialect import Dialect
 from goalscope.agents.models.folders import model_folder
-from goalscope.agents.models.initialisation import initialise_gpt2
+from goalscope.agents.models.local import initialise_gpt2
 from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
 from goalscope.worlds.grid import ACTIONS, AGENT, GOAL, KEY, OPEN, WALL, Grid
 from goalscope.worlds.gridworld import GridView

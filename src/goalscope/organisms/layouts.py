@@ -26,7 +26,7 @@ from goalscope._ground.ids import content_id
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.rng import stream
 from goalscope._ground.sealed import Ends, StrictRecord, read_sealed, write_sealed
-from goalscope.agents.models.initialisation import initialise_gpt2
+from goalscope.agents.models.local import initialise_gpt2
 from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
 from goalscope.inside.probing import RECOVERY, Decisions, ProbeInputs, from_arrays, probe_cells
 from goalscope.inside.probing.beliefs import DIFFERENCE, compare_beliefs

@@ -19,7 +19,7 @@ from pydantic import (
 from goalscope._ground import registry
 from goalscope._ground.checks import near_miss
 from goalscope._ground.untrusted import explain, shorten
-from goalscope.agents.models.initialisation import RandomWeights
+from goalscope.agents.models.base import RandomWeights
 from goalscope.runs.kinds import STORED, Interventions, StudyPart, listed, sequence
 
 READS: Final = ("cognitive-map", "beliefs", "plans", "distance", "logit-lens")
@@ -106,7 +106,7 @@ class Decoders(StudyPart):
 class RandomNetworks(StudyPart):
     """The random networks that a model is compared with: `seeds` networks of each of `kinds`, seeded from `first`.
 
-    See `goalscope.agents.models.initialisation`. The kind `initial` is left out for models whose training is unknown.
+    See `goalscope.agents.models.local`. The kind `initial` is left out for models whose training is unknown.
     """
 
     kinds: Annotated[tuple[RandomWeights, ...], Field(strict=False), _Distinct] = (

@@ -70,6 +70,18 @@ _TYPE_NAMES: Final = {
 _OTHER_BACKEND: Final = {"local": "server", "server": "local"}  # our two backends
 
 
+RandomWeights = Literal["default-init", "initial", "permuted"]
+"""The kinds of random weights that serve as a control, see `goalscope.agents.models.local`."""
+RANDOM_WEIGHTS: Final = get_args(RandomWeights)
+
+
+def check_random_weights(kind: str, untrained: int | None) -> None:
+    """Raise a ValueError if the kind of random weights is unknown, or if it lacks the seed of the weights."""
+    check_choice("random_weights", kind, RANDOM_WEIGHTS)
+    if untrained is None and kind != RANDOM_WEIGHTS[0]:
+        raise ValueError(f"random_weights: {kind} needs the seed of the weights: set untrained, e.g. untrained: 0")
+
+
 class ChatFormat(TypedDict, total=False):
     """A study's settings for how a model writes and reads chats, which all our backends accept.
 

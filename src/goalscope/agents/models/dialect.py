@@ -1,4 +1,8 @@
-"""A model's chat format, derived from its tokenizer alone: chat template, stop ids and reasoning channels."""
+"""A model's chat format, derived from its tokenizer alone: chat template, stop ids and reasoning channels.
+
+The tokenizer also decides after which tokens given answers are scored (`placed`), and which token stands for a cell of
+a grid (`check_cell_tokens`).
+"""
 
 import json
 import re
@@ -16,9 +20,13 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 from weakref import WeakValueDictionary
 
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.checks import freeze
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import shorten
-from goalscope.agents.models.base import ANSWER_CUE, ChatFormat, Message, Part, Sampling
+from goalscope.agents.models.base import ANSWER_CUE, ChatFormat, Likelihoods, Message, Part, Reply, Sampling
 from goalscope.agents.models.folders import (
     bundled_templates,
     has_bundled_tokenizer,
@@ -41,6 +49,8 @@ from goalscope.agents.models.loading import (
 )
 from goalscope.agents.models.marks import NONE, Marks, Style, find_marks, split, text_segments, token_segments
 from goalscope.agents.models.weight_files import read_header
+from goalscope.worlds.encodings import cell_offsets
+from goalscope.worlds.grid import Grid
 
 DATE: Final = "2025-08-05"
 """The date that chat templates show unless a study sets another date."""
@@ -659,3 +669,204 @@ def _ids(value: Any) -> set[int]:
     if not all(isinstance(number, int) for number in ids):
         raise ValueError(f"eos_token_id must be the id of a token, or a list of such ids, got {shorten(value)}")
     return set(ids)
+
+
+# Likelihoods of given answers.
+#
+# The likelihood of an answer is the product of the probabilities of its tokens, each given all tokens before it. An
+# answer is tokenized together with the text before it, since a token may cross the boundary. The beginning that all
+# answers share is counted once. Only the tokenizer's own tokenization of a text is scored, so a likelihood is a lower
+# bound for the probability that the model writes this text.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternatives:
+    """Token ids of some answers after the same tokens.
+
+    Attributes:
+        context: ids before all answers, at least one.
+        answers: ``[A]`` ids of each answer after the context; none is the beginning of another.
+        shared: number of ids at the beginning of the answers that are the same in all of them.
+        prompt: number of ids of the context, followed by an answer, that belong to the prompt; at most all of the
+            context.
+    """
+
+    context: tuple[int, ...]
+    answers: tuple[tuple[int, ...], ...]
+    shared: int
+    prompt: int
+
+
+def alternatives(
+    dialect: Dialect, prompt: Sequence[int], text: str, answers: Sequence[str], *, ids: Sequence[int] = ()
+) -> Alternatives:
+    """Tokenize answers together with the text before them.
+
+    If a token of some answer crosses the boundary, the context ends before this token for all answers.
+
+    Args:
+        dialect: how the model's texts become tokens.
+        prompt: token ids of the prompt.
+        text: the text before the answers; it must not begin inside a token.
+        answers: the complete answers.
+        ids: exact ids before the text.
+
+    Raises:
+        ValueError: there are fewer than two answers, or their tokens do not differ.
+    """
+    if len(answers) < 2:
+        raise ValueError(f"likelihoods need at least two answers, got {len(answers)}: pass the answers of all actions")
+    text_ids = [*ids, *dialect.encode(text)]
+    answer_rows = [[*ids, *dialect.encode(text + answer)] for answer in answers]
+    common = _common(answer_rows)
+    if not all(len(tokens) > common for tokens in answer_rows) or len(set(map(tuple, answer_rows))) < len(answer_rows):
+        raise ValueError(
+            "answers must differ in their tokens, and none may be the beginning of another, got "
+            f"{', '.join(answers)}: rename the actions, or use answer: generated"
+        )
+    n_context = _common([text_ids, *answer_rows])
+    if not n_context:
+        raise ValueError("a prompt must have at least one token before the answer: check the model's chat template")
+    return Alternatives(
+        context=tuple(answer_rows[0][:n_context]),
+        answers=tuple(tuple(tokens[n_context:]) for tokens in answer_rows),
+        shared=common - n_context,
+        prompt=min(_common([prompt, tokens]) for tokens in answer_rows),
+    )
+
+
+def likelihoods(
+    alternatives: Alternatives,
+    scores: Sequence[Sequence[float]],
+    usage: Mapping[str, float],
+    reasoned: Reply | None,
+    unsupported: tuple[str, ...],
+) -> Likelihoods:
+    """Return the likelihoods of answers from the log-probability of each of their tokens, ``[A]`` lists in nats."""
+    rows = [(*alternatives.context, *answer) for answer in alternatives.answers]
+    return Likelihoods(
+        logprobs=tuple(float(sum(answer_scores[alternatives.shared :])) for answer_scores in scores),
+        beginning=float(sum(scores[0][: alternatives.shared])),
+        prompt_tokens=rows[0][: alternatives.prompt],
+        outputs=tuple(tokens[alternatives.prompt :] for tokens in rows),
+        reasoned=reasoned,
+        usage=usage,
+        unsupported=unsupported,
+    )
+
+
+def unanswered(reasoned: Reply) -> Likelihoods:
+    """Return the likelihoods for a request whose reasoning never reached a final answer: all are undefined."""
+    return Likelihoods(
+        logprobs=(),
+        prompt_tokens=reasoned.prompt_tokens,
+        reasoned=reasoned,
+        usage=dict(reasoned.usage),
+        unsupported=reasoned.unsupported,
+        answered_by=reasoned.answered_by,
+    )
+
+
+def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Reply | None) -> Alternatives | None:
+    """Return the tokenized answers of a request, placed after its prompt or after its reasoning.
+
+    Args:
+        dialect: how the model writes chats.
+        prompt: the rendered prompt.
+        answers: the complete answers.
+        reasoned: the model's output, None if it answers at once.
+
+    Returns:
+        The tokenized answers, or None if no final answer began after the reasoning.
+
+    Raises:
+        ValueError: see `alternatives`; also if the model does not mark its reasoning, or its output has no exact ids.
+    """
+    [ids] = dialect.prompt_ids([prompt])
+    if reasoned is None:
+        return alternatives(dialect, ids, prompt + dialect.opening(prompt), answers)
+    if reasoned.output_tokens is None or reasoned.reconstructed:
+        raise ValueError(
+            "answer_after: reasoning needs the exact token ids of the reasoning, which the server does not return: use "
+            "vLLM or SGLang, a local model, or answer_after: prompt"
+        )
+    start = dialect.answer_place(prompt, reasoned.output_tokens)
+    if start is None:
+        return None
+    before, text = start
+    return alternatives(dialect, ids, text, answers, ids=(*ids, *before))
+
+
+def _common(rows: Sequence[Sequence[int]]) -> int:
+    """Return how many ids at the beginning all rows share."""
+    low, high = min(rows, key=tuple), max(rows, key=tuple)  # all other rows lie between these two
+    limit = min(len(low), len(high))
+    return next((index for index in range(limit) if low[index] != high[index]), limit)
+
+
+# Which token of a prompt stands for each grid cell.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellTokens:
+    """Token positions of the cells of a grid in a prompt.
+
+    Attributes:
+        positions: ``[H, W]`` int, index of the cell's token in the prompt, -1 if the cell is not exactly one token.
+        problems: one sentence for each cell with -1.
+    """
+
+    positions: npt.NDArray[np.int64]
+    problems: tuple[str, ...]
+
+
+def check_cell_tokens(
+    model: Dialect, grid_text: str, *, prompt: str | None = None, capture: bool = False
+) -> CellTokens:
+    """Check that each cell of a grid is exactly one token, and that this token contains no other cell.
+
+    Args:
+        model: the model whose tokenizer reads the grid.
+        grid_text: a grid as `Grid.render` writes it.
+        prompt: the rendered prompt that contains the grid, in any encoding; its last occurrence counts. By default a
+            chat whose only message is the grid.
+        capture: whether the study captures activations at the cells. If so, a problem is an error, else a warning.
+
+    Raises:
+        ValueError: with ``capture``, a cell is not one token (the message names the cell and its tokens); the prompt
+            does not contain the grid; or the tokenizer does not report the positions of its tokens.
+    """
+    text = model.render([Message(role="user", content=grid_text)], Sampling()) if prompt is None else prompt
+    cells = cell_offsets(grid_text, text)
+    if cells is None:
+        raise ValueError(f"the prompt must contain the grid, but it does not contain:\n{grid_text}")
+    tokenizer = model.tokenizer
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(
+            f"the tokenizer of {model.name} does not report the positions of its tokens in the text: use a model with "
+            "a fast tokenizer (tokenizer.json)"
+        )
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    spans: list[tuple[int, int]] = [tuple(span) for span in encoded["offset_mapping"]]
+    offsets = set(cells.values())
+    grid = Grid.parse(grid_text)
+    positions = np.full((grid.height, grid.width), -1, dtype=np.int64)
+    problems = []
+    for cell, offset in cells.items():
+        tokens = [index for index, (first, last) in enumerate(spans) if first <= offset < last]
+        if len(tokens) == 1 and len(offsets.intersection(range(*spans[tokens[0]]))) == 1:
+            positions[cell] = tokens[0]
+        else:
+            pieces = ", ".join(repr(text[slice(*spans[index])]) for index in tokens)
+            problems.append(f"cell {cell} {text[offset]!r} is split into or merged with the token(s) {pieces}")
+    if problems:
+        sentence = (
+            f"each cell of a grid must be exactly one token for {model.name}, but {problems[0]}"
+            f" ({len(problems)} of {len(cells)} cells)"
+        )
+        if capture:
+            raise ValueError(
+                f"{sentence}; activations at cells cannot be captured with this tokenizer: use another model"
+            )
+        warnings.warn(sentence, stacklevel=2)
+    return CellTokens(positions=freeze(positions), problems=tuple(problems))

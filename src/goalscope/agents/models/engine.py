@@ -28,11 +28,10 @@ from goalscope._ground.checks import check_choice
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.progress import TALLY, Arrived
 from goalscope._ground.untrusted import printable, shorten
-from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import MOST_NUMBER, ChatFormat, Finish, Request, Sampling, model_backend
 from goalscope.agents.models.decode import Decoded
 from goalscope.agents.models.folders import check_folder, folder_identity, read_json
-from goalscope.agents.models.local import DTYPES, LocalModel
+from goalscope.agents.models.local import DTYPES, Answering, LocalModel
 from goalscope.agents.models.reading import Prompts
 
 # The process of vLLM's engine: start it, send it orders at any time, and end it.
@@ -356,11 +355,6 @@ class EngineModel(Answering):
         self._dtype, self._length, self._memory, self._gpus = dtype, length, memory, gpus
         self._identity: Mapping[str, Any] | None = None
         self._engine: Engine | None = None
-
-    @property
-    def name(self) -> str:
-        """Short name for tables."""
-        return self._name
 
     def describe(self) -> Mapping[str, Any]:
         """Return the content identity, dtype, reasoning style and template settings, without starting an engine."""

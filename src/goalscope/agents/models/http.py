@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final, Literal, Unpack
 
 from goalscope._ground.rng import uniform
 from goalscope._ground.untrusted import printable
-from goalscope.agents.models.answering import likelihoods, placed, unanswered
 from goalscope.agents.models.base import (
     CallKey,
     ChatFormat,
@@ -25,7 +24,7 @@ from goalscope.agents.models.base import (
     finish_of,
     model_backend,
 )
-from goalscope.agents.models.dialect import THINKING, Dialect, check_thinking
+from goalscope.agents.models.dialect import THINKING, Dialect, check_thinking, likelihoods, placed, unanswered
 from goalscope.agents.models.folders import model_folder
 from goalscope.agents.models.http_budget import BELIEVED, CHAT_ALLOWANCE, CallBudget, Reservation, most_prompt_tokens
 from goalscope.agents.models.http_client import Client, GarbledError, RejectedError, WithheldError, ending, rejection

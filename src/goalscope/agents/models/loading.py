@@ -1,7 +1,4 @@
-"""Load models, tokenizers and chat templates from checked files, and explain errors.
-
-A file that lacks weights is refused, because the library would fill the gap with random numbers.
-"""
+"""Load tokenizers and chat templates of unknown origin from checked files within limits, and explain errors."""
 
 import re
 import socket
@@ -22,7 +19,6 @@ from goalscope._ground.extras import lacking
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.progress import TALLY
 from goalscope._ground.untrusted import shorten
-from goalscope.agents.models._fast import use_grouped_attention
 from goalscope.agents.models.folders import (
     ADVICE,
     TOKEN_FILES,
@@ -392,11 +388,8 @@ class TokenizerContract:
         return re.compile(f"({'|'.join(map(re.escape, names))})" if names else "((?!))")
 
 
-# Load models and tokenizers with transformers from checked folders, and explain errors.
-#
-# A file that lacks weights is refused, because the library would fill the gap with random numbers.
+# Load tokenizers with transformers from checked folders, and explain errors.
 
-_DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
 _TOKENIZER: Final = "tokenizer.json"
 _SMALL: Final = 1 << 30  # bytes
 _TEXTS: Final = (
@@ -404,25 +397,6 @@ _TEXTS: Final = (
     " ÄÖ é 中文 😀\t\r\n  x" + "".join(map(chr, range(32, 127))),
 )
 """Texts in which a converted tokenizer is compared with its original."""
-_PARAMETERS_PER_BYTE: Final = 4  # for weights of two bits
-
-
-def check_device_name(device: str) -> None:
-    """Raise a ValueError if a text is not the name of a device."""
-    if not _DEVICE.fullmatch(device):
-        raise ValueError(f"device must be auto, cpu, cuda, a GPU by number such as cuda:1, xpu or mps, got {device!r}")
-
-
-def check_device(torch: Any, device: str) -> None:
-    """Raise a ValueError if this machine does not have the device, before any weights are read."""
-    kind, _, number = device.partition(":")
-    available = torch.backends.mps.is_available() if kind == "mps" else getattr(torch, kind).is_available()
-    count = getattr(torch, kind).device_count() if available else 0
-    if int(number or 0) >= count:
-        raise ValueError(
-            f"this machine has no device {device!r}: torch {torch.__version__} finds {count} devices of this "
-            "kind. Set device: auto or device: cpu, or install a version of torch that is built for your GPU"
-        )
 
 
 def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None) -> tuple[Any, Path | None]:
@@ -555,79 +529,6 @@ def _hub_file(source: str, where: Mapping[str, Any], name: str) -> Path | None:
     return None if path is None else Path(path)
 
 
-def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any) -> Any:
-    """Return the model with the weights of a folder that `check_folder` has accepted, or of the hub.
-
-    A ValueError says why they cannot be read, or which weights are missing.
-    """
-    from transformers import AutoModelForCausalLM
-
-    read: Any = AutoModelForCausalLM.from_pretrained
-    part = f"weights {dtype}".replace("torch.", "")
-    cached = folder is not None and "gguf_file" in where and dtype != "auto" and "device_map" not in where
-    place = converted(folder, part) if folder is not None and cached else None
-    if place is not None:
-        source, where = str(place), {name: value for name, value in where.items() if name != "gguf_file"}
-    with explained(folder), _without_reports():
-        model, info = read(source, dtype=dtype, use_safetensors=True, output_loading_info=True, **where)
-    missing = sorted(info["missing_keys"])
-    if missing:
-        raise ValueError(
-            f"the weights of {source} must be complete, but {len(missing)} are missing ({', '.join(missing)[:120]}): "
-            f"{ADVICE}"
-        )
-    if folder is not None and cached and place is None:
-        _keep_weights(model, folder, part)
-    use_grouped_attention(model)
-    return model
-
-
-def _keep_weights(model: Any, file: Path, part: str) -> None:
-    """Keep a converted copy of the weights of a GGUF file, whose numbers are unquantised once they are loaded."""
-    from safetensors.torch import load_file
-
-    vars(model.config).pop("quantization_config", None)
-    model.hf_quantizer = None
-    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-
-    def same(place: Path) -> bool:
-        # Weights that are tied to others are stored once.
-        state = model.state_dict()
-        files = Folder(place).files("*.safetensors")
-        return bool(files) and all(
-            tensor.equal(state[name]) for stored in files for name, tensor in load_file(stored).items()
-        )
-
-    keep(file, part, model.save_pretrained, same, size)
-
-
-def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any, seed: int) -> Any:
-    """Return a model of the same architecture with random weights, which depend only on the seed.
-
-    A ValueError says why the folder cannot be read, or that its files are too small for a model of this size.
-    """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    make: Any = AutoModelForCausalLM.from_config
-    with explained(folder):
-        config = AutoConfig.from_pretrained(source, **where)
-        if folder is not None:
-            with torch.device("meta"):  # tensors have shapes but take no memory
-                shapes_only = make(config, trust_remote_code=False)
-            count = sum(parameter.numel() for parameter in shapes_only.parameters())
-            n_bytes = weight_octets(folder)
-            if count > _PARAMETERS_PER_BYTE * n_bytes:
-                raise ValueError(
-                    f"config.json describes a model of {count} weights, but its files have {n_bytes} bytes"
-                )
-        with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU, so that a seed always gives one model
-            torch.manual_seed(seed)
-            model = make(config, dtype=dtype, trust_remote_code=False)
-    use_grouped_attention(model)
-    return model
-
-
 @contextmanager
 def explained(folder: Path | str | None, what: str = "a model that transformers can load") -> Iterator[None]:
     """While this context lasts, turn any error of a library about a folder's files into a ValueError that names the
@@ -656,18 +557,6 @@ def explained(folder: Path | str | None, what: str = "a model that transformers 
             ) from error
         kind = "" if isinstance(error, ChatTemplateError) else f"{type(error).__name__}: "
         raise ValueError(f"{folder} must hold {what}, but {kind}{brief(error)}: {ADVICE}") from error
-
-
-@contextmanager
-def _without_reports() -> Iterator[None]:
-    """Keep transformers from printing tables of weights, with codes for colours, where goalscope says what is wrong."""
-    library: Any = import_module("transformers.utils.logging")
-    before = library.get_verbosity()
-    library.set_verbosity_error()
-    try:
-        yield
-    finally:
-        library.set_verbosity(before)
 
 
 @contextmanager

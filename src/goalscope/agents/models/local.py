@@ -1,39 +1,205 @@
-"""Local models: any Hugging Face causal language model, given by path or name and decoded in lockstep."""
+"""Local models: any Hugging Face causal language model, given by path or name and decoded in lockstep.
 
+`Answering` turns token ids into replies and likelihoods, for local models and for those in an engine. The weights of a
+`LocalModel` are read from checked files, or drawn at random as a control.
+"""
+
+import re
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Self, Unpack
+from typing import Any, ClassVar, Final, Self, Unpack
 
 from goalscope._ground.checks import check_choice
-from goalscope._ground.folder import NamedFile, anything_at
+from goalscope._ground.folder import Folder, NamedFile, anything_at
 from goalscope._ground.ids import content_id
 from goalscope._ground.progress import TALLY, Arrived
-from goalscope.agents.models._fast import SMALL
-from goalscope.agents.models.answering import Answering
-from goalscope.agents.models.base import MOST_NUMBER, ChatFormat, Request, Sampling, model_backend
-from goalscope.agents.models.decode import Decoded, Decoding
-from goalscope.agents.models.dialect import Loaded
-from goalscope.agents.models.folders import check_folder, folder_identity, parts_identity, read_training, weight_octets
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
-from goalscope.agents.models.loading import (
-    check_device,
-    check_device_name,
-    draw_weights,
-    load_weights,
-    needed,
+from goalscope._ground.rng import stream
+from goalscope.agents.models._fast import SMALL, use_grouped_attention
+from goalscope.agents.models.base import (
+    MOST_NUMBER,
+    RANDOM_WEIGHTS,
+    ChatFormat,
+    Likelihoods,
+    Reply,
+    Request,
+    Sampling,
+    check_random_weights,
+    finish_of,
+    model_backend,
 )
+from goalscope.agents.models.decode import Decoded, Decoding
+from goalscope.agents.models.dialect import Dialect, Loaded, likelihoods, placed, unanswered
+from goalscope.agents.models.folders import (
+    ADVICE,
+    check_folder,
+    folder_identity,
+    parts_identity,
+    read_training,
+    weight_octets,
+)
+from goalscope.agents.models.loading import explained, needed
 from goalscope.agents.models.reading import Prefixes, Prompts
 from goalscope.agents.models.threads import Lanes, score_on_cores
+from goalscope.agents.models.weight_files import converted, keep
 
+_DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
+_PARAMETERS_PER_BYTE: Final = 4  # for weights of two bits
 _DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, and either of them under WSL
 
 _STARTING: Final = threading.Lock()  # held while the lanes of a model are looked up or made
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
+
+
+# Completions and likelihoods from token ids, shared by local models and models in an engine.
+#
+# A subclass decodes prompts and scores given answers. Texts, reasoning, usage and likelihoods follow from the ids
+# alone.
+
+
+class Answering(Dialect):
+    """A model whose subclass implements `_decoded` (generate ids) and `_scored` (log-probabilities of given ids).
+
+    Attributes:
+        joins: whether requests enter the batch of earlier calls that are still under way.
+    """
+
+    joins: ClassVar[bool] = True
+    _name: str
+
+    @property
+    def name(self) -> str:
+        """Short name for tables."""
+        return self._name
+
+    def prepare(self) -> None:
+        """Read the weights now if they are not loaded yet, so that the time this takes is not charged to an answer."""
+        self._load()
+
+    def _decoded(
+        self, requests: Sequence[Request], texts: Sequence[str], sampling: Sampling, arrived: Arrived[Decoded]
+    ) -> None:
+        """Decode each request, whose rendered prompt is its text, and pass each output to ``arrived`` once."""
+        raise TypeError(f"{type(self).__name__} cannot generate text: it must implement _decoded")
+
+    def _scored(
+        self, contexts: Sequence[Sequence[int]], answers: Sequence[Prompts], arrived: Arrived[list[list[float]]]
+    ) -> None:
+        """Compute the log-probability (nats) of each token of the answers ``[N, A]`` after their contexts."""
+        raise TypeError(f"{type(self).__name__} cannot score answers: it must implement _scored")
+
+    def complete(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        arrived: Arrived[Reply] = lambda replies: None,
+    ) -> list[Reply]:
+        """Complete each chat, in order, and pass each reply to ``arrived`` as soon as it is complete."""
+        texts = [self.render(request.messages, sampling) for request in requests]
+        replies: dict[int, Reply] = {}
+        prompts, share = self._prompts(requests, texts), _Shares()
+
+        def take(outputs: Sequence[tuple[int, Decoded]]) -> None:
+            new, seconds = [], share(len(outputs))
+            for index, output in outputs:
+                request, prompt = requests[index], prompts[index]
+                prefilled = len(self.encode(request.prefill)) if request.prefill else 0
+                output.tokens[:0] = prompt[len(prompt) - prefilled :]
+                prompt = prompt[: len(prompt) - prefilled]
+                new.append((index, self.reply(texts[index], prompt, output, sampling, seconds)))
+            replies.update(new)
+            arrived(new)
+
+        self._decoded(requests, texts, sampling, take)
+        return [replies[index] for index in range(len(requests))]
+
+    def reply(
+        self, text: str, prompt: Sequence[int], output: Decoded, sampling: Sampling, seconds: float = 0.0
+    ) -> Reply:
+        """Return an output as a reply.
+
+        Args:
+            text: the rendered prompt.
+            prompt: token ids of the prompt.
+            output: the decoded output.
+            sampling: the sampling settings.
+            seconds: the time that the output took.
+        """
+        parts = self.parts(text, output.tokens)
+        return Reply(
+            parts=parts,
+            prompt_tokens=tuple(prompt),
+            output_tokens=tuple(output.tokens),
+            finish=finish_of(parts, output.finish),
+            usage={"prompt_tokens": len(prompt), "output_tokens": len(output.tokens), "seconds": seconds},
+            logprobs=tuple(output.logprobs) if sampling.top_logprobs else None,
+            unsupported=self.unsupported(sampling),
+            raw=self.text(output.tokens),
+        )
+
+    def likelihoods(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        *,
+        reasoned: bool,
+        arrived: Arrived[Likelihoods] = lambda scored: None,
+    ) -> list[Likelihoods]:
+        """Return how likely each answer of each request is. All answers to one prompt are computed in one pass."""
+        written = self.complete(requests, sampling, lambda new: arrived([])) if reasoned else [None] * len(requests)
+        share = _Shares()
+        texts = [self.render(request.messages, sampling) for request in requests]
+        alternatives = [
+            placed(self, text, request.answers, reply)
+            for text, request, reply in zip(texts, requests, written, strict=True)
+        ]
+        scorable = [(index, item) for index, item in enumerate(alternatives) if item is not None]
+        results: dict[int, Likelihoods] = {}
+        for index, (item, reply) in enumerate(zip(alternatives, written, strict=True)):
+            if item is None:
+                assert reply is not None  # without reasoning, the place of the answer is always known
+                results[index] = unanswered(reply)
+        arrived(list(results.items()))
+
+        def take(scored: Sequence[tuple[int, list[list[float]]]]) -> None:
+            new, seconds = [], share(len(scored))
+            for number, scores in scored:
+                index, item = scorable[number]
+                reply = written[index]
+                # The reasoning is already counted; the answers are scored, not generated.
+                cost: dict[str, float] = {"prompt_tokens": len(item.context), "output_tokens": 0}
+                cost |= reply.usage if reply is not None else {}
+                cost["seconds"] = cost.get("seconds", 0.0) + seconds
+                new.append((index, likelihoods(item, scores, cost, reply, self.unsupported(sampling))))
+            results.update(new)
+            arrived(new)
+
+        self._scored([item.context for _, item in scorable], [item.answers for _, item in scorable], take)
+        return [results[index] for index in range(len(requests))]
+
+    def _prompts(self, requests: Sequence[Request], texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of the rendered prompts, each followed by its prefill."""
+        return [
+            ids + (self.encode(request.prefill) if request.prefill else [])
+            for ids, request in zip(self.prompt_ids(texts), requests, strict=True)
+        ]
+
+
+class _Shares:
+    """Divide the time of a batch among its answers: new answers share the time since the previous ones arrived."""
+
+    def __init__(self) -> None:
+        self._lock, self._last = threading.Lock(), time.perf_counter()
+
+    def __call__(self, count: int) -> float:
+        with self._lock:
+            now = time.perf_counter()
+            seconds, self._last = now - self._last, now if count else self._last
+        return seconds / max(1, count)
 
 
 @model_backend("local")
@@ -128,11 +294,6 @@ class LocalModel(Answering):
         self._identity = parts_identity(model, tokenizer)
         self._loaded = self._prepare(model.eval(), tokenizer, getattr(model.generation_config, "eos_token_id", None))
         return self
-
-    @property
-    def name(self) -> str:
-        """Short name for tables."""
-        return self._name
 
     @property
     def has_recipe(self) -> bool:
@@ -290,3 +451,222 @@ class LocalModel(Answering):
 def _may_have_gpu() -> bool:
     """Return whether there may be a GPU, without importing torch if Linux has no GPU driver."""
     return sys.platform != "linux" or any(anything_at(driver) for driver in _DRIVERS)
+
+
+# Weights, read from checked files. A file that lacks weights is refused, because the library would fill the gap with
+# random numbers.
+
+
+def check_device_name(device: str) -> None:
+    """Raise a ValueError if a text is not the name of a device."""
+    if not _DEVICE.fullmatch(device):
+        raise ValueError(f"device must be auto, cpu, cuda, a GPU by number such as cuda:1, xpu or mps, got {device!r}")
+
+
+def check_device(torch: Any, device: str) -> None:
+    """Raise a ValueError if this machine does not have the device, before any weights are read."""
+    kind, _, number = device.partition(":")
+    available = torch.backends.mps.is_available() if kind == "mps" else getattr(torch, kind).is_available()
+    count = getattr(torch, kind).device_count() if available else 0
+    if int(number or 0) >= count:
+        raise ValueError(
+            f"this machine has no device {device!r}: torch {torch.__version__} finds {count} devices of this "
+            "kind. Set device: auto or device: cpu, or install a version of torch that is built for your GPU"
+        )
+
+
+def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any) -> Any:
+    """Return the model with the weights of a folder that `check_folder` has accepted, or of the hub.
+
+    A ValueError says why they cannot be read, or which weights are missing.
+    """
+    from transformers import AutoModelForCausalLM
+
+    read: Any = AutoModelForCausalLM.from_pretrained
+    part = f"weights {dtype}".replace("torch.", "")
+    cached = folder is not None and "gguf_file" in where and dtype != "auto" and "device_map" not in where
+    place = converted(folder, part) if folder is not None and cached else None
+    if place is not None:
+        source, where = str(place), {name: value for name, value in where.items() if name != "gguf_file"}
+    with explained(folder), _without_reports():
+        model, info = read(source, dtype=dtype, use_safetensors=True, output_loading_info=True, **where)
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ValueError(
+            f"the weights of {source} must be complete, but {len(missing)} are missing ({', '.join(missing)[:120]}): "
+            f"{ADVICE}"
+        )
+    if folder is not None and cached and place is None:
+        _keep_weights(model, folder, part)
+    use_grouped_attention(model)
+    return model
+
+
+@contextmanager
+def _without_reports() -> Iterator[None]:
+    """Keep transformers from printing tables of weights, with codes for colours, where goalscope says what is wrong."""
+    library = needed("transformers.utils.logging")
+    before = library.get_verbosity()
+    library.set_verbosity_error()
+    try:
+        yield
+    finally:
+        library.set_verbosity(before)
+
+
+def _keep_weights(model: Any, file: Path, part: str) -> None:
+    """Keep a converted copy of the weights of a GGUF file, whose numbers are unquantised once they are loaded."""
+    from safetensors.torch import load_file
+
+    vars(model.config).pop("quantization_config", None)
+    model.hf_quantizer = None
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+    def same(place: Path) -> bool:
+        # Weights that are tied to others are stored once.
+        state = model.state_dict()
+        files = Folder(place).files("*.safetensors")
+        return bool(files) and all(
+            tensor.equal(state[name]) for stored in files for name, tensor in load_file(stored).items()
+        )
+
+    keep(file, part, model.save_pretrained, same, size)
+
+
+def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any, seed: int) -> Any:
+    """Return a model of the same architecture with random weights, which depend only on the seed.
+
+    A ValueError says why the folder cannot be read, or that its files are too small for a model of this size.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    make: Any = AutoModelForCausalLM.from_config
+    with explained(folder):
+        config = AutoConfig.from_pretrained(source, **where)
+        if folder is not None:
+            with torch.device("meta"):  # tensors have shapes but take no memory
+                shapes_only = make(config, trust_remote_code=False)
+            count = sum(parameter.numel() for parameter in shapes_only.parameters())
+            n_bytes = weight_octets(folder)
+            if count > _PARAMETERS_PER_BYTE * n_bytes:
+                raise ValueError(
+                    f"config.json describes a model of {count} weights, but its files have {n_bytes} bytes"
+                )
+        with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU, so that a seed always gives one model
+            torch.manual_seed(seed)
+            model = make(config, dtype=dtype, trust_remote_code=False)
+    use_grouped_attention(model)
+    return model
+
+
+# Random networks of a model's architecture, which serve as controls for probes.
+#
+# ``default-init`` is the library's own initialisation for the architecture (mostly with standard deviation .02).
+# Attention is then nearly uniform, so this is a weak control. ``initial`` is the initialisation that the training of
+# the bundled models started from. ``permuted`` permutes the entries within each trained weight tensor, so that each
+# tensor keeps its scale.
+
+GAIN = 0.5
+"""Standard deviation of embeddings, and of matrices after multiplication by the square root of their input width."""
+
+
+def initialise(shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator: Any) -> dict[str, Any]:
+    """Return random parameters of a GPT-OSS model, as at the start of the training of Theseus and Ariadne.
+
+    Norms are 1; biases and attention sinks are 0. Embeddings have standard deviation 0.5, matrices 0.5 / sqrt(input
+    width). Matrices that write to the residual stream are also divided by sqrt(2 L).
+
+    Args:
+        shapes: name of each parameter in transformers' ``GptOssForCausalLM`` -> its shape.
+        layers: number of blocks L.
+        generator: source of the random numbers; parameters are drawn in the order of their names.
+    """
+    import torch
+
+    parameters = {}
+    for name, shape in sorted(shapes.items()):
+        if name.endswith("norm.weight"):
+            parameters[name] = torch.ones(shape)
+        elif len(shape) == 1 or name.endswith("_bias"):
+            parameters[name] = torch.zeros(shape)
+        else:
+            std = GAIN * (shape[-2] if "experts" in name else shape[-1]) ** -0.5
+            if name.endswith(("o_proj.weight", "down_proj")):
+                std /= (2 * layers) ** 0.5
+            if name.endswith("embed_tokens.weight"):
+                std = GAIN
+            parameters[name] = torch.empty(shape).normal_(0.0, std, generator=generator)
+    return parameters
+
+
+SPREAD: Final = 0.1
+"""Standard deviation of the weights of a GPT-2 model, except for the positions of cells."""
+CODE: Final = 0.3
+FIRST_CELL: Final = 6
+CELLS: Final = 7
+
+
+def initialise_gpt2(shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator: Any) -> dict[str, Any]:
+    """Return random parameters of a GPT-2 model, as at the start of the training of the organisms' language models.
+
+    Norms are 1 and biases 0. All other parameters have standard deviation .1; those that write to the residual stream
+    are divided by sqrt(2 L). The positions of the cells of a 7x7 grid start with a code of their place: the sum of a
+    vector for the row and a vector for the column, each with standard deviation .3.
+
+    Args:
+        shapes: name of each parameter in transformers' ``GPT2LMHeadModel`` -> its shape.
+        layers: number of blocks L.
+        generator: source of the random numbers; parameters are drawn in the order of their names.
+    """
+    import torch
+
+    parameters = {}
+    for name, shape in sorted(shapes.items()):
+        if name.endswith(".bias"):
+            parameters[name] = torch.zeros(shape)
+        elif ".ln_" in name:
+            parameters[name] = torch.ones(shape)
+        else:
+            std = SPREAD / ((2 * layers) ** 0.5 if name.endswith("c_proj.weight") else 1.0)
+            parameters[name] = torch.empty(shape).normal_(0.0, std, generator=generator)
+        if name.endswith("wpe.weight"):
+            rows, columns = torch.empty((2, CELLS, shape[1])).normal_(0.0, CODE, generator=generator)
+            for row in range(CELLS):  # a label precedes each row
+                begin = FIRST_CELL + row * (CELLS + 1)
+                parameters[name][begin : begin + CELLS] = rows[row] + columns
+    return parameters
+
+
+def redraw(model: Any, *, seed: int) -> None:
+    """Reset a bundled model, or one of its kind, in place to the initial weights of its training with this seed.
+
+    Args:
+        model: a transformers model on the CPU, with weights in float32.
+        seed: seed of the random numbers.
+    """
+    import torch
+
+    with torch.no_grad():
+        current = dict(model.named_parameters())
+        shapes = {name: tuple(parameter.shape) for name, parameter in current.items()}
+        generator = torch.Generator().manual_seed(seed)
+        recipe = initialise_gpt2 if model.config.model_type == "gpt2" else initialise
+        drawn = recipe(shapes, layers=model.config.num_hidden_layers, generator=generator)
+        for name, parameter in current.items():
+            parameter.copy_(drawn[name])
+
+
+def permute(model: Any, *, seed: int) -> None:
+    """Permute the entries of each weight tensor of a transformers model in place; tied tensors stay tied.
+
+    Args:
+        model: a model on the CPU.
+        seed: seed of the permutations, which use one stream per tensor.
+    """
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            order = torch.from_numpy(stream(seed, "permuted", name).permutation(parameter.numel()))
+            parameter.copy_(parameter.flatten()[order].view(parameter.shape))

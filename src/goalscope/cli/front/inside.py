@@ -15,7 +15,7 @@ from goalscope._ground.progress import Display, duration, lines
 from goalscope._ground.untrusted import explain
 from goalscope._ground.words import counted
 from goalscope._ground.yaml_text import set_key
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.cli.console import progress, say, table
 from goalscope.cli.front.measuring import written
 from goalscope.cli.generator import lists, prints

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from goalscope._ground.checks import check_shape, freeze
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.untrusted import decode_object, faults
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, RandomWeights
+from goalscope.agents.models.base import RANDOM_WEIGHTS, RandomWeights
 from goalscope.inside.activations.shards import Artifact, ShardFile, artifacts, open_shard, place, put_artifacts
 from goalscope.inside.activations.sites import Site, check_site, plan_id
 from goalscope.runs import Store
@@ -125,7 +125,7 @@ class Capture:
         model: content id of the captured model.
         model_name: short name of the model.
         untrained: seed of the model's random weights, None for trained ones.
-        random_weights: how the random weights were drawn, see `goalscope.agents.models.initialisation`.
+        random_weights: how the random weights were drawn, see `goalscope.agents.models.local`.
         agent: short name of the agent whose steps were replayed.
         agent_id: content id of that agent.
         sites, layers: captured sites and layers; layers are counted from 0.

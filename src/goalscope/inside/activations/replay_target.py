@@ -8,8 +8,8 @@ from typing import Any
 from goalscope._ground.ids import content_id
 from goalscope.agents.agent import agent_id, build_agent
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.base import RANDOM_WEIGHTS, check_random_weights
 from goalscope.agents.models.engine import EngineModel
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations.sites import Site
 from goalscope.runs import Store

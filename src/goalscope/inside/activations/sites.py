@@ -19,7 +19,7 @@ import numpy.typing as npt
 from goalscope._ground.ids import content_id
 from goalscope._ground.rng import stream
 from goalscope.agents.models.base import Message, Sampling
-from goalscope.agents.models.grid_tokens import check_cell_tokens
+from goalscope.agents.models.dialect import check_cell_tokens
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.marks import Style
 from goalscope.runs import Store

@@ -22,9 +22,9 @@ from pydantic import Field
 
 from goalscope._ground.rng import stream
 from goalscope.agents.chat import answers_of
-from goalscope.agents.models.answering import Alternatives, placed
 from goalscope.agents.models.base import Reply, Sampling
 from goalscope.agents.models.decode import Decoded
+from goalscope.agents.models.dialect import Alternatives, placed
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.reading import common_prefix
 from goalscope.agents.parse import turn

@@ -57,7 +57,7 @@ def from_arrays(
         worlds: N grids, or their texts, each complete: with its goal and without fog.
         states: N cells (row, col) of the agent, or full states if there are keys and doors; by default from the grids.
         random: (kind, seed) -> the same arrays for a random network, row by row; for the kinds see
-            `goalscope.agents.models.initialisation.RANDOM_WEIGHTS`.
+            `goalscope.agents.models.base.RANDOM_WEIGHTS`.
         site, layer: origin of a single array; a probe refuses arrays of other places.
         model: name of the model; a probe refuses arrays of other models.
         grids: N names of the grids, instead of deriving grids from the worlds.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.inside.activations.load import Activations, Columns
 from goalscope.inside.probing.heads import COUNTED
 from goalscope.inside.probing.inputs import ProbeInputs

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from goalscope._ground import registry
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.inside.probing.beliefs import BELIEF_SUITE, choose_maps, compare_beliefs, read_beliefs
 from goalscope.inside.probing.curves import CURVE_HEADS, learning_curve
 from goalscope.inside.probing.distances import MAPS, cross_fitted, probe_distances

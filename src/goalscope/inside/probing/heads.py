@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from goalscope._ground import registry
 from goalscope._ground.rng import stream
-from goalscope.agents.models import loading
+from goalscope.agents.models import local
 from goalscope.stats.rows import Tag
 
 if TYPE_CHECKING:
@@ -221,12 +221,12 @@ def check_device(device: str) -> None:
         return
     if not isinstance(device, str) or device == "auto":
         raise ValueError(f"device must be cpu or a GPU such as cuda or cuda:1, got {device!r}")
-    loading.check_device_name(device)
+    local.check_device_name(device)
     import torch
 
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"device is {device!r}, but PyTorch finds no such GPU: set device='cpu'")
-    loading.check_device(torch, device)
+    local.check_device(torch, device)
 
 
 def trains_on(device: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.rng import stream
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.inside.activations.load import Activations, Columns
 from goalscope.inside.probing.labels import CLASSES, WALL, Cells, Steps
 
@@ -352,7 +352,7 @@ CONTROLS: Final[Mapping[str, Control]] = {
 * ``control-task``: a random label for each type of cell or step, which a probe can only learn by heart; what the score
   exceeds it by is the probe's selectivity.
 * ``default-init``, ``initial``, ``permuted``: the same architecture with random weights, several seeds of each, reads
-  the same tokens (`goalscope.agents.models.initialisation`).
+  the same tokens (`goalscope.agents.models.local`).
 * ``wall-count``: no model at all: the number of walls.
 * ``input``: no model at all: how often each symbol stands in the prompt's grid.
 * ``text``: no activations, but what the agent wrote before its answer.

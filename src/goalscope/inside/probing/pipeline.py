@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from goalscope._ground import registry
 from goalscope._ground.parts import attempt
 from goalscope._ground.progress import Stage, silent
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations.capture import capture
 from goalscope.inside.activations.hooks import DecoderBlocks, chosen_layers

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from goalscope._ground import registry
 from goalscope._ground.parts import attempt
 from goalscope._ground.rng import uniform
-from goalscope.agents.models.initialisation import RANDOM_WEIGHTS
+from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.inside.activations.load import Activations
 from goalscope.inside.probing.fitting import FitSettings, PlanSettings, Problem, fit
 from goalscope.inside.probing.heads import CELL_HEADS, COUNTED

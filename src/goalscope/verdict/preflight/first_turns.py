@@ -22,10 +22,10 @@ from goalscope._ground.rng import spread
 from goalscope._ground.words import counted
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, check_action
 from goalscope.agents.chat import ChatAgent, ways_in_use
-from goalscope.agents.models.answering import Answering
 from goalscope.agents.models.base import NotSentError
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_client import Client
+from goalscope.agents.models.local import Answering
 from goalscope.agents.models.reading import common_prefix
 from goalscope.agents.parse import IN_REASONING, LITTLE_MASS, cause_of, fault_words, what_helps
 from goalscope.runs import Store, Study
