@@ -23,8 +23,8 @@ from goalscope._ground.rng import stream
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.decode import fitting_threads
 from goalscope.agents.models.local import LocalModel
-from goalscope.agents.models.threads import fitting_threads
 from goalscope.inside.activations import CaptureSettings, Site, capture
 from goalscope.inside.activations.capture import ReplayCounts, shards, windows
 from goalscope.inside.activations.hooks import thirds

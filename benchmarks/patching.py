@@ -21,9 +21,8 @@ import torch
 
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import Sampling
-from goalscope.agents.models.decode import Decoding, score
+from goalscope.agents.models.decode import Decoding, score, work_on_cores
 from goalscope.agents.models.local import LocalModel
-from goalscope.agents.models.threads import work_on_cores
 from goalscope.inside.activations.sites import SiteFinder
 from goalscope.inside.interventions import Batch, Edit, Original, find_pairs, score_answers
 from goalscope.inside.interventions.experiment import give_back

@@ -9,8 +9,8 @@ import torch
 from tiny_models import HARMONY_TEMPLATE, PLAIN_TEMPLATE, VOCABULARY, gpt_oss, llama, request, tokenizer
 
 from goalscope.agents.models import Likelihoods, LocalModel, Message, Request, Sampling, Scoring
+from goalscope.agents.models.decode import score_on_cores
 from goalscope.agents.models.dialect import alternatives
-from goalscope.agents.models.threads import score_on_cores
 
 ANSWERS = tuple(f'{{"action": "{name}"}}' for name in ("UP", "DOWN", "LEFT", "RIGHT"))
 FREE = Sampling(temperature=1.0, top_p=1.0, max_tokens=40, reasoning_effort=None)

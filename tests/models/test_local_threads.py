@@ -24,7 +24,7 @@ def test_a_small_model_gets_one_thread_and_a_large_one_keeps_what_there_is(monke
         with threads.fitting_threads(model):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
-        monkeypatch.setattr("goalscope.agents.models.threads.SMALL", 10)
+        monkeypatch.setattr("goalscope.agents.models.decode.SMALL", 10)
         with threads.fitting_threads(model):
             assert torch.get_num_threads() == 2
     finally:
@@ -58,8 +58,8 @@ def test_a_worker_with_one_core_cuts_its_part_of_a_batch_no_further(monkeypatch:
 @pytest.mark.parametrize("cores", long_after(1, [1, 2]))
 def test_the_number_of_cores_changes_no_output(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)), raising=False)
-    monkeypatch.setattr("goalscope.agents.models.threads.ROWS", 3)
-    monkeypatch.setattr("goalscope.agents.models.threads._FEWEST", 2)
+    monkeypatch.setattr("goalscope.agents.models.decode.ROWS", 3)
+    monkeypatch.setattr("goalscope.agents.models.decode._FEWEST", 2)
     seen = list[tuple[int, int]]()
     model = LocalModel.from_parts(gpt_oss(), tokenizer())
     asked = [request("#_A G" * count, episode=str(count)) for count in (9, 1, 4, 7, 2, 3, 8)]
@@ -72,7 +72,7 @@ def test_the_number_of_cores_changes_no_output(cores: int, monkeypatch: pytest.M
 
 
 def test_a_prompt_that_does_not_fit_is_named_by_its_place_in_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goalscope.agents.models.threads.ROWS", 1)
+    monkeypatch.setattr("goalscope.agents.models.decode.ROWS", 1)
     asked = [request("#_A G" * count, episode=str(count)) for count in (1, 2, 400)]
     with pytest.raises(ValueError, match="prompt 2 has"):
         LocalModel.from_parts(gpt_oss(), tokenizer()).complete(asked, Sampling(max_tokens=6))

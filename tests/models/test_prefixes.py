@@ -16,9 +16,8 @@ from tiny_models import gpt_oss, llama
 
 from goalscope._ground.progress import TALLY
 from goalscope._ground.rng import stream
-from goalscope.agents.models.decode import Decoding, decode
+from goalscope.agents.models.decode import Decoding, Lanes, decode
 from goalscope.agents.models.reading import Prefixes
-from goalscope.agents.models.threads import Lanes
 
 GREEDY = Decoding(temperature=0.0, max_tokens=12, stop=frozenset(range(1, 128, 9)))
 

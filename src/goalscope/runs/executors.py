@@ -23,8 +23,8 @@ from goalscope._ground.ids import canonical_json
 from goalscope._ground.parts import sign
 from goalscope._ground.progress import Arrived
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, build_agent
+from goalscope.agents.models.decode import own_cores, share_cores
 from goalscope.agents.models.local import LocalModel
-from goalscope.agents.models.threads import own_cores, share_cores
 from goalscope.runs.study import AgentEntry
 
 EXECUTORS: Final = ("threads", "processes", "ray")

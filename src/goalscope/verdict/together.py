@@ -2,7 +2,7 @@
 
 If arms were played one after another, the last episodes of each would be asked one by one, and for a small model on a
 CPU that takes as long as a batch of ten. Here each arm runs in a thread of its own, and the model decodes the requests
-of all threads together (`goalscope.agents.models.threads`).
+of all threads together (`goalscope.agents.models.decode`).
 """
 
 import threading

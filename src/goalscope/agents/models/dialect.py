@@ -117,7 +117,7 @@ class Loaded:
         base: whether there is no chat template, so that an answer ends with its line.
         trusted: whether the chat template comes with the package.
         lock: held while the model computes, since several threads may use it.
-        lanes: number of slots -> what decodes with the model, see `goalscope.agents.models.threads.Lanes`.
+        lanes: number of slots -> what decodes with the model, see `goalscope.agents.models.decode.Lanes`.
     """
 
     model: Any

@@ -31,7 +31,7 @@ from goalscope.agents.models.base import (
     finish_of,
     model_backend,
 )
-from goalscope.agents.models.decode import Decoded, Decoding
+from goalscope.agents.models.decode import Decoded, Decoding, Lanes, score_on_cores
 from goalscope.agents.models.dialect import Dialect, Loaded, likelihoods, placed, unanswered
 from goalscope.agents.models.folders import (
     ADVICE,
@@ -43,7 +43,6 @@ from goalscope.agents.models.folders import (
 )
 from goalscope.agents.models.loading import explained, needed
 from goalscope.agents.models.reading import Prefixes, Prompts
-from goalscope.agents.models.threads import Lanes, score_on_cores
 from goalscope.agents.models.weight_files import converted, keep
 
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")

@@ -25,8 +25,8 @@ from goalscope._ground.folder import Folder
 from goalscope._ground.ids import canonical_json, content_id
 from goalscope._ground.progress import Progress
 from goalscope.agents.models.base import RANDOM_WEIGHTS, check_random_weights
+from goalscope.agents.models.decode import fitting_threads
 from goalscope.agents.models.local import LocalModel
-from goalscope.agents.models.threads import fitting_threads
 from goalscope.inside.activations.hooks import DecoderBlocks, Prefix, Recording, check_blocks, shares_prefixes, thirds
 from goalscope.inside.activations.load import CAPTURE, SHARD, Capture, captures, first_infinite, put_capture
 from goalscope.inside.activations.replay_target import (

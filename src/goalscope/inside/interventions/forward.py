@@ -22,10 +22,18 @@ import numpy.typing as npt
 
 from goalscope._ground.checks import freeze
 from goalscope._ground.rng import stream
-from goalscope.agents.models.decode import Decoded, Decoding, check_prompts, decode, score
+from goalscope.agents.models.decode import (
+    Decoded,
+    Decoding,
+    check_prompts,
+    decode,
+    is_small,
+    own_cores,
+    score,
+    work_on_cores,
+)
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.reading import device_memory, token_octets
-from goalscope.agents.models.threads import is_small, own_cores, work_on_cores
 from goalscope.inside.activations.hooks import DecoderBlocks
 
 EMBEDDING: Final = -1

@@ -33,7 +33,7 @@ import numpy.typing as npt
 from goalscope._ground.checks import check_finite, check_shape, check_whole, freeze
 from goalscope._ground.progress import Progress
 from goalscope._ground.rng import stream
-from goalscope.agents.models.threads import one_thread
+from goalscope.agents.models.decode import one_thread
 from goalscope.inside.probing.heads import (
     Head,
     HeadSizes,

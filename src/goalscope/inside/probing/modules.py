@@ -30,7 +30,7 @@ from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from goalscope._ground.checks import check_whole
 from goalscope._ground.rng import stream
-from goalscope.agents.models.threads import one_thread
+from goalscope.agents.models.decode import one_thread
 from goalscope.inside.probing.heads import HeadSizes, Solution, Weights, coordinates
 from goalscope.inside.probing.ridge import solve_classes, solve_numbers
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models._fast import MOST_MASK, MOST_SCORES, NAME
+from goalscope.agents.models.decode import ROWS, SLOTS, own_cores
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.reading import memory_limit, token_octets
-from goalscope.agents.models.threads import ROWS, SLOTS, own_cores
 from goalscope.inside.activations.capture import CaptureSettings
 
 _SINGLE: Final = 4  # bytes of a number in single precision
