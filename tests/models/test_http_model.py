@@ -12,7 +12,7 @@ from tiny_models import gpt_oss, request, tokenizer
 from families import long_after
 from goalscope.agents import agent_id, build_agent
 from goalscope.agents.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Reply, Sampling, Server
-from goalscope.agents.models.http import chat_answer, completions_answer
+from goalscope.agents.models.http_answers import chat_answer, completions_answer
 from goalscope.agents.models.http_budget import CallBudget
 from goalscope.agents.models.http_client import GarbledError, RequestPace, retry_after
 from goalscope.agents.models.marks import Marks

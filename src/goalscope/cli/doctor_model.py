@@ -16,11 +16,11 @@ from goalscope._ground.words import counted, listed
 from goalscope.agents.agent import CHAT, Observation, build_agent
 from goalscope.agents.chat import LEAST_MASS, ChatAgent, ways_in_use
 from goalscope.agents.models import HttpModel, Server
-from goalscope.agents.models.abilities import ServerReport, check_server, needing_record
+from goalscope.agents.models.abilities import ServerReport, check_server, needing_record, read_server_info
 from goalscope.agents.models.base import Request, Sampling
 from goalscope.agents.models.dialect import check_cell_tokens
 from goalscope.agents.models.folders import model_folder
-from goalscope.agents.models.http_client import Client, SilentServerError, read_server_info
+from goalscope.agents.models.http_client import Client, SilentServerError
 from goalscope.agents.models.http_settings import RECORDING
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.reading import token_octets

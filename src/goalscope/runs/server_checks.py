@@ -9,16 +9,17 @@ from goalscope._ground.untrusted import printable
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Agent, Observation, agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.abilities import (
+    ServerInfo,
     ServerNeeds,
     ServerReport,
     apply_report,
     check_server,
     most_trial_tokens,
     other_names,
+    read_server_info,
 )
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_budget import BELIEVED, DOUBTED
-from goalscope.agents.models.http_client import ServerInfo, read_server_info
 from goalscope.agents.parse import CALLED, IN_REASONING, remedy
 from goalscope.runs.store import Store
 

@@ -8,7 +8,7 @@ and the message for studies that need an ability which is missing. Rows with the
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -23,23 +23,88 @@ from goalscope.agents.models.http import (
     RAISE,
     HttpModel,
     LongPrompt,
-    Served,
     State,
     counts_credible,
     trial_words,
 )
+from goalscope.agents.models.http_answers import Served
 from goalscope.agents.models.http_budget import most_prompt_tokens
 from goalscope.agents.models.http_client import (
+    Client,
     MissingError,
     RejectedError,
-    ServerInfo,
     SilentServerError,
-    read_server_info,
     rejection,
 )
 from goalscope.agents.models.http_settings import CONSTRAINTS, RECORDING, Constraint, Server, constraint, kept_to
 from goalscope.agents.models.marks import left_over
 from goalscope.agents.parse import CALLED, IN_REASONING, cause_of, remedy, turn
+
+# What a server says about itself on information pages that cost nothing: version, models and context lengths.
+
+_MOST_NAMES: Final = 200
+_LONGEST_ENTRY: Final = 200
+_CONTEXT: Final = ("max_model_len", "context_length", "context_window", "n_ctx")
+_VERSION: Final = {"version": "version", "build_info": "build", "sglang_version": "version"}
+"""Key of a version on an information page -> our name for it."""
+
+
+class ServerInfo(BaseModel):
+    """A server's information about itself; only the context length affects runs, the rest is shown in messages.
+
+    Attributes:
+        server: name -> text, with names such as ``version`` and ``software``.
+        models: names of the models that it serves.
+        context: smallest maximum of prompt and answer tokens together that the server states; None if it states none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    server: Mapping[str, str] = {}
+    models: tuple[str, ...] = ()
+    context: int | None = None
+
+
+def read_server_info(client: Client) -> ServerInfo:
+    """Read the information pages of a server; the result is empty if it has none.
+
+    Raises:
+        PermissionError: the key is missing.
+    """
+    first_page = client.look("models")
+    if first_page is None:
+        return ServerInfo()
+    listing, software = first_page
+    texts: dict[str, str] = {"software": software} if software else {}
+    entries = listing.get("data")
+    model_entries = [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
+    models = [entry["id"][:_LONGEST_ENTRY] for entry in model_entries if isinstance(entry.get("id"), str)]
+    if model_entries and isinstance(model_entries[0].get("owned_by"), str):
+        texts["owner"] = model_entries[0]["owned_by"]
+    contexts = [size for entry in model_entries for size in _contexts(entry)] if len(model_entries) == 1 else []
+    for path in ("/version", "/props", "/get_server_info"):
+        page, _ = client.look(path) or ({}, "")
+        texts |= {name: page[page_key] for page_key, name in _VERSION.items() if isinstance(page.get(page_key), str)}
+        contexts += _contexts(page)
+    printable = {name: "".join(filter(str.isprintable, text))[:_LONGEST_ENTRY] for name, text in texts.items()}
+    return ServerInfo(
+        server={name: text for name, text in printable.items() if text},
+        models=tuple(models[:_MOST_NAMES]),
+        context=min(contexts) if contexts else None,
+    )
+
+
+def _contexts(page: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the context lengths on a page and one level below."""
+    for part in (page, page.get("default_generation_settings"), page.get("meta")):
+        if not isinstance(part, Mapping):
+            continue
+        for size in map(part.get, _CONTEXT):
+            if isinstance(size, int) and not isinstance(size, bool) and 0 < size < 2**40:
+                yield size
+
+
+# The trials of a server, and what they show.
 
 DRAWS: Final = 8
 """Number of answers drawn to test whether the temperature has an effect."""

@@ -1,4 +1,4 @@
-"""Requests to an OpenAI-compatible server: connections, errors, information pages, and a watch on the server."""
+"""Requests to an OpenAI-compatible server: connections, errors without keys, and a watch on the server."""
 
 import json
 import math
@@ -10,16 +10,16 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from html import escape
 from importlib.util import find_spec
-from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol, TypeVar
-from urllib.parse import urlsplit
-
-from pydantic import BaseModel, ConfigDict
+from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar
+from urllib.parse import quote, urlsplit
 
 from goalscope._ground.extras import lacking
 from goalscope._ground.progress import TALLY, StoppedError, duration
@@ -27,8 +27,104 @@ from goalscope._ground.rng import uniform
 from goalscope._ground.untrusted import UntrustedError, decode_json
 from goalscope._ground.version import __version__
 from goalscope.agents.models.base import CallKey
-from goalscope.agents.models.http_keys import HIDDEN, hide, hide_in, hide_in_message
 from goalscope.agents.models.http_settings import Server
+
+# Remove API keys from texts that are stored or printed, in all forms in which a server may echo them.
+#
+# A key is hidden if it appears plain, reversed, percent-encoded, escaped for JSON or HTML, in hexadecimal digits, or
+# inside base64 of any alignment (``user:key``, ``Bearer key``). In messages, the visible rest of a masked key is hidden
+# as well: ``sk-...wxyz``, ``abcd****``, or its last characters alone. A key that is a short or ordinary word ("test",
+# "EMPTY") is not a secret, and hiding it would destroy ordinary text, so it is left unchanged.
+
+HIDDEN: Final = "***"
+LEAST: Final = 8
+"""Minimum number of characters of a key that is hidden."""
+
+_LONGEST_WORD: Final = 20  # a key of up to so many letters, all of one case, counts as a word
+_LEAST_TAIL: Final = 4  # minimum characters from the end of a key that are hidden if they stand alone
+_LEAST_MASKED: Final = 2  # minimum characters from the end of a key that are hidden next to a mask
+_BASE64: Final = "[A-Za-z0-9+/_-]{0,2}"  # base64 characters that mix bits of the key and of its neighbours
+_MASK: Final = r"(?:[*•…]+|\.{2,}|x{3,}|X{3,}|#{2,}|[\[(<](?i:redacted|hidden|masked)[\])>])"
+
+
+def is_secret(key: str) -> bool:
+    """Return whether a key can be recognised in a text: it is long enough, and not an ordinary word."""
+    word = key.isalpha() and (key[1:].islower() or key.isupper()) and len(key) <= _LONGEST_WORD
+    return len(key) >= LEAST and not word
+
+
+def hide(text: str, key: str) -> str:
+    """Remove a key in all its forms from a text."""
+    if not is_secret(key):
+        return text
+    literals, pattern = _forms(key)
+    lower = text.lower()
+    return pattern.sub(HIDDEN, text) if any(literal in lower for literal in literals) else text
+
+
+def hide_in(document: Any, key: str) -> None:
+    """Remove a key from all values of a JSON document, in place."""
+    waiting = [document] if is_secret(key) and isinstance(document, dict | list) else []
+    while waiting:
+        item = waiting.pop()
+        for place, value in item.items() if isinstance(item, dict) else enumerate(item):
+            if isinstance(value, str):
+                item[place] = hide(value, key)
+            elif isinstance(value, dict | list):
+                waiting.append(value)
+
+
+def hide_in_message(text: str, key: str) -> str:
+    """Remove a key in all its forms from a server's message, including the visible rest of a masked key."""
+    return _remains(key).sub(HIDDEN, hide(text, key)) if is_secret(key) else text
+
+
+@lru_cache(maxsize=64)
+def _forms(key: str) -> tuple[tuple[str, ...], re.Pattern[str]]:
+    """Return lower-case texts and the pattern of all forms of a key; every match contains one of the texts."""
+    octets = key.encode("utf-8", "surrogatepass")
+    plain = {key, key[::-1], json.dumps(key)[1:-1], json.dumps(json.dumps(key))[3:-3], escape(key), repr(key)[1:-1]}
+    either_case = {quote(octets, safe=""), quote(octets), octets.hex(), octets[::-1].hex()} - plain
+    cores = set[str]()
+    for encode in (b64encode, urlsafe_b64encode):
+        for offset in range(3):
+            # Only characters whose bits all belong to the key, since the bytes before and after it are unknown.
+            begin, end = -(-8 * offset // 6), 8 * (offset + len(octets)) // 6
+            cores.add(encode(bytes(offset) + octets + bytes(2))[begin:end].decode())
+    alternatives = [re.escape(form) for form in sorted(plain, key=len, reverse=True)]
+    alternatives += [f"(?i:{re.escape(form)})" for form in sorted(either_case)]
+    alternatives += [f"{_BASE64}{re.escape(core)}{_BASE64}=*" for core in sorted(cores)]
+    literals = tuple(sorted({form.lower() for form in (*plain, *either_case, *cores)}))
+    return literals, re.compile("|".join(alternatives))
+
+
+@lru_cache(maxsize=64)
+def _remains(key: str) -> re.Pattern[str]:
+    """Return the pattern of a key's ends next to a mask, of its beginning next to a mask, and of its end alone."""
+    ends = [key[-size:] for size in range(len(key) - 1, _LEAST_MASKED - 1, -1)]
+    heads, tails = (_any_of(texts) for texts in ([key[: len(end)] for end in ends], ends))
+    alternatives = [
+        rf"(?:{heads})?{_MASK}\s?(?:{tails})(?!\w)",
+        rf"(?<!\w)(?:{heads}){_MASK}[\w-]*",
+        rf"(?i:\bend(?:s|ing)? (?:in|with)\W{{1,3}})(?:{tails})(?!\w)",
+    ]
+    if len(key) > 2 * LEAST:
+        alternatives.append(rf"{re.escape(key[:LEAST])}[\w-]*")
+    if telling := [end for end in ends if len(end) >= _LEAST_TAIL and _is_telling(end)]:
+        alternatives.append(rf"(?<!\w)(?:{_any_of(telling)})(?!\w)")
+    return re.compile("|".join(alternatives))
+
+
+def _is_telling(end: str) -> bool:
+    """Return whether the end of a key is neither a word nor a number, so that it can be recognised."""
+    letters = "".join(filter(str.isalpha, end))
+    mixed = not (letters[1:].islower() or letters.isupper() or len(letters) < 2)
+    return mixed or (bool(letters) and any(map(str.isdigit, end)))
+
+
+def _any_of(texts: Sequence[str]) -> str:
+    return "|".join(map(re.escape, dict.fromkeys(texts)))
+
 
 # Errors of requests to a server, each one sentence with advice and without secrets.
 
@@ -339,14 +435,6 @@ _LOOKS: Final = 20  # minimum number of checks within the allowed silence
 _SHOWN_AFTER: Final = 0.1  # share of the allowed silence after which the progress line shows the silence
 
 
-class Expiring(Protocol):
-    """Interface of a request that another thread can end."""
-
-    def expire(self, reason: str) -> None:
-        """End the request now, with an error that states the reason."""
-        ...
-
-
 class ServerWatch:
     """End all requests to a server that has stopped; safe to use from several threads.
 
@@ -363,7 +451,7 @@ class ServerWatch:
         self._server, self._probe = server, probe
         self._lock = threading.Lock()
         self._checking = threading.Lock()
-        self._requests: set[Expiring] = set()
+        self._requests: set[_Connection] = set()
         self._exchanges = 0  # number of current calls; a call includes its retries and the waits in between
         self._silent_since: float | None = None
         self._heard = False  # whether anything has arrived since the last request began
@@ -394,7 +482,7 @@ class ServerWatch:
                     self._silent_since = None  # no request is waiting for the server any more
 
     @contextmanager
-    def request(self, request: Expiring) -> Iterator[None]:
+    def request(self, request: "_Connection") -> Iterator[None]:
         """Watch one request, which runs inside this context."""
         with self._lock:
             self._heard = False
@@ -689,10 +777,20 @@ class Client:
     def _exchange(
         self, connect: Callable[[], "_Connection"], body: Mapping[str, Any], call: CallKey, most: int
     ) -> Mapping[str, Any]:
+        """Send a request over a free or a new connection, and return the response of status 200."""
         url = f"{self._server.base_url.rstrip('/')}/{'completions' if 'prompt' in body else 'chat/completions'}"
         headers = self._headers("-".join(str(part) for part in call[1:]))
         timeout = min(self._server.timeout, _LONGEST)
-        reply = self._send(connect, "POST", url, json.dumps(body).encode(), headers, most, timeout, self.watch)
+        with self._lock:
+            connection = self._free.pop() if self._free else None
+        connection = connection or connect()
+        try:
+            reply = connection.send("POST", url, json.dumps(body).encode(), headers, most, timeout, self.watch)
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._free.append(connection)
         if not 200 <= reply.status < 300:
             explain(reply, self._server, self._key)
         document = read_json_body(reply.content)
@@ -702,66 +800,60 @@ class Client:
         check_body(document, self._server, self._key)
         return document
 
-    def look(self, path: str) -> tuple[Mapping[str, Any], str] | None:
-        """Return an information page of the server and its header ``Server``; None if the page cannot be reached.
+    def _page(self, path: str) -> Response | None:
+        """Request an information page once; None if it is larger than any such page.
 
-        The page is requested once and does not count as a call, since nothing is generated. A missing page is returned
-        as empty.
+        The request does not count as a call, since nothing is generated.
 
         Args:
             path: path of the page, relative to the server's root if it begins with ``/``, else relative to ``/v1``.
 
         Raises:
+            ExchangeError: there is no answer.
             PermissionError: the key is missing.
         """
-        connect = self._prepared()
         base = self._server.base_url.rstrip("/")
         url = f"{base.removesuffix('/v1')}{path}" if path.startswith("/") else f"{base}/{path}"
+        connection = self._prepared()()  # a separate connection, which the watch does not close
+        timeout = min(self._server.timeout, self._server.silence, _LOOK)
         try:
-            reply = self._send(connect, "GET", url, None, self._headers("look"), _LARGEST_PAGE, self._look)
+            return connection.send("GET", url, None, self._headers("look"), _LARGEST_PAGE, timeout)
+        except ValueError:
+            return None
+        finally:
+            connection.close()
+
+    def look(self, path: str) -> tuple[Mapping[str, Any], str] | None:
+        """Return an information page of the server and its header ``Server``; None if the page cannot be reached.
+
+        A missing page is returned as empty. See `_page` for the path and errors.
+        """
+        try:
+            page = self._page(path)
+            document = read_json_body(page.content) if page is not None and page.status == 200 else {}
         except ExchangeError:
             return None
-        except ValueError:
-            return {}, ""  # larger than any real information page
-        try:
-            document = read_json_body(reply.content) if reply.status == 200 else {}
         except GarbledError:
             document = {}
         hide_in(document, self._key)
-        return document if isinstance(document, dict) else {}, hide(reply.headers.get("server", ""), self._key)
-
-    @property
-    def _look(self) -> float:
-        """Seconds within which an information page must be complete."""
-        return min(self._server.timeout, self._server.silence, _LOOK)
+        software = "" if page is None else hide(page.headers.get("server", ""), self._key)
+        return document if isinstance(document, dict) else {}, software
 
     def check_reachable(self) -> None:
         """Raise a `SilentServerError` if no connection to the server can be opened."""
-        url = f"{self._server.base_url.rstrip('/')}/models"
-        connection = self._prepared()()
         try:
-            connection.send("GET", url, None, self._headers("look"), _LARGEST_PAGE, self._look)
+            self._page("models")
         except ExchangeError as error:
             if not error.connected:
                 raise self._unreachable(str(error)) from None
-        except ValueError:
-            return  # the page is too large, but the server does answer
-        finally:
-            connection.close()
 
     def _answers_at_all(self) -> bool:
         """Return whether the server returns anything but a server error for its page of models."""
-        url = f"{self._server.base_url.rstrip('/')}/models"
-        connection = self._prepared()()  # a separate connection, which the watch does not close
         try:
-            reply = connection.send("GET", url, None, self._headers("look"), _LARGEST_PAGE, self._look)
-            return reply.status < 500
+            page = self._page("models")
         except ExchangeError:
             return False
-        except ValueError:
-            return True  # the page is too large, but the server does answer
-        finally:
-            connection.close()
+        return page is None or page.status < 500
 
     def _headers(self, request: str) -> dict[str, str]:
         """Return the complete headers of a request, which do not depend on the environment."""
@@ -775,20 +867,6 @@ class Client:
             "X-Client-Request-Id": request,
             **{name: value for name, value in optional.items() if value is not None},
         }
-
-    def _send(self, connect: Callable[[], "_Connection"], *request: Any) -> Response:
-        """Send a request over a free or a new connection; see `_Connection.send`."""
-        with self._lock:
-            connection = self._free.pop() if self._free else None
-        connection = connection or connect()
-        try:
-            reply = connection.send(*request)
-        except BaseException:
-            connection.close()
-            raise
-        with self._lock:
-            self._free.append(connection)
-        return reply
 
 
 @lru_cache(maxsize=1)
@@ -935,67 +1013,3 @@ def _decoded(decoder: Any, chunk: bytes) -> Iterator[bytes]:
     while chunk and not decoder.eof:
         yield decoder.decompress(chunk, _CHUNK)
         chunk = decoder.unconsumed_tail
-
-
-# What a server says about itself on information pages that cost nothing: version, models and context lengths.
-
-_MOST_NAMES: Final = 200
-_MOST_TEXT: Final = 200
-_CONTEXT: Final = ("max_model_len", "context_length", "context_window", "n_ctx")
-_VERSION: Final = {"version": "version", "build_info": "build", "sglang_version": "version"}
-"""Key of a version on an information page -> our name for it."""
-
-
-class ServerInfo(BaseModel):
-    """A server's information about itself; only the context length affects runs, the rest is shown in messages.
-
-    Attributes:
-        server: name -> text, with names such as ``version`` and ``software``.
-        models: names of the models that it serves.
-        context: smallest maximum of prompt and answer tokens together that the server states; None if it states none.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    server: Mapping[str, str] = {}
-    models: tuple[str, ...] = ()
-    context: int | None = None
-
-
-def read_server_info(client: Client) -> ServerInfo:
-    """Read the information pages of a server; the result is empty if it has none.
-
-    Raises:
-        PermissionError: the key is missing.
-    """
-    first_page = client.look("models")
-    if first_page is None:
-        return ServerInfo()
-    listing, software = first_page
-    texts: dict[str, str] = {"software": software} if software else {}
-    entries = listing.get("data")
-    model_entries = [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
-    models = [entry["id"][:_MOST_TEXT] for entry in model_entries if isinstance(entry.get("id"), str)]
-    if model_entries and isinstance(model_entries[0].get("owned_by"), str):
-        texts["owner"] = model_entries[0]["owned_by"]
-    contexts = [size for entry in model_entries for size in _contexts(entry)] if len(model_entries) == 1 else []
-    for path in ("/version", "/props", "/get_server_info"):
-        page, _ = client.look(path) or ({}, "")
-        texts |= {name: page[page_key] for page_key, name in _VERSION.items() if isinstance(page.get(page_key), str)}
-        contexts += _contexts(page)
-    printable = {name: "".join(filter(str.isprintable, text))[:_MOST_TEXT] for name, text in texts.items()}
-    return ServerInfo(
-        server={name: text for name, text in printable.items() if text},
-        models=tuple(models[:_MOST_NAMES]),
-        context=min(contexts) if contexts else None,
-    )
-
-
-def _contexts(page: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the context lengths on a page and one level below."""
-    for part in (page, page.get("default_generation_settings"), page.get("meta")):
-        if not isinstance(part, Mapping):
-            continue
-        for size in map(part.get, _CONTEXT):
-            if isinstance(size, int) and not isinstance(size, bool) and 0 < size < 2**40:
-                yield size
