@@ -16,6 +16,7 @@ from determinism import measure_determinism
 from tiny_models import CHARACTERS, HARMONY, HARMONY_TEMPLATE, PLAIN_TEMPLATE, gpt_oss, llama, request, tokenizer
 
 from goalscope.agents.models import LocalModel, Message, Model, Part, Sampling, folder_identity
+from goalscope.agents.models.loading import hub_problem
 
 GREEDY = Sampling(temperature=0.0, max_tokens=12)
 REQUESTS = [request(f"state {number} " + "#_" * number, episode=f"episode-{number}") for number in range(6)]
@@ -122,8 +123,12 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once_with_the_name_of_the_model
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("goalscope.agents.models.loading.getproxies", dict)
     monkeypatch.setattr(socket, "create_connection", refused)
-    with pytest.raises(OSError, match=r"nobody/no-such-model .*refused.*folder"):
-        LocalModel("nobody/no-such-model", device="cpu").complete(REQUESTS, GREEDY)
+    hub_problem.cache_clear()
+    try:
+        with pytest.raises(OSError, match=r"nobody/no-such-model .*refused.*folder"):
+            LocalModel("nobody/no-such-model", device="cpu").complete(REQUESTS, GREEDY)
+    finally:
+        hub_problem.cache_clear()
 
 
 def test_identity_is_content_not_place(folder: Path, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from goalscope.agents.models import (
     folder_identity,
     loading,
 )
-from goalscope.agents.models import dialect as dialects
 from goalscope.agents.models.dialect import Dialect
 from goalscope.agents.models.folders import model_folder, tokenizer_identity
 from goalscope.worlds.grid import SYMBOLS
@@ -443,12 +442,12 @@ def test_without_a_hub_a_tokenizer_is_looked_for_in_the_cache_at_once(monkeypatc
     def refused(*_: Any, **__: Any) -> None:
         raise OSError("offline")
 
-    monkeypatch.setattr(dialects.socket, "create_connection", refused)
-    monkeypatch.setattr(dialects, "getproxies", dict)
+    monkeypatch.setattr(loading.socket, "create_connection", refused)
+    monkeypatch.setattr(loading, "getproxies", dict)
     monkeypatch.setattr(hub.time, "sleep", paused)
-    dialects.hub_answers.cache_clear()
+    loading.hub_problem.cache_clear()
     try:
         with pytest.raises(OSError, match="nobody/has-this-model"):
             Dialect("nobody/has-this-model").marks  # noqa: B018
     finally:
-        dialects.hub_answers.cache_clear()
+        loading.hub_problem.cache_clear()

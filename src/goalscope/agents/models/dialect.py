@@ -6,18 +6,14 @@ a grid (`check_cell_tokens`).
 
 import json
 import re
-import socket
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cache
 from pathlib import Path
 from shlex import quote
 from typing import Any, ClassVar, Final, Unpack
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -41,6 +37,7 @@ from goalscope.agents.models.loading import (
     TokenizerContract,
     check_source,
     explained,
+    hub_problem,
     load_tokenizer,
     needed,
     quiet,
@@ -429,7 +426,7 @@ class Dialect:
             return str(self._folder.parent), {**options, "local_files_only": True, "gguf_file": self._folder.name}
         if self._folder is not None:
             return str(self._folder), {**options, "local_files_only": True}
-        if not hub_answers():  # the library would retry each of its files for 23 s, and then look into its cache
+        if hub_problem():  # the library would retry each of its files for 23 s, and then look into its cache
             options |= {"local_files_only": True}
         return self._source, options if self._revision is None else {**options, "revision": self._revision}
 
@@ -531,9 +528,18 @@ class Dialect:
         )
 
     def _templates(self, tokenizer: Any) -> dict[str, str]:
-        """Return the chat templates of a model by name."""
-        with explained(self._folder or self._source, "chat templates"):
-            return _templates(tokenizer.chat_template, self._folder)
+        """Return the chat templates of a model by name; a single template is called "default"."""
+        value, folder = tokenizer.chat_template, self._folder
+        with explained(folder or self._source, "chat templates"):
+            if not value and folder is not None and not NamedFile(folder).is_there():
+                place = Folder(folder, links=True)  # tokenizers ignore chat_template.json
+                value = (
+                    read_json(folder / _TEMPLATE_JSON).get("chat_template") if place.has_file(_TEMPLATE_JSON) else None
+                )
+            if isinstance(value, list):  # as in tokenizer_config.json; `check_tokenizer` has looked at its entries
+                value = {entry["name"]: entry["template"] for entry in value}
+            templates = value if isinstance(value, Mapping) else {_DEFAULT: value}
+            return {str(name): template for name, template in templates.items() if template}
 
     def _contract(self, tokenizer: Any, file: Path | None, model: Any) -> TokenizerContract:
         source, rows = self._folder or self._source, self._embedding_rows(model)
@@ -589,22 +595,6 @@ class Dialect:
         return self._folder.stem if NamedFile(self._folder).is_there() else Path(self._source).name
 
 
-def _templates(value: Any, folder: Path | None) -> dict[str, str]:
-    """Return the chat templates of a model by name; a single template is called "default".
-
-    Args:
-        value: the tokenizer's templates: a text, texts by name, or None.
-        folder: the model's folder. Some models keep their only template in chat_template.json, which tokenizers ignore.
-    """
-    if not value and folder is not None and not NamedFile(folder).is_there():
-        place = Folder(folder, links=True)
-        value = read_json(folder / _TEMPLATE_JSON).get("chat_template") if place.has_file(_TEMPLATE_JSON) else None
-    if isinstance(value, list):  # as in tokenizer_config.json; `check_tokenizer` has looked at its entries
-        value = {entry["name"]: entry["template"] for entry in value}
-    templates = value if isinstance(value, Mapping) else {_DEFAULT: value}
-    return {str(name): template for name, template in templates.items() if template}
-
-
 def _how_to_choose(names: Collection[str], source: str) -> str:
     """Return what to type to choose one of a model's chat templates."""
     name = min(names)
@@ -629,24 +619,6 @@ def _asks_for_tools(template: str, chat: Sequence[Mapping[str, str]], variables:
 def _line(text: str) -> tuple[Part, ...]:
     """Return the answer of a base model, which is the first line of its output."""
     return (Part(kind="answer", text=text.partition("\n")[0]),)
-
-
-@cache
-def hub_answers() -> bool:
-    """Return whether a connection to the hub can be opened, for which at most five seconds are waited, once.
-
-    Behind a proxy, which only the library knows how to use, the answer is True.
-    """
-    from huggingface_hub import constants
-
-    if "https" in getproxies():
-        return True
-    endpoint = urlsplit(constants.ENDPOINT)
-    try:
-        socket.create_connection((endpoint.hostname or "", endpoint.port or 443), timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 def _opened(tokenizer: Any) -> str:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -201,7 +201,7 @@ def split_bounded(file: Path, texts: Sequence[str], source: Path | str) -> list[
         ) from None
 
 
-def _slow(source: Path | str, error: BoundedError) -> ValueError:
+def _slow(source: Path | str, error: BaseException) -> ValueError:
     return ValueError(
         f"{source} must hold a tokenizer that can split this prompt, but {brief(error)}: check the regular "
         "expressions in its tokenizer.json"
@@ -215,10 +215,7 @@ def token_ids(tokenizer: Any, text: str, source: Path | str) -> list[int]:
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # raised by compiled code, and not an Exception
             raise
-        raise ValueError(
-            f"{source} must hold a tokenizer that can split this prompt, but {brief(error)}: check the regular "
-            "expressions in its tokenizer.json"
-        ) from None
+        raise _slow(source, error) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -472,30 +469,43 @@ def _alike(first: Any, second: Any) -> bool:
     return facts[0] == facts[1] and first(template)["input_ids"] == second(template)["input_ids"]
 
 
-_LONGEST_CONNECT: Final = 10.0  # seconds
+_LONGEST_CONNECT: Final = 5.0  # seconds
 
 
-def check_hub(source: str, revision: str | None = None) -> None:
-    """Raise an OSError if a model must be downloaded from the hub, which cannot be reached.
+@cache
+def hub_problem() -> str:
+    """Return why no connection to the hub can be opened, which is tried once; "" if one can be opened.
 
-    The libraries would try each file again for half a minute, and then not name the model. Nothing is checked behind a
-    proxy or in their offline mode.
+    Behind a proxy, which only the library knows how to use, the answer is "".
     """
-    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub import constants
 
-    if constants.HF_HUB_OFFLINE or getproxies():
-        return
-    if isinstance(try_to_load_from_cache(source, "config.json", revision=revision), str):
-        return
+    if getproxies():
+        return ""
     address = urlsplit(constants.ENDPOINT)
     port = address.port or (80 if address.scheme == "http" else 443)
     try:
         socket.create_connection((address.hostname or "", port), timeout=_LONGEST_CONNECT).close()
     except OSError as error:
+        return str(error.strerror or error)
+    return ""
+
+
+def check_hub(source: str, revision: str | None = None) -> None:
+    """Raise an OSError if a model must be downloaded from the hub, which cannot be reached.
+
+    The libraries would try each file again for half a minute, and then not name the model. Nothing is checked in their
+    offline mode.
+    """
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    if constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(source, "config.json", revision=revision), str):
+        return
+    if problem := hub_problem():
         raise OSError(
-            f"the model {source} must be downloaded from {constants.ENDPOINT}, which cannot be reached "
-            f"({error.strerror or error}): check the network, or give a folder or GGUF file on this machine"
-        ) from error
+            f"the model {source} must be downloaded from {constants.ENDPOINT}, which cannot be reached ({problem}): "
+            "check the network, or give a folder or GGUF file on this machine"
+        )
 
 
 def _tokenizer_file(source: str, where: Mapping[str, Any], folder: Path | None) -> Path | None:
