@@ -80,9 +80,10 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from goalscope._ground.texts import Catalogue
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Turn
 from goalscope.agents.models.base import Reply
 from goalscope.agents.models.marks import end_token, left_over, tags_in
@@ -398,41 +399,11 @@ LIKELIHOOD: Final = "likelihood"
 EXAMPLE: Final = "example"
 """Names of two remedies that an agent may already use, in which case they are not suggested again."""
 
-_REMEDIES: Final[Mapping[str, str]] = {
-    LIKELIHOOD: "--answer likelihood, which reads how likely the model finds each action (needs weights, or "
-    "completions:NAME@URL)",
-    EXAMPLE: "a filled-in answer in the prompt (--template example)",
-    "max_tokens": "more room for an answer ([[max_tokens=N]]), or a longer context",
-    "marks": "name the tags around its reasoning ([[reasoning={open: ..., close: ...}]])",
-    "least_mass": "--answer likelihood [[least_mass=0]], which chooses among the actions however improbable they are "
-    "together; or of a chat model worked examples in the prompt (--template completion)",
-    "filter": "another provider of the model, or one without a content filter",
-    "stronger": "a stronger model: the usual remedies are in use already",
-    CALLED: "leave tools out (server.body, and the server's automatic choice of tools)",
-    IN_REASONING: "start the server with the reasoning parser of this model (vLLM and SGLang: --reasoning-parser), or "
-    "switch thinking off ([[thinking=false]], which sends chat_template_kwargs: {enable_thinking: false})",
-    END_TOKEN: "let the server stop at its end token ([[server.body={stop: [MARK0]}]]), or serve the model with its "
-    "own chat template",
-    TAGS: "name the tags around its reasoning ([[reasoning={open: MARK0, close: MARK1}]]), or start the server with "
-    "the reasoning parser of this model (vLLM and SGLang: --reasoning-parser)",
-}
-"""Name -> remedy; settings are in double brackets, and MARK0 and MARK1 stand for marks that an answer contained."""
 
-_FAULTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    # Failure of a turn, or its cause -> (description of the answer, names of remedies).
-    "no JSON": ("prose without an action", (LIKELIHOOD, EXAMPLE)),
-    "truncated": ("cut off before an action", ("max_tokens",)),
-    "empty": ("empty", (LIKELIHOOD, "max_tokens")),
-    "unknown action": ("an action that is not offered", (LIKELIHOOD, EXAMPLE)),
-    "two different actions": ("two different actions", (LIKELIHOOD,)),
-    "markers": ("markers of its chat format in the answer", ("marks",)),
-    LITTLE_MASS: ("unlikely to be an action", ("least_mass",)),
-    CALLED: ("a call of a tool", (CALLED,)),
-    WITHHELD: ("withheld by the server", ("filter",)),
-    IN_REASONING: ("in the field for reasoning, the answer itself empty", (IN_REASONING,)),
-    END_TOKEN: ("followed by a leftover end token", (END_TOKEN,)),
-    TAGS: ("mixed with reasoning in tags", (TAGS,)),
-}
+@cache
+def _texts() -> Catalogue:
+    """Return the descriptions of faults and the remedies, which are read at first use."""
+    return Catalogue.of_package("goalscope.agents")
 
 
 class Cause(NamedTuple):
@@ -463,7 +434,7 @@ def cause_of(turn: Turn, names: tuple[str, ...]) -> Cause | None:
 
 def fault_words(name: str) -> str:
     """Return a description of an answer with a given fault; the name of an unknown fault is returned unchanged."""
-    return _FAULTS.get(name, (name, ()))[0]
+    return _texts().text(f"faults/{name}/answer") if _texts().has(f"faults/{name}/answer") else name
 
 
 def remedy(name: str, marks: Sequence[str] = (), *, option: bool = False) -> str:
@@ -474,7 +445,8 @@ def remedy(name: str, marks: Sequence[str] = (), *, option: bool = False) -> str
         marks: the marks of reasoning that the answer contained.
         option: whether to write settings as options of `evaluate`; by default as lines of a study.
     """
-    text = re.sub(r"\[\[(.*?)=(.*?)\]\]", lambda match: _setting(match[1], match[2], option), _REMEDIES[name])
+    text = _texts().text(f"remedies/{name}")
+    text = re.sub(r"\[\[(.*?)=(.*?)\]\]", lambda match: _setting(match[1], match[2], option), text)
     for number, mark in enumerate(marks):
         text = text.replace(f"MARK{number}", json.dumps(mark, ensure_ascii=False))
     return text
@@ -488,7 +460,8 @@ def what_helps(kinds: Mapping[str, int], *, marks: Sequence[str] = (), used: Col
         marks: marks that answers contained.
         used: names of remedies that the agent already uses, which are left out.
     """
-    names = [name for kind, _ in Counter(kinds).most_common(2) for name in _FAULTS.get(kind, ("", (LIKELIHOOD,)))[1]]
+    keys = [f"faults/{kind}/remedies" for kind, _ in Counter(kinds).most_common(2)]
+    names = [name for key in keys for name in (_texts().text(key).split(", ") if _texts().has(key) else [LIKELIHOOD])]
     advised = [name for name in dict.fromkeys(names) if name not in used] or ["stronger"]
     return "; or ".join(remedy(name, marks, option=True) for name in advised)
 
