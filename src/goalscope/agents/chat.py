@@ -659,12 +659,7 @@ class Choice:
 
 
 _KEYS = {"answer_after": "after", "least_mass": "least_mass", "prior_symbol": "prior_symbol"}
-CHOICE_KEYS: Final[Mapping[str, Any]] = {
-    "answer": str,
-    "answer_after": str,
-    "least_mass": float,
-    "prior_symbol": str,
-}
+CHOICE_KEYS: Final[Mapping[str, Any]] = {"answer": str, "answer_after": str, "least_mass": float, "prior_symbol": str}
 """Keys of a study that determine how answers are obtained -> type of the value."""
 
 

@@ -625,13 +625,7 @@ def _memories(module: Any) -> Iterator[list[Any]]:
 
 
 def _mission(
-    embedding: Any,
-    cell: Any,
-    tensors: dict[str, Any],
-    vocabulary: Mapping[str, int] | None,
-    *,
-    joins: int,
-    padded: int,
+    embedding: Any, cell: Any, tensors: dict[str, Any], vocabulary: Mapping[str, int] | None, *, joins: int, padded: int
 ) -> WordsForm:
     """Add the cell that reads missions, and its embeddings in the order of our word numbers, to the tensors."""
     kind, layers = _cell_of(cell), list(_memories(cell))

@@ -29,13 +29,7 @@ from goalscope.agents.models.http import (
 )
 from goalscope.agents.models.http_answers import Served
 from goalscope.agents.models.http_budget import most_prompt_tokens
-from goalscope.agents.models.http_client import (
-    Client,
-    MissingError,
-    RejectedError,
-    SilentServerError,
-    rejection,
-)
+from goalscope.agents.models.http_client import Client, MissingError, RejectedError, SilentServerError, rejection
 from goalscope.agents.models.http_settings import CONSTRAINTS, RECORDING, Constraint, Server, constraint, kept_to
 from goalscope.agents.models.marks import left_over
 from goalscope.agents.parse import CALLED, IN_REASONING, cause_of, remedy, turn
@@ -306,11 +300,7 @@ def _reasoning(trials: "Trials", answers: Sequence[Served]) -> Finding:
     if left_over(reply.answer):
         return False, f"the answer contains markers that do not separate it ({shorten(reply.answer)})", advice
     if cause is not None and cause.name == IN_REASONING:
-        return (
-            False,
-            f"the whole answer is in the server's field for reasoning ({shorten(reply.reasoning)})",
-            advice,
-        )
+        return (False, f"the whole answer is in the server's field for reasoning ({shorten(reply.reasoning)})", advice)
     if answer.divided:
         return True, "merged into the answer, and separated by the model's own markers"
     if reply.reasoning:

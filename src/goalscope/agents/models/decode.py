@@ -745,11 +745,7 @@ class Lanes:
         self._choosing, self._changing = threading.Lock(), threading.Lock()
 
     def decode(
-        self,
-        settings: Decoding,
-        prompts: Prompts,
-        rngs: Streams,
-        arrived: Arrived[Decoded] = lambda outputs: None,
+        self, settings: Decoding, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded] = lambda outputs: None
     ) -> list[Decoded]:
         """Return the output of each prompt, in order; ``arrived`` is called from the threads that decode."""
         job = Job(self._model, settings, prompts, rngs, arrived)

@@ -152,13 +152,7 @@ class Dialect:
 
     _needs: ClassVar[tuple[str, ...]] = ("transformers",)
 
-    def __init__(
-        self,
-        path_or_name: str | Path,
-        *,
-        revision: str | None = None,
-        **chat: Unpack[ChatFormat],
-    ) -> None:
+    def __init__(self, path_or_name: str | Path, *, revision: str | None = None, **chat: Unpack[ChatFormat]) -> None:
         self._set(model_folder(path_or_name), **chat)
         if self._folder is not None and revision is not None:
             raise ValueError(

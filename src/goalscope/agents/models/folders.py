@@ -188,10 +188,7 @@ def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
     # The serialised core contains vocabulary, normaliser and added tokens.
     core = getattr(tokenizer, "backend_tokenizer", None)
     text = core.to_str() if core is not None else repr(sorted(tokenizer.get_vocab().items()))
-    return {
-        "weights": digest.hexdigest(),
-        "tokenizer": content_id("tokenizer", [text, tokenizer.chat_template or ""]),
-    }
+    return {"weights": digest.hexdigest(), "tokenizer": content_id("tokenizer", [text, tokenizer.chat_template or ""])}
 
 
 def _digests(folder: Path, names: list[str]) -> dict[str, str]:

@@ -92,10 +92,7 @@ class Answering(Dialect):
         raise TypeError(f"{type(self).__name__} cannot score answers: it must implement _scored")
 
     def complete(
-        self,
-        requests: Sequence[Request],
-        sampling: Sampling,
-        arrived: Arrived[Reply] = lambda replies: None,
+        self, requests: Sequence[Request], sampling: Sampling, arrived: Arrived[Reply] = lambda replies: None
     ) -> list[Reply]:
         """Complete each chat, in order, and pass each reply to ``arrived`` as soon as it is complete."""
         texts = [self.render(request.messages, sampling) for request in requests]
@@ -271,13 +268,7 @@ class LocalModel(Answering):
 
     @classmethod
     def from_parts(
-        cls,
-        model: Any,
-        tokenizer: Any,
-        *,
-        name: str = "model",
-        slots: int | None = None,
-        **chat: Unpack[ChatFormat],
+        cls, model: Any, tokenizer: Any, *, name: str = "model", slots: int | None = None, **chat: Unpack[ChatFormat]
     ) -> Self:
         """Wrap a model and a tokenizer that are already in memory; the model is neither copied nor moved.
 

@@ -47,9 +47,6 @@ _QUOTES: Final = str.maketrans({**dict.fromkeys("“”„‟«»″", '"'), **d
 _SLOT: Final = re.compile(r"\{\{[^{}]*\}\}")
 _HYPHEN: Final = re.compile(r"(?<=[^\W\d_])[-\u2010\u2011\u00ad]\s*(?=[^\W\d_])")
 
-SLOTS: Final[Mapping[str, str]] = {"grid_state": "grid"}
-"""Slot of a printed prompt -> our placeholder for it; slots whose name is the same are not listed."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrintedPrompt:
@@ -112,10 +109,8 @@ def recognised(text: str) -> PrintedPrompt | None:
 
 
 def with_our_slots(text: str) -> str:
-    """Return a paper's template with its slots renamed to the placeholders of goalscope."""
-    for printed, ours in SLOTS.items():
-        text = text.replace(f"{{{{{printed}}}}}", f"{{{{{ours}}}}}")
-    return text
+    """Return a paper's template with its slots renamed to the placeholders of goalscope, if their names differ."""
+    return text.replace("{{grid_state}}", "{{grid}}")
 
 
 def printed_entry(text: str) -> dict[str, str]:
@@ -457,7 +452,7 @@ def worded(name: str, form: str) -> str:
 
 def drawn_in(name: str, grid: str) -> str:
     """Return the text of a grid in the symbols of a wording."""
-    return grid.translate(_table(wording(name).symbols))
+    return grid.translate(str.maketrans(dict(wording(name).symbols)))
 
 
 def _naming(text: str) -> str:
@@ -479,14 +474,10 @@ def _paraphrase(name: str, form: str) -> str:
 
 def _renamed(text: str, symbols: Mapping[str, str]) -> str:
     """Return a text with other symbols for cells: in the legend, the task and the example, but not inside words."""
-    table = _table(symbols)
+    table = str.maketrans(dict(symbols))
     text = _LEGEND.sub(lambda match: match.group().translate(table), text)
     text = _ROW.sub(lambda match: match.group().translate(table), text)
     return text.replace(_TO_GOAL, f"from {symbols[AGENT]} to {symbols[GOAL]}")
-
-
-def _table(symbols: Mapping[str, str]) -> dict[int, str]:
-    return {ord(symbol): replacement for symbol, replacement in symbols.items()}
 
 
 def _reversed(text: str) -> str:
