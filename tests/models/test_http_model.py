@@ -14,7 +14,7 @@ from goalscope.agents import agent_id, build_agent
 from goalscope.agents.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Reply, Sampling, Server
 from goalscope.agents.models.http_answers import chat_answer, completions_answer
 from goalscope.agents.models.http_budget import CallBudget
-from goalscope.agents.models.http_client import GarbledError, RequestPace, retry_after
+from goalscope.agents.models.http_client import GarbledError, retry_after
 from goalscope.agents.models.marks import Marks
 from goalscope.runs import Store, run
 from goalscope.runs.server_checks import noted_of_answers
@@ -243,20 +243,7 @@ def test_a_budget_is_never_exceeded() -> None:
     assert (budget.calls, budget.tokens) == (5, 61)
 
 
-def test_requests_are_spaced_and_held() -> None:
-    now, slept = [0.0], []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        now[0] += seconds
-
-    pace = RequestPace(120, clock=lambda: now[0], sleep=sleep)
-    for _ in range(3):
-        pace.wait()
-    assert slept == [0.5, 0.5]
-    pace.hold(3.0)
-    pace.wait()
-    assert slept[2] == 3.0
+def test_the_pause_that_a_server_asks_for_is_read() -> None:
     assert retry_after({"retry-after": "2.5"}) == 2.5
     assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
     assert retry_after({"retry-after": "Fri, 21 Oct 2633 07:28:00 GMT"}) > 1e5

@@ -24,6 +24,7 @@ from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import shorten
 from goalscope.agents.models.base import ANSWER_CUE, ChatFormat, Likelihoods, Message, Part, Reply, Sampling
 from goalscope.agents.models.folders import (
+    brief,
     bundled_templates,
     has_bundled_tokenizer,
     model_folder,
@@ -55,15 +56,6 @@ DATE: Final = "2025-08-05"
 _NOW = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<form>[^'"]*)(?P=quote)\s*\)""")
 _DEFAULT = "default"
 _TEMPLATE_JSON = "chat_template.json"
-_TOOL: Final[Mapping[str, Any]] = {
-    "type": "function",
-    "function": {
-        "name": "move",
-        "description": "Move.",
-        "parameters": {"type": "object", "properties": {"to": {"type": "string", "description": "Where."}}},
-    },
-}
-"""A tool in the form that chat templates expect."""
 _HARMONY_STOPS = ("<|return|>", "<|call|>")
 _PLAIN = (
     "{% for message in messages %}{{ message.content }}{% if message.role == 'user' %}"
@@ -280,19 +272,17 @@ class Dialect:
         try:
             return render_bounded(loaded.chat_template, chat, variables)
         except ChatTemplateError as error:
-            if _asks_for_tools(loaded.chat_template, chat, variables):
-                other_names = [name for name in loaded.template_names if name != (self._template_name or _DEFAULT)]
-                advice = (
-                    f"choose another template: {_how_to_choose(other_names, self._source)}"
-                    if other_names
-                    else "the model has no other template, so put a template without tools into its folder as "
-                    "chat_template.jinja"
-                )
-                raise ValueError(
-                    f"the chat template of {self.name} requires tools, which goalscope's prompts do not offer: {advice}"
-                ) from error
-            with explained(self._folder or self._source, "a chat template that writes these messages"):
-                raise
+            if not re.search(r"\btools\b", loaded.chat_template):
+                with explained(self._folder or self._source, "a chat template that writes these messages"):
+                    raise
+            other_names = [name for name in loaded.template_names if name != (self._template_name or _DEFAULT)]
+            advice = "put a template without tools into its folder as chat_template.jinja"
+            if other_names:
+                advice = f"choose another template: {_how_to_choose(other_names, self._source)}"
+            raise ValueError(
+                f"{self._folder or self._source} must hold a chat template that writes these messages, but "
+                f"{brief(error)}. It may require tools, which goalscope's prompts do not offer: {advice}"
+            ) from error
 
     def _thinking_switch(self, template: str) -> str:
         """Return the name of the variable that switches thinking on and off in a chat template."""
@@ -597,17 +587,6 @@ def _how_to_choose(names: Collection[str], source: str) -> str:
         f"set chat_template to one of {', '.join(sorted(names))}, for example `goalscope evaluate {model} --out DIR` "
         f"or `goalscope doctor --model {quote(source)} --chat-template {quote(name)}`"
     )
-
-
-def _asks_for_tools(template: str, chat: Sequence[Mapping[str, str]], variables: Mapping[str, Any]) -> bool:
-    """Return whether a template that failed succeeds when tools are offered."""
-    if not re.search(r"\btools\b", template):
-        return False
-    try:
-        render_bounded(template, chat, {**variables, "tools": [_TOOL]})
-    except ChatTemplateError:
-        return False
-    return True
 
 
 def _line(text: str) -> tuple[Part, ...]:

@@ -594,7 +594,7 @@ class ServerWatch:
         TALLY.show_silence(address, None)
 
 
-# Requests to an OpenAI-compatible server: paced, retried with jitter, and with explained errors without keys.
+# Requests to an OpenAI-compatible server: retried with jitter, and with explained errors without keys.
 #
 # A response must arrive completely before its deadline, has a limited size, and comes from the exact address that
 # was requested.
@@ -607,36 +607,6 @@ _LONGEST_WAIT: Final = 60.0  # seconds; longest backoff
 _GZIP: Final = 31  # zlib's name for a gzip stream
 _LOOK: Final = 10.0  # seconds; timeout of an information page
 _LARGEST_PAGE: Final = 2**20  # bytes of an information page
-
-
-class RequestPace:
-    """Release requests one by one at even intervals; safe to use from several threads."""
-
-    def __init__(
-        self,
-        per_minute: float | None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._space = 60.0 / per_minute if per_minute else 0.0
-        self._clock, self._sleep = clock, sleep
-        self._lock = threading.Lock()
-        self._next = clock()
-
-    def wait(self) -> None:
-        """Wait until this request may be sent."""
-        with self._lock:
-            now = self._clock()
-            turn = max(now, self._next)
-            self._next = turn + self._space
-        if turn > now:
-            self._sleep(turn - now)
-
-    def hold(self, seconds: float) -> None:
-        """Release no request for some seconds, because the server asked for it."""
-        with self._lock:
-            self._next = max(self._next, self._clock() + seconds)
 
 
 def check_installed() -> None:
@@ -659,7 +629,7 @@ class Client:
 
     def __init__(self, server: Server, stopped: threading.Event | None = None) -> None:
         self._server, self._stopped = server, stopped or threading.Event()
-        self._pace = RequestPace(server.requests_per_minute)
+        self._held_until = 0.0  # when the next request may be made, because the server asked for a pause
         self._lock = threading.Lock()
         self._connect: Callable[[], _Connection] | None = None
         self._free: list[_Connection] = []
@@ -699,8 +669,7 @@ class Client:
         connect, began, failed = self._prepared(), time.monotonic(), 0
         with self.watch.exchange() as stops:
             while True:
-                self._pace.wait()
-                if self._stopped.is_set():
+                if self._stopped.wait(max(0.0, self._held_until - time.monotonic())):
                     raise StoppedError
                 try:
                     with request():
@@ -732,7 +701,7 @@ class Client:
                         problem,
                     )
                 if requested_wait:
-                    self._pace.hold(requested_wait)
+                    self._held_until = max(self._held_until, time.monotonic() + requested_wait)
                 else:
                     wait = min(wait, self.watch.silence_left or wait)  # so that a stopped server is noticed in time
                 self._stopped.wait(wait)
@@ -857,7 +826,6 @@ class Client:
 
     def _headers(self, request: str) -> dict[str, str]:
         """Return the complete headers of a request, which do not depend on the environment."""
-        optional = {"OpenAI-Organization": self._server.organization, "OpenAI-Project": self._server.project}
         return {
             "Accept": "application/json",
             "Accept-Encoding": "gzip",
@@ -865,7 +833,6 @@ class Client:
             "Content-Type": "application/json",
             "User-Agent": f"goalscope/{__version__}",
             "X-Client-Request-Id": request,
-            **{name: value for name, value in optional.items() if value is not None},
         }
 
 

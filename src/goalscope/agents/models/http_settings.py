@@ -67,14 +67,10 @@ class Server(Settings):
         tokenizer: folder or hub name of the model's tokenizer (completions only); by default the model's own name.
         key_env: environment variable that contains the API key. By default, a key is sent only to api.openai.com: the
             one in OPENAI_API_KEY.
-        organization: organisation to which requests are charged, sent as the header OpenAI-Organization; by default
-            none is sent, whatever the environment contains.
-        project: project to which requests are charged, sent as the header OpenAI-Project; by default none is sent.
         timeout: seconds within which a response must be complete.
         silence: seconds for which the server may send nothing at all while requests are waiting. After that, the server
             is asked whether it is still running. The run ends unless the server is running and an answer can take that
             long; see `agents.models.http_client`. Raise it for a slow server that answers one request at a time.
-        requests_per_minute: maximum requests per minute, including retries; None for no limit.
         retries: maximum number of retries after a temporary failure.
         patience: seconds after the first request during which retries are made.
         backoff: longest wait before the first retry, in seconds; it doubles with each retry, up to a minute.
@@ -93,11 +89,8 @@ class Server(Settings):
     mode: Literal["chat", "completions"] = "chat"
     tokenizer: str | None = None
     key_env: str | None = None
-    organization: str | None = None
-    project: str | None = None
     timeout: Seconds = 600.0
     silence: Seconds = 100.0
-    requests_per_minute: Seconds | None = None
     retries: Annotated[int, Field(ge=0, le=1000)] = 8
     patience: Seconds = 1800.0
     backoff: Seconds = 1.0
@@ -151,13 +144,6 @@ class Server(Settings):
                 "only"
             )
         return name
-
-    @field_validator("organization", "project")
-    @classmethod
-    def _is_header(cls, text: str | None) -> str | None:
-        if text is not None and not (text and text.isascii() and text.isprintable()):
-            raise ValueError("must be printable ASCII text, since it is sent as a header: leave it out to send none")
-        return text
 
     @field_validator("body")
     @classmethod
