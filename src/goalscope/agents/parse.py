@@ -402,8 +402,12 @@ EXAMPLE: Final = "example"
 
 @cache
 def _texts() -> Catalogue:
-    """Return the descriptions of faults and the remedies, which are read at first use."""
     return Catalogue.of_package("goalscope.agents")
+
+
+def advice_text(key: str, otherwise: str = "") -> str:
+    """Return a sentence of `texts.yaml` on faults of answers or servers; another text if there is no such sentence."""
+    return _texts().text(key) if _texts().has(key) else otherwise
 
 
 class Cause(NamedTuple):
@@ -434,7 +438,7 @@ def cause_of(turn: Turn, names: tuple[str, ...]) -> Cause | None:
 
 def fault_words(name: str) -> str:
     """Return a description of an answer with a given fault; the name of an unknown fault is returned unchanged."""
-    return _texts().text(f"faults/{name}/answer") if _texts().has(f"faults/{name}/answer") else name
+    return advice_text(f"faults/{name}/answer", name)
 
 
 def remedy(name: str, marks: Sequence[str] = (), *, option: bool = False) -> str:
@@ -445,7 +449,7 @@ def remedy(name: str, marks: Sequence[str] = (), *, option: bool = False) -> str
         marks: the marks of reasoning that the answer contained.
         option: whether to write settings as options of `evaluate`; by default as lines of a study.
     """
-    text = _texts().text(f"remedies/{name}")
+    text = advice_text(f"remedies/{name}")
     text = re.sub(r"\[\[(.*?)=(.*?)\]\]", lambda match: _setting(match[1], match[2], option), text)
     for number, mark in enumerate(marks):
         text = text.replace(f"MARK{number}", json.dumps(mark, ensure_ascii=False))
@@ -460,8 +464,8 @@ def what_helps(kinds: Mapping[str, int], *, marks: Sequence[str] = (), used: Col
         marks: marks that answers contained.
         used: names of remedies that the agent already uses, which are left out.
     """
-    keys = [f"faults/{kind}/remedies" for kind, _ in Counter(kinds).most_common(2)]
-    names = [name for key in keys for name in (_texts().text(key).split(", ") if _texts().has(key) else [LIKELIHOOD])]
+    common = [advice_text(f"faults/{kind}/remedies", LIKELIHOOD) for kind, _ in Counter(kinds).most_common(2)]
+    names = [name for remedies in common for name in remedies.split(", ")]
     advised = [name for name in dict.fromkeys(names) if name not in used] or ["stronger"]
     return "; or ".join(remedy(name, marks, option=True) for name in advised)
 

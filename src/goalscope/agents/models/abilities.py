@@ -2,8 +2,9 @@
 
 Few servers reject features that they do not support. A server that ignores the temperature still answers, and so does a
 server that leaves reasoning in the answer. Each ability is therefore judged by answers and not by the server's
-documentation. A row of `ABILITIES` contains the requests that test an ability, the function that judges their answers,
-and the message for studies that need an ability which is missing. Rows with the same requests share their answers.
+documentation. A row of `ABILITIES` contains the requests that test an ability and the function that judges their
+answers. If a study can need the ability, the catalogue `agents/texts.yaml` says what to change without it. Rows with
+the same requests share their answers.
 """
 
 import json
@@ -19,8 +20,6 @@ from goalscope._ground.untrusted import printable, shorten
 from goalscope.agents.models.base import Message, NotSentError, Request, Sampling
 from goalscope.agents.models.http import (
     CHECK,
-    INSTEAD,
-    RAISE,
     HttpModel,
     LongPrompt,
     State,
@@ -32,7 +31,7 @@ from goalscope.agents.models.http_budget import most_prompt_tokens
 from goalscope.agents.models.http_client import Client, MissingError, RejectedError, SilentServerError, rejection
 from goalscope.agents.models.http_settings import CONSTRAINTS, RECORDING, Constraint, Server, constraint, kept_to
 from goalscope.agents.models.marks import left_over
-from goalscope.agents.parse import CALLED, IN_REASONING, cause_of, remedy, turn
+from goalscope.agents.parse import IN_REASONING, advice_text, cause_of, remedy, turn
 
 # What a server says about itself on information pages that cost nothing: version, models and context lengths.
 
@@ -371,6 +370,11 @@ def _context(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
     return None if context is None else (True, f"{context:,} tokens for prompt and answer together")
 
 
+def _scores_untested(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
+    untested: Finding = ("unknown", "tested only in mode completions, with the model's tokenizer")
+    return untested if trials.needs.everything else None
+
+
 def _named(trials: "Trials", answers: Sequence[Served]) -> Finding | None:
     names = Counter(answer.reply.answered_by for answer in trials.responses)
     if others := other_names(trials.model.served, names):
@@ -404,8 +408,7 @@ class AbilityTest:
             requests.
         judge: function that returns state and evidence from the answers; None if the answers do not decide.
         mode: the only mode in which the ability is tested, "" for both.
-        problem: beginning of the error message for a study that needs the ability; "" if no study needs it.
-        advice: what to change if the ability is missing.
+        needed: whether a study can need the ability. The catalogue then says what it needs and what to change.
         recorded: the parameter that steps record as unsupported if the ability is missing; "" if the study cannot run
             without it.
         failure: state of the ability if a request fails; None if such an error ends the trials.
@@ -415,88 +418,51 @@ class AbilityTest:
     asks: Asking | None
     judge: "Callable[[Trials, Sequence[Served]], Finding | None]"
     mode: str = ""
-    problem: str = ""
-    advice: str = ""
+    needed: bool = False
     recorded: str = ""
     failure: State | None = None
+
+    @property
+    def problem(self) -> str:
+        """What a study needs, as the beginning of an error message with the field {temperature:g}."""
+        return advice_text(f"abilities/{self.name.partition(':')[0]}/problem")
+
+    @property
+    def advice(self) -> str:
+        """What to change if a study needs the ability and the server lacks it."""
+        text = advice_text(f"abilities/{self.name.partition(':')[0]}/advice") or advice_text(f"instead/{self.recorded}")
+        return text.replace("{longer_context}", advice_text("longer context"))
 
 
 _IDS: Final = "prompts as token ids"
 _SCORES: Final = "log-probabilities of prompts"
 
 ABILITIES: Final = (
-    AbilityTest(
-        _IDS,
-        _study,
-        lambda trials, answers: (True, "taken"),
-        mode="completions",
-        problem="mode completions sends prompts as token ids:",
-        advice="Use mode: chat",
-        failure="no",
-    ),
+    AbilityTest(_IDS, _study, lambda trials, answers: (True, "taken"), mode="completions", needed=True, failure="no"),
     AbilityTest("model", _study, lambda trials, answers: (True, "answers")),
     AbilityTest("token ids", _study, _token_ids),
     AbilityTest("usage", _study, _usage),
-    AbilityTest(
-        "answers in text",
-        _study,
-        _in_text,
-        problem="the model must answer in text:",
-        advice=remedy(CALLED).capitalize(),
-    ),
-    AbilityTest(
-        "reasoning",
-        _study,
-        _reasoning,
-        problem="reasoning and answer must be separate:",
-        advice="Start the server with the model's reasoning parser (vLLM and SGLang: --reasoning-parser), or use "
-        "mode: completions",
-        recorded="reasoning",
-    ),
+    AbilityTest("answers in text", _study, _in_text, needed=True),
+    AbilityTest("reasoning", _study, _reasoning, needed=True, recorded="reasoning"),
     AbilityTest(
         "log-probabilities",
         _study,
         lambda trials, answers: _has_logprobs(trials, answers) if trials.needs.sampling.top_logprobs else None,
-        problem="top_logprobs needs log-probabilities:",
-        advice=INSTEAD["top_logprobs"],
+        needed=True,
         recorded="top_logprobs",
     ),
-    AbilityTest(
-        "whole prompts",
-        _long,
-        _whole,
-        mode="chat",  # in mode completions, each prompt's token count is compared with the token ids that are sent
-        problem="the server must read prompts completely:",
-        advice=f"{RAISE}; or lower max_tokens, which must also fit into the context",
-        failure="unknown",
-    ),
-    AbilityTest(
-        "temperature",
-        _draws,
-        _temperature,
-        problem="the server must apply temperature: {temperature:g}:",
-        advice="transformers serve draws at random only if generation_config.json in the served folder has "
-        '"do_sample": true; otherwise serve the model with vLLM, SGLang or llama.cpp',
-        recorded="temperature",
-    ),
+    # In mode completions, each prompt's token count is compared with the token ids that are sent.
+    AbilityTest("whole prompts", _long, _whole, mode="chat", needed=True, failure="unknown"),
+    AbilityTest("temperature", _draws, _temperature, needed=True, recorded="temperature"),
     AbilityTest("seed", _draws, _seed),
-    AbilityTest(
-        "stop strings",
-        _cut,
-        _stop,
-        problem="the server must apply the stop strings of server.body:",
-        advice="Take stop out of server.body",
-        recorded="stop",
-        failure="no",
-    ),
+    AbilityTest("stop strings", _cut, _stop, needed=True, recorded="stop", failure="no"),
     *(
         AbilityTest(
             f"constrained: {how}",
             partial(_constrained, how),
             _keeps_to_an_action,
             mode="chat",
-            problem="the server must apply server.constrained:",
-            advice=INSTEAD["constrained"],
+            needed=True,
             recorded="constrained",
             failure="no",
         )
@@ -504,24 +470,9 @@ ABILITIES: Final = (
     ),
     AbilityTest("log-probabilities", _logprobs, _has_logprobs, failure="no"),
     AbilityTest(
-        _SCORES,
-        _scores,
-        lambda trials, answers: (True, "returned"),
-        mode="completions",
-        problem="answer: likelihood needs the log-probabilities of a prompt's tokens:",
-        advice="Use vLLM, SGLang or a local model, or answer: generated",
-        failure="no",
+        _SCORES, _scores, lambda trials, answers: (True, "returned"), mode="completions", needed=True, failure="no"
     ),
-    AbilityTest(
-        _SCORES,
-        None,
-        lambda trials, answers: (
-            ("unknown", "tested only in mode completions, with the model's tokenizer")
-            if trials.needs.everything
-            else None
-        ),
-        mode="chat",
-    ),
+    AbilityTest(_SCORES, None, _scores_untested, mode="chat"),
     AbilityTest(
         _IDS,
         _some_ids,
@@ -708,7 +659,7 @@ def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> 
     problems, ignored = [], []
     for row in ABILITIES:
         ability = report.of(row.name)
-        if not row.problem or ability.state != "no" or row.recorded in report.rejected:
+        if not row.needed or ability.state != "no" or row.recorded in report.rejected:
             continue
         if row.recorded and server.unsupported == "record":
             ignored.append(row.recorded)

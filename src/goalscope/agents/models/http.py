@@ -42,6 +42,7 @@ from goalscope.agents.models.http_settings import (
     kept_to,
 )
 from goalscope.agents.models.marks import Marks
+from goalscope.agents.parse import advice_text
 
 # Detect a server that truncates long prompts without reporting it.
 #
@@ -56,12 +57,6 @@ from goalscope.agents.models.marks import Marks
 
 MOST_WORDS: Final = 4096
 """Maximum number of words that the trial adds to the length of the study's own prompt."""
-RAISE: Final = (
-    "Start the server with a longer context: num_ctx or OLLAMA_CONTEXT_LENGTH (Ollama), -c (llama.cpp), "
-    "--max-model-len (vLLM), --context-length (SGLang)"
-)
-"""Advice for users whose server truncates prompts."""
-
 _BYTES_PER_WORD: Final = 4  # bytes of a study's prompt per word of the trial, roughly the bytes of a token
 _LEAST_SHARE: Final = 0.9  # minimum tokens per word of a long prompt; a token hardly ever spans two words
 _LEAST_OF_EXPECTED: Final = 0.8  # minimum share of the tokens that a prompt of a study should have
@@ -170,13 +165,6 @@ MOST_REPEATED: Final = 48
 CHECK: Final = (0, "check", 0, 0)
 """Call key of requests that are trials and belong to no episode."""
 _IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
-INSTEAD: Final = {
-    "reasoning_effort": "Set reasoning_effort: null",
-    "chat_template_kwargs": "Leave thinking and template_options out",
-    "top_logprobs": "Set top_logprobs: 0",
-    "constrained": "Leave server.constrained out",
-}
-"""Recorded name of a parameter -> advice for how a study can do without it."""
 _RECORDED: Final = {
     "logprobs": "top_logprobs",
     **dict.fromkeys(_IDS, "token_ids"),
@@ -458,7 +446,8 @@ class HttpModel:
             if state == "no":
                 raise ValueError(
                     f"the server of {self.served} truncates long prompts: for a prompt of {size:,} bytes it counts "
-                    f"{count:,} tokens instead of the expected {expected:,}, and in a second trial, {detail}. {RAISE}, "
+                    f"{count:,} tokens instead of the expected {expected:,}, and in a second trial, {detail}. "
+                    f"{advice_text('longer context')}, "
                     "then run the same study on the same directory to continue"
                 )
             self._prompt_counts.confirm(expected)
@@ -612,10 +601,10 @@ class HttpModel:
         # Token ids that the server does not return are reconstructed from the text, and the steps record this.
         if self.server.unsupported != "record" and parameter not in _IDS:
             name = _RECORDED.get(parameter, parameter)
-            advice = "Take it out of server.body" if parameter in self.server.body else INSTEAD.get(name)
+            instead = "Take it out of server.body" if parameter in self.server.body else advice_text(f"instead/{name}")
             raise ValueError(
                 f"the server of {self.served} does not support {name}: {reason}. "
-                f"{f'{advice}, or s' if advice else 'S'}{RECORDING[1:]} to continue without it and record this with "
+                f"{f'{instead}, or s' if instead else 'S'}{RECORDING[1:]} to continue without it and record this with "
                 "each step"
             )
         with self._lock:
