@@ -179,6 +179,7 @@ class Dialect:
         self._options, self._thinking_on = dict(template_options or {}), thinking
         self._template_name, self._folder = chat_template, folder
         self._loaded: Loaded | None = None
+        self._name = ""
 
     def describe(self) -> Mapping[str, Any]:
         """Return the content identity of the tokenizer and the template settings."""
@@ -574,8 +575,8 @@ class Dialect:
     @property
     def name(self) -> str:
         """Short name for tables."""
-        if self._folder is None:
-            return self._source
+        if self._name or self._folder is None:
+            return self._name or self._source
         return self._folder.stem if NamedFile(self._folder).is_there() else Path(self._source).name
 
 

@@ -351,7 +351,7 @@ class EngineModel(Answering):
             raise ValueError(
                 f"the backend vllm needs a folder, but {self._folder.name} is a file: use the backend local"
             )
-        self._name = name or f"{super().name}-vllm"
+        self._name = name or f"{self.name}-vllm"
         self._dtype, self._length, self._memory, self._gpus = dtype, length, memory, gpus
         self._identity: Mapping[str, Any] | None = None
         self._engine: Engine | None = None

@@ -68,12 +68,6 @@ class Answering(Dialect):
     """
 
     joins: ClassVar[bool] = True
-    _name: str
-
-    @property
-    def name(self) -> str:
-        """Short name for tables."""
-        return self._name
 
     def prepare(self) -> None:
         """Read the weights now if they are not loaded yet, so that the time this takes is not charged to an answer."""
@@ -257,10 +251,10 @@ class LocalModel(Answering):
         if random_weights == "initial" and not self.has_recipe:
             raise ValueError(
                 "random_weights: initial needs a bundled model, whose initial weights are known. Those of "
-                f"{super().name} are not: use permuted, or default-init, the library's initialisation"
+                f"{self.name} are not: use permuted, or default-init, the library's initialisation"
             )
         weights_suffix = "" if untrained is None else f"-{'untrained' if default else random_weights}-{untrained}"
-        self._name = name or f"{super().name}{weights_suffix}"
+        self._name = name or f"{self.name}{weights_suffix}"
         self._device, self._dtype, self._device_map = device, dtype, device_map
         self._untrained, self._random_weights, self._slots = untrained, random_weights, slots
         self._identity: Mapping[str, Any] | None = None
@@ -394,15 +388,9 @@ class LocalModel(Answering):
         return super()._key(self._device, self._dtype, self._device_map, self._untrained, self._random_weights)
 
     def _read(self) -> Loaded:
-        started = time.monotonic()
+        torch, started, seed = needed("torch"), time.monotonic(), self._untrained
         TALLY.add(begun=1)
         TALLY.tell(f"loading the weights of {self.name}")
-        loaded = self._read_weights()
-        TALLY.tell(f"loaded the weights of {self.name} in {time.monotonic() - started:.0f} s")
-        return loaded
-
-    def _read_weights(self) -> Loaded:
-        torch = needed("torch")
         source, arguments = self._where()
         device = self._device
         if device == "auto":
@@ -410,32 +398,26 @@ class LocalModel(Answering):
         elif device != "cpu":
             check_device(torch, device)
         dtype: Any = self._dtype if self._dtype == "auto" else getattr(torch, self._dtype)
-        if dtype == "auto" and device == "cpu" and self._device_map is None:
+        if dtype == "auto" and (seed is not None or (device == "cpu" and self._device_map is None)):
             dtype = torch.float32
         if self._folder is not None:
             check_folder(self._folder)
         tokenizer, file = self._read_tokenizer()
-        device_map = None if self._untrained is not None else self._device_map
-        if self._untrained is not None:
-            model = self._random(source, arguments, torch.float32 if dtype == "auto" else dtype)
-        elif device_map is not None:
-            model = load_weights(source, {**arguments, "device_map": device_map}, folder=self._folder, dtype=dtype)
+        if seed is None and self._device_map is not None:
+            arguments |= {"device_map": self._device_map}
+        if seed is None or self._random_weights == "permuted":
+            model = load_weights(source, arguments, folder=self._folder, dtype=dtype)
         else:
-            model = load_weights(source, arguments, folder=self._folder, dtype=dtype)
-        model = (model if device_map is not None else model.to(device)).eval()
-        return self._prepare(model, tokenizer, getattr(model.generation_config, "eos_token_id", None), file)
-
-    def _random(self, source: str, arguments: Mapping[str, Any], dtype: Any) -> Any:
-        """Return the architecture with random weights, drawn on the CPU so that a seed always gives the same model."""
-        seed = self._untrained or 0
-        if self._random_weights == "permuted":
-            model = load_weights(source, arguments, folder=self._folder, dtype=dtype)
+            model = draw_weights(source, arguments, folder=self._folder, dtype=dtype, seed=seed)
+        # Random weights are drawn on the CPU, so that a seed always gives the same model.
+        if seed is not None and self._random_weights == "permuted":
             permute(model, seed=seed)
-            return model
-        model = draw_weights(source, arguments, folder=self._folder, dtype=dtype, seed=seed)
-        if self._random_weights == "initial":
+        elif seed is not None and self._random_weights == "initial":
             redraw(model, seed=seed)
-        return model
+        model = (model if "device_map" in arguments else model.to(device)).eval()
+        loaded = self._prepare(model, tokenizer, getattr(model.generation_config, "eos_token_id", None), file)
+        TALLY.tell(f"loaded the weights of {self.name} in {time.monotonic() - started:.0f} s")
+        return loaded
 
 
 def _may_have_gpu() -> bool:
