@@ -287,13 +287,7 @@ def left_over(text: str) -> bool:
     any other pair of tags around an action unless their name refers to an answer. A tag at the beginning of the text
     that is never closed, and that is followed by an action and then by more text, is a mark, too.
     """
-    return first_mark(text) is not None
-
-
-def first_mark(text: str) -> str | None:
-    """Return the first mark that shows that a text is more than a plain answer (see `left_over`); None without one."""
-    match = _MARKER.search(text)
-    return match[0].strip() if match is not None else _tag_around_action(text)
+    return _MARKER.search(text) is not None or _has_tag_around_action(text)
 
 
 def end_token(text: str) -> str | None:
@@ -313,30 +307,28 @@ def tags_in(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _tag_around_action(text: str) -> str | None:
-    """Return a tag that encloses an action and whose name does not refer to an answer, or None."""
+def _has_tag_around_action(text: str) -> bool:
+    """Return whether a tag encloses an action and its name does not refer to an answer."""
     actions = [match.start() for match in _ACTION.finditer(text)]
     if not actions:
-        return None
+        return False
     opened: dict[str, int] = {}
-    leading: tuple[str, str] | None = None
+    leading: str | None = None  # name of a tag at the beginning of the text that is not closed yet
     for match in _TAG.finditer(text):
         name = match["name"] or match["word"]
         if _ANSWERS.search(name):
             continue
         if match["close"] or match["closes"]:
             begin = opened.pop(name, None)
-            if leading is not None and leading[0] == name:
-                leading = None
+            leading = None if leading == name else leading
             after = bisect_left(actions, begin) if begin is not None else len(actions)
             if after < len(actions) and actions[after] < match.start():
-                return match[0]
+                return True
         else:
             opened[name] = match.end()
             if match["name"] and not text[: match.start()].strip():
-                leading = (name, match[0])
-    end = text.rstrip()
-    return leading[1] if leading is not None and not end.endswith(("}", "```")) else None
+                leading = name
+    return leading is not None and not text.rstrip().endswith(("}", "```"))
 
 
 def find_marks(vocabulary: Mapping[str, int], chat_template: str, render: "Callable[..., str | None]") -> Marks:
