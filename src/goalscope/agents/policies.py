@@ -8,7 +8,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from math import isqrt
 from pathlib import Path
@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from goalscope._ground.checks import check_whole
 from goalscope._ground.distributions import to_array, to_shares
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.sealed import SealedRecord, Sha256, StrictRecord, seal, unseal
 from goalscope._ground.untrusted import UntrustedError, decode_object, shorten
 from goalscope.agents.agent import History, Observation, Turn, agent_kind
-from goalscope.agents.scripted import Scripted
+from goalscope.agents.scripted import Scripted, check_optional
 from goalscope.stats.rows import Tag
 from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.gridworld import GridView
@@ -732,10 +731,6 @@ def read_policy(path: Path | str) -> PolicyNetwork:
     return _read(str(path), (status.st_mtime_ns, status.st_size))
 
 
-def _checkpoint(name: str, value: Any) -> int | None:
-    return None if value is None else check_whole(name, value, 0, "steps")
-
-
 @agent_kind("policy")
 @dataclass(frozen=True)
 class PolicyFile(Scripted):
@@ -750,7 +745,7 @@ class PolicyFile(Scripted):
     kind: ClassVar[str] = "policy"
     file: str = field()
     drawn: bool = True
-    checkpoint: int | None = field(default=None, metadata={"check": _checkpoint})
+    checkpoint: int | None = field(default=None, metadata={"check": partial(check_optional, least=0, unit="steps")})
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -39,6 +39,11 @@ PROBABILITY = {"check": check_probability}
 """Metadata for probability fields of scripted agents; ``check(name, value)`` returns the value to store."""
 
 
+def check_optional(name: str, value: Any, least: int, unit: str) -> int | None:
+    """Return a whole number of at least ``least``, or None; raise a ValueError for anything else."""
+    return None if value is None else check_whole(name, value, least, unit)
+
+
 @dataclass(frozen=True)
 class Scripted(ABC):
     """An agent that follows a rule. Its fields are the rule's parameters and the agent's name.
@@ -660,10 +665,6 @@ def _neighbour(memory: AgentKnowledge, cell: Cell, action: Action) -> Cell:
 # Environments: agents that know the world.
 
 
-def _horizon(name: str, value: Any) -> int | None:
-    return None if value is None else check_whole(name, value, 1, "decisions")
-
-
 @dataclass(frozen=True)
 class EnvironmentAgent(ScriptedAgent):
     """A scripted agent for environments, which acts uniformly at random when there is nothing left to do."""
@@ -718,7 +719,7 @@ class EnvironmentOptimal(EnvironmentAgent):
     """
 
     kind: ClassVar[str] = "optimal"
-    horizon: int | None = field(default=None, metadata={"check": _horizon})
+    horizon: int | None = field(default=None, metadata={"check": partial(check_optional, least=1, unit="decisions")})
 
     def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
         """Return ``[A]``, which actions are optimal in a state."""

@@ -293,15 +293,11 @@ def most_text_tokens(text: str) -> int:
     return max(len(form.encode("utf-8", "surrogatepass")) for form in forms) + 1
 
 
-def most_answer_tokens(max_tokens: int) -> int:
-    """Return the maximum number of prompt tokens of an earlier answer, which the model wrote within its limit."""
-    return max_tokens + _BLANK
-
-
 def most_prompt_tokens(messages: Sequence[Message], max_tokens: int) -> int:
     """Return the maximum number of tokens of a chat that a server renders."""
     total = CHAT_ALLOWANCE + MESSAGE_ALLOWANCE * len(messages)
     for message in messages:
         text_tokens = most_text_tokens(message.content)
-        total += min(text_tokens, most_answer_tokens(max_tokens)) if message.role == "assistant" else text_tokens
+        # The model wrote its earlier answers within its limit.
+        total += min(text_tokens, max_tokens + _BLANK) if message.role == "assistant" else text_tokens
     return total

@@ -172,19 +172,6 @@ SAMPLE: Final = _sample_texts()
 """Texts with which a tokenizer is tested before it is used."""
 
 
-def check_file(file: Path, source: Path | str) -> None:
-    """Test a tokenizer.json on some texts in the bounded process, before a library reads it in this process.
-
-    Args:
-        file: a path that has been checked.
-        source: the folder or the model's name, for messages.
-
-    Raises:
-        ValueError: the file cannot be read, or takes too much time or memory.
-    """
-    split_bounded(file, SAMPLE, source)
-
-
 def split_bounded(file: Path, texts: Sequence[str], source: Path | str) -> list[list[int]]:
     """Return the ids that a tokenizer.json gives for each text, split within limits of time and memory."""
     status = NamedFile(file).status()
@@ -416,7 +403,7 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
     file = _tokenizer_file(source, where, folder)
     trusted = folder is not None and has_bundled_tokenizer(folder)
     if file is not None and not trusted:
-        check_file(file, source)
+        split_bounded(file, SAMPLE, source)
     with explained(folder):
         # The library refuses a tokenizer with code of its own.
         if file is not None and "auto_map" not in configuration:
