@@ -16,10 +16,10 @@ from goalscope.agents.models.base import (
     Scoring,
     model_backend,
 )
+from goalscope.agents.models.folders import folder_identity, parts_identity, read_training
 from goalscope.agents.models.http_settings import Caps, Prices, Server
 
 if TYPE_CHECKING:
-    from goalscope.agents.models.folders import folder_identity, parts_identity, read_training
     from goalscope.agents.models.http import HttpModel
     from goalscope.agents.models.local import LocalModel
 
@@ -46,13 +46,4 @@ __all__ = [
 ]
 
 # Imported at first use, since importing them takes time and few commands need them.
-_LATER = {
-    "HttpModel": "http",
-    "LocalModel": "local",
-    "folder_identity": "folders",
-    "parts_identity": "folders",
-    "read_training": "folders",
-}
-
-
-__getattr__ = names_later(__name__, _LATER)
+__getattr__ = names_later(__name__, {"HttpModel": "http", "LocalModel": "local"})
