@@ -452,7 +452,7 @@ def worded(name: str, form: str) -> str:
 
 def drawn_in(name: str, grid: str) -> str:
     """Return the text of a grid in the symbols of a wording."""
-    return grid.translate(str.maketrans(dict(wording(name).symbols)))
+    return grid.translate(_table(wording(name).symbols))
 
 
 def _naming(text: str) -> str:
@@ -474,10 +474,14 @@ def _paraphrase(name: str, form: str) -> str:
 
 def _renamed(text: str, symbols: Mapping[str, str]) -> str:
     """Return a text with other symbols for cells: in the legend, the task and the example, but not inside words."""
-    table = str.maketrans(dict(symbols))
+    table = _table(symbols)
     text = _LEGEND.sub(lambda match: match.group().translate(table), text)
     text = _ROW.sub(lambda match: match.group().translate(table), text)
     return text.replace(_TO_GOAL, f"from {symbols[AGENT]} to {symbols[GOAL]}")
+
+
+def _table(symbols: Mapping[str, str]) -> dict[int, str]:
+    return {ord(symbol): replacement for symbol, replacement in symbols.items()}
 
 
 def _reversed(text: str) -> str:
