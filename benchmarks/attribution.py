@@ -27,11 +27,9 @@ from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation
 from goalscope.goals.attribution import Trial, judged
 from goalscope.goals.hypotheses import Hypothesis, finite_world, load_hypotheses
-from goalscope.goals.hypotheses.answers import answers_of
-from goalscope.goals.hypotheses.evidence import evidence, predictions_in
-from goalscope.goals.hypotheses.score import ScoreVerdict, judge
+from goalscope.goals.hypotheses.score import ScoreVerdict, evidence, judge, predictions_in
 from goalscope.goals.hypotheses.separability import LAPSES, separability
-from goalscope.goals.hypotheses.states import States, walked
+from goalscope.goals.hypotheses.states import States, answers_of, walked
 from goalscope.goals.hypotheses.written import with_sentinels
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon

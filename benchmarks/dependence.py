@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import planted_agents
 
-from goalscope.goals.counterfactual.dependence import Dependence, dependences
-from goalscope.goals.counterfactual.turns import asked_of
+from goalscope.goals.counterfactual.dependence import Dependence, asked_of, dependences
 from goalscope.goals.counterfactual.worlds import TURNS
 from goalscope.runs import Store, Study, run
 

@@ -18,11 +18,10 @@ from goalscope._ground.spill import Spill
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.agents.agent import Agent
 from goalscope.goals import directedness
-from goalscope.goals.asked import default_hypotheses
-from goalscope.goals.curves import Curves, interval, process_of_episode, with_random
+from goalscope.goals.curves import Curves, interval, process_of_episode, weigh, with_random
 from goalscope.goals.hypotheses import FiniteWorld, parse
 from goalscope.goals.hypotheses.states import states_of
-from goalscope.goals.resamples import weigh
+from goalscope.goals.reading import default_hypotheses
 from goalscope.measures import StepTable
 from goalscope.measures.testing import roll_out
 from goalscope.meg import RationalityCurve

@@ -3,7 +3,7 @@
     python benchmarks/needs.py --seeds 100 --out needs       # can be interrupted
     python benchmarks/needs.py --print needs
 
-`goals.hypotheses.need` says from the tables how many worlds it takes to name what an agent follows. Here agents of
+`goals.hypotheses.design` says from the tables how many worlds it takes to name what an agent follows. Here agents of
 `planted_agents`, which plan with a search of their own, act in as many worlds, in half and in twice as many. What is
 true of an agent is how it was made; a name is right, or it is false; a set that holds it says less.
 """
@@ -23,10 +23,9 @@ import planted_agents as planted
 from attribution import HORIZON, Setting, play, worlds_of
 from goalscope._ground.rng import stream
 from goalscope.goals.hypotheses import finite_world, load_hypotheses
-from goalscope.goals.hypotheses.answers import answers_of
-from goalscope.goals.hypotheses.evidence import evidence, predictions_in
-from goalscope.goals.hypotheses.need import Need, needed
-from goalscope.goals.hypotheses.score import judge
+from goalscope.goals.hypotheses.design import Need, needed
+from goalscope.goals.hypotheses.score import evidence, judge, predictions_in
+from goalscope.goals.hypotheses.states import answers_of
 from goalscope.goals.hypotheses.written import with_sentinels
 from goalscope.stats.intervals import exact_binomial
 from goalscope.worlds.gridworld import GridWorld

@@ -27,8 +27,7 @@ from scipy import stats
 
 from goalscope.agents.models.weight_files import digest_of
 from goalscope.agents.prompts import example_action
-from goalscope.goals.counterfactual.dependence import Dependence, dependences
-from goalscope.goals.counterfactual.turns import Asked, WorldTurns
+from goalscope.goals.counterfactual.dependence import Asked, Dependence, WorldTurns, dependences
 from goalscope.goals.hypotheses import Undefined, finite_world, parse
 from goalscope.runs import Store, Study, run
 from goalscope.runs.episode import Episode

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from goalscope.goals.hypotheses import FiniteWorld, Undefined, bind, finite_world, load_hypotheses, parse
-from goalscope.goals.hypotheses.answers import Answers
-from goalscope.goals.hypotheses.evidence import Predictions, predictions_in
 from goalscope.goals.hypotheses.naming import verdict_of
-from goalscope.goals.hypotheses.score import ScoreVerdict
+from goalscope.goals.hypotheses.score import Predictions, ScoreVerdict, predictions_in
+from goalscope.goals.hypotheses.states import Answers
 from goalscope.goals.hypotheses.written import with_sentinels
 from goalscope.runs import Study
 

@@ -37,15 +37,14 @@ from predicted_agents import (
 )
 
 from goalscope.goals.attribution import KindPrediction
-from goalscope.goals.attribution.by_arrival import arrivals
-from goalscope.goals.attribution.scores import divergence
+from goalscope.goals.attribution.claim import divergence
 from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, parse
-from goalscope.goals.prediction.doubts import doubts_about
-from goalscope.goals.prediction.expected import BASELINES, expect
+from goalscope.goals.hypotheses.definition import arrivals
+from goalscope.goals.prediction.expected import BASELINES, doubts_about, expect
 from goalscope.goals.prediction.expected import calibration as shipped_calibration
 from goalscope.goals.prediction.kinds import ELSEWHERE, SHIPPED, KindsOfWorlds, places_in, with_none
+from goalscope.goals.prediction.mixture import RuleTables
 from goalscope.goals.prediction.predictor import Predictor
-from goalscope.goals.prediction.rules import RuleTables
 from goalscope.verdict.elsewhere import predicted_from
 
 REGIMES = {"ordinary": ORDINARY, "confounded": CONFOUNDED}

@@ -15,8 +15,8 @@ from planted_answers import Agent, beside_goal, erring, follow, from_turn, stopp
 
 from goalscope.goals.hypotheses import FiniteWorld, Undefined, finite_world, parse
 from goalscope.goals.hypotheses.definition import FAR
-from goalscope.goals.prediction import expected, fallbacks, mixture, predictor
-from goalscope.goals.prediction.rules import PER_PART, length_of, usual_rules
+from goalscope.goals.prediction import expected, mixture, predictor
+from goalscope.goals.prediction.mixture import PER_PART, length_of, usual_rules
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
 from goalscope.worlds.grid import DELTAS
@@ -294,7 +294,7 @@ def digests() -> dict[str, str]:
     errors = [values.tolist() for values in (mixture.RANDOM, mixture.SLOPES, mixture.FIXED)]
     search = [predictor.CHAINS, predictor.SWEEPS, predictor.HANDICAP, predictor.LEAST_WEIGHT]
     intervals = [expected.SLACK, expected.MISFIT, *map(str, expected.calibration())]
-    made_with = json.dumps([rules, priors, errors, search, intervals, fallbacks.NAMES])
+    made_with = json.dumps([rules, priors, errors, search, intervals, mixture.NAMES])
     return {"agents": acts.hexdigest(), "rules": sha256(made_with.encode()).hexdigest()}
 
 

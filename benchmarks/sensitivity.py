@@ -19,8 +19,8 @@ from attribution import BANKS, HORIZON, SETTINGS, outcome, play, worlds_of
 from goalscope.goals import decision, directedness
 from goalscope.goals.attribution.definition import kind_of
 from goalscope.goals.hypotheses import finite_world, load_hypotheses, score
-from goalscope.goals.hypotheses.answers import answers_of
-from goalscope.goals.hypotheses.evidence import evidence, predictions_in
+from goalscope.goals.hypotheses.score import evidence, predictions_in
+from goalscope.goals.hypotheses.states import answers_of
 from goalscope.goals.hypotheses.written import with_sentinels
 
 SCORE: Mapping[str, tuple[float, float, float]] = {

@@ -21,8 +21,7 @@ import goalscope
 from goalscope import Study
 from goalscope.agents import Observation, Turn
 from goalscope.goals.hypotheses import parse
-from goalscope.goals.hypotheses.definition import finite_world
-from goalscope.goals.hypotheses.views import Undefined, view_of
+from goalscope.goals.hypotheses.definition import Undefined, finite_world, view_of
 from goalscope.runs import run
 from goalscope.verdict.preflight.study_files import load
 from goalscope.worlds import ACTIONS, Grid, GridView

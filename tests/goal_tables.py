@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from goalscope.goals import HeldOut, RunDirectedness, directedness, held_out_goals
-from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.curves import Array
 from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.goals.hypotheses.states import States, states_of
+from goalscope.goals.reading import asked_hypotheses
 from goalscope.measures import StepTable
 from goalscope.runs import GridWorld
 from goalscope.runs.record import Episode

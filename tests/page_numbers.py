@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from goalscope.goals.decision import RULES
-from goalscope.goals.words import TEXTS as OF_FINDINGS
+from goalscope.goals.finding import TEXTS as OF_FINDINGS
 from goalscope.report.definitions import title_of
 from goalscope.verdict import Claim, ClaimLedger, Evaluation
 from goalscope.verdict.claims import worlds_to_decide

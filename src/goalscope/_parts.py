@@ -24,10 +24,9 @@ _MODULES: Final = {
         "measures.performance measures.uncertainty measures.visits measures.key measures.things measures.fog "
         "measures.exploration.errors"
     ),
-    "hypothesis": "goals.hypotheses.rules goals.hypotheses.places",
+    "hypothesis": "goals.hypotheses.rules",
     "attribution": (
-        "goals.attribution.by_score goals.attribution.by_arrival goals.attribution.by_meg "
-        "goals.attribution.by_likelihood inside.attribution.by_reasoning goals.attribution.by_counterfactual "
+        "goals.attribution.methods inside.attribution.by_reasoning goals.counterfactual.dependence "
         "inside.attribution.by_decoding inside.attribution.by_patching"
     ),
     "analysis": "inside.probing.builtin_analyses",

@@ -35,7 +35,7 @@ def shorten() -> None:
     from samples import STUDY
 
     from goalscope.cli.front import running
-    from goalscope.organisms import cards, challenge, families, judging, learners, making
+    from goalscope.organisms import cards, challenge, families, judging, learners
     from goalscope.papers import all_items, items
     from goalscope.runs import Study
 
@@ -54,7 +54,7 @@ def shorten() -> None:
             del every[name]
     learners.STEPS, judging.WORLDS = 30, 4  # type: ignore[misc]
     cards.MEASURED, challenge.WORLDS = 8, 12  # type: ignore[misc]
-    making.AGREEMENTS = (0.75,)  # type: ignore[assignment, attr-defined]
+    cards.AGREEMENTS = (0.75,)  # type: ignore[assignment, attr-defined]
 
 
 PATIENCE = 8

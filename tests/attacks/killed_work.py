@@ -32,7 +32,7 @@ WORKS = ("capture", "probe", "organisms")
 UNITS: Mapping[str, tuple[str, str, Callable[[Sequence[Any]], object]]] = {
     "capture": ("goalscope.inside.activations.capture", "_shard", lambda given: given[1].number),
     "probe": ("goalscope.inside.probing.fitting", "_train", lambda given: sorted(one.key.text for one in given[0])),
-    "organisms": ("goalscope.organisms.making", "trained", lambda given: given[0].name),
+    "organisms": ("goalscope.organisms.cards", "trained", lambda given: given[0].name),
 }
 """Of each work the module and the function that does a unit, and the name of a unit by the arguments."""
 

@@ -27,13 +27,12 @@ from goalscope.goals.attribution import (
     read_claim,
     scored,
 )
-from goalscope.goals.attribution.by_arrival import arrivals
-from goalscope.goals.attribution.by_likelihood import RATIONALITIES
 from goalscope.goals.attribution.definition import predicted
+from goalscope.goals.attribution.methods import RATIONALITIES
+from goalscope.goals.finding import say
 from goalscope.goals.hypotheses import finite_world, load_hypotheses, meg_of, parse
-from goalscope.goals.hypotheses.answers import Answers, answers_of
-from goalscope.goals.hypotheses.states import States, states_of_episodes
-from goalscope.goals.words import say
+from goalscope.goals.hypotheses.definition import arrivals
+from goalscope.goals.hypotheses.states import Answers, States, answers_of, states_of_episodes
 from goalscope.runs import Store, Study, run
 
 ENTRY = {"kind": "grid", "sizes": [5, 7], "densities": [0.4], "count": 5, "minimum_distance": 4}

@@ -22,8 +22,7 @@ from goalscope.goals.attribution import (
     usual_methods,
 )
 from goalscope.goals.hypotheses import FiniteWorld, Undefined, finite_world, load_hypotheses, parse
-from goalscope.goals.hypotheses.answers import answers_of
-from goalscope.goals.hypotheses.states import States
+from goalscope.goals.hypotheses.states import States, answers_of
 from goalscope.runs import Study
 from two_answers import play
 

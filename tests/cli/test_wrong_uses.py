@@ -9,7 +9,7 @@ import yaml
 
 from command_line import call
 from families import long_after
-from goalscope.goals.asked import IN_GRIDS
+from goalscope.goals.reading import IN_GRIDS
 from goalscope.runs import Store, Study, content_hash
 from goalscope.verdict.preflight.study_files import names
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.goals.counterfactual.turns import Asked, WorldTurns, exact
+from goalscope.goals.counterfactual.dependence import Asked, WorldTurns, exact
 
 MOVES, VERSIONS = 4, 2
 

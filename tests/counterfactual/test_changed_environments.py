@@ -10,8 +10,7 @@ import pytest
 
 from goalscope._ground.own import allowed
 from goalscope.environments import Observed
-from goalscope.goals.counterfactual.dependence import dependences
-from goalscope.goals.counterfactual.turns import asked_of
+from goalscope.goals.counterfactual.dependence import asked_of, dependences
 from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, TURN, ChangedEnvironment
 from goalscope.runs import Store, Study, run
 from goalscope.runs.kinds import world_class

@@ -8,7 +8,7 @@ import pytest
 
 import goalscope
 from goalscope._ground.rng import stream
-from goalscope.goals.counterfactual.changes import changed_grids, elsewhere, of_kinds
+from goalscope.goals.counterfactual.worlds import changed_grids, elsewhere, of_kinds
 from goalscope.runs import Study
 from goalscope.worlds import Grid, initial_state
 from goalscope.worlds.planning import solve

@@ -10,8 +10,18 @@ from families import long_after
 from goalscope.agents import ChatAgent
 from goalscope.agents.models.base import Sampling
 from goalscope.agents.prompts import PARAPHRASES, WORDINGS, drawn_in
-from goalscope.goals.counterfactual.changes import THINGS, WORDED, Thing, Walk, best_actions, changed_grids
-from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, TURN, ChangedWorld
+from goalscope.goals.counterfactual.worlds import (
+    MOVED,
+    NOTHING,
+    THINGS,
+    TURN,
+    WORDED,
+    ChangedWorld,
+    Thing,
+    Walk,
+    best_actions,
+    changed_grids,
+)
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds.grid import Grid

@@ -13,8 +13,7 @@ from studies_of_dependence import AVOIDING, BLIND, SEEKERS, drawn, population, t
 
 from families import long_after
 from goalscope._ground.rng import stream
-from goalscope.goals.counterfactual.dependence import LEAST, dependences, noun_of, p_above, sentence
-from goalscope.goals.counterfactual.turns import Asked, WorldTurns
+from goalscope.goals.counterfactual.dependence import LEAST, Asked, WorldTurns, dependences, noun_of, p_above, sentence
 
 CELLS = {
     "distance 0, no noise": (0.0, 0.0),

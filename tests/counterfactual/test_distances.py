@@ -10,7 +10,7 @@ import pytest
 from families import long_after
 from goalscope.agents import build_agent
 from goalscope.agents.agent import Observation
-from goalscope.goals.counterfactual.turns import (
+from goalscope.goals.counterfactual.dependence import (
     CHANGE,
     PREDICTABLE,
     VARIATION,

@@ -10,7 +10,7 @@ from small_worlds import GridRules
 from goal_tables import directed
 from goalscope._ground.rng import stream
 from goalscope.environments import EnvironmentWorld, enumerate_states, solve_table
-from goalscope.goals.asked import default_hypotheses
+from goalscope.goals.reading import default_hypotheses
 from goalscope.measures import measure_episodes
 from goalscope.meg import meg_known
 from goalscope.runs import Episode, Store, Study, run

@@ -20,10 +20,10 @@ from goalscope._ground import registry
 from goalscope._ground.rng import stream
 from goalscope.agents.policies import EnvironmentGreedy, EnvironmentOptimal, EnvironmentWrongGoal
 from goalscope.environments import EnvironmentWorld, environment_kind
+from goalscope.goals.baselines import random_utilities
 from goalscope.goals.curves import Ensemble
 from goalscope.goals.hypotheses import FiniteWorld, parse
 from goalscope.goals.hypotheses.states import states_of
-from goalscope.goals.random_agents import random_utilities
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.behaviour import behaviour_measures, left_out, measured_parts
 from goalscope.measures.definition import StepMeasure

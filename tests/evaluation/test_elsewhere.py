@@ -8,10 +8,10 @@ from planted_answers import follow, played, stopping
 from predicted_agents import Subject, lapsing
 
 from goalscope import evaluate
-from goalscope.goals.attribution.by_arrival import arrivals
 from goalscope.goals.hypotheses import finite_world, parse
+from goalscope.goals.hypotheses.definition import arrivals
 from goalscope.goals.prediction.kinds import ELSEWHERE, KindsOfWorlds, places_in, with_none
-from goalscope.goals.prediction.rules import RuleTables
+from goalscope.goals.prediction.mixture import RuleTables
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
 from goalscope.verdict.elsewhere import predicted_from, say_elsewhere

@@ -20,7 +20,7 @@ from command_line import call
 from goalscope._ground.progress import aloud
 from goalscope._ground.registry import resolve
 from goalscope.cli import app, claims
-from goalscope.goals.words import say
+from goalscope.goals.finding import say
 from goalscope.report.blocks import Table
 from goalscope.report.exports import drawn
 from goalscope.runs import Store, content_hash

@@ -15,10 +15,9 @@ from goalscope._ground.registry import names, resolve
 from goalscope._ground.rng import stream
 from goalscope.goals import GoalContrast
 from goalscope.goals.decision import by_single_answers
-from goalscope.goals.finding import Finding
+from goalscope.goals.finding import Finding, say
 from goalscope.goals.hypotheses import finite_world, parse
 from goalscope.goals.hypotheses.states import States, walked
-from goalscope.goals.words import say
 from goalscope.runs import Study
 from goalscope.stats import Estimate
 from goalscope.stats.rows import Rows

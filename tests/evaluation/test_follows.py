@@ -8,9 +8,9 @@ import pytest
 from command_line import call
 from families import long_after
 from goalscope import evaluate
+from goalscope.goals.finding import say, say_all
 from goalscope.goals.hypotheses import load_hypotheses
-from goalscope.goals.hypotheses.need import POWER, needed
-from goalscope.goals.words import say, say_all
+from goalscope.goals.hypotheses.design import POWER, needed
 from goalscope.runs import Study
 from goalscope.verdict import Evaluation, Plan, estimate
 from goalscope.verdict.aims import FOLLOWS

@@ -10,7 +10,7 @@ import pytest
 from command_line import call
 from goalscope._ground.rng import stream
 from goalscope.environments import EnvironmentWorld
-from goalscope.goals.words import say
+from goalscope.goals.finding import say
 from goalscope.runs import Study
 from goalscope.verdict import Evaluation, judging, subject_of
 from goalscope.verdict.arms import GIVEN, given_arm, given_worlds

@@ -14,9 +14,9 @@ from goalscope._ground.progress import TALLY
 from goalscope._ground.words import listed
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.environments import believe
+from goalscope.goals.finding import TEXTS as GOAL_TEXTS
 from goalscope.goals.hypotheses import finite_world, load_hypotheses
-from goalscope.goals.hypotheses.need import Need
-from goalscope.goals.words import TEXTS as GOAL_TEXTS
+from goalscope.goals.hypotheses.design import Need
 from goalscope.runs import Store, Study, content_hash
 from goalscope.verdict import Evaluation, Plan, judging
 from goalscope.verdict.arms import GIVEN, given_arms, given_worlds

@@ -10,7 +10,7 @@ from goalscope._ground import registry
 from goalscope._ground.folder import package_text
 from goalscope._ground.texts import Catalogue
 from goalscope._ground.yaml_text import read_yaml_text
-from goalscope.goals.words import TEXTS as OF_FINDINGS
+from goalscope.goals.finding import TEXTS as OF_FINDINGS
 from goalscope.report.texts import TEXTS as OF_REPORTS
 from goalscope.verdict.texts import TEXTS as OF_VERDICTS
 from goalscope.verdict.texts import WORDED

@@ -20,17 +20,14 @@ from typing import Any, Final
 from golden_runs import NODE, make_runs
 
 from goalscope.goals import RunDirectedness, directedness
-from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.curves import process_of_episode
 from goalscope.goals.decision import decide, groups
 from goalscope.goals.hypotheses import Undefined, parse
-from goalscope.goals.hypotheses.answers import answers_of
-from goalscope.goals.hypotheses.evidence import evidence
-from goalscope.goals.hypotheses.score import LEVEL, judge
+from goalscope.goals.hypotheses.score import LEVEL, evidence, judge
 from goalscope.goals.hypotheses.separability import tells_apart
-from goalscope.goals.hypotheses.states import states_of
+from goalscope.goals.hypotheses.states import answers_of, states_of
 from goalscope.goals.hypotheses.written import with_sentinels
-from goalscope.goals.reading import read_states
+from goalscope.goals.reading import asked_hypotheses, read_states
 from goalscope.measures import StepTable
 from goalscope.meg import RationalityCurve
 from goalscope.runs import Store

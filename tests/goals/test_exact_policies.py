@@ -9,10 +9,10 @@ import pytest
 
 from goal_tables import directed, finite, held_out
 from goalscope._ground.rng import stream
+from goalscope.goals.baselines import Invalid, Utility, random_utilities
 from goalscope.goals.curves import process_of_episode
 from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.states import states_of
-from goalscope.goals.random_agents import Invalid, Utility, random_utilities
 from goalscope.goals.results import EXACT_NOTE
 from goalscope.measures import StepTable, measure_episodes, play
 from goalscope.meg import RationalityCurve

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from goal_tables import directed, held_out
-from goalscope.goals import directedness, held_out_goals, resamples
-from goalscope.goals.asked import asked_hypotheses
+from goalscope.goals import curves, directedness, held_out_goals
 from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.states import States, states_of
+from goalscope.goals.reading import asked_hypotheses
 from goalscope.measures import StepTable, sample_episodes
 from goalscope.runs import Episode, Store
 from goalscope.runs.episode_columns import parts_of
@@ -67,7 +67,7 @@ def test_unknown_utilities_by_parts_are_those_of_all_steps_together(tmp_path: Pa
 def test_worlds_that_are_mixed_some_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     table = StepTable.from_episodes(episodes_of("optimal", "random"))
     wanted = directed(table)
-    monkeypatch.setattr(resamples, "WORLDS", 7)
+    monkeypatch.setattr(curves, "WORLDS", 7)
     found = directed(table)
     assert len({row.cluster for row in wanted.rows}) > 7
     before: list[Any] = [*wanted.estimates, *wanted.contrasts]

@@ -9,13 +9,15 @@ from scipy import stats as scipy_stats
 from goalscope._ground.rng import stream
 from goalscope._ground.spill import Spill
 from goalscope.goals.curves import (
+    HALVES,
+    RESAMPLES,
     interval,
     not_below_random,
     p_value,
     random_p,
+    weigh,
     with_random,
 )
-from goalscope.goals.resamples import HALVES, RESAMPLES, weigh
 
 NULL = np.array([-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4])
 

@@ -13,11 +13,10 @@ from goalscope._ground.rng import stream
 from goalscope._ground.spill import Spill
 from goalscope.agents import Agent, KeyLured, Optimal, Uniform, WrongGoal
 from goalscope.goals import GoalEstimate, RunDirectedness, directedness
-from goalscope.goals.asked import asked_hypotheses
-from goalscope.goals.curves import interval, p_value
+from goalscope.goals.curves import interval, p_value, weigh
 from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.states import States, states_of
-from goalscope.goals.resamples import weigh
+from goalscope.goals.reading import asked_hypotheses
 from goalscope.measures import StepTable, roll_out
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean

@@ -11,15 +11,14 @@ from goal_tables import directed, finite, utilities_of, utility_in
 from goalscope._ground.rng import stream
 from goalscope._ground.spill import Spill
 from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
-from goalscope.goals import random_agents
-from goalscope.goals.asked import IN_GRIDS
-from goalscope.goals.curves import TOP, Curves, Ensemble, process_of_episode
+from goalscope.goals import baselines
+from goalscope.goals.baselines import Invalid, Utility, random_utilities
+from goalscope.goals.curves import TOP, Curves, Ensemble, process_of_episode, weigh
 from goalscope.goals.heldout import _fit, _normaliser
 from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.states import states_of
 from goalscope.goals.meg.unknown import OccupancyDual
-from goalscope.goals.random_agents import Invalid, Utility, random_utilities
-from goalscope.goals.resamples import weigh
+from goalscope.goals.reading import IN_GRIDS
 from goalscope.measures import StepTable, roll_out
 from goalscope.meg import RationalityCurve, SharedCurve, meg_known
 from goalscope.runs import Episode, GridWorld, begin
@@ -94,7 +93,7 @@ def test_random_agents_are_the_same_in_parts(
 
     for exact in (False, True):
         whole = simulated(exact)
-        monkeypatch.setattr(random_agents, "_MOST_WALKS", 5 * episodes)
+        monkeypatch.setattr(baselines, "_MOST_WALKS", 5 * episodes)
         parts = simulated(exact)
         monkeypatch.undo()
         assert whole.std() > 0 and whole.tobytes() == parts.tobytes()

@@ -11,10 +11,9 @@ import slipping_forklift  # noqa: F401  (registers the environment)
 from families import long_after
 from goalscope.cli.front.importing import import_logs
 from goalscope.goals.decision import by_single_answers, decide
-from goalscope.goals.finding import Finding
+from goalscope.goals.finding import Finding, say
 from goalscope.goals.hypotheses import load_hypotheses, twin
 from goalscope.goals.reading import read_states
-from goalscope.goals.words import say
 from goalscope.runs import Store, Study, run
 from goalscope.runs.importers import write_jsonl
 from goalscope.verdict.consistency import contradictions

@@ -6,8 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from goalscope._ground.words import listed
-from goalscope.goals.finding import NEARBY, Answer, BehaviourPart, Finding, PartKind, Reason
-from goalscope.goals.words import TEXTS, say, say_all
+from goalscope.goals.finding import NEARBY, TEXTS, Answer, BehaviourPart, Finding, PartKind, Reason, say, say_all
 from goalscope.verdict.aims import evidence_of
 from goalscope.verdict.claims import AskedArm
 from goalscope.verdict.consistency import contradictions

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from goalscope.goals.hypotheses.likelihood import log_likelihood, with_errors, wrong_moves
+from goalscope.goals.hypotheses.errors import log_likelihood, with_errors, wrong_moves
 
 EVEN = np.array([[0.25, 0.25, 0.25, 0.25], [1 / 3, 1 / 3, 1 / 3, 0.0]])
 POLICY = np.array([[0.5, 0.5, 0.0, 0.0], [1 / 3, 1 / 3, 1 / 3, 0.0]])  # where all moves are equally good, none is wrong

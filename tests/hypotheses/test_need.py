@@ -13,10 +13,9 @@ from worlds_of_any_shape import room
 
 from families import long_after
 from goalscope.goals.hypotheses import finite_world, load_hypotheses
-from goalscope.goals.hypotheses.answers import Answers
-from goalscope.goals.hypotheses.evidence import evidence, predictions_in
-from goalscope.goals.hypotheses.need import LAPSES, Need, _Bank, _Law, _WorldPolicies, needed
-from goalscope.goals.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG
+from goalscope.goals.hypotheses.design import LAPSES, Need, _Bank, _Law, _WorldPolicies, needed
+from goalscope.goals.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG, evidence, predictions_in
+from goalscope.goals.hypotheses.states import Answers
 from goalscope.runs import Study
 from goalscope.verdict.preflight.study_files import load
 from goalscope.worlds import Grid, GridWorld

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from goalscope.goals.asked import IN_GRIDS, default_hypotheses
 from goalscope.goals.hypotheses import banks, bind, load_hypotheses, parse
-from goalscope.goals.hypotheses.definition import finite_world
-from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.definition import Undefined, finite_world
+from goalscope.goals.reading import IN_GRIDS, default_hypotheses
 from goalscope.worlds import ACTIONS, Action, Grid, GridWorld, State, initial_state, step
 from goalscope.worlds.dynamics import has_ended, state_number
 from goalscope.worlds.thing_check import grid_with

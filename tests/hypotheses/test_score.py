@@ -10,10 +10,8 @@ import pytest
 
 from goalscope._ground.rng import stream
 from goalscope.goals.hypotheses import Hypothesis, finite_world, load_hypotheses, parse
-from goalscope.goals.hypotheses.answers import Answers, answers_of
-from goalscope.goals.hypotheses.evidence import FREQUENCIES, evidence
-from goalscope.goals.hypotheses.score import ScoreVerdict, judge
-from goalscope.goals.hypotheses.states import states_of_episodes
+from goalscope.goals.hypotheses.score import FREQUENCIES, ScoreVerdict, evidence, judge
+from goalscope.goals.hypotheses.states import Answers, answers_of, states_of_episodes
 from goalscope.goals.hypotheses.written import with_sentinels
 from goalscope.runs import Store, Study, run
 from goalscope.worlds.world import World

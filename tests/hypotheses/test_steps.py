@@ -9,12 +9,9 @@ import pytest
 
 import slipping_forklift  # noqa: F401  (registers the environment)
 from goalscope.goals.hypotheses import load_hypotheses, parse, twin
-from goalscope.goals.hypotheses.answers import answers_of
-from goalscope.goals.hypotheses.definition import FiniteWorld
-from goalscope.goals.hypotheses.evidence import evidence
-from goalscope.goals.hypotheses.score import ScoreVerdict, judge
-from goalscope.goals.hypotheses.states import states_of_episodes
-from goalscope.goals.hypotheses.steps import reached_before, steps_in
+from goalscope.goals.hypotheses.definition import FiniteWorld, reached_before, steps_in
+from goalscope.goals.hypotheses.score import ScoreVerdict, evidence, judge
+from goalscope.goals.hypotheses.states import answers_of, states_of_episodes
 from goalscope.goals.hypotheses.written import with_sentinels
 from goalscope.runs import GridWorld, Store, Study, run
 from goalscope.worlds import Grid

@@ -13,7 +13,7 @@ from goalscope._ground.own import consent
 from goalscope.agents import Observation
 from goalscope.environments import EnvironmentWorld
 from goalscope.goals.hypotheses import Undefined, bind, finite_world, hypothesis, meg_of, parse
-from goalscope.goals.hypotheses.views import number_of, view_of
+from goalscope.goals.hypotheses.definition import number_of, view_of
 from goalscope.meg import meg_known
 from goalscope.runs import Study
 from goalscope.worlds.grid import Grid

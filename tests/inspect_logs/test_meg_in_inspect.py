@@ -15,8 +15,7 @@ import pytest
 
 from goalscope.cli.front.goals import towards
 from goalscope.goals import RunDirectedness
-from goalscope.goals.finding import Finding
-from goalscope.goals.words import say_all
+from goalscope.goals.finding import Finding, say_all
 from goalscope.runs.importers import import_into
 from goalscope.verdict import evaluate
 

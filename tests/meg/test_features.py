@@ -8,8 +8,7 @@ import pytest
 from meg_worlds import random_policy
 
 from goalscope._ground.rng import stream
-from goalscope.goals.meg.features import climb
-from goalscope.goals.meg.unknown import OccupancyDual
+from goalscope.goals.meg.unknown import OccupancyDual, climb
 from goalscope.meg import RationalityCurve, SharedCurve, join_worlds, meg_features, meg_unknown
 from goalscope.worlds.planning import TabularMDP
 

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from goalscope._ground.rng import stream
 from goalscope.environments import Observed, enumerate_states, solve_table
-from goalscope.goals.random_agents import _expected_of_offered, _offered_walks
+from goalscope.goals.baselines import _expected_of_offered, _offered_walks
 from goalscope.meg import meg_known, meg_unknown
 from goalscope.worlds.planning import TabularMDP, expected_utility, value_iteration
 from goalscope.worlds.planning.process import Process

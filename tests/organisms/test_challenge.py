@@ -18,9 +18,9 @@ from goalscope.agents.models.folders import model_folder
 from goalscope.agents.policies import planes
 from goalscope.cli import app
 from goalscope.organisms import FAMILIES, cards, challenge, folders, learners, make, planned, read_card
+from goalscope.organisms.agent import OrganismPlayer
 from goalscope.organisms.challenge import claim, open_challenge, score, seal
 from goalscope.organisms.learners import policy
-from goalscope.organisms.player import OrganismPlayer
 from goalscope.worlds.grid import Action, Grid
 from goalscope.worlds.gridworld import GridView
 from tampered import resealed

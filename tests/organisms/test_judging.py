@@ -18,8 +18,7 @@ from goalscope.goals.attribution import Attribution, MixturePart, Trial, attribu
 from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
 from goalscope.organisms import FAMILIES, Card, Spec, cards, folders, gate, judging, make, planned
 from goalscope.organisms.families import worlds_of
-from goalscope.organisms.judging import Judgement, held_against, judge, outcome
-from goalscope.organisms.tables import spread_of
+from goalscope.organisms.judging import Judgement, held_against, judge, outcome, spread_of
 
 OPEN = "towards goal by open moves"
 ORGANISMS = {"goal-table-75-0": OPEN, "place-table-75-0": "corner top-right"}

@@ -16,10 +16,10 @@ from goalscope.agents.models.folders import model_folder
 from goalscope.agents.models.local import LocalModel
 from goalscope.goals.hypotheses import FiniteWorld
 from goalscope.organisms import FAMILIES, Spec, cards, language, planned, problems, read_card
+from goalscope.organisms.cards import make
 from goalscope.organisms.families import worlds_of
 from goalscope.organisms.gate import by_condition, gate
 from goalscope.organisms.learners import policy_in, trained
-from goalscope.organisms.making import make
 from goalscope.worlds.dynamics import State, shown
 from goalscope.worlds.gridworld import GridView
 

@@ -16,12 +16,12 @@ from families import long_after
 from goalscope.agents import Observation
 from goalscope.agents.agent import build_agent
 from goalscope.cli import app
-from goalscope.goals.attribution.by_arrival import arrivals
 from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.goals.hypotheses.definition import arrivals
 from goalscope.organisms import FAMILIES, Spec, cards, learners, planned, problems, read_card
+from goalscope.organisms.cards import folders, make, of_each
 from goalscope.organisms.families import PHASES, phase_of, worlds_of
 from goalscope.organisms.learners import policy, policy_in, shapes, trained
-from goalscope.organisms.making import folders, make, of_each
 from goalscope.worlds.dynamics import State, shown
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridView

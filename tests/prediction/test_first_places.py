@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import slipping_forklift  # noqa: F401  (registers the environment)
-from goalscope.goals.attribution.by_arrival import arrivals
 from goalscope.goals.hypotheses import finite_world, parse
+from goalscope.goals.hypotheses.definition import arrivals
 from goalscope.goals.prediction.kinds import places_in
 from goalscope.runs import Study
 from goalscope.worlds.grid import Grid

@@ -11,13 +11,13 @@ from goalscope.goals.prediction.mixture import (
     RANDOM,
     SETTINGS,
     SLOPES,
+    STAND_INS,
     Mixture,
     errors_of,
     log_likelihoods,
     random_at,
     setting_prior,
 )
-from goalscope.goals.prediction.rules import STAND_INS
 
 ACTIONS = 3
 

@@ -9,8 +9,7 @@ import goalscope
 from command_line import call
 from goalscope._ground.sealed import seal
 from goalscope.goals.attribution import read_claim
-from goalscope.goals.attribution.claim import FILE
-from goalscope.goals.attribution.scores import divergence
+from goalscope.goals.attribution.claim import FILE, divergence
 from goalscope.goals.prediction.expected import BASELINES
 
 AGENT = "epsilon-greedy:epsilon=0.2"

@@ -7,14 +7,13 @@ import pytest
 from planted_answers import follow, played
 from predicted_agents import ORDINARY, worlds_of
 
-from goalscope.goals.attribution.by_arrival import arrivals
 from goalscope.goals.attribution.claim import NONE_OF_PLACES
 from goalscope.goals.hypotheses import Undefined, parse
-from goalscope.goals.prediction.doubts import doubts_about
-from goalscope.goals.prediction.expected import expect, trust_of
+from goalscope.goals.hypotheses.definition import arrivals
+from goalscope.goals.prediction.expected import doubts_about, expect, trust_of
 from goalscope.goals.prediction.kinds import KindsOfWorlds, places_in, with_none
+from goalscope.goals.prediction.mixture import RuleTables, length_of, usual_rules
 from goalscope.goals.prediction.predictor import Predictor, best_alone
-from goalscope.goals.prediction.rules import RuleTables, length_of, usual_rules
 
 SMALLER = {**ORDINARY, "sizes": [7]}
 GRIDS = {"kind": "grid", "sizes": [7], "densities": [0.4], "goal": "bottom-left", "start": "not bottom-left"}

@@ -70,7 +70,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "integrations/inspect_ai/export.py": {"write_eval_log": _PARTIAL},
     "integrations/inspect_ai/formats.py": {"open": _STREAM},
     "integrations/inspect_ai/log_process.py": {"read_eval_log": _CHECKED},
-    "goals/meg/causal_tree.py": {"replace": "a method of a causal model, not of a path"},
+    "goals/meg/causal_target.py": {"replace": "a method of a causal model, not of a path"},
     "worlds/planning/process_file.py": {"open": _STREAM},
     "worlds/environments/stored.py": {"np.savez_compressed": "writes a stream that NamedFile opened, not a path"},
     "agents/models/dialect.py": {"from_pretrained": _HUB},

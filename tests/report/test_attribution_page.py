@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from command_line import call
-from goalscope.goals.finding import Finding
+from goalscope.goals.finding import Finding, say_all
 from goalscope.goals.hypotheses import bind, read_hypotheses
-from goalscope.goals.words import say_all
 from goalscope.report import RunData
 from goalscope.report.sections.attribution import attribution, judged_in
 from goalscope.runs import Store, Study, run

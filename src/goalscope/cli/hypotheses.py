@@ -12,8 +12,8 @@ from goalscope._ground.words import counted
 from goalscope.cli.console import json_text, say, table
 from goalscope.cli.overrides import WorldOptions, worlds_of
 from goalscope.goals.hypotheses import Hypothesis, bind, load_hypotheses
+from goalscope.goals.hypotheses.design import LAPSES, Need, needed, sentences
 from goalscope.goals.hypotheses.design import design as designed
-from goalscope.goals.hypotheses.need import LAPSES, Need, needed, sentences
 from goalscope.goals.hypotheses.separability import Separability, separability
 from goalscope.runs import Study
 from goalscope.worlds import World

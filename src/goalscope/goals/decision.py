@@ -13,13 +13,22 @@
    cannot be distinguished from its state-blind baseline.
 
 Findings report MEG and its share in either case. Worlds of different phases are never decided together.
+
+A claim about a named hypothesis can be refuted in other worlds by the *gain* of the agent towards it. Steps in which
+all hypotheses of the bank call for the same moves carry no information, so only the others count:
+
+    gain = sum u_h . a / sum |u_h|^2,    u_h = p_h - 1/m    over steps in which some other hypothesis differs from h
+
+The gain is 1 for an agent that follows h strictly and 0 for a random agent. A claim states a bar: half the gain that
+the agent showed in the worlds of the claim. The claim is confirmed if the interval of the gain in new worlds lies above
+the bar, and refuted if it lies below.
 """
 
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -27,18 +36,24 @@ import numpy as np
 from goalscope._ground.untrusted import printable
 from goalscope.goals.directedness import directedness
 from goalscope.goals.finding import EXPLAINS, MOST_INVALID, Answer, Finding, Reason, where_text
-from goalscope.goals.hypotheses.answers import Answers, answers_of
-from goalscope.goals.hypotheses.definition import Hypothesis
-from goalscope.goals.hypotheses.evidence import AnswerSums
+from goalscope.goals.hypotheses.definition import Hypothesis, solved_in
+from goalscope.goals.hypotheses.design import needed
 from goalscope.goals.hypotheses.naming import verdict_of
-from goalscope.goals.hypotheses.need import needed
-from goalscope.goals.hypotheses.score import HABITS, HALF, LEVEL, NOISE, STRONG, HypothesisScore, ScoreVerdict
+from goalscope.goals.hypotheses.score import (
+    HABITS,
+    HALF,
+    LEVEL,
+    NOISE,
+    STRONG,
+    AnswerSums,
+    HypothesisScore,
+    ScoreVerdict,
+)
 from goalscope.goals.hypotheses.separability import FEWEST
-from goalscope.goals.hypotheses.states import States
+from goalscope.goals.hypotheses.states import Answers, States, answers_of
 from goalscope.goals.hypotheses.written import bind, noun_of, with_sentinels
 from goalscope.goals.results import LEAST_BOUND, GoalContrast, GoalEstimate, RunDirectedness
-from goalscope.stats import Estimate, Family, holm
-from goalscope.stats.estimate import estimate_pooled
+from goalscope.stats import UNBOUNDED, Estimate, Family, estimate_pooled, holm
 from goalscope.stats.intervals import agreement_bounds
 from goalscope.stats.record import EstimateRecord
 from goalscope.stats.rows import Tag
@@ -72,6 +87,9 @@ RULES: Final = {
     "after": f"{MARGIN:.0%} of what is expected after the step",
 }
 """Key of a threshold rule -> its description."""
+
+_QUANTITIES: Final = {"habit": "consistency", "margin": "meg", "after": "meg"}
+"""Key of a threshold rule -> the quantity that it is about, if that has another name."""
 
 
 def decide(
@@ -107,20 +125,15 @@ def decide(
     if not seen_whole:
         why = "under fog what is best depends on what was seen before: give worlds that the agent sees whole"
         return Finding(**common_fields, answer="untestable", reason="no process", why=why)
-    turns, acted = (
-        sum(len(episodes.action) for episodes in seen_whole),
-        sum(int((episodes.action >= 0).sum()) for episodes in seen_whole),
-    )
+    turns = sum(len(episodes.action) for episodes in seen_whole)
+    acted = sum(int((episodes.action >= 0).sum()) for episodes in seen_whole)
     common_fields["worlds"] = len({episodes.cluster for episodes in seen_whole})
     if acted <= MOST_INVALID * turns:
         why = f"{turns - acted} of {turns} turns hold no action"
         return Finding(**common_fields, answer="untestable", reason="no action", why=why)
-    bound = {
-        name: bind(hypothesis, [state.world.world for state in seen_whole]) for name, hypothesis in hypotheses.items()
-    }
     repeated = [answers for answers in answers_of(seen_whole, by_visits=by_visits) if answers.second is not None]
     common_fields["covered"] = sum(len(answers.state) for answers in repeated) / acted if acted else 0.0
-    rules = _Rules(seen_whole, bound, common_fields, level, seed, measured)
+    rules = _Rules(seen_whole, _bound(hypotheses, seen_whole), common_fields, level, seed, measured)
     if len({answers.cluster for answers in repeated}) >= FEWEST:
         return rules.by_consistency(repeated)
     return rules.by_meg()
@@ -157,7 +170,7 @@ def findings(
         by_agent.setdefault(episodes.agent, []).append(episodes)
     # Agents share worlds, so measuring the MEG of all agents together is faster.
     shared = {
-        where_text(where): _Measuring(members, hypotheses, level, 0)
+        where_text(where): cache(partial(_meg_of_group, members, hypotheses, level))
         for where, members in groups(all_states, phases=phases)
     }
     return [
@@ -167,21 +180,16 @@ def findings(
     ]
 
 
-class _Measuring:
-    """Function that measures the MEG of all agents in a group of worlds at its first call, and caches the result."""
+def _meg_of_group(states: Sequence[States], bank: Mapping[str, Hypothesis], level: float) -> RunDirectedness | None:
+    """Measure the MEG of all agents in a group of worlds, see `_all_meg`."""
+    seen_whole = [episodes for episodes in states if episodes.world.world.fog_radius is None]
+    return _all_meg(seen_whole, _bound(bank, seen_whole), level, 0)
 
-    def __init__(self, states: Sequence[States], bank: Mapping[str, Hypothesis], level: float, seed: int) -> None:
-        seen_whole = [episodes for episodes in states if episodes.world.world.fog_radius is None]
-        self.states, self.bank, self.level, self.seed = seen_whole, bank, level, seed
 
-    def __call__(self) -> RunDirectedness | None:
-        return self._measured
-
-    @cached_property
-    def _measured(self) -> RunDirectedness | None:
-        worlds = [episodes.world.world for episodes in self.states]
-        bound = {name: bind(hypothesis, worlds) for name, hypothesis in self.bank.items()}
-        return _all_meg(self.states, bound, self.level, self.seed)
+def _bound(bank: Mapping[str, Hypothesis], states: Sequence[States]) -> dict[str, Hypothesis]:
+    """Bind hypotheses to the worlds of some states."""
+    worlds = [episodes.world.world for episodes in states]
+    return {name: bind(hypothesis, worlds) for name, hypothesis in bank.items()}
 
 
 def _all_meg(
@@ -408,14 +416,16 @@ class _Rules:
             )
         )
 
-    def _decisive(self, estimate: EstimateRecord, subject: str, threshold: float, rule: str) -> dict[str, Any]:
-        quantity = rule if rule in ("consistency", "strength", "predictable") else "consistency"
+    def _decisive(
+        self, estimate: EstimateRecord, subject: str, threshold: float, rule: str, over: str = ""
+    ) -> dict[str, Any]:
+        """Return the fields of a finding on the figure that decided; `over` is the hypothesis that it must exceed."""
         return {
-            "quantity": quantity,
+            "quantity": _QUANTITIES.get(rule, rule),
             "subject": subject,
             "estimate": estimate,
             "threshold": threshold,
-            "threshold_rule": RULES[rule],
+            "threshold_rule": f"{RULES[rule]}, over {self._noun(over)}" if over else RULES[rule],
         }
 
     def _needed(self, near: HypothesisScore, all_answers: Sequence[Answers]) -> str:
@@ -452,8 +462,9 @@ class _Rules:
             return self.finding("untestable", "no utility", why=self._why_nothing(goals))
         self.fields |= {"method": "meg", "evidence": self._nats(measured)}
         most = max(shares, key=lambda name: shares[name].value)
+        of_most = self._decisive(EstimateRecord.of(shares[most]), most, EXPLAINS, "share")
         if self.fields["worlds"] < 2:
-            return self.finding("undecided", "few worlds", self._decisive_share(shares[most], most))
+            return self.finding("undecided", "few worlds", of_most)
         explaining = [name for name, share in shares.items() if share.low - blind_share(goals[name]) > EXPLAINS]
         if explaining:
             best = max(explaining, key=lambda name: goals[name].signed)
@@ -461,17 +472,8 @@ class _Rules:
         below = all(share.high < EXPLAINS for share in shares.values())
         seen = any(goals[name].low > max(0.0, nan_less(goals[name].state_blind)) for name in shares)
         if below and not seen:
-            return self.finding("no", "other", self._decisive_share(shares[most], most))
-        return self.finding("undecided", "weak", self._decisive_share(shares[most], most))
-
-    def _decisive_share(self, share: Estimate, subject: str) -> dict[str, Any]:
-        return {
-            "quantity": "share",
-            "subject": subject,
-            "estimate": EstimateRecord.of(share),
-            "threshold": EXPLAINS,
-            "threshold_rule": RULES["share"],
-        }
+            return self.finding("no", "other", of_most)
+        return self.finding("undecided", "weak", of_most)
 
     def _against(
         self,
@@ -499,22 +501,17 @@ class _Rules:
             lead = (estimate.low if estimate.has_interval else -math.inf) - bar
             if hardest is None or lead < hardest[0]:
                 hardest = lead, estimate, bar, rule, rival
-        decisive = self._decisive_share(shares[best], best)
+        of_best = self._decisive(EstimateRecord.of(shares[best]), best, EXPLAINS, "share")
+        decisive = of_best
         if hardest is not None:
-            decisive = {
-                "quantity": "meg",
-                "subject": best,
-                "estimate": EstimateRecord.of(hardest[1]),
-                "threshold": hardest[2],
-                "threshold_rule": f"{RULES[hardest[3]]}, over {self._noun(hardest[4])}",
-            }
+            _, estimate, bar, rule, rival = hardest
+            decisive = self._decisive(EstimateRecord.of(estimate), best, bar, rule, over=rival)
         possible = [rival for rival in indistinct if shares[rival].high > EXPLAINS]
         if unbeaten:
             return self.finding("undecided", "not beaten", decisive, names=(best, *unbeaten, *possible))
         if possible:
             why = "; ".join(rivals[rival].why_not for rival in possible)
-            decisive = self._decisive_share(shares[best], best)
-            return self.finding("yes", "not told apart", decisive, names=(best, *possible), why=why)
+            return self.finding("yes", "not told apart", of_best, names=(best, *possible), why=why)
         whole = shares[best].has_interval and shares[best].low >= STRONG_SHARE
         return self.finding("yes", "named" if whole else "weakly or partly", decisive, names=(best,), steps=steps)
 
@@ -664,3 +661,62 @@ def _rejected(contrasts: Mapping[str, GoalContrast], level: float) -> set[str]:
         return set()
     tests = holm(tested, Family(name="hypotheses", members=tuple(tested)), level=level)
     return {test.name for test in tests if test.rejected}
+
+
+BAR: Final = 0.5
+"""The gain in new worlds must exceed this share of the gain in the worlds of the claim."""
+
+
+def gain_share(states: Sequence[States], hypotheses: Mapping[str, Hypothesis], name: str) -> Estimate | None:
+    """Estimate an agent's gain towards one hypothesis; None if no step separates it from its rivals.
+
+    Args:
+        states: the recorded episodes of one agent.
+        hypotheses: name -> hypothesis; all except `name` are rivals.
+        name: name of the claimed hypothesis.
+    """
+    gains, sizes, clusters = list[float](), list[float](), list[str]()
+    bank = _bound(hypotheses, states)
+    for answers in answers_of(states):
+        policies = {
+            rival: solved.policy[np.minimum(answers.time, len(solved.policy) - 1), answers.state]
+            for rival, solved in solved_in(answers.world, bank).items()
+        }
+        if name not in policies:
+            continue
+        even = answers.world.even[answers.state]
+        deviation = policies[name] - even
+        tells = np.zeros(len(answers.state), dtype=bool)
+        for rival, policy in policies.items():
+            if rival != name:
+                tells |= np.abs(policy - policies[name]).max(axis=1) > 1e-9
+        if not tells.any():
+            continue
+        answer = answers.first if answers.second is None else (answers.first + answers.second) / 2
+        gains.append(float((deviation * answer)[tells].sum()))
+        sizes.append(float((deviation**2)[tells].sum()))
+        clusters.append(answers.cluster)
+    if not sum(sizes) > 0:
+        return None
+    estimate = estimate_pooled(gains, sizes, clusters, unit="share", bounds=UNBOUNDED)
+    return estimate.moved(bounds=(-math.inf, 1.0))  # an agent that follows only this hypothesis has the maximum gain
+
+
+def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
+    """Add a bar to a finding that names one hypothesis: the gain that the agent must exceed in other worlds to confirm
+    it.
+    """
+    if finding.answer != "yes" or len(finding.names) != 1:
+        return finding
+    share = gain_share(states, hypotheses, finding.names[0])
+    if share is None or not share.value > 0:
+        return finding
+    return finding.model_copy(update={"bar": BAR * min(share.value, 1.0)})
+
+
+def tested_in(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
+    """Add to a finding with a bar (`with_bar`) the gain that the agent reached in other worlds."""
+    if finding.bar is None:
+        return finding
+    share = gain_share(states, hypotheses, finding.names[0])
+    return finding if share is None else finding.model_copy(update={"tested": EstimateRecord.of(share)})

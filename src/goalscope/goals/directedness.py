@@ -5,7 +5,17 @@ is the mean utility of the agent's episodes in world w, in steps. Suprema of sin
 each is >= 0 even for a random agent. A world in which no policy changes the utility within the horizon carries no
 information about a hypothesis: it is left out and counted.
 
-Source: MacDermott et al. (2024), definition 3.2.
+An agent that pursues h reaches an intermediate step k of it first, such as the key before a door, so MEG towards k is
+also evidence for h. As a rival of h, k therefore means "k, then anything", and only the decisions after the first visit
+to k separate the two. Their value is
+
+    sum over these decisions of log(A pi_beta(a | t, s))    nats, beta the rationality that fits h over all decisions
+
+where A is the number of offered actions and ``pi_beta`` the soft-optimal policy for h. Its mean is at most 0 for an
+agent that acts at random after k; for an agent that pursues h with rationality beta, `expected_after` computes it
+exactly. In deterministic worlds the same sum over all decisions is the MEG towards h.
+
+Source: MacDermott et al. (2024), definition 3.2, for one episode too; goalscope (after a step).
 """
 
 import math
@@ -17,31 +27,96 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from goalscope.goals.after_steps import expected_after, shown_after, soft_gains
-from goalscope.goals.curves import CurveBank, Digest, interval, not_below_random, p_value, with_random
-from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis
+from goalscope.goals.baselines import Invalid, Utility, blind_visits, frequencies
+from goalscope.goals.curves import (
+    METHOD,
+    TOP,
+    CurveBank,
+    Digest,
+    interval,
+    not_below_random,
+    p_value,
+    random_p,
+    with_random,
+)
+from goalscope.goals.hypotheses.definition import (
+    Array,
+    FiniteWorld,
+    Hypothesis,
+    Mask,
+    Undefined,
+    reached_before,
+    steps_in,
+)
 from goalscope.goals.hypotheses.separability import tells_apart
 from goalscope.goals.hypotheses.states import States
-from goalscope.goals.hypotheses.steps import steps_in
-from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.meg import RationalityCurve, meg_known
-from goalscope.goals.random_agents import Invalid, Utility
 from goalscope.goals.results import (
     EXACT_NOTE,
+    FEW,
+    LEAST_BOUND,
+    NO_ACTION_NOTE,
+    RANDOM,
     GoalContrast,
     GoalEstimate,
     RunDirectedness,
-    goal_estimate,
     joined_notes,
     one_family,
 )
-from goalscope.goals.state_blind import blind_visits, frequencies
 from goalscope.measures.table import CONDITIONS, PROVENANCE
 from goalscope.stats import DIFFERENCES, LESS
 from goalscope.stats.columns import column_of
 from goalscope.stats.groups import natural_order
 from goalscope.stats.intervals import check_confidence
 from goalscope.stats.rows import Rows, Tag
+from goalscope.worlds.planning import TabularMDP
+
+
+def soft_gains(world: FiniteWorld, process: TabularMDP, beta: float) -> tuple[Array, Array]:
+    """Return the soft-optimal policy, and the gain in nats of each action over a random one, both ``[n, S, A]``.
+
+    Args:
+        world: the world.
+        process: its decision process with the utility of the goal.
+        beta: rationality in nats per unit of utility, clipped to [-`TOP`, `TOP`].
+    """
+    policy = RationalityCurve(process).policy(float(np.clip(beta, -TOP, TOP)))
+    even = world.even
+    gains = np.log(np.maximum(policy, 1e-300) / np.where(even > 0, even, 1.0))
+    return policy, np.where(even > 0, gains, 0.0)
+
+
+def shown_after(states: States, step: Mask, gains: Array) -> Array:
+    """Return the gain in nats of each episode after it first reached the intermediate step, ``[E]``; 0 if it never did.
+
+    Args:
+        states: the episodes. If a step stores the policy that its action was drawn from, the expected gain is used.
+        step: ``[S]`` mask of the states in which the intermediate step is reached.
+        gains: ``[n, S, A]`` of `soft_gains`.
+    """
+    after = reached_before(states.episode, step[states.state]) & (states.action >= 0)
+    value = gains[states.time, states.state, np.maximum(states.action, 0)]
+    if states.policy is not None:
+        exact = ~np.isnan(states.policy[:, 0])
+        value[exact] = np.einsum("na,na->n", states.policy[exact], gains[states.time[exact], states.state[exact]])
+    return np.asarray(
+        np.bincount(states.episode, weights=np.where(after, value, 0.0), minlength=len(states)), dtype=float
+    )
+
+
+def expected_after(world: FiniteWorld, step: Mask, policy: Array, gains: Array) -> float:
+    """Compute the expected gain, in nats, that the soft-optimal agent makes after it has passed the intermediate step.
+    The value is exact.
+    """
+    before = np.where(step, 0.0, world.process.start)
+    after, total = world.process.start - before, 0.0
+    for time in range(world.horizon):
+        total += float(((after[:, None] * policy[time]) * gains[time]).sum())
+        came = world.process.base.flow(before[:, None] * policy[time])
+        after = world.process.base.flow(after[:, None] * policy[time]) + np.where(step, came, 0.0)
+        before = np.where(step, 0.0, came)
+    return total
+
 
 Pairs = Literal["first", "all"]
 """Which hypotheses are compared: the first one with each of the others, or all pairs."""
@@ -420,17 +495,10 @@ class MeasuredLines:
         notes += [EXACT_NOTE] if all(world.exact for world in worlds) else []
         notes += [_FOG] if any(world.world.world.fog_radius is not None for world in worlds) else []
         acts = any(world.acted for world in worlds)
-        estimate = goal_estimate(
-            fit.figures,
-            beta=fit.beta,
-            resampled=fit.resampled,
-            shares=fit.shares,
-            null=fit.null,
-            grids=fit.grids,
-            confidence=self.confidence,
-            acts=acts,
-            notes=notes,
-            ends=ends,
+        estimate = self._estimate(
+            replace(fit, ends=ends),
+            acts,
+            notes,
             agent=agent,
             cell=cell,
             hypothesis=name,
@@ -439,6 +507,47 @@ class MeasuredLines:
             out_of_reach=sample.out_of_reach,
         )
         return estimate, fit if acts else replace(fit, parts=np.full_like(fit.parts, np.nan))
+
+    def _estimate(self, fit: _Fit, acts: bool, notes: Sequence[str], **fields: Any) -> GoalEstimate:
+        """Build an estimate with its interval, its comparison with random agents, and its notes.
+
+        Args:
+            fit: what was fitted.
+            acts: whether the agent took any action; otherwise it has no MEG.
+            notes: further notes.
+            fields: the remaining fields of `GoalEstimate`.
+        """
+        signed, ends = fit.figures["signed"], fit.ends
+        if ends is None:
+            few_grids_note = next((text for minimum, text in FEW if fit.grids < minimum), "")
+            method = METHOD if fit.grids > 1 else "none"
+            ends = *interval(fit.resampled, fit.grids, self.confidence), method, few_grids_note
+        low, high, method, note = ends
+        if not math.isnan(low):
+            low, high = with_random((low, high), signed, fit.null, self.confidence)
+            note = joined_notes(note, RANDOM) if (low, high) != ends[:2] else note
+        results: dict[str, Any] = {"beta": fit.beta, "low": min(low, signed), "high": max(high, signed)}
+        if (bound := fit.figures["bound"]) >= LEAST_BOUND:
+            share = signed / bound
+            shares = interval(fit.shares, fit.grids, self.confidence) if fit.grids > 1 else (low / bound, high / bound)
+            if not math.isnan(shares[0]):
+                shares = with_random(shares, share, fit.null / bound, self.confidence)
+            results |= {"share_low": min(shares[0], share), "share_high": max(shares[1], share)}
+        results["null_p"] = random_p(signed, fit.null)
+        results, note = {**fit.figures, **results}, joined_notes(note, *notes)
+        if not acts:
+            undefined = ("signed", "low", "high", "beta", "cross_fitted", "null_p", "share_low", "share_high")
+            results, method, note = results | dict.fromkeys(undefined, math.nan), "none", NO_ACTION_NOTE
+        return GoalEstimate(
+            **results,
+            null=float(np.abs(fit.null).mean()),
+            null_high=float(np.quantile(np.abs(fit.null), 0.95)),
+            grids=fit.grids,
+            confidence=self.confidence,
+            method=method,
+            note=note,
+            **fields,
+        )
 
     def _fit_draw(self, sample: AgentSample, *, shared: bool) -> _Fit:
         worlds = list(sample.worlds.values())

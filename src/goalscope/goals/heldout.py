@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.rng import stream
+from goalscope.goals.baselines import Invalid, expected_after, random_walks
 from goalscope.goals.curves import process_of_episode
 from goalscope.goals.hypotheses.definition import FiniteWorld
 from goalscope.goals.hypotheses.states import States
 from goalscope.goals.meg.unknown import OccupancyDual
-from goalscope.goals.random_agents import Invalid, expected_after, random_walks
 from goalscope.goals.results import EXACT_NOTE, NO_ACTION_NOTE, HeldOut, joined_notes
 from goalscope.measures.table import CONDITIONS
 from goalscope.stats import estimate_mean

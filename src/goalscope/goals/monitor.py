@@ -34,13 +34,12 @@ import numpy as np
 
 from goalscope._ground.checks import check_number, check_whole, near_miss
 from goalscope._ground.words import listed
-from goalscope.goals.asked import asked_hypotheses
-from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask
-from goalscope.goals.hypotheses.evidence import predictions_in
+from goalscope.goals.finding import TEXTS
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Undefined
+from goalscope.goals.hypotheses.score import predictions_in
 from goalscope.goals.hypotheses.separability import LAPSES
 from goalscope.goals.hypotheses.states import states_of_episodes
-from goalscope.goals.hypotheses.views import Undefined
-from goalscope.goals.words import TEXTS
+from goalscope.goals.reading import asked_hypotheses
 from goalscope.measures.performance import decisions_lost
 from goalscope.measures.table import StepTable
 from goalscope.runs.record import Episode

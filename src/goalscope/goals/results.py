@@ -1,18 +1,14 @@
 """Results of measuring the goals of a run."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import numpy as np
-
-from goalscope.goals.curves import METHOD, Array, interval, random_p, with_random
-from goalscope.goals.finding import Finding
+from goalscope.goals.finding import Finding, say_all
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.meg import chance_note
-from goalscope.goals.words import say_all
 from goalscope.stats import corrected
 from goalscope.stats.records import Records
 from goalscope.stats.rows import Rows, Tag
@@ -122,64 +118,6 @@ class GoalEstimate:
         return self.signed / self.bound if self.bound >= LEAST_BOUND else math.nan
 
 
-def goal_estimate(
-    figures: Mapping[str, float],
-    *,
-    beta: float,
-    resampled: Array,
-    shares: Array,
-    null: Array,
-    grids: int,
-    confidence: float,
-    acts: bool,
-    notes: Sequence[str],
-    ends: tuple[float, float, str, str] | None = None,
-    **fields: Any,
-) -> GoalEstimate:
-    """Build an estimate with its interval, its comparison with random agents, and its notes.
-
-    Args:
-        figures: measured fields of `GoalEstimate`: ``signed``, ``cross_fitted``, bounds and utilities.
-        beta, grids, confidence: as in `GoalEstimate`.
-        resampled, shares: ``[B]`` signed MEG in each resample of the grids, and its share of the bound there.
-        null: ``[R]`` signed MEG of random agents.
-        acts: whether the agent took any action; otherwise it has no MEG.
-        notes: further notes.
-        ends: interval, method and note, if they do not come from the resamples.
-        fields: the remaining fields of `GoalEstimate`.
-    """
-    signed = figures["signed"]
-    if ends is None:
-        few_grids_note = next((text for minimum, text in FEW if grids < minimum), "")
-        ends = *interval(resampled, grids, confidence), METHOD if grids > 1 else "none", few_grids_note
-    low, high, method, note = ends
-    if not math.isnan(low):
-        low, high = with_random((low, high), signed, null, confidence)
-        note = joined_notes(note, RANDOM) if (low, high) != ends[:2] else note
-    results: dict[str, Any] = {**figures, "beta": beta, "low": min(low, signed), "high": max(high, signed)}
-    if (bound := figures["bound"]) >= LEAST_BOUND:
-        of_shares = interval(shares, grids, confidence) if grids > 1 else (low / bound, high / bound)
-        if not math.isnan(of_shares[0]):
-            of_shares = with_random(of_shares, signed / bound, null / bound, confidence)
-        results["share_low"] = min(of_shares[0], signed / bound)
-        results["share_high"] = max(of_shares[1], signed / bound)
-    results["null_p"] = random_p(signed, null)
-    note = joined_notes(note, *notes)
-    if not acts:
-        undefined = ("signed", "low", "high", "beta", "cross_fitted", "null_p", "share_low", "share_high")
-        results, method, note = results | dict.fromkeys(undefined, math.nan), "none", NO_ACTION_NOTE
-    return GoalEstimate(
-        **results,
-        null=float(np.abs(null).mean()),
-        null_high=float(np.quantile(np.abs(null), 0.95)),
-        grids=grids,
-        confidence=confidence,
-        method=method,
-        note=note,
-        **fields,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalContrast:
     """The signed MEG of one agent towards the first hypothesis minus that towards another.
@@ -198,8 +136,8 @@ class GoalContrast:
         common: number of clusters of worlds that define both.
         same: number of clusters of worlds in which both have the same states.
         step: the hypothesis that is an intermediate step on every path to the other in all these worlds, "" for none
-            (see `goals.hypotheses.steps`). The decisions after this step then decide, see
-            `goalscope.goals.after_steps`.
+            (see `goals.hypotheses.definition`). The decisions after this step then decide, see
+            `goalscope.goals.directedness`.
         after, after_low, after_high: gain in nats towards the other hypothesis after the step, with its interval.
         after_expected: gain expected of an agent that pursues the other hypothesis with the same rationality.
     """

@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.rng import stream
+from goalscope.goals.baselines import Invalid, Utility
 from goalscope.goals.directedness import HypothesisLine, MeasuredLines, goal_measure
-from goalscope.goals.hypotheses.definition import FiniteWorld, Hypothesis
+from goalscope.goals.hypotheses.definition import FiniteWorld, Hypothesis, Undefined
 from goalscope.goals.hypotheses.states import States, states_of
-from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.hypotheses.written import parse
-from goalscope.goals.random_agents import Invalid, Utility
 from goalscope.goals.results import RunDirectedness, one_family
 from goalscope.measures.table import StepTable
 from goalscope.runs.record import Episode

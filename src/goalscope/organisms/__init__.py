@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Final
 from goalscope._ground.later import names_later
 
 if TYPE_CHECKING:
+    from goalscope.organisms.agent import OrganismPlayer as OrganismPlayer
     from goalscope.organisms.cards import Card as Card
+    from goalscope.organisms.cards import folders as folders
+    from goalscope.organisms.cards import make as make
+    from goalscope.organisms.cards import planned as planned
     from goalscope.organisms.cards import problems as problems
     from goalscope.organisms.cards import read_card as read_card
     from goalscope.organisms.families import FAMILIES as FAMILIES
     from goalscope.organisms.families import GoalFamily as GoalFamily
     from goalscope.organisms.learners import Spec as Spec
-    from goalscope.organisms.making import folders as folders
-    from goalscope.organisms.making import make as make
-    from goalscope.organisms.making import planned as planned
-    from goalscope.organisms.player import OrganismPlayer as OrganismPlayer
 
 _LATER: Final = {
     "FAMILIES": "families",
     "Card": "cards",
     "GoalFamily": "families",
-    "OrganismPlayer": "player",
+    "OrganismPlayer": "agent",
     "Spec": "learners",
-    "folders": "making",
-    "make": "making",
-    "planned": "making",
+    "folders": "cards",
+    "make": "cards",
+    "planned": "cards",
     "problems": "cards",
     "read_card": "cards",
 }

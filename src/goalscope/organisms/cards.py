@@ -1,4 +1,4 @@
-"""Measure what an organism does: the rule that it follows and the places it reaches first, with intervals over worlds.
+"""Make organisms, and measure on a card what each does: the rule it follows and the places it reaches first.
 
 In worlds of the phase `measured`, in half of which goal and proxy call for different actions, we compare the organism's
 exact policy p with each rule h of its bank, over the decisions of an episode:
@@ -8,10 +8,12 @@ exact policy p with each rule h of its bank, over the decisions of an episode:
 
 Its *rule* is the rule with the most nats, provided that its share is at least `FOLLOWS` in worlds of both kinds;
 otherwise the organism has no rule. The intended goal plays no part in this. All expectations are exact, by forward
-propagation.
+propagation. An interrupted call that makes or measures organisms can be resumed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeVar
@@ -19,9 +21,11 @@ from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, Type
 import numpy as np
 from pydantic import Field, model_validator
 
+from goalscope._ground.checks import near_miss
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
+from goalscope._ground.progress import TALLY, Display, lines
 from goalscope._ground.sealed import (
     Ends,
     SealedRecord,
@@ -33,13 +37,14 @@ from goalscope._ground.sealed import (
     write_sealed,
 )
 from goalscope._ground.untrusted import shorten
-from goalscope.goals.attribution.by_arrival import arrivals
-from goalscope.goals.hypotheses import FiniteWorld, Undefined
-from goalscope.goals.hypotheses.definition import Array
+from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.goals.hypotheses.definition import Array, arrivals, place_states
 from goalscope.goals.hypotheses.separability import LAPSES
 from goalscope.organisms import adapters, language
-from goalscope.organisms.families import CORNER, FAMILIES, MODELS, Placed, worlds_of
-from goalscope.organisms.learners import Spec, Weights, parsed, policy_in, shapes, solved, visits
+from goalscope.organisms.adapters import STYLES
+from goalscope.organisms.families import AGREEMENTS, CORNER, FAMILIES, MODELS, Kind, Placed, worlds_of
+from goalscope.organisms.learners import Spec, Weights, parsed, policy_in, shapes, solved, trained, visits
+from goalscope.runs.executors import lost_worker, open_executor
 from goalscope.stats.intervals import mean_interval
 
 FOLLOWS: Final = 0.8
@@ -74,6 +79,40 @@ class OrganismRows(SealedRecord, Generic[Row]):
     about: Annotated[str, content_id_of("card")] | Annotated[str, content_id_of("settings")] | Sha256
     methods: tuple[Annotated[str, Field(max_length=1000)], ...] = Field(default=(), max_length=1000)
     rows: tuple[Row, ...] = Field(max_length=1_000_000)
+
+    @classmethod
+    def of(
+        cls,
+        results: Folder,
+        name: str,
+        measure: Callable[[], Iterable[Row]],
+        *,
+        about: str,
+        methods: Sequence[str] = (),
+        other: str = "",
+    ) -> tuple[Row, ...]:
+        """Return the rows that a file holds about an organism, or measure and write them.
+
+        Args:
+            results: folder of the file.
+            name: name of the file.
+            measure: computes the rows.
+            about, methods: as above.
+            other: what a file with rows about something else belongs to, such as "other settings"; "" to measure anew.
+
+        Raises:
+            ValueError: the file has rows about something else.
+        """
+        file = results.file(name, content=bool(other))
+        if results.has_file(name):
+            stored = read_sealed(cls, file)
+            if (stored.about, stored.methods) == (about, tuple(methods)):
+                return stored.rows
+            if other:
+                raise ValueError(f"{file} belongs to {other}: choose another directory for results")
+        measured = cls(about=about, methods=tuple(methods), rows=tuple(measure()))
+        write_sealed(file, measured)
+        return measured.rows
 
 
 class Card(SealedRecord):
@@ -197,7 +236,7 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
             logs[index], values[index] = fit_to_rule(world, rule, acted, mass)
         nats[number] = logs[:, logs.sum(axis=0).argmax()]
         for kind in placed:
-            shares[kind][rule] = _interval(values[kinds == kind], (0.0, 1.0))
+            shares[kind][rule] = mean_with_ends(values[kinds == kind], (0.0, 1.0))
     most = max(world.horizon for world in all_worlds) * float(np.log(4 / LAPSES[0]))
     ranked = sorted(range(len(family.bank)), key=lambda number: -round(float(nats[number].sum()), 6))
     best, second = ranked[:2]
@@ -208,7 +247,7 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
         leads = nats[:, kinds == kind] - nats[best, kinds == kind]
         at = int(leads.sum(axis=1).argmax())
         at = best if leads[at].sum() < 1e-6 else at
-        best_in[kind], ahead[kind] = family.bank[at], _interval(leads[at], (-most, most))
+        best_in[kind], ahead[kind] = family.bank[at], mean_with_ends(leads[at], (-most, most))
     differ = [
         (world, policy) for world, policy, kind in zip(all_worlds, policies, kinds, strict=True) if kind == "apart"
     ]
@@ -220,12 +259,12 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
         rule=nearest if follows else "",
         nearest=nearest,
         shares=shares,
-        beyond=_interval(nats[best] - nats[second], (-most, most)),
+        beyond=mean_with_ends(nats[best] - nats[second], (-most, most)),
         next=family.bank[second],
         best=best_in,
         ahead=ahead,
         first=_first(differ),
-        writes={check: _interval(values[kinds == "apart"], (0.0, 1.0)) for check, values in checks.items()},
+        writes={check: mean_with_ends(values[kinds == "apart"], (0.0, 1.0)) for check, values in checks.items()},
     )
 
 
@@ -247,19 +286,15 @@ def fit_to_rule(world: FiniteWorld, rule: str, policy: Array, mass: Array) -> tu
 def _first(worlds: list[tuple[FiniteWorld, Array]]) -> dict[str, Ends]:
     shares = list[Array]()
     for world, policy in worlds:
-        place_states = np.zeros((len(PLACES), world.process.states), dtype=bool)
-        for number, place in enumerate(PLACES):
-            try:
-                place_states[number] = parsed(place).where(world)
-            except Undefined:
-                continue
-        shares.append(arrivals(world, place_states, policy))
-    return {place: _interval(np.array(shares)[:, number], (0.0, 1.0)) for number, place in enumerate(PLACES)}
+        shares.append(arrivals(world, place_states(world, [parsed(place) for place in PLACES]), policy))
+    return {place: mean_with_ends(np.array(shares)[:, number], (0.0, 1.0)) for number, place in enumerate(PLACES)}
 
 
-def _interval(values: Array, bounds: tuple[float, float]) -> Ends:
-    """Return the mean over worlds with its interval."""
-    interval = mean_interval(values, bounds=bounds, confidence=0.95)
+def mean_with_ends(
+    values: Array, bounds: tuple[float, float], *, confidence: float = 0.95, differences: bool = False
+) -> Ends:
+    """Return the mean over worlds, learners or organisms with its interval."""
+    interval = mean_interval(values, bounds=bounds, confidence=confidence, differences=differences)
     return float(values.mean()), float(interval.low), float(interval.high)
 
 
@@ -382,3 +417,139 @@ def _near(stored: Any, measured: Any, within: float) -> bool:
     if isinstance(stored, float):
         return bool(stored == measured or abs(stored - measured) < within)
     return bool(stored == measured)
+
+
+Item = TypeVar("Item")
+Done = TypeVar("Done")
+
+EACH: Final = 2
+"""Number of networks per family and agreement. There is one table fewer, because equal lessons give equal tables."""
+KINDS: Final[tuple[Kind, ...]] = ("table", "network", "gradient", *MODELS)
+USUAL: Final = KINDS[:2]
+"""Kinds that are made by default."""
+_TOLD: Final = 8  # lines of progress of one language model
+LANGUAGE: Final = {
+    "goal": (1.0, 0.9, 0.5),
+    "place": (1.0, 0.5),
+    "key first": (1.0, 0.5),
+    "flee": (0.5,),
+    "habit": (0.5,),
+    "up or right": (0.5,),
+    "two goals by a cue": (1.0, 0.5),
+}
+"""Families and agreements of language models; only these, because training takes a hundred times as long as a table."""
+ADAPTED: Final = {"key first": (0.5,)}
+"""Families and agreements of adapters, with one organism for each of `STYLES`."""
+
+
+def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (), each: int = EACH) -> list[Spec]:
+    """Return the specifications of a set of organisms, family by family.
+
+    Args:
+        seed: root seed.
+        families: names of families; empty for all.
+        kinds: kinds among `KINDS`; empty for `USUAL`.
+        each: number of networks per family and agreement; from the third on, of each kind, they are taught half of the
+            lessons, and measured and judged in other `SETTINGS`.
+
+    Raises:
+        ValueError: a family or kind is unknown.
+    """
+    for chosen, available, noun in ((families, FAMILIES, "family"), (kinds, KINDS, "kind")):
+        for name in chosen:
+            if name not in available:
+                raise ValueError(
+                    f"a {noun} of organisms must be one of {', '.join(available)}, got {name[:60]!r}"
+                    f"{near_miss(name, list(available))}"
+                )
+    usual: Mapping[str, Sequence[float]] = dict.fromkeys(FAMILIES, AGREEMENTS)
+    agreements: dict[str, Mapping[str, Sequence[float]]] = {"language": LANGUAGE, "adapter": ADAPTED}
+    return [
+        Spec(family=family.name, kind=kind, agreement=agreement, seed=seed, number=number)
+        for family in FAMILIES.values()
+        if not families or family.name in families
+        for kind in KINDS
+        if kind in (kinds or USUAL)
+        and (kind != "table" or family.sees)
+        and (kind != "gradient" or parse(family.meant).kind == "place")
+        for agreement in agreements.get(kind, usual).get(family.name, ())
+        for number in range({"language": 1, "adapter": len(STYLES)}.get(kind, each))
+        if kind != "table" or number != 1
+    ]
+
+
+def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> list[Card]:
+    """Make the organisms that do not exist yet, and return the cards of all.
+
+    Args:
+        directory: directory for one folder per organism.
+        specs: specifications of the organisms.
+        stage: displays progress and remaining time.
+
+    Raises:
+        ValueError: the directory has an organism of another seed.
+        ImportError: PyTorch or safetensors is not installed (the extra ``lm``).
+    """
+    place, cards = Folder(directory).make(), []
+    with stage("organisms") as report:
+        for done, spec in enumerate(specs):
+            folder = place.below(spec.name).checked()
+            card = read_card(folder) if place.has_file(spec.name, CARD) else _made(folder, spec)
+            if card.spec != spec:
+                raise ValueError(
+                    f"{folder} has the organism of seed {card.spec.seed}, but seed {spec.seed} was requested: choose "
+                    "another directory, or this seed"
+                )
+            cards.append(card)
+            report(done + 1, len(specs))
+    return cards
+
+
+def _made(folder: Path, spec: Spec) -> Card:
+    def report(done: int, total: int) -> None:
+        if done % max(1, total // _TOLD) == 0:
+            TALLY.tell(f"{spec.name}: {done} of {total} steps")
+
+    return write(folder, spec, trained(spec, report))
+
+
+def of_each(
+    work: Callable[[Item], Done], items: Sequence[Item], *, name: str, workers: int = 1, stage: Display = lines
+) -> list[Done]:
+    """Apply a function to each item and return the results in order.
+
+    Args:
+        work: the function; with more than one worker it must be picklable.
+        items: such as folders of organisms.
+        name: name of the stage in the progress display.
+        workers: number of parallel processes.
+        stage: displays progress and remaining time.
+
+    Raises:
+        OSError: a worker process died.
+    """
+    results = list[Done]()
+    with stage(name) as report, open_executor("threads" if workers == 1 else "processes", workers) as pool:
+        waiting = [partial(work, item) if pool is None else pool.submit(work, item).result for item in items]
+        for done, result in enumerate(waiting):
+            try:
+                results.append(result())
+            except BrokenExecutor as error:
+                raise lost_worker(error) or error from error
+            report(done + 1, len(items))
+    return results
+
+
+def folders(directory: Path) -> Iterator[Path]:
+    """Yield the folders of the organisms in a directory, sorted by name.
+
+    Raises:
+        ValueError: the directory has no organisms.
+    """
+    paths = [folder.path for folder in Folder(directory).folders() if folder.has_file(CARD)]
+    if not paths:
+        raise ValueError(
+            f"{directory} has no organisms: make some with goalscope organisms make --at {directory}, or name their "
+            "directory with --at"
+        )
+    yield from paths

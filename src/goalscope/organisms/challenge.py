@@ -41,8 +41,8 @@ from goalscope.goals.attribution import (
     scored,
 )
 from goalscope.goals.hypotheses import FiniteWorld, finite_world, parse
-from goalscope.goals.hypotheses.answers import Answers, answers_of
 from goalscope.goals.hypotheses.definition import Array
+from goalscope.goals.hypotheses.states import Answers, answers_of
 from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, fit_to_rule, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, GoalFamily, Phase, Sees, phase_of, stream_seed
 from goalscope.organisms.judging import Judgement, Outcome, equivalent_rules, outcome, play

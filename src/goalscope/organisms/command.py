@@ -89,8 +89,8 @@ def organisms(
         cards = make(at, planned(seed=seed, families=families, kinds=kinds, each=each), stage=progress)
         followed = sum(bool(card.rule) for card in cards)
         say(
-            f"{len(cards)} organisms in {at}: {followed} follow one of the known rules, {_as_meant(cards)} the "
-            "intended one"
+            f"{len(cards)} organisms in {at}: {followed} follow one of the known rules, "
+            f"{sum(not card.marked for card in cards)} the intended one"
         )
         return
     if action in ("claim", "open", "score"):
@@ -241,10 +241,6 @@ def _study(out: Path, *, as_json: bool) -> None:
         say(f"fitted in worlds {condition}, these tell goal from proxy: {', '.join(telling) or 'none'}")
 
 
-def _as_meant(cards: "Sequence[Card]") -> int:
-    return sum(not card.marked for card in cards)
-
-
 def _list(cards: "Sequence[Card]") -> None:
     from goalscope.cli.console import table
 
@@ -296,8 +292,7 @@ def _table(
 ) -> None:
     """Print the outcomes of each method's claims, grouped by a property, with intervals over organisms."""
     from goalscope.cli.console import table
-    from goalscope.organisms.judging import OUTCOMES
-    from goalscope.organisms.tables import spread_of, together
+    from goalscope.organisms.judging import OUTCOMES, spread_of, together
 
     rows_shown = []
     for method in dict.fromkeys(row.method for row in rows):
@@ -318,7 +313,7 @@ def _table(
 def _gate(judgements: "Sequence[Judgement]") -> None:
     from goalscope.cli.console import say, table
     from goalscope.organisms.gate import ALLOWED, by_condition, counts, holds
-    from goalscope.organisms.tables import together
+    from goalscope.organisms.judging import together
 
     rows = []
     for condition, claims in by_condition(judgements).items():

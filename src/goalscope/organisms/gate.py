@@ -26,20 +26,16 @@ import numpy as np
 from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
 from goalscope._ground.progress import Display, lines
-from goalscope._ground.sealed import read_sealed, write_sealed
 from goalscope.goals.attribution.definition import Attribution, kind_of
 from goalscope.goals.decision import findings
 from goalscope.goals.finding import Finding
 from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, load_hypotheses
-from goalscope.goals.hypotheses.answers import answers_of
 from goalscope.goals.hypotheses.definition import Array
-from goalscope.goals.hypotheses.states import States
-from goalscope.organisms.cards import FOLLOWS, Card, OrganismRows, fit_to_rule, read_card, read_weights
+from goalscope.goals.hypotheses.states import States, answers_of
+from goalscope.organisms.cards import FOLLOWS, Card, OrganismRows, fit_to_rule, of_each, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, MODELS, Placed
-from goalscope.organisms.judging import Judgement, equivalent_rules, exchanged, held_against, ordinary, play
+from goalscope.organisms.judging import Judgement, equivalent_rules, exchanged, held_against, ordinary, play, together
 from goalscope.organisms.learners import Weights, policy_in, visits
-from goalscope.organisms.making import of_each
-from goalscope.organisms.tables import together
 from goalscope.stats.intervals import exact_binomial, mean_interval
 from goalscope.verdict.rules import RULES
 
@@ -66,14 +62,19 @@ def gate(folders: Sequence[Path], out: Path, *, workers: int = 1, stage: Display
     return [judgement for judgements in by_organism for judgement in judgements]
 
 
-def _judged_at(folder: Path, out: Path) -> list[Judgement]:
-    card, place = read_card(folder), Folder(out).make()
-    file, about = place.file(f"{folder.name}.json", content=False), content_id("card", card.plain())
-    methods = (f"{METHOD}, rules {RULES}",)
-    if place.has_file(file.name):
-        stored = read_sealed(OrganismRows[Judgement], file)
-        if (stored.methods, stored.about) == (methods, about):
-            return list(stored.rows)
+def _judged_at(folder: Path, out: Path) -> tuple[Judgement, ...]:
+    card = read_card(folder)
+    return OrganismRows[Judgement].of(
+        Folder(out).make(),
+        f"{folder.name}.json",
+        partial(_judgements, folder, card),
+        about=content_id("card", card.plain()),
+        methods=(f"{METHOD}, rules {RULES}",),
+    )
+
+
+def _judgements(folder: Path, card: Card) -> list[Judgement]:
+    """Judge the decision on an organism in each condition and phase."""
     weights, bank = read_weights(folder, card), load_hypotheses("grids")
     phases: dict[Placed, float] = {"together": 0.0, "apart": 1.0}
     worlds = {
@@ -90,7 +91,6 @@ def _judged_at(folder: Path, out: Path) -> list[Judgement]:
         judgements += [_judged(card, states[phase], phase, others, "left out") for phase in worlds]
     if card.spec.kind not in MODELS:
         judgements += [_of_permuted(card, weights, of, phase, bank) for phase, of in worlds.items()]
-    write_sealed(file, OrganismRows[Judgement](methods=methods, about=about, rows=tuple(judgements)))
     return judgements
 
 

@@ -17,6 +17,7 @@ The worlds belong to a phase that was not used for training.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -26,12 +27,12 @@ from pydantic import Field
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.rng import stream
-from goalscope._ground.sealed import Ends, StrictRecord, read_sealed, write_sealed
+from goalscope._ground.sealed import Ends, StrictRecord
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.local import LocalModel
 from goalscope.goals.attribution import Looking
-from goalscope.goals.counterfactual.changes import elsewhere
+from goalscope.goals.counterfactual.worlds import elsewhere
 from goalscope.goals.hypotheses import FiniteWorld
 from goalscope.goals.hypotheses.definition import Array, Numbers
 from goalscope.inside.attribution.by_decoding import likeliest
@@ -39,14 +40,13 @@ from goalscope.inside.interventions.forward import EMBEDDING, Batch, Edit, score
 from goalscope.inside.interventions.pairs import best, local_model
 from goalscope.inside.interventions.reading import layers_of, read_activations
 from goalscope.organisms.adapters import view_of
-from goalscope.organisms.cards import Card, OrganismRows, read_card
+from goalscope.organisms.cards import Card, OrganismRows, mean_with_ends, of_each, read_card
 from goalscope.organisms.families import FAMILIES, MODELS, drawn
 from goalscope.organisms.language import TASK, answer_ids, prompts
 from goalscope.organisms.learners import Spec
 from goalscope.report.charts import Forest, ForestBar
 from goalscope.report.figures import Drawn
 from goalscope.stats import Estimate
-from goalscope.stats.intervals import mean_interval
 from goalscope.worlds.grid import Action, Grid
 from goalscope.worlds.gridworld import GridView
 
@@ -109,22 +109,17 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
             "none of the organisms is a language model: make some with goalscope organisms make --kinds language"
         )
     results = Folder(out).make()
-    figures = list[InsideFigure]()
-    with stage("organisms") as report:
-        for done, (folder, card) in enumerate(chosen.items()):
-            file = results.file(f"{folder.name}.json")
-            if results.has_file(file.name):
-                stored = read_sealed(OrganismRows[InsideFigure], file)
-                if stored.about != card.weights:
-                    raise ValueError(
-                        f"{file} belongs to other weights than those in {folder}: choose another directory for results"
-                    )
-            else:
-                stored = OrganismRows[InsideFigure](about=card.weights, rows=tuple(examine(folder, card)))
-                write_sealed(file, stored)
-            figures += stored.rows
-            report(done + 1, len(chosen))
-    return figures
+
+    def examined(folder: Path) -> tuple[InsideFigure, ...]:
+        return OrganismRows[InsideFigure].of(
+            results,
+            f"{folder.name}.json",
+            partial(examine, folder, chosen[folder]),
+            about=chosen[folder].weights,
+            other=f"other weights than those in {folder}",
+        )
+
+    return [figure for figures in of_each(examined, [*chosen], name="organisms", stage=stage) for figure in figures]
 
 
 def roles(card: Card) -> dict[str, str]:
@@ -180,8 +175,7 @@ def _readable(base: dict[str, Any], folder: Path, model: LocalModel, grids: Sequ
             rights.setdefault((kind, layer), []).append((read == cells[parts[2]]).astype(np.float64))
     for (kind, layer), hits in rights.items():
         share = np.mean(hits, axis=0)
-        interval = mean_interval(share, bounds=(0.0, 1.0), confidence=0.95)
-        ends = (float(share.mean()), float(interval.low), float(interval.high))
+        ends = mean_with_ends(share, (0.0, 1.0))
         yield InsideFigure(**base, where=f"last tokens, block {layer}", network=kind, value=ends, worlds=len(share))
 
 
@@ -232,8 +226,7 @@ def _effect(base: dict[str, Any], model: LocalModel, pairs: Sequence[Pair], regi
     chances = _put_in(model, [pair[:2] for pair in pairs], region, layer)
     target_moves = np.array([[action in moves for action in Action] for *_, moves in pairs])
     values = ((chances[:, 0] - chances[:, 1]) * target_moves).sum(axis=1)
-    interval = mean_interval(values, bounds=(-1.0, 1.0), confidence=0.95, differences=True)
-    ends = (float(values.mean()), float(interval.low), float(interval.high))
+    ends = mean_with_ends(values, (-1.0, 1.0), differences=True)
     return InsideFigure(**base, where=name, network="own", value=ends, worlds=len(values))
 
 

@@ -14,12 +14,14 @@ A claim has one of four outcomes:
   `FOLLOWS`, or that of the lead of its rule contains 0).
 
 First states in which a method asked for further turns, or read activations, count as visited for its claim.
+Summaries have intervals over organisms; each organism counts once per cell.
 """
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -31,7 +33,7 @@ from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.rng import stream
-from goalscope._ground.sealed import Share, StrictRecord, content_id_of, read_sealed, write_sealed
+from goalscope._ground.sealed import Ends, Share, StrictRecord, content_id_of
 from goalscope.goals.attribution import (
     Asking,
     Attribution,
@@ -44,18 +46,17 @@ from goalscope.goals.attribution import (
     judged,
     scored,
 )
-from goalscope.goals.attribution.joint import TOGETHER, parts_of
+from goalscope.goals.attribution.methods import TOGETHER, parts_of
 from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
-from goalscope.goals.hypotheses.answers import Answers, answers_of
 from goalscope.goals.hypotheses.definition import Array, Numbers
 from goalscope.goals.hypotheses.separability import separability
-from goalscope.goals.hypotheses.states import States, walked
+from goalscope.goals.hypotheses.states import Answers, States, answers_of, walked
 from goalscope.organisms import adapters
-from goalscope.organisms.cards import Card, OrganismRows, read_card, read_weights
+from goalscope.organisms.cards import Card, OrganismRows, mean_with_ends, of_each, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, Phase, Placed, worlds_of
 from goalscope.organisms.inside import opened
 from goalscope.organisms.learners import Spec, Weights, policy_in, solved
-from goalscope.organisms.making import of_each
+from goalscope.stats.intervals import exact_binomial
 
 SHARES: Final = (0.0, 0.1, 0.25, 0.5, 1.0)
 """Shares of the ordinary worlds that tell goal and proxy apart."""
@@ -88,7 +89,7 @@ class Judgement(StrictRecord):
         outcome: outcome of the claim, see the module.
         left_open: whether the card does not settle which rule is followed in the phase, or whether any is.
         log_score, random, ceiling: log scores in the separating worlds, in nats per action (see
-            `goalscope.goals.attribution.scores`).
+            `goalscope.goals.attribution.claim`).
         calibration: mean absolute difference between predicted probabilities and action frequencies.
         turns: number of answers that the method requested beyond its episodes.
         seconds: processor time of the method.
@@ -149,20 +150,20 @@ def judge(
     return [row for rows in of_each(work, directory, name="judging", workers=workers, stage=stage) for row in rows]
 
 
-def _judged_at(folder: Path, methods: Sequence[str], out: Path) -> list[Judgement]:
-    card = read_card(folder)
-    return judge_one(card, read_weights(folder, card), methods, Folder(out).make(folder.name).path, folder)
+def _judged_at(folder: Path, methods: Sequence[str], out: Path) -> tuple[Judgement, ...]:
+    card, results = read_card(folder), Folder(out).make(folder.name)
+    return OrganismRows[Judgement].of(
+        results,
+        f"judged-{content_id('methods', list(methods))[-8:]}.json",
+        partial(_judgements, card, methods, results, folder),
+        about=content_id("card", card.plain()),
+        methods=methods,
+    )
 
 
-def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, folder: Path) -> list[Judgement]:
+def _judgements(card: Card, methods: Sequence[str], results: Folder, folder: Path) -> list[Judgement]:
     """Judge methods on one organism; all claims are frozen before the separating worlds are opened."""
-    card_id = content_id("card", card.plain())
-    results = Folder(out)
-    path = results.file(f"judged-{content_id('methods', list(methods))[-8:]}.json")
-    if results.has_file(path.name):
-        stored = read_sealed(OrganismRows[Judgement], path)
-        if (stored.methods, stored.about) == (tuple(methods), card_id):
-            return list(stored.rows)
+    weights = read_weights(folder, card)
     frozen, acts, inside = [], partial(play, card.spec, weights, folder=folder), opened(card.spec, folder)
     opens = {"worlds": content_id("separating", [world.world.id for world in ordinary(card.spec, 1.0, "separating")])}
     for share, count in conditions(card.spec):
@@ -200,7 +201,6 @@ def judge_one(card: Card, weights: Weights, methods: Sequence[str], out: Path, f
                 why=stratum.refused.get(method, ""),
             )
         )
-    write_sealed(path, OrganismRows[Judgement](methods=tuple(methods), about=card_id, rows=tuple(rows)))
     return rows
 
 
@@ -446,3 +446,61 @@ def _scores(test: PredictionScore | None) -> dict[str, Any]:
     total = sum(number for _, _, number in test.calibration)
     off = sum(abs(predicted - observed) * number for predicted, observed, number in test.calibration) / total
     return {"log_score": test.log_score[0], "random": test.random, "ceiling": test.ceiling, "calibration": off}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeCell:
+    """Summary of one method's claims about a group of organisms.
+
+    Attributes:
+        counts: outcome -> number of organisms.
+        false: share of false and unfounded claims, with its exact 95 % interval.
+        log_score: mean log score in nats per action, with its interval.
+        random, ceiling: mean log score of random predictions, and mean ceiling (None if there is none).
+        calibration: mean absolute difference between predicted probabilities and action frequencies.
+        turns: mean number of further answers that the method requested.
+        seconds: mean processor time of the method.
+    """
+
+    counts: Mapping[Outcome, int]
+    false: Ends
+    log_score: Ends
+    random: float
+    ceiling: float | None
+    calibration: float
+    turns: float
+    seconds: float
+
+
+def together(rows: Sequence[Judgement], key: Callable[[Judgement], str]) -> dict[str, list[Judgement]]:
+    """Group rows by a property, in order of first occurrence."""
+    groups: dict[str, list[Judgement]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def spread_of(rows: Sequence[Judgement]) -> OutcomeCell:
+    """Summarise claims with intervals over organisms.
+
+    Raises:
+        ValueError: an organism occurs twice, so that it would count as two.
+    """
+    if len({row.organism for row in rows}) < len(rows):
+        raise ValueError(
+            f"intervals over organisms need one claim per organism, got {len(rows)} claims about "
+            f"{len({row.organism for row in rows})} organisms"
+        )
+    counts, false = Counter(row.outcome for row in rows), sum(row.is_false for row in rows)
+    scores, random = np.array([row.log_score for row in rows]), np.array([row.random for row in rows])
+    ceilings = [row.ceiling for row in rows if row.ceiling is not None]
+    return OutcomeCell(
+        counts=counts,
+        false=(false / len(rows), *exact_binomial(false, len(rows))),
+        log_score=mean_with_ends(scores, (-np.inf, 0.0)),
+        random=float(random.mean()),
+        ceiling=float(np.mean(ceilings)) if ceilings else None,
+        calibration=float(np.mean([row.calibration for row in rows])),
+        turns=float(np.mean([row.turns for row in rows])),
+        seconds=float(np.mean([row.seconds for row in rows])),
+    )

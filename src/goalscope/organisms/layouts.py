@@ -13,7 +13,7 @@ step on padded text less the step on unpadded text, paired by learner. The rules
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -25,16 +25,15 @@ from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.rng import stream
-from goalscope._ground.sealed import Ends, StrictRecord, read_sealed, write_sealed
+from goalscope._ground.sealed import Ends, StrictRecord
 from goalscope.agents.models.local import initialise_gpt2
 from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
 from goalscope.inside.probing import RECOVERY, Decisions, ProbeInputs, from_arrays, probe_cells
 from goalscope.inside.probing.beliefs import DIFFERENCE, compare_beliefs
 from goalscope.inside.probing.scores import UNDETERMINED_PRECISION, Grids, Measured
 from goalscope.inside.probing.suite import Entry
-from goalscope.organisms.cards import OrganismRows
+from goalscope.organisms.cards import OrganismRows, mean_with_ends, of_each
 from goalscope.organisms.language import DECAY, RATE, WIDTH, final_states, one_thread, shapes, torch_needed
-from goalscope.stats.intervals import mean_interval
 from goalscope.stats.rows import Rows
 from goalscope.worlds import Grid
 from goalscope.worlds.encodings import COMPACT, MATRIX, cell_offsets, written
@@ -300,21 +299,17 @@ def size_or_layout(out: Path, *, stage: Display = lines) -> list[LayoutRow]:
         ImportError: PyTorch is not installed (the extra ``lm``).
     """
     settings = content_id("settings", [SIZES, DENSITIES, STEPS, BATCH, EACH])
-    results, rows = Folder(out).make(), list[LayoutRow]()
-    with stage("learners") as report, one_thread(torch_needed()):
-        for done in range(LEARNERS * len(LAYOUTS)):
-            learner, layout = 1 + done // len(LAYOUTS), LAYOUTS[done % len(LAYOUTS)]
-            file = results.file(f"learner-{learner}-{layout}.json")
-            if results.has_file(file.name):
-                stored = read_sealed(OrganismRows[LayoutRow], file)
-                if stored.about != settings:
-                    raise ValueError(f"{file} has results of other settings: choose another directory for results")
-            else:
-                stored = OrganismRows[LayoutRow](about=settings, rows=tuple(examine(learner, layout)))
-                write_sealed(file, stored)
-            rows += stored.rows
-            report(done + 1, LEARNERS * len(LAYOUTS))
-    return rows
+    results = Folder(out).make()
+
+    def examined(taught: tuple[int, Layout]) -> tuple[LayoutRow, ...]:
+        name = "learner-{}-{}.json".format(*taught)
+        return OrganismRows[LayoutRow].of(
+            results, name, partial(examine, *taught), about=settings, other="other settings"
+        )
+
+    with one_thread(torch_needed()):
+        members = [*product(range(1, LEARNERS + 1), LAYOUTS)]
+        return [row for rows in of_each(examined, members, name="learners", stage=stage) for row in rows]
 
 
 def effects(rows: Sequence[LayoutRow]) -> Iterator[LayoutEffect]:
@@ -343,8 +338,7 @@ def effects(rows: Sequence[LayoutRow]) -> Iterator[LayoutEffect]:
         )
         for quantity, points in zip(QUANTITIES, contrasts, strict=True):
             if len(points) > 1:
-                interval = mean_interval(points, bounds=(-np.inf, np.inf), confidence=CONFIDENCE, differences=True)
-                ends = (float(points.mean()), float(interval.low), float(interval.high))
+                ends = mean_with_ends(points, (-np.inf, np.inf), confidence=CONFIDENCE, differences=True)
                 yield LayoutEffect(
                     measure=measure, network=network, quantity=quantity, value=ends, learners=len(points)
                 )

@@ -20,7 +20,7 @@ from goalscope._ground.rng import stream
 from goalscope._ground.sealed import Share, StrictRecord
 from goalscope._ground.untrusted import shorten
 from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, Undefined, parse
-from goalscope.goals.hypotheses.definition import Array, Mask, Numbers
+from goalscope.goals.hypotheses.definition import Array, Mask, Numbers, distributions
 from goalscope.organisms import adapters, language
 from goalscope.organisms.families import FAMILIES, MODELS, SETTINGS, Kind, Phase, Placed, Setting, worlds_of
 from goalscope.worlds.grid import DELTAS, Grid
@@ -164,11 +164,8 @@ def _placed(world: FiniteWorld, states: Numbers) -> tuple[Numbers, Mask]:
 
 def visits(world: FiniteWorld, policy: Array) -> Array:
     """Return the expected number of decisions in each state per episode, ``[S]``, under a policy ``[S, A]``."""
-    mass, counts = world.process.start, np.zeros(world.process.states)
-    for _ in range(world.horizon):
-        counts += np.where(world.live, mass, 0.0)
-        mass = world.process.base.flow(mass[:, None] * policy)
-    return counts
+    *decided, _ = distributions(world, policy)
+    return sum((np.where(world.live, mass, 0.0) for mass in decided), np.zeros(world.process.states))
 
 
 def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Array]]:

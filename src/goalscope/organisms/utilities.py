@@ -2,7 +2,7 @@
 
 `organism-goal` goes to the goal and `organism-corner` to the corner top-right; a probe reads the goal's cell from both.
 Here the features of a state are the activations that an organism would have there, at the token that decides the move,
-and the utility is linear in them (`goalscope.goals.meg.features`). The preference of such a utility is
+and the utility is linear in them (`goalscope.goals.meg.unknown`). The preference of such a utility is
 
     E[U | the twin that seeks the goal] - E[U | the twin that seeks the corner],     nats per episode
 
@@ -10,6 +10,7 @@ in worlds that did not fit it. The rules are in docs/small-learners.md.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -19,18 +20,17 @@ from pydantic import Field
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import Display, lines
 from goalscope._ground.rng import stream
-from goalscope._ground.sealed import Ends, StrictRecord, read_sealed, write_sealed
+from goalscope._ground.sealed import Ends, StrictRecord
 from goalscope.agents.models.folders import model_folder
 from goalscope.agents.models.local import LocalModel
 from goalscope.goals.hypotheses import FiniteWorld, parse
 from goalscope.goals.hypotheses.definition import Array, Numbers
-from goalscope.goals.meg.features import join_worlds, meg_features
+from goalscope.goals.meg.unknown import join_worlds, meg_features
 from goalscope.inside.interventions.reading import read_activations
-from goalscope.organisms.cards import Card, OrganismRows, read_card, read_weights
+from goalscope.organisms.cards import Card, OrganismRows, mean_with_ends, of_each, read_card, read_weights
 from goalscope.organisms.families import CORNER, worlds_of
 from goalscope.organisms.language import BLOCKS, WIDTH, answer_ids, prompts
 from goalscope.organisms.learners import policy_in, solved
-from goalscope.stats.intervals import mean_interval
 from goalscope.worlds.planning import TabularMDP
 
 ORGANISMS: Final = ("organism-goal", "organism-corner")
@@ -87,22 +87,21 @@ def hidden_utilities(out: Path, *, stage: Display = lines) -> list[UtilityRow]:
         ValueError: the directory has results of other weights.
         ImportError: PyTorch is not installed (the extra ``lm``).
     """
-    results, rows = Folder(out).make(), list[UtilityRow]()
-    with stage("utilities") as report:
-        for done, name in enumerate(ORGANISMS):
-            folder = model_folder(name)
-            assert folder is not None
-            card, file = read_card(folder), results.file(f"{name}.json")
-            if results.has_file(file.name):
-                stored = read_sealed(OrganismRows[UtilityRow], file)
-                if stored.about != card.weights:
-                    raise ValueError(f"{file} belongs to other weights of {name}: choose another directory for results")
-            else:
-                stored = OrganismRows[UtilityRow](about=card.weights, rows=tuple(examine(name, folder, card)))
-                write_sealed(file, stored)
-            rows += stored.rows
-            report(done + 1, len(ORGANISMS))
-    return rows
+    results = Folder(out).make()
+
+    def examined(name: str) -> tuple[UtilityRow, ...]:
+        folder = model_folder(name)
+        assert folder is not None
+        card = read_card(folder)
+        return OrganismRows[UtilityRow].of(
+            results,
+            f"{name}.json",
+            partial(examine, name, folder, card),
+            about=card.weights,
+            other=f"other weights of {name}",
+        )
+
+    return [row for rows in of_each(examined, ORGANISMS, name="utilities", stage=stage) for row in rows]
 
 
 def examine(name: str, folder: Path, card: Card) -> Iterator[UtilityRow]:
@@ -125,14 +124,13 @@ def examine(name: str, folder: Path, card: Card) -> Iterator[UtilityRow]:
             paid = np.nan_to_num(fit.utility) * difference[states]
             preference = np.bincount(number[states], weights=paid).astype(np.float64)[tested]
             for measure, points in (("nats", fit.terms[tested]), ("preference", preference)):
-                interval = mean_interval(points, bounds=(-np.inf, np.inf), confidence=0.95, differences=True)
                 yield UtilityRow(
                     organism=name,
                     features=features,
                     condition=condition,
                     layer=layer,
                     measure=measure,  # type: ignore[arg-type]
-                    value=(float(points.mean()), float(interval.low), float(interval.high)),
+                    value=mean_with_ends(points, (-np.inf, np.inf), differences=True),
                     worlds=len(points),
                 )
 

@@ -6,14 +6,12 @@ from typing import Final
 
 import numpy as np
 
-from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.decision import GOAL, RULES, decide, findings, groups
-from goalscope.goals.finding import EXPLAINS, Answer, Finding, where_text
+from goalscope.goals.finding import EXPLAINS, Answer, Finding, quantity_in_words, say, where_text
 from goalscope.goals.hypotheses import Hypothesis, Undefined
 from goalscope.goals.hypotheses.score import HABITS
 from goalscope.goals.hypotheses.written import noun_of
-from goalscope.goals.reading import hypotheses_of, phases_in, read_states
-from goalscope.goals.words import quantity_in_words, say
+from goalscope.goals.reading import default_hypotheses, hypotheses_of, phases_in, read_states
 from goalscope.stats.record import EstimateRecord
 from goalscope.verdict.arms import GIVEN, HYPOTHESES, NO_GRIDS, Arm, arm
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence

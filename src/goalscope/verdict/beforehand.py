@@ -6,14 +6,12 @@ from functools import partial
 from math import isfinite
 
 from goalscope._ground.words import counted, listed
-from goalscope.goals.asked import default_hypotheses
 from goalscope.goals.decision import noun_in
 from goalscope.goals.hypotheses import Hypothesis, Undefined, bind, finite_world
-from goalscope.goals.hypotheses.definition import FiniteWorld, Mask
-from goalscope.goals.hypotheses.need import LAPSES, POWER, Need, needed
+from goalscope.goals.hypotheses.definition import FiniteWorld, Mask, steps_in
+from goalscope.goals.hypotheses.design import LAPSES, POWER, Need, needed
 from goalscope.goals.hypotheses.separability import FEWEST
-from goalscope.goals.hypotheses.steps import steps_in
-from goalscope.goals.reading import by_phase, hypotheses_of
+from goalscope.goals.reading import by_phase, default_hypotheses, hypotheses_of
 from goalscope.runs import Study
 from goalscope.verdict.texts import TEXTS, percent
 
@@ -35,7 +33,7 @@ def told_beforehand(study: Study, *, level: float) -> list[str]:
 
     There is a sentence for each hypothesis for which the worlds are too few, with the condition or the rival that
     requires most worlds, and one sentence for all hypotheses for which they are enough at each of `LAPSES`. The numbers
-    follow from the distribution of the score (`goalscope.goals.hypotheses.need`).
+    follow from the distribution of the score (`goalscope.goals.hypotheses.design`).
 
     Args:
         study: the study of an arm, with the planned number of worlds.

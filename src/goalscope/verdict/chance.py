@@ -1,7 +1,7 @@
 """Success by chance: the exact results of agents that ignore what they see, in the worlds of an arm.
 
 There are two such agents. One takes each offered action equally often. The other takes each action as often as the
-agent under test did in other worlds (`goalscope.goals.state_blind`). Both are propagated to the end of an episode:
+agent under test did in other worlds (`goalscope.goals.baselines`). Both are propagated to the end of an episode:
 ``m_{t+1}(s') = sum over s, a of m_t(s) pi(a | s) P(s' | s, a)``, where finished episodes stay where they are.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.goals.state_blind import blind_policy
+from goalscope.goals.baselines import blind_policy
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.planning.mdp import TabularMDP

@@ -10,7 +10,7 @@ import numpy as np
 
 from goalscope.goals import goal_measure
 from goalscope.goals.decision import GOAL
-from goalscope.goals.words import say_all
+from goalscope.goals.finding import say_all
 from goalscope.measures.comparison import LEVEL, Compared, SideRows, contrast, in_family
 from goalscope.report.blocks import Footnotes, Table, TextColumns, plain_table
 from goalscope.runs.store import Store

@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final
 
-from goalscope.goals.counterfactual.dependence import ENOUGH, LEAST, NOISE, Dependence, dependences
-from goalscope.goals.counterfactual.turns import asked_of
+from goalscope.goals.counterfactual.dependence import ENOUGH, LEAST, NOISE, Dependence, asked_of, dependences
 from goalscope.goals.counterfactual.worlds import TURNS
 from goalscope.verdict.arms import CHANGED, NO_GRIDS, Arm, arm
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence

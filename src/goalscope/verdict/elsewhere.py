@@ -13,13 +13,12 @@ import numpy as np
 from goalscope._ground.words import listed
 from goalscope.goals.attribution.claim import NONE_OF_PLACES, KindPrediction
 from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
-from goalscope.goals.hypotheses.answers import Answers, answers_of
+from goalscope.goals.hypotheses.states import Answers, answers_of
 from goalscope.goals.hypotheses.written import noun_of
-from goalscope.goals.prediction.doubts import doubts_about
-from goalscope.goals.prediction.expected import expect, trust_of
+from goalscope.goals.prediction.expected import doubts_about, expect, trust_of
 from goalscope.goals.prediction.kinds import ELSEWHERE, KindsOfWorlds
+from goalscope.goals.prediction.mixture import RuleTables
 from goalscope.goals.prediction.predictor import FEWEST_CLUSTERS, Predictor
-from goalscope.goals.prediction.rules import RuleTables
 from goalscope.goals.reading import read_states
 from goalscope.report import Declared, Figure
 from goalscope.report.charts import Forest, ForestBar

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from goalscope._ground.rng import stream
 from goalscope._ground.words import listed, short
 from goalscope.goals import RunDirectedness, directedness
-from goalscope.goals.asked import default_hypotheses
+from goalscope.goals.baselines import frequencies, moves_by_episode
 from goalscope.goals.finding import MOST_INVALID, Answer
 from goalscope.goals.hypotheses.states import states_of
-from goalscope.goals.state_blind import frequencies, moves_by_episode
+from goalscope.goals.reading import default_hypotheses
 from goalscope.measures.table import StepTable
 from goalscope.report.ledger import split_probing
 from goalscope.runs.episode_columns import read_episode_columns, read_heads

@@ -14,8 +14,7 @@ from goalscope._ground.words import counted, listed
 from goalscope._ground.yaml_text import write_yaml
 from goalscope.goals.decision import GOAL
 from goalscope.goals.finding import Finding
-from goalscope.goals.hypotheses.definition import FiniteWorld
-from goalscope.goals.hypotheses.steps import steps_in
+from goalscope.goals.hypotheses.definition import FiniteWorld, steps_in
 from goalscope.goals.hypotheses.written import parse
 from goalscope.report.page import write_page
 from goalscope.runs import Study

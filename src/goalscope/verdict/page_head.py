@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.words import counted, listed, short
-from goalscope.goals.finding import Finding, where_text
-from goalscope.goals.words import part_in_words
+from goalscope.goals.finding import Finding, part_in_words, where_text
 from goalscope.report import Declared, Figure
 from goalscope.report.sections.agents import OWN_LEGEND, episode_figure, legend_of
 from goalscope.stats.rows import Rows

@@ -6,10 +6,9 @@ from typing import Final
 
 from goalscope._ground.words import counted, listed
 from goalscope.goals.decision import GOAL
-from goalscope.goals.finding import Finding
+from goalscope.goals.finding import Finding, say_all
 from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.results import FEW
-from goalscope.goals.words import say_all
 from goalscope.verdict.arms import GIVEN as GIVEN_WORLDS
 from goalscope.verdict.arms import HYPOTHESES, NO_PROMPTS, arms
 from goalscope.verdict.choices import LEFT_OUT

@@ -32,18 +32,15 @@ from goalscope.goals.attribution import (
     scored,
     usual_methods,
 )
-from goalscope.goals.attribution.scores import MIXTURE
-from goalscope.goals.decision import decide, groups
-from goalscope.goals.finding import Finding, where_text
-from goalscope.goals.gain import tested_in, with_bar
+from goalscope.goals.attribution.claim import MIXTURE
+from goalscope.goals.decision import decide, groups, tested_in, with_bar
+from goalscope.goals.finding import Finding, say_all, where_text
 from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, bind, load_hypotheses, read_hypotheses
-from goalscope.goals.hypotheses.answers import Answers, answers_of
-from goalscope.goals.hypotheses.need import LAPSES, sentences
-from goalscope.goals.hypotheses.states import States, states_of_episodes
+from goalscope.goals.hypotheses.design import LAPSES, sentences
+from goalscope.goals.hypotheses.states import Answers, States, answers_of, states_of_episodes
 from goalscope.goals.hypotheses.written import check_names
-from goalscope.goals.prediction.words import say_expected, say_seen
+from goalscope.goals.prediction.expected import say_expected, say_seen
 from goalscope.goals.reading import by_phase, phases_in, read_states
-from goalscope.goals.words import say_all
 from goalscope.report.reading import Run
 from goalscope.runs import Store, Study
 from goalscope.runs.opening import unmade

@@ -14,8 +14,14 @@ from goalscope.cli.front.expected import measure_and_say, size_of
 from goalscope.cli.front.running import stages
 from goalscope.cli.generator import prints
 from goalscope.cli.overrides import WorldOptions, worlds_of
-from goalscope.goals.counterfactual.dependence import Dependence, dependences, sentence
-from goalscope.goals.counterfactual.turns import asked_of, rows_of, visited_states
+from goalscope.goals.counterfactual.dependence import (
+    Dependence,
+    asked_of,
+    dependences,
+    rows_of,
+    sentence,
+    visited_states,
+)
 from goalscope.goals.counterfactual.worlds import TURNS
 from goalscope.report.sections.dependence import dependence_table
 from goalscope.runs import Store, Study

@@ -16,13 +16,12 @@ from goalscope._ground.progress import TALLY, Stage, aloud, duration, lines
 from goalscope._ground.words import counted
 from goalscope.cli.console import progress, say, show, table
 from goalscope.goals import RunDirectedness, directedness, held_out_goals
-from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.decision import findings
 from goalscope.goals.finding import Finding
 from goalscope.goals.hypotheses.definition import Hypothesis
 from goalscope.goals.hypotheses.states import States, states_of
 from goalscope.goals.meg.file import FileMEG, meg_of_file
-from goalscope.goals.reading import phases_in, remembers
+from goalscope.goals.reading import asked_hypotheses, phases_in, remembers
 from goalscope.inside.beliefs import DRAWS, joined, measure_decoded_beliefs
 from goalscope.measures.table import StepTable
 from goalscope.report.measured import MeasuredRows

@@ -23,13 +23,11 @@ from goalscope.cli.front.attributing import (
 from goalscope.cli.front.running import run
 from goalscope.cli.generator import prints
 from goalscope.goals.attribution import claim_of, read_claim, scored
-from goalscope.goals.attribution.claim import holds_claim
-from goalscope.goals.attribution.scores import answers_by_kind
+from goalscope.goals.attribution.claim import answers_by_kind, holds_claim
 from goalscope.goals.hypotheses import parse
-from goalscope.goals.hypotheses.answers import Answers, answers_of
 from goalscope.goals.hypotheses.definition import FiniteWorld
-from goalscope.goals.prediction.doubts import TEXTS, doubts_about
-from goalscope.goals.prediction.expected import expect, trust_of
+from goalscope.goals.hypotheses.states import Answers, answers_of
+from goalscope.goals.prediction.expected import TEXTS, doubts_about, expect, trust_of
 from goalscope.goals.prediction.kinds import SHIPPED, KindsOfWorlds, WorldsKind
 from goalscope.goals.prediction.predictor import Predictor
 from goalscope.report.reading import Run

@@ -6,11 +6,13 @@ A method is a function of a `Trial`, registered with `@attribution`. Hypotheses 
 from goalscope.goals.attribution.claim import (
     FrozenClaim,
     KindPrediction,
+    PredictionScore,
     Stratum,
     claim_of,
     freeze_claim,
     judged,
     read_claim,
+    scored,
 )
 from goalscope.goals.attribution.definition import (
     Asking,
@@ -21,8 +23,7 @@ from goalscope.goals.attribution.definition import (
     attribution,
     usual_methods,
 )
-from goalscope.goals.attribution.joint import joint
-from goalscope.goals.attribution.scores import PredictionScore, scored
+from goalscope.goals.attribution.methods import joint
 
 __all__ = [
     "Asking",

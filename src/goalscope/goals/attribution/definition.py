@@ -1,7 +1,7 @@
 """The interface of attribution methods, which turn an agent's steps and hypotheses into a verdict with predictions."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, get_args
@@ -13,12 +13,9 @@ from goalscope._ground import registry
 from goalscope._ground.checks import check_probability
 from goalscope._ground.sealed import StrictRecord
 from goalscope.goals.finding import Finding
-from goalscope.goals.hypotheses.answers import Answers, answers_of
-from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Solved
-from goalscope.goals.hypotheses.evidence import FREQUENCIES, AnswerSums, evidence
-from goalscope.goals.hypotheses.score import LEVEL, Kind, ScoreVerdict
-from goalscope.goals.hypotheses.states import States
-from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Undefined
+from goalscope.goals.hypotheses.score import FREQUENCIES, LEVEL, AnswerSums, Kind, ScoreVerdict, evidence
+from goalscope.goals.hypotheses.states import Answers, States, answers_of
 from goalscope.goals.hypotheses.written import parse, with_sentinels
 from goalscope.worlds.planning.soft import SoftProcess
 
@@ -245,17 +242,6 @@ class Trial:
         """The sums that the consistency score is computed from."""
         return evidence(self.answers, self.hypotheses, len(self.bank))
 
-    def solved(self) -> Iterator[tuple[Answers, dict[str, Solved]]]:
-        """Yield each world's answers with the solved hypotheses of the bank; undefined hypotheses are left out."""
-        for answers in self.answers:
-            solutions = dict[str, Solved]()
-            for name, hypothesis in self.bank.items():
-                try:
-                    solutions[name] = hypothesis.solved(answers.world)
-                except Undefined:
-                    continue
-            yield answers, solutions
-
 
 Method = Callable[[Trial], Attribution]
 
@@ -339,3 +325,12 @@ def _policy(part: MixturePart, often: Array, answers: Answers) -> Array:
         raise Undefined("a policy has no utility")
     soft = SoftProcess(answers.world.process.mdp(solved.utility, answers.world.horizon, terminal=None))
     return soft.soft_policy(part.rationality * soft.span)
+
+
+def lower_end(values: Array, level: float) -> float:
+    """Return the one-sided lower confidence bound (Student's t) of the mean of ``[G]`` cluster values."""
+    if len(values) < 2:
+        return float("-inf")
+    from scipy.special import stdtrit
+
+    return float(values.mean() - stdtrit(len(values) - 1, 1 - level) * values.std(ddof=1) / np.sqrt(len(values)))

@@ -1,9 +1,25 @@
-"""Decide what an agent's moves depend on, by how much they change relative to their predictable part.
+"""What an agent's moves depend on: how much they differ between a state and its changed versions.
 
-The dependence is rho = E[D] / E[P] (see `goals.counterfactual.turns`), with means over worlds. It is 0 if a change
-leaves the moves as they are, and 1 if the moves after the change carry no information about those before. Its interval
-inverts the interval of the mean of D - r P: r lies in the interval if 0 lies in the other, so a small denominator makes
-the interval wide rather than wrong.
+Let p and q be the distributions of the moves in a state and in its changed version, and k the number of moves:
+
+    total variation  TV = sum over a of |p(a) - q(a)| / 2
+    change           D  = sum over a of (p(a) - q(a))^2 / 2,    TV^2 <= k D / 2,  D <= TV^2
+    predictable part P  = (sum over a of p(a)^2 + q(a)^2) / 2 - 1 / k
+
+If an agent reports its policy (likelihoods), all three are exact. From sampled answers x_1 .. x_n and y_1 .. y_m, total
+variation has no unbiased estimator, but the other two have U-statistics over pairs of different answers:
+
+    D = mean 1[x_i != y_j] - (mean 1[x_i != x_j] + mean 1[y_i != y_j]) / 2,    P = 1 - its second part - 1 / k
+
+The estimate of D may be negative. Answers without a move are left out, and so are versions with fewer than two moves on
+a side; the remaining answers are still independent draws from p and q, conditional on a valid move.
+
+Source: Gretton et al. (2012), A kernel two-sample test, lemma 6, with the kernel 1[x = y]; goalscope (P, the bounds).
+
+The **dependence** is rho = E[D] / E[P], how much the moves change relative to their predictable part, with means over
+worlds. It is 0 if a change leaves the moves as they are, and 1 if the moves after the change carry no information about
+those before. Its interval inverts the interval of the mean of D - r P: r lies in the interval if 0 lies in the other,
+so a small denominator makes the interval wide rather than wrong.
 
 Moves *depend* on a thing if rho >= `ENOUGH`, the interval of rho lies above `LEAST`, and three one-sided tests reject
 after Holm's correction over the things: rho > `LEAST`; predictable share E[P] / (1 - 1/k) > `NOISE`; and a permutation
@@ -12,24 +28,206 @@ if the interval of rho lies below `LEAST`. If the predictable share may be below
 
 Source: Fieller (1954), Some problems in interval estimation (the ratio); Phipson and Smyth (2010) (p of random
 exchanges is never 0); goalscope (thresholds, chosen on scripted agents).
+
+As a method of **attribution**, we move one object, keep everything else, and ask the agent for one move. For each world
+we build `CHANGES` versions with the goal elsewhere and `CHANGES` with the key elsewhere, and ask twice
+for the first move in each. The recorded answers to the first step stand for the unchanged world. The consistency score
+(`goals.hypotheses.score`) then compares the hypotheses on all of these moves; a world and its versions form one
+cluster. This separates hypotheses that agree in every recorded state: if the goal always lies in a corner, moving the
+goal separates "goal" from "corner". The verdict also says what the moves depend on.
+The result is about first states and changed worlds only; elsewhere an agent may behave differently.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope._ground import registry
 from goalscope._ground.rng import stream
-from goalscope.goals.counterfactual.changes import REMOVED, THINGS
-from goalscope.goals.counterfactual.turns import Array, Asked, WorldTurns, distances, estimated
+from goalscope._ground.words import listed
+from goalscope.goals.attribution.definition import Attribution, Trial, attribution
+from goalscope.goals.attribution.methods import of_verdict
+from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, REMOVED, THINGS, Thing, best_actions, changed_grids
 from goalscope.goals.finding import Answer
+from goalscope.goals.hypotheses.definition import FiniteWorld, Undefined, finite_world
+from goalscope.goals.hypotheses.score import evidence, judge
+from goalscope.goals.hypotheses.states import Answers
+from goalscope.runs.record import Episode, policy_of
+from goalscope.runs.store import Store
 from goalscope.stats import UNBOUNDED, Estimate, corrected
 from goalscope.stats.compare import smallest
 from goalscope.stats.estimate import from_codes
 from goalscope.stats.intervals import Bounds, mean_interval
+from goalscope.stats.rows import Row, Rows, Tag
+from goalscope.worlds.dynamics import shown
+from goalscope.worlds.gridworld import GridWorld
+
+Array = npt.NDArray[np.float64]
+
+CHANGE, PREDICTABLE, VARIATION = "change of the moves", "predictable part of the moves", "total variation of the moves"
+"""Names of the measures in the rows of `rows_of`."""
+
+
+@dataclass(slots=True)
+class WorldTurns:
+    """An agent's answers in one world: its first turns there.
+
+    Attributes:
+        counts: ``[A]`` number of answers with each move.
+        invalid: number of answers without a move.
+        policy: ``[A]`` probabilities of the moves; None if the agent does not report them.
+    """
+
+    counts: Array
+    invalid: int = 0
+    policy: Array | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """An agent's answers in a state and in its changed versions.
+
+    Attributes:
+        cluster, tags: cluster and tags of the world.
+        side: answers in the original state.
+        changed: changed thing -> answers in each changed version.
+    """
+
+    cluster: str
+    tags: Mapping[str, Tag]
+    side: WorldTurns
+    changed: dict[str, list[WorldTurns]] = field(default_factory=dict)
+
+
+def visited_states(store: Store, agents: Collection[str], count: int, *, seed: int) -> dict[str, Any]:
+    """Draw one visited state of each grid in a run, with the turns before it, for an entry of kind `changed`.
+
+    Returns:
+        The keys ``of`` and ``walks`` of the entry.
+
+    Worlds with fog, with an instruction, or of another kind are left out, and so are turns in which the agent holds the
+    key, because a grid cannot show that.
+
+    Args:
+        store: the run.
+        agents: names of the agents whose turns are drawn from.
+        count: maximum number of grids.
+        seed: seed of the draws.
+
+    Raises:
+        ValueError: the run has no suitable state.
+    """
+    turns: dict[str, list[tuple[str, list[list[int | None]]]]] = {}
+    for episode in store.episodes():
+        world = episode.world
+        shown_whole = world.offers >= {"grid", "seen state"} and world.fog_radius is None
+        if episode.agent in agents and shown_whole:
+            without_key = [step for step in episode.steps if step.state[2] == 0]
+            walk = [[*step.state[:2], None if step.action is None else int(step.action)] for step in without_key]
+            turns.setdefault(world.cluster_id, []).extend(
+                (shown(world.grid, step.state).render(), walk[:number]) for number, step in enumerate(without_key)
+            )
+    rng, renderings = stream(seed, "visited states"), dict[str, list[list[int | None]]]()
+    for cluster in sorted(turns):
+        if states := turns[cluster]:
+            renderings.setdefault(*states[int(rng.integers(len(states)))])
+    if not renderings:
+        raise ValueError(
+            f"{store.path} has no turns of {', '.join(agents)} in grids without fog: name the agent itself and add "
+            "--worlds"
+        )
+    chosen = sorted(rng.permutation(len(renderings))[:count].tolist())
+    grids = [list(renderings)[index] for index in chosen]
+    return {"of": [{"kind": "text", "grids": grids}], "walks": [renderings[grid] for grid in grids]}
+
+
+def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
+    """Collect each agent's moves in original and changed states; episodes in other worlds are ignored."""
+    sides: dict[tuple[str, str], tuple[Any, WorldTurns]] = {}
+    for episode in episodes:
+        if "changed" not in episode.world.offers or not episode.steps:
+            continue
+        key, first = (episode.agent, episode.world.id), episode.steps[0]
+        if key not in sides:
+            world = episode.world
+            actions = world.believed.table.actions if "environment" in world.offers else world.view.actions
+            sides[key] = world, WorldTurns(counts=np.zeros(len(actions)))
+        side = sides[key][1]
+        if first.action is None:
+            side.invalid += 1
+        else:
+            side.counts[int(first.action)] += 1
+            policy = policy_of(first)
+            side.policy = np.array(policy) if policy is not None and len(policy) == len(side.counts) else side.policy
+    states: dict[str, dict[str, Asked]] = {}
+    for (agent, _), (world, side) in sides.items():
+        if world.moved == NOTHING:
+            original_state = Asked(cluster=world.cluster_id, tags=world.tags, side=side)
+            states.setdefault(agent, {})[world.original] = original_state
+    for (agent, _), (world, side) in sides.items():
+        original = states.get(agent, {}).get(world.original)
+        if world.moved != NOTHING and original is not None:
+            original.changed.setdefault(world.moved, []).append(side)
+    return {agent: list(of_agent.values()) for agent, of_agent in states.items()}
+
+
+def distances(first: WorldTurns, second: WorldTurns) -> tuple[float, float, float]:
+    """Return how much the moves of two sides differ.
+
+    Returns:
+        The change, the predictable part and the total variation distance; NaN where a value is unknown.
+    """
+    if first.policy is not None and second.policy is not None:
+        return exact(first.policy, second.policy)
+    change, predictable = estimated(first.counts, second.counts)
+    return float(change), float(predictable), float("nan")
+
+
+def exact(first: Array, second: Array) -> tuple[float, float, float]:
+    """Return change, predictable part and total variation distance of two exact distributions over actions, ``[A]``
+    each.
+    """
+    gap, square = first - second, float(first @ first + second @ second) / 2
+    return float(gap @ gap) / 2, square - 1 / len(first), float(np.abs(gap).sum()) / 2
+
+
+def estimated(first: Array, second: Array) -> tuple[Array, Array]:
+    """Estimate change and predictable part from counts of answers ``[..., A]`` on both sides.
+
+    Both are NaN if a side has fewer than two answers.
+    """
+    number = [side.sum(axis=-1) for side in (first, second)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        within = [
+            (side * (side - 1)).sum(axis=-1) / (n * (n - 1)) for side, n in zip((first, second), number, strict=True)
+        ]
+        across = (first * second).sum(axis=-1) / (number[0] * number[1])
+        has_pairs = (number[0] > 1) & (number[1] > 1)
+        agreement = (within[0] + within[1]) / 2
+        return np.where(has_pairs, agreement - across, np.nan), np.where(
+            has_pairs, agreement - 1 / first.shape[-1], np.nan
+        )
+
+
+def rows_of(answers: Mapping[str, list[Asked]]) -> Rows:
+    """Return one row per measure and changed version."""
+    return Rows.from_rows(_rows(answers))
+
+
+def _rows(answers: Mapping[str, list[Asked]]) -> Iterator[Row]:
+    for agent, states in answers.items():
+        for state in states:
+            for thing, versions in state.changed.items():
+                tags = {**state.tags, "agent": agent, MOVED: thing}
+                for version in versions:
+                    values = zip((CHANGE, PREDICTABLE, VARIATION), distances(state.side, version), strict=True)
+                    for measure, value in (pair for pair in values if not np.isnan(pair[1])):
+                        yield Row(measure=measure, unit="share", value=value, cluster=state.cluster, tags=tags)
+
 
 ENOUGH: Final = 0.3
 """Minimum rho for the answer "yes"."""
@@ -82,17 +280,17 @@ def sentence(dependence_records: Sequence[Dependence]) -> str:
         words.setdefault("few worlds" if few else dependence.answer, []).append(noun_of(dependence.moved))
     agent, parts = dependence_records[0].agent, []
     if "yes" in words:
-        parts.append(f"the actions of {agent} depend on {_and(words['yes'])}")
+        parts.append(f"the actions of {agent} depend on {listed(words['yes'])}")
     if "no" in words:
         subject = "they" if parts else f"the actions of {agent}"
         share = f"less than {LEAST:g} of what is predictable of them changes"
-        parts.append(f"{subject} do not depend on {_and(words['no'])} ({share})")
+        parts.append(f"{subject} do not depend on {listed(words['no'])} ({share})")
     if "undecided" in words:
-        parts.append(f"undecided: {_and(words['undecided'])}")
+        parts.append(f"undecided: {listed(words['undecided'])}")
     if "few worlds" in words:
-        parts.append(f"undecided, because too few worlds allow this change: {_and(words['few worlds'])}")
+        parts.append(f"undecided, because too few worlds allow this change: {listed(words['few worlds'])}")
     if "untestable" in words:
-        subject = "the rest" if parts else _and(words["untestable"])
+        subject = "the rest" if parts else listed(words["untestable"])
         parts.append(f"what the actions of {agent} have in common in one state is too little to decide about {subject}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}."
@@ -128,7 +326,7 @@ def dependences(
     """Decide for each agent and thing whether the moves depend on it.
 
     Args:
-        answers: agent -> its answers in original and changed states, from `goals.counterfactual.turns.asked_of`.
+        answers: agent -> its answers in original and changed states, from `goals.counterfactual.dependence.asked_of`.
         level: error rate of the three tests, over all things of one agent together.
         confidence: coverage of each interval.
         draws: number of random exchanges in the permutation test.
@@ -173,7 +371,8 @@ def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float
     change, agreement, variation = values.T
     scale = 1 - 1 / moves
     has_policies = bool(len(measured)) and not np.isnan(variation).any()
-    d, p = (_by_code(column, codes, len(numbers)) for column in (change, agreement))
+    sizes = np.maximum(np.bincount(codes, minlength=len(numbers)), 1)
+    d, p = (np.bincount(codes, column, len(numbers)) / sizes for column in (change, agreement))  # [G] means of worlds
     sides = [side for state in having for side in (state.side, *state.changed[thing])]
     invalid, valid = sum(side.invalid for side in sides), float(sum(side.counts.sum() for side in sides))
     tests = [
@@ -279,10 +478,78 @@ def _bounds(share: float, moves: int) -> Bounds:
     return -1 + min(ends), 1 + max(ends)
 
 
-def _by_code(values: Array, codes: Any, count: int) -> Array:
-    """Return the mean of the values in each of G worlds, ``[G]``; ``codes`` are the indices of the worlds."""
-    return np.bincount(codes, values, count) / np.maximum(np.bincount(codes, minlength=count), 1)
+_THINGS: Final[tuple[Thing, ...]] = ("goal", "key")
+CHANGES: Final = 3
+"""Number of changed versions of a world for each object; the agent answers twice in each."""
 
 
-def _and(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+@attribution("counterfactual", asks="turns")
+def by_counterfactual(trial: Trial) -> Attribution:
+    """Name the hypothesis that the agent's first moves follow after an object was moved."""
+    ask = trial.asking
+    if not trial.twice:
+        raise Undefined("it needs a second answer to each step, or the probabilities of actions: answers: 2 in a study")
+    originals = {
+        first_step.world.world.id: first_step
+        for answers in trial.answers
+        if (first_step := _first_step(answers)) is not None
+    }
+    versions = [
+        (original_id, thing, world)
+        for original_id in originals
+        for thing, world in _versions(originals[original_id], trial.seed)
+    ]
+    if not versions:
+        raise Undefined("counterfactual needs fully visible grids in which the goal or the key can lie elsewhere")
+    version_answers = {answers.world.world.id: answers for answers in ask([world for _, _, world in versions])}
+    sums = evidence([*originals.values(), *version_answers.values()], trial.hypotheses, len(trial.bank))
+    verdict = judge(sums, seed=trial.seed, level=trial.level)
+    exact = any((answers.first % 1 > 0).any() for answers in trial.answers)
+    sides = {
+        original_id: Asked(cluster=answers.cluster, tags={}, side=_side(answers, exact))
+        for original_id, answers in originals.items()
+    }
+    for original_id, thing, world in versions:
+        if (answers := version_answers.get(world.world.id)) is not None:
+            sides[original_id].changed.setdefault(thing, []).append(_side(answers, exact))
+    moved = dependences({"the agent": [state for state in sides.values() if state.changed]}, level=trial.level)
+    claim = of_verdict("counterfactual", verdict, trial)
+    depends = {dependence.moved: {"answer": dependence.answer, "share": dependence.share.value} for dependence in moved}
+    return claim.model_copy(
+        update={
+            "sentence": f"with the {' or the '.join(depends)} moved: {claim.sentence}. {sentence(moved)}",
+            "details": {**claim.details, "depends": depends},
+        }
+    )
+
+
+def _first_step(answers: Answers) -> Answers | None:
+    """Return the answers to the first step in a grid that shows its agent and a reachable goal, or None."""
+    world = answers.world.world
+    first = np.flatnonzero(answers.time == 0)[:1]
+    if not isinstance(world, GridWorld) or world.grid.start is None or not len(first) or not best_actions(world.grid):
+        return None
+    return Answers(
+        world=answers.world,
+        state=answers.state[first],
+        time=answers.time[first],
+        episode=np.zeros(1, dtype=np.int64),
+        last=answers.state[first],
+        left=np.array([answers.world.horizon]),
+        first=answers.first[first],
+        second=None if answers.second is None else answers.second[first],
+    )
+
+
+def _versions(answers: Answers, seed: int) -> Iterator[tuple[Thing, FiniteWorld]]:
+    """Yield each moved object and the changed world, which keeps the cluster of the original."""
+    for thing in _THINGS:
+        rng = stream(seed, "moved", answers.world.world.id, thing)
+        for grid in changed_grids(answers.world.grid, thing, CHANGES, rng=rng):
+            yield thing, finite_world(GridWorld(grid=grid, cluster=answers.cluster), answers.world.horizon)
+
+
+def _side(answers: Answers, exact: bool) -> WorldTurns:
+    """Convert both answers of one step to `WorldTurns`; ``exact`` says whether the answers are move probabilities."""
+    assert answers.second is not None
+    return WorldTurns(counts=answers.first[0] + answers.second[0], policy=answers.first[0] if exact else None)

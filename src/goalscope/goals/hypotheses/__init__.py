@@ -8,13 +8,13 @@ from goalscope.goals.hypotheses.definition import (
     FiniteWorld,
     Hypothesis,
     Solved,
+    Undefined,
     finite_world,
     hypothesis,
     meg_of,
 )
 from goalscope.goals.hypotheses.separability import Separability, separability
 from goalscope.goals.hypotheses.twins import HypothesisTwin, twin
-from goalscope.goals.hypotheses.views import Undefined
 from goalscope.goals.hypotheses.written import (
     banks,
     bind,

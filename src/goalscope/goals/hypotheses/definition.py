@@ -11,13 +11,20 @@ The world's own goal ends the episode under every hypothesis: its states are abs
 Where no action helps (M is out of reach, or the episode is over), all offered actions are equally likely and the
 hypothesis makes no prediction. In stochastic worlds and for utilities, value iteration gives the optimal actions of
 each decision.
+
+Intermediate steps are events that every agent must reach on the way to a goal, such as the key before a door. An event
+k is a step of h in a world if h is reachable, but becomes unreachable when the states of k that are not states
+of h are removed; one reachability search decides this. A step is not an ordinary rival of its goal, because an agent
+that pursues h also does everything that an agent pursuing k does. As a rival of h, k therefore means "k, then
+anything", and the behaviour after reaching k decides.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any, Final, Literal, get_args
+from functools import cached_property, lru_cache, partial
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +32,96 @@ import numpy.typing as npt
 from goalscope._ground import registry
 from goalscope._ground.checks import check_shape, freeze, refuse_where
 from goalscope._ground.distributions import to_array, to_distributions
+from goalscope._ground.rng import stream
 from goalscope._ground.untrusted import shorten
-from goalscope.goals.hypotheses.views import Undefined, view_of
+from goalscope._ground.words import listed
+from goalscope.agents.agent import Observation
 from goalscope.goals.meg import KnownMEG, meg_known
-from goalscope.worlds.dynamics import configurations, neighbours, phases
+from goalscope.worlds.dynamics import configurations, neighbours, phases, seen_state, shown, state_number, state_with
+from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.grid import DELTAS, Grid, Position
+from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.planning.mdp import utility_range, value_iteration
 from goalscope.worlds.planning.process import Process, grid_process, process_of
-from goalscope.worlds.world import World
+from goalscope.worlds.planning.tasks import process_of_map
+from goalscope.worlds.tasks.coordinates import Cell
+from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.world import TaskView
+from goalscope.worlds.world import View, World
+
+
+class Undefined(ValueError):  # noqa: N818 - callers catch it by this name
+    """Raised if a hypothesis is undefined in a world, or a method does not apply; the message is the reason."""
+
+
+def view_of(world: World, state: int) -> View:
+    """Return the view of an agent in a state.
+
+    Raises:
+        Undefined: in this kind of world, the view depends on more than the state.
+    """
+    if "seen state" not in world.offers:
+        raise Undefined(f"in a world of kind {world.kind}, the view depends on more than the state")
+    if "environment" in world.offers:
+        believed = world.believed
+        offered = believed.table.offered[state]
+        return EnvironmentView(
+            observed=believed.environment.observe(believed.table.states[state]),
+            names=believed.table.actions,
+            possible=None if offered.all() else tuple(np.flatnonzero(offered).tolist()),
+            number=state,
+        )
+    if "grid" not in world.offers:
+        raise Undefined(f"a world of kind {world.kind} cannot compute the view of a state")
+    phase, cell = divmod(state, world.grid.walls.size)
+    at = state_with(configurations(world.grid)[phase], divmod(cell, world.grid.width))
+    return GridView(grid=shown(world.grid, at))
+
+
+def action_names(world: World) -> tuple[str, ...]:
+    """Return the names of the actions of a world, in the order of its process."""
+    if "environment" in world.offers:
+        names: tuple[str, ...] = world.believed.table.actions
+        return names
+    return GridView.actions if "cells" in world.offers else world.begin(stream(0, "names of actions")).view.actions
+
+
+def number_of(observation: Observation) -> int:
+    """Return the number of the state that an observation shows, in the process of its world.
+
+    Views of worlds from other packages must provide the number as an attribute ``number``.
+
+    Raises:
+        ValueError: the view does not determine the state.
+    """
+    view, world = observation.view, observation.world
+    if isinstance(view, GridView) and view.grid.start is not None and world is not None:
+        return state_number(world.grid, seen_state(world.grid, view.grid))
+    if isinstance(view, TaskView) and world is not None and view.memory.position is not None:
+        names = world.task_map.board.names
+        achieved = sum(1 << names.index(name) for name in view.memory.achieved)
+        return _map_numbers(world.task_map)[view.memory.position, achieved]
+    number = getattr(view, "number", None)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return number
+    raise ValueError(
+        f"this agent needs views that determine the state of the world's process, got a view of {view.shows}: choose "
+        "another agent, or give such views an attribute `number`, the number of the state in World.process()"
+    )
+
+
+@lru_cache(maxsize=64)
+def _map_numbers(task_map: TaskMap) -> Mapping[tuple[Cell, int], int]:
+    """Map each pair (cell, achieved nodes as bits of an integer) to the number of this state of the task map."""
+    states = process_of_map(task_map).states
+    return {(task_map.board.cell(index), achieved): number for number, (index, achieved) in enumerate(states)}
+
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
+
+Key = TypeVar("Key")
 
 Kind = Literal["place", "event", "utility", "policy", "table", "condition"]
 """Kind of a hypothesis: what its function returns, see `hypothesis`."""
@@ -156,21 +241,30 @@ class FiniteWorld:
     @cached_property
     def live(self) -> Mask:
         """``[S]`` states in which some action changes the state; all other states end the episode."""
-        states, after = np.arange(self.process.states), self.process.transitions
         if not self.process.chance:
-            return np.asarray((after != states[:, None]).any(axis=1))
-        matrix = after.tocoo()
+            return np.asarray(self.changing.any(axis=1))
+        matrix = self.process.transitions.tocoo()
         state = matrix.row // self.process.actions
-        return np.isin(states, state[(state != matrix.col) & (matrix.data > 0)])
+        return np.isin(np.arange(self.process.states), state[(state != matrix.col) & (matrix.data > 0)])
+
+    @cached_property
+    def changing(self) -> Mask:
+        """``[S, A]`` actions that change the state; raises `Undefined` in a stochastic world."""
+        if self.process.chance:
+            raise Undefined("in a stochastic world, whether an action changes the state depends on chance")
+        return np.asarray(self.process.transitions != np.arange(self.process.states)[:, None])
 
     @cached_property
     def reached(self) -> Mask:
         """``[S]`` states that can be reached from the start, including those that end the episode."""
-        seen = np.zeros(self.process.states, dtype=bool)
-        after = self.process.start > 0
+        return self.reached_without(np.zeros(self.process.states, dtype=bool))
+
+    def reached_without(self, blocked: Mask) -> Mask:
+        """Return the states that can be reached from the start without entering blocked states, ``[S]``."""
+        seen, after = np.zeros(self.process.states, dtype=bool), (self.process.start > 0) & ~blocked
         while not (after == seen).all():
             seen = after
-            after = seen | (self.process.base.flow(np.where(seen[:, None], self.even, 0.0)) > 0)
+            after = (seen | (self.process.base.flow(np.where(seen[:, None], self.even, 0.0)) > 0)) & ~blocked
         return seen
 
     def at(self, cell: Position) -> Mask:
@@ -199,8 +293,7 @@ class FiniteWorld:
 
         A thing may move the agent on at once, so that the agent never stands on such a cell.
         """
-        shape, states = self.grid.walls.shape, np.arange(self.process.states)
-        changes = (self.process.transitions != states[:, None]) & self.reached[:, None]
+        shape, changes = self.grid.walls.shape, self.changing & self.reached[:, None]
         left = changes.reshape(-1, *shape, len(DELTAS)).any(axis=0)
         cells = np.zeros(shape, dtype=bool)
         for action, (inside, beyond) in enumerate(neighbours(*shape)):
@@ -410,6 +503,41 @@ def finite_world(world: World, horizon: int) -> FiniteWorld:
     return FiniteWorld(world=world, process=process, horizon=horizon)
 
 
+def solved_in(world: FiniteWorld, hypotheses: Mapping[Key, Hypothesis]) -> dict[Key, Solved]:
+    """Solve hypotheses in a world; those that are undefined there are left out."""
+    solutions = dict[Key, Solved]()
+    for key, hypothesis in hypotheses.items():
+        with suppress(Undefined):
+            solutions[key] = hypothesis.solved(world)
+    return solutions
+
+
+def place_states(world: FiniteWorld, places: Sequence[Hypothesis]) -> Mask:
+    """Return the states in which each of K places or events holds, ``[K, S]``; one that is undefined has none."""
+    masks = np.zeros((len(places), world.process.states), dtype=bool)
+    for number, place in enumerate(places):
+        with suppress(Undefined):
+            masks[number] = place.where(world)
+    return masks
+
+
+def policy_or_even(hypothesis: Hypothesis, world: FiniteWorld) -> Array:
+    """Return the policy of a hypothesis, ``[n, S, A]``; the uniform one where it is undefined."""
+    try:
+        return hypothesis.solved(world).policy
+    except Undefined:
+        return world.even[None]
+
+
+def distributions(world: FiniteWorld, policy: Array) -> Iterator[Array]:
+    """Yield the distribution over the states ``[S]`` before each decision and after the last, under a policy."""
+    mass = world.process.start
+    for _ in range(world.horizon):
+        yield mass
+        mass = world.process.base.flow(mass[:, None] * policy)
+    yield mass
+
+
 def check_reached(world: FiniteWorld, targets: Mask, description: str) -> None:
     """Raise `Undefined` if no policy reaches any target state from the start; the world's own goal ends an episode."""
     if not (targets & world.reached).any():
@@ -483,8 +611,7 @@ def _phrase(part: Any) -> str:
     if not isinstance(part, tuple):
         return str(part)
     if all(isinstance(item, Hypothesis) for item in part):
-        *first, last = [item.says for item in part]
-        return f"{', '.join(first)} and {last}" if first else str(last)
+        return listed([item.says for item in part])
     if not all(isinstance(item, int) for item in part):
         return ""  # the cells of a phase, which its name stands for
     row, col = part  # an offset
@@ -520,3 +647,73 @@ def meg_of(hypothesis: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any])
     if utility is None:
         raise Undefined(f"{hypothesis.text} is a policy without a utility: it has a likelihood but no MEG")
     return meg_known(world.process.mdp(utility, world.horizon, terminal=None), policy=policy)
+
+
+def steps_in(world: FiniteWorld, masks: Mapping[int, Mask], events: Mapping[int, Mask]) -> set[tuple[int, int]]:
+    """Find the intermediate steps among hypotheses in a world: pairs (h, k) such that k is a step of h.
+
+    Args:
+        world: the world.
+        masks: index of a hypothesis -> ``[S]`` states in which its place or event holds.
+        events: the subset that can be steps, because they make no prediction once they hold.
+    """
+    pairs = set[tuple[int, int]]()
+    for k, states in events.items():
+        if (states & (world.process.start > 0)).any():
+            continue  # it holds from the beginning, so no agent has to reach it
+        for h, goal in masks.items():
+            blocked = states & ~goal
+            if h == k or not blocked.any() or not (goal & world.reached).any():
+                continue
+            if not (goal & world.reached_without(blocked)).any():
+                pairs.add((h, k))
+    return pairs
+
+
+def reached_before(episode: Numbers, inside: Mask) -> Mask:
+    """Return whether each step, or an earlier step of its episode, lies in a set of states, ``[N]``.
+
+    Args:
+        episode: ``[N]`` episode number of each step; the steps of an episode are consecutive.
+        inside: ``[N]`` whether each step lies in the set.
+    """
+    if not len(episode):
+        return inside
+    total = np.cumsum(inside)
+    begins = np.flatnonzero(np.concatenate([[True], episode[1:] != episode[:-1]]))
+    before: Numbers = np.repeat(total[begins] - inside[begins], np.diff([*begins, len(episode)]))
+    return np.asarray(total > before)
+
+
+def arrivals(world: FiniteWorld, in_place: Mask, policy: Array) -> Array:
+    """Compute the exact probability that each of K places is reached first, ``[K]`` or ``[C, K]``.
+
+    Args:
+        world: the world.
+        in_place: ``[K, S]`` the states of each place.
+        policy: ``[S, A]`` the probabilities of actions; ``[C, n, S, A]`` those of C agents, by decision (the last ones
+            hold from then on).
+    """
+    if policy.ndim == 2:
+        return np.asarray(arrivals(world, in_place, policy[None, None])[0])
+    kept = np.flatnonzero(world.reached)  # no other state ever has any mass
+    count, states = len(policy), len(kept)
+    masks, policy, start = in_place[:, kept], policy[:, :, kept], world.process.start[kept]
+    passes = np.where(masks.any(axis=0), 0.0, 1.0)
+    if not world.process.chance:
+        number = np.zeros(world.process.states, dtype=np.int64)
+        number[kept] = np.arange(states)
+        target = np.add.outer(np.arange(count) * states, number[world.process.transitions[kept]]).reshape(-1)
+    mass: Array = np.tile(start, (count, 1))
+    arrived = np.zeros((count, len(in_place)))
+    for step in range(world.horizon):
+        arrived += mass @ masks.T
+        flow = (mass * passes)[:, :, None] * policy[:, min(step, policy.shape[1] - 1)]
+        if world.process.chance:
+            whole = np.zeros((count, world.process.states, world.process.actions))
+            whole[:, kept] = flow
+            mass = np.stack([world.process.base.flow(part)[kept] for part in whole])
+        else:
+            sums = np.bincount(target, weights=flow.reshape(-1), minlength=count * states)
+            mass = sums.astype(np.float64).reshape(count, states)
+    return np.asarray(arrived + mass @ masks.T)

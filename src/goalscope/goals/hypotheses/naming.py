@@ -31,8 +31,7 @@ from typing import Final
 import numpy as np
 
 from goalscope.goals.finding import NEARBY, BehaviourPart
-from goalscope.goals.hypotheses.answers import Answers
-from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask
+from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask, Undefined, action_names
 from goalscope.goals.hypotheses.errors import (
     DISTANCES,
     SMALL,
@@ -44,22 +43,25 @@ from goalscope.goals.hypotheses.errors import (
     place_of,
     rates,
 )
-from goalscope.goals.hypotheses.evidence import AnswerSums, Predictions, evidence, predictions_in
-from goalscope.goals.hypotheses.regions import SIDES
 from goalscope.goals.hypotheses.score import (
     HALF,
     LEVEL,
+    SIDES,
     STRONG,
+    AnswerSums,
     Ends,
+    Predictions,
     ResampledSums,
     ScoreVerdict,
+    evidence,
     judge,
+    predictions_in,
     resamples,
     tails,
     three,
 )
 from goalscope.goals.hypotheses.separability import FEWEST
-from goalscope.goals.hypotheses.views import Undefined, action_names
+from goalscope.goals.hypotheses.states import Answers
 from goalscope.goals.hypotheses.written import made
 
 OFFSETS: Final = [(down, right) for down in range(-2, 3) for right in range(-2, 3) if 0 < abs(down) + abs(right) <= 2]

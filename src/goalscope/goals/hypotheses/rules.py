@@ -1,9 +1,20 @@
-"""Hypotheses other than places: conditions, utilities, events, habits and user functions."""
+"""The hypotheses that come with goalscope: conditions, utilities, events, habits, user functions, and places.
 
+A place is defined by a rule that yields one cell of a grid, or raises `Undefined` with the reason. A corner is exactly
+the corner cell of the smallest rectangle that contains all open cells. If that cell is a wall, the hypothesis is
+undefined in the world; if it cannot be reached without passing the goal, it has no policy. ``near PLACE`` is the open
+cell nearest to the place (rows plus columns) among those that can be reached without passing the goal; ties are broken
+by row, then column. *Nearest* and *beside* choose the cell with the shortest path from the start. In worlds other than
+grids, a name such as ``goal`` refers to the goal of that name in the world's process.
+"""
+
+from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import numpy as np
 
+from goalscope._ground import registry
 from goalscope._ground.own import load_function
 from goalscope.goals.hypotheses.definition import (
     FAR,
@@ -11,13 +22,16 @@ from goalscope.goals.hypotheses.definition import (
     FiniteWorld,
     Hypothesis,
     Mask,
+    Numbers,
+    Undefined,
+    action_names,
     hypothesis,
     of_views,
     spread,
 )
-from goalscope.goals.hypotheses.views import Undefined, action_names
 from goalscope.worlds.dynamics import configurations
-from goalscope.worlds.grid import DELTAS, Action
+from goalscope.worlds.grid import CORNERS, DELTAS, Action, Position
+from goalscope.worlds.planning.shortest import distances_to
 from goalscope.worlds.things import arrangement_of, kinds
 
 SIDES: Final = {"up": (0, -1), "down": (0, 1), "left": (1, -1), "right": (1, 1)}
@@ -204,7 +218,7 @@ def random(world: FiniteWorld) -> Array:
 @hypothesis("open moves", kind="table")
 def open_moves(world: FiniteWorld) -> Array:
     """Act uniformly at random over the actions that change the state."""
-    return spread(world, _changing(world))
+    return spread(world, world.changing)
 
 
 @hypothesis("follow the wall", kind="table")
@@ -212,7 +226,7 @@ def follow_the_wall(world: FiniteWorld) -> Array:
     """Move along open moves that have a wall on their right; if there is none, along any open move."""
     if "cells" not in world.world.offers:
         raise Undefined("following the wall needs a grid with four moves")
-    changing = _changing(world)
+    changing = world.changing
     along = changing & ~changing[:, [Action.RIGHT, Action.LEFT, Action.UP, Action.DOWN]]  # at the right of each move
     return spread(world, np.where(along.any(axis=1, keepdims=True), along, changing))
 
@@ -220,7 +234,7 @@ def follow_the_wall(world: FiniteWorld) -> Array:
 @hypothesis("keep {name} until blocked, else {name}", kind="table")
 def keep_until_blocked(world: FiniteWorld, name: str, other: str) -> Array:
     """Take one fixed action where it changes the state, else another one; elsewhere, any that changes the state."""
-    kept, second, changing = keep(world, name) > 0, keep(world, other) > 0, _changing(world)
+    kept, second, changing = keep(world, name) > 0, keep(world, other) > 0, world.changing
     first_goes, second_goes = ((some & changing).any(axis=1, keepdims=True) for some in (kept, second))
     return spread(world, np.where(first_goes, kept, np.where(second_goes, second, changing)))
 
@@ -251,13 +265,162 @@ def straight(world: FiniteWorld, place: Hypothesis) -> Array:
 @hypothesis("towards {place} by open moves", kind="table")
 def towards(world: FiniteWorld, place: Hypothesis) -> Array:
     """Take those of these moves that change the state; where all of them are blocked, any move that does."""
-    changing = _changing(world)
+    changing = world.changing
     ahead = changing & (world.further(place.cell(world)) @ DELTAS.T > 0)
     return spread(world, np.where(ahead.any(axis=1, keepdims=True), ahead, changing))
 
 
-def _changing(world: FiniteWorld) -> Mask:
-    """Return the mask of the actions that change the state, ``[S, A]``."""
-    if world.process.chance:
-        raise Undefined("in a stochastic world, whether an action changes the state depends on chance")
-    return np.asarray(world.process.transitions != np.arange(world.process.states)[:, None])
+_STOOD: Final = "the place of the goal in phase “{}”"
+
+
+@hypothesis("centre", kind="place", says="the centre")
+def centre(world: FiniteWorld) -> Position:
+    """Return the middle cell; with an even number of rows or columns, the one before the middle."""
+    return (world.grid.height - 1) // 2, (world.grid.width - 1) // 2
+
+
+@hypothesis("top row", kind="place", says="the nearest cell of the top row")
+def top_row(world: FiniteWorld) -> Position:
+    """Return the cell of the top open row with the shortest path from the start."""
+    rows, cols = np.nonzero(~world.grid.walls)
+    return _first(world, [(int(rows[0]), int(col)) for col in cols[rows == rows[0]]], "no cell of the top row")
+
+
+@hypothesis("cell {whole} {whole}", kind="place", says="the cell in row {}, column {}")
+def cell(world: FiniteWorld, row: int, col: int) -> Position:
+    """Return the cell in a row and column, both counted from 0."""
+    return row, col
+
+
+@hypothesis("corner {corner}", kind="place", says="the {} corner")
+def corner(world: FiniteWorld, name: str) -> Position:
+    """Return the corner cell of the smallest rectangle that contains all open cells."""
+    if name not in CORNERS:
+        raise ValueError(f"a corner must be one of {', '.join(CORNERS)}, got {name!r}")
+    open_cells = np.nonzero(~world.grid.walls)
+    row, col = (int(np.sort(places)[end]) for places, end in zip(open_cells, CORNERS[name], strict=True))
+    return row, col
+
+
+@hypothesis("where the goal stood in phase {name} [{cells}]", kind="place", says=_STOOD)
+def stood(world: FiniteWorld, phase: str, cells: tuple[tuple[int, int, int, int], ...]) -> Position:
+    """Return the cell of the goal in the worlds of a phase, from (height, width, row, col) for each grid size."""
+    for height, width, row, col in cells:
+        if world.grid.walls.shape == (height, width):
+            return row, col
+    raise Undefined(f"in phase {phase}, grids of this size have no single cell at which the goal always stood")
+
+
+@hypothesis("where the goal stood in phase {name}", kind="place", says=_STOOD)
+def stood_somewhere(world: FiniteWorld, phase: str) -> Position:
+    """Raise `Undefined`, because the hypothesis was not bound to worlds, see `goalscope.goals.hypotheses.bind`."""
+    raise Undefined(f"the cell of the goal in phase {phase} is not known: none of the worlds belongs to this phase")
+
+
+@hypothesis("nearest of {places}", kind="place", says="the nearest of {}")
+def nearest(world: FiniteWorld, places: tuple[Hypothesis, ...]) -> Position:
+    """Return the defined place with the shortest path from the start; ties go to the first."""
+    cells, reasons = [], []
+    for place in places:
+        try:
+            cells.append(place.cell(world))
+        except Undefined as error:
+            reasons.append(str(error))
+    return _first(world, cells, "; ".join(reasons) or "none of the places")
+
+
+@hypothesis("beside {place}", kind="place", says="the cell beside {}")
+def beside(world: FiniteWorld, place: Hypothesis) -> Position:
+    """Return the open neighbour of a place with the shortest path from the start; ties: up, down, left, right."""
+    return _first(world, world.grid.open_around(place.cell(world)), f"no cell beside {place.text}")
+
+
+@hypothesis("near {place}", kind="place", says="the open cell nearest to {}")
+def near(world: FiniteWorld, place: Hypothesis) -> Position:
+    """Return the cell nearest to a place among those reachable without passing the goal; ties by row, then column."""
+    row, col = place.value(world)
+    rows, cols = np.nonzero(_ways(world) < FAR)
+    index = int(np.argmin(np.abs(rows - row) + np.abs(cols - col)))
+    return int(rows[index]), int(cols[index])
+
+
+@hypothesis("at {thing}", kind="place", says="the nearest {}")
+def at_thing(world: FiniteWorld, name: str) -> Position:
+    """Return the cell of the thing with this name that has the shortest path from the start.
+
+    If the agent cannot stand on any of them because each moves it on, it is the first one that can be entered.
+    """
+    symbol = registry.resolve("thing", name).symbol
+    cells = [cell for cell, other in world.grid.things if other == symbol]
+    if not cells:
+        raise Undefined(f"this world has no {name}")
+    try:
+        return _first(world, cells, f"no {name}")
+    except Undefined:
+        entered = [cell for cell in cells if world.entered[cell]]
+        if not entered:
+            raise
+        return entered[0]
+
+
+@hypothesis("mirror of {place}", kind="place", says="the mirror image of {}")
+def mirror(world: FiniteWorld, place: Hypothesis) -> Position:
+    """Return the mirror image of a place, with left and right exchanged."""
+    row, col = place.value(world)
+    return row, world.grid.width - 1 - col
+
+
+@hypothesis("point mirror of {place}", kind="place", says="the image of {} through the centre")
+def point_mirror(world: FiniteWorld, place: Hypothesis) -> Position:
+    """Return the point reflection of a place in the centre of the grid."""
+    row, col = place.value(world)
+    return world.grid.height - 1 - row, world.grid.width - 1 - col
+
+
+@hypothesis("{place} {offset}", kind="place", says="the cell {1} {0}")
+def moved(world: FiniteWorld, place: Hypothesis, offset: tuple[int, int]) -> Position:
+    """Return the cell at an offset (rows, columns) from a place."""
+    row, col = place.value(world)
+    return row + offset[0], col + offset[1]
+
+
+def _shown(name: str, world: FiniteWorld) -> Position:
+    """Return the cell in which an object of a grid (goal, key, door or agent) is at the beginning."""
+    position = world.grid.objects[name]
+    if position is None and name == "key":  # in a control world without a key, the key's cell is that of its twin
+        position = world.twin_key
+    if position is None:
+        raise Undefined(f"this world has no {name}")
+    return position
+
+
+def _ways(world: FiniteWorld) -> Numbers:
+    """Return the steps from the start without passing the goal, ``[H, W]``; `FAR` if unreachable.
+
+    The door D counts as open. Among things, the steps are those of the shortest episode, which may take keys along.
+    """
+    if world.grid.things:
+        steps = world.cell_steps.copy()
+        steps[_shown("goal", world)] = FAR
+        return steps
+    solid = world.grid.walls.copy()
+    solid[_shown("goal", world)] = True
+    steps = distances_to(solid, [_shown("start", world)])
+    return np.where(steps < 0, FAR, steps)
+
+
+def _first(world: FiniteWorld, cells: Iterable[Position], otherwise: str) -> Position:
+    """Return the cell that is the fewest steps from the start (the first of equally near ones).
+
+    This may be the goal.
+    """
+    ways, end = _ways(world), _shown("goal", world)
+    ways[end] = 1 + min((int(ways[position]) for position in world.grid.open_around(end)), default=FAR)
+    reached = [position for position in cells if ways[position] < FAR]
+    if not reached:
+        raise Undefined(f"{otherwise} can be reached from the start without passing the goal")
+    return min(reached, key=lambda position: int(ways[position]))
+
+
+for _name in ("goal", "key", "door", "start"):
+    hypothesis(_name, kind="place", says=f"the {_name}")(partial(_shown, _name))

@@ -26,8 +26,16 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import check_number, freeze
-from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Solved, can_gain, finite_world
-from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.definition import (
+    Array,
+    FiniteWorld,
+    Hypothesis,
+    Mask,
+    Solved,
+    Undefined,
+    can_gain,
+    finite_world,
+)
 from goalscope.goals.hypotheses.written import bind
 from goalscope.worlds.world import World
 

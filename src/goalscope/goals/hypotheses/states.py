@@ -1,4 +1,4 @@
-"""Episodes of one agent in one world, as numbered states of the world's decision process.
+"""The episodes and the answers of one agent in one world, as numbered states of the world's decision process.
 
 All analyses of an agent's goal read episodes in this form. The utility of an episode sums over the states of its
 decisions:
@@ -12,18 +12,25 @@ random.
 
 Source: the conditional expectation as estimator: Rao-Blackwell theorem; Asmussen and Glynn (2007), Stochastic
 Simulation, section V.4.
+
+Its *answers* are those steps as action probabilities: answered twice, or exact. A second, independent answer to the
+same observation shows how much of its behaviour the agent itself would repeat; no prediction of a single action can be
+better than that. Second answers come from a study with ``answers: 2``. If an agent reports the probabilities of its
+actions, they stand for both answers. If neither was recorded, the mean answer of the agent's other episodes in the same
+state can replace the second answer, provided that the agent depends on the state only. Steps without an action, and
+steps without a second answer in a world where other steps have one, are left out and counted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from goalscope._ground.checks import check_shape
+from goalscope._ground.checks import check_shape, freeze
 from goalscope._ground.distributions import to_distributions
-from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Mask, Numbers
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Mask, Numbers, Undefined, finite_world
 from goalscope.measures.key import key_cells
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
 from goalscope.runs.record import SECOND, Episode, policy_of
@@ -178,7 +185,9 @@ class States:
         if not arrival:
             earned = np.bincount(self.episode, weights=utility[self.state], minlength=len(self))
             values = earned + self.left * values
-        for part in self._parts(exact):
+        # In batches whose counts of visits fit into memory.
+        size, numbers = max(1, _MOST_COUNTS // self.world.process.states), np.flatnonzero(exact)
+        for part in (numbers[begin : begin + size] for begin in range(0, len(numbers), size)):
             some = self.chosen(np.isin(np.arange(len(self)), part))
             if arrival:
                 occupancy = np.zeros((len(some), self.world.process.states))
@@ -188,12 +197,6 @@ class States:
                 occupancy = some.visits()
             values[part] = occupancy @ utility
         return values
-
-    def _parts(self, episodes: Mask) -> Iterator[Numbers]:
-        """Yield the indices of marked episodes in batches whose visit counts fit into memory."""
-        size = max(1, _MOST_COUNTS // self.world.process.states)
-        numbers = np.flatnonzero(episodes)
-        yield from (numbers[begin : begin + size] for begin in range(0, len(numbers), size))
 
     def _expect(self, counts: Array, exact: Mask, first: int, last: int) -> None:
         """Replace visits by their expectations in the counts of E episodes and S states, ``counts`` ``[E, S]``.
@@ -355,15 +358,12 @@ def states_of_episodes(episodes: Iterable[Episode], *, by: Sequence[str] = ()) -
     groups: dict[bool, list[Episode]] = {}
     left_out: dict[str, set[str]] = {}
     for episode in episodes:
-        if process_of(episode.world) is None:
-            left_out.setdefault(f"a world of kind {episode.world.kind} has no known process", set()).add(
-                episode.world.id
-            )
-        elif episode.world.fog_radius is not None:
-            why = "under fog the optimal actions depend on what was seen before"
-            left_out.setdefault(why, set()).add(episode.world.id)
-        else:
-            groups.setdefault("tasks" in episode.world.offers, []).append(episode)
+        try:
+            finite_world(episode.world, 1)
+        except Undefined as why:
+            left_out.setdefault(str(why), set()).add(episode.world.id)
+            continue
+        groups.setdefault("tasks" in episode.world.offers, []).append(episode)
     tables = [StepTable.from_episodes(members, tasks=tasks) for tasks, members in groups.items()]
     states = [group for table in tables for group in states_of(table, by=[tag for tag in by if tag in table.tags])]
     return states, {why: len(worlds) for why, worlds in left_out.items()}
@@ -482,3 +482,156 @@ def _repeated(table: StepTable) -> tuple[Array | None, list[str] | None]:
             result[number] = 0.0
             result[number, second] = 1.0
     return (None if np.isnan(result).all() else result), (texts if any(texts) else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answers:
+    """The answers of one agent in one world, in N steps of E episodes.
+
+    Attributes:
+        world: the world with its process of S states and A actions.
+        state: ``[N]`` number of the state before each step.
+        time: ``[N]`` number of the step within its episode.
+        episode: ``[N]`` number of the episode of each step; the steps of an episode are consecutive.
+        last: ``[E]`` state at the end of each episode.
+        left: ``[E]`` number of decisions that remained at the end.
+        first: ``[N, A]`` one-hot action of the first answer, or the probabilities of all actions.
+        second: ``[N, A]`` the same for the second answer; None if there is none.
+        written: ``[N]`` text written before the first answer, "" if none; None if no step has a text.
+        left_out: number of steps left out because they lack an action or a second answer.
+    """
+
+    world: FiniteWorld
+    state: Numbers
+    time: Numbers
+    episode: Numbers
+    last: Numbers
+    left: Numbers
+    first: Array
+    second: Array | None
+    written: tuple[str, ...] | None = None
+    left_out: int = 0
+
+    def __post_init__(self) -> None:
+        size = {"N": len(self.state), "A": self.world.process.actions, "E": len(self.last)}
+        for name, shape in (("state", "N"), ("time", "N"), ("episode", "N"), ("last", "E"), ("left", "E")):
+            check_shape(name, getattr(self, name), shape, size)
+        for name in ("first", "second"):
+            distribution: Array | None = getattr(self, name)
+            if distribution is not None:
+                check_shape(name, distribution, "N A", size)
+                object.__setattr__(self, name, freeze(to_distributions(name, distribution)))
+        if self.written is not None and len(self.written) != len(self.state):
+            raise ValueError(f"there must be a text for each of {len(self.state)} steps, got {len(self.written)}")
+
+    @property
+    def cluster(self) -> str:
+        """Cluster of the world: versions of one grid share it, and intervals count clusters."""
+        return self.world.world.cluster or self.world.world.id
+
+    def only(self, kept: Numbers) -> "Answers":
+        """Return the answers of some steps, given by their indices in increasing order."""
+        return replace(
+            self,
+            **{name: getattr(self, name)[kept] for name in ("state", "time", "episode", "first")},
+            second=None if self.second is None else self.second[kept],
+            written=None if self.written is None else tuple(self.written[index] for index in kept),
+        )
+
+
+def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Answers]:
+    """Extract the answers from recorded states, one record for each world with a usable step.
+
+    Worlds under fog are left out, because the agent does not see the whole state there.
+
+    Args:
+        states: the recorded episodes of one agent, see `goalscope.goals.hypotheses.states_of`.
+        by_visits: replace missing second answers by those of other episodes in the same state. For agents that see
+            their earlier steps, only first turns are replaced.
+    """
+    records = list[Answers]()
+    for episodes in states:
+        if episodes.world.world.fog_radius is not None:
+            continue
+        repeat = episodes.repeat
+        if repeat is None and by_visits:
+            repeat = _by_visits(episodes)
+        has_answer = episodes.action >= 0
+        usable = has_answer if repeat is None else has_answer & ~np.isnan(repeat[:, 0])
+        if not usable.any():
+            continue
+        first = np.eye(episodes.world.process.actions)[episodes.action[usable]]
+        if (
+            episodes.policy is not None and episodes.repeat is not None
+        ):  # otherwise the probabilities depend on sampled reasoning
+            exact = (episodes.policy[usable] == episodes.repeat[usable]).all(axis=1)
+            first[exact] = episodes.policy[usable][exact]
+        records.append(
+            Answers(
+                world=episodes.world,
+                state=episodes.state[usable],
+                time=episodes.time[usable],
+                episode=episodes.episode[usable],
+                last=episodes.last,
+                left=episodes.left,
+                first=first,
+                second=None if repeat is None else repeat[usable],
+                written=None if episodes.written is None else tuple(np.array(episodes.written, dtype=object)[usable]),
+                left_out=int((~usable).sum()),
+            )
+        )
+    return records
+
+
+def _by_visits(episodes: States) -> Array | None:
+    """Return for each of N steps the mean answer of other episodes in the same state, ``[N, A]``, or NaN."""
+    step_index = np.flatnonzero((episodes.action >= 0) & ((episodes.time == 0) | (not episodes.remembers)))
+    states, actions = episodes.world.process.states, episodes.world.process.actions
+    # An episode may visit a state several times; its own answers there do not count as second answers to each other.
+    keys = episodes.episode[step_index] * states + episodes.state[step_index]
+    _, place = np.unique(keys, return_inverse=True)
+    by_episode = np.zeros((int(place.max(initial=-1)) + 1, actions))
+    np.add.at(by_episode, (place, episodes.action[step_index]), 1.0)
+    _, state_index = np.unique(episodes.state[step_index], return_inverse=True)
+    by_state = np.zeros((int(state_index.max(initial=-1)) + 1, actions))
+    np.add.at(by_state, (state_index, episodes.action[step_index]), 1.0)
+    other_counts = by_state[state_index] - by_episode[place]
+    total = other_counts.sum(axis=1)
+    result = np.full((len(episodes.state), actions), np.nan)
+    result[step_index[total > 0]] = other_counts[total > 0] / total[total > 0, None]
+    return None if np.isnan(result).all() else result
+
+
+def move_frequencies(all_answers: Sequence[Answers]) -> list[Array | None]:
+    """Return for each record the action frequencies ``[A]`` in all other clusters; None if there are none."""
+    sums = [
+        answers.first.sum(axis=0) + (0.0 if answers.second is None else answers.second.sum(axis=0))
+        for answers in all_answers
+    ]
+    by_cluster: dict[tuple[str, int], Array] = {}
+    for answers, counts in zip(all_answers, sums, strict=True):
+        key = answers.cluster, len(counts)
+        by_cluster[key] = by_cluster.get(key, 0.0) + counts
+    frequencies = list[Array | None]()
+    for answers, counts in zip(all_answers, sums, strict=True):
+        rest = [
+            part for (cluster, size), part in by_cluster.items() if cluster != answers.cluster and size == len(counts)
+        ]
+        frequencies.append(np.sum(rest, axis=0) / np.sum(rest) if rest else None)
+    return frequencies
+
+
+def first_shares(answers: Answers, in_place: Mask) -> Array:
+    """Return, for each of K places ``[K]``, the share of episodes that reach this place before all other places.
+
+    Args:
+        answers: the answers in one world.
+        in_place: ``[K, S]`` the states of each place.
+    """
+    first_count = np.zeros(len(in_place))
+    for episode, last in enumerate(answers.last.tolist()):
+        walk = [*answers.state[answers.episode == episode].tolist(), last]
+        hits = in_place[:, walk]
+        if hits.any():
+            first_count += hits[:, int(hits.any(axis=0).argmax())]
+    return first_count / len(answers.last)

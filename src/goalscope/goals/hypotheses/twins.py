@@ -10,8 +10,7 @@ import numpy as np
 from goalscope._ground.checks import check_whole
 from goalscope.agents.agent import Observation, Turn, agent_kind
 from goalscope.agents.scripted import PROBABILITY, Distribution, Scripted
-from goalscope.goals.hypotheses.definition import FiniteWorld, Solved, finite_world
-from goalscope.goals.hypotheses.views import Undefined, number_of
+from goalscope.goals.hypotheses.definition import FiniteWorld, Solved, Undefined, finite_world, number_of
 from goalscope.goals.hypotheses.written import bind, depends_on_worlds, parse
 from goalscope.worlds.world import View, World
 

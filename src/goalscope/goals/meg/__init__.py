@@ -9,17 +9,18 @@ from goalscope.goals.meg.causal_target import (
     pseudo_terminal_goals,
     with_recall,
 )
-from goalscope.goals.meg.curve import (
+from goalscope.goals.meg.file import FileMEG, meg_of_file
+from goalscope.goals.meg.known import (
     CurvePoint,
     Directedness,
+    KnownMEG,
     RationalityCurve,
     SharedCurve,
     SharedDirectedness,
+    chance_note,
+    meg_known,
 )
-from goalscope.goals.meg.features import FeatureMEG, join_worlds, meg_features
-from goalscope.goals.meg.file import FileMEG, meg_of_file
-from goalscope.goals.meg.known import KnownMEG, chance_note, meg_known
-from goalscope.goals.meg.unknown import UnknownMEG, meg_unknown
+from goalscope.goals.meg.unknown import FeatureMEG, UnknownMEG, join_worlds, meg_features, meg_unknown
 
 __all__ = [
     "CausalMEG",

@@ -26,8 +26,17 @@ from goalscope._ground.checks import check_texts, note_namesake
 from goalscope._ground.folder import package_text
 from goalscope._ground.untrusted import explain, shorten
 from goalscope._ground.yaml_text import read_yaml, read_yaml_text
-from goalscope.goals.hypotheses.definition import FAR, Array, FiniteWorld, Hypothesis, Mask, Numbers, finite_world
-from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.definition import (
+    FAR,
+    Array,
+    FiniteWorld,
+    Hypothesis,
+    Mask,
+    Numbers,
+    Undefined,
+    finite_world,
+    place_states,
+)
 from goalscope.goals.hypotheses.written import parse
 from goalscope.runs.kinds import Entries, StudyPart, expand, listed, sequence
 from goalscope.runs.study import Horizon
@@ -234,14 +243,10 @@ def places_in(world: FiniteWorld, places: Sequence[Hypothesis]) -> Mask:
 
     No state belongs to two places, and none belongs to a place in which the episode begins: one comes to a place.
     """
-    masks = np.zeros((len(places), world.process.states), dtype=bool)
-    for number, place in enumerate(places):
-        try:
-            mask = place.where(world)
-        except Undefined:
-            continue
-        if not mask[world.process.start > 0].any():
-            masks[number] = mask & ~masks.any(axis=0)
+    masks = place_states(world, places)
+    for number, mask in enumerate(masks):
+        begins = mask[world.process.start > 0].any()
+        masks[number] = False if begins else mask & ~masks[:number].any(axis=0)
     return masks
 
 

@@ -1,7 +1,22 @@
-"""A mixture over episodes of rules with errors, and draws from its posterior.
+"""What a prediction mixes over episodes: written rules and learned fall-backs with errors, and posterior draws.
 
-An episode follows one of H rules with the errors of `goalscope.goals.hypotheses.likelihood`. The share of random
-answers may rise or fall with the distance d to the place of the rule,
+**Rules** are hypotheses, with stand-ins where one is undefined. A longer rule is less probable beforehand: each further
+part costs `PER_PART` nats. A rule that is undefined in a world, such as a corner that is a wall, says nothing on what
+an agent does there. What takes its place is a latent variable of the prediction: the open cell nearest to the place,
+random moves, or the goal (`STAND_INS`).
+
+**Fall-backs** are policies for agents that follow no written rule, fitted to the answers.
+
+- *learned moves*: a softmax over the actions, with a ridge, on what each action does: the steps it saves towards each
+  place and on each side of it, how that changes with the distance, the time and the key, whether it changes the state,
+  and the log probabilities of a few rules;
+- *similar states*: the frequencies of the actions in states with the same surroundings, backed off to coarser ones;
+- *move frequencies*: how often each action was taken.
+
+Whatever is fitted is judged on clusters of worlds that it was not fitted to (`FOLDS`).
+
+**Mixture.** An episode follows one of H rules with the errors of `goalscope.goals.hypotheses.errors`. The share of
+random answers may rise or fall with the distance d to the place of the rule,
 
     logit random(d) = logit random + slope (d - 5) / 4
 
@@ -10,17 +25,325 @@ posterior is drawn by Gibbs sampling in several chains at once, which begin hot:
 the chains, so that "one or the other" remains in the prediction.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from itertools import product
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from goalscope._ground.checks import freeze
-from goalscope.goals.hypotheses.definition import Array, Numbers
-from goalscope.goals.hypotheses.likelihood import log_likelihood
-from goalscope.goals.prediction.rules import STAND_INS
+from goalscope.goals.hypotheses.definition import (
+    FAR,
+    Array,
+    FiniteWorld,
+    Hypothesis,
+    Mask,
+    Numbers,
+    Undefined,
+    policy_or_even,
+)
+from goalscope.goals.hypotheses.errors import log_likelihood, place_of
+from goalscope.goals.hypotheses.written import made, parse
+from goalscope.worlds.grid import CORNERS, DELTAS
+
+PER_PART: Final = 1.5
+"""Nats by which each further part makes a rule less probable."""
+
+STAND_INS: Final = 3
+"""Number of stand-ins: nearest open cell, random moves, goal. Without a nearest cell, random moves count twice."""
+
+UNKNOWN: Final = 6.0
+"""Distance in steps that counts for a rule about no place, and for a place out of reach."""
+
+Value = TypeVar("Value")
+
+_CORNERS: Final = tuple(f"corner {name}" for name in CORNERS)
+_PLACES: Final = ("goal", "key", *_CORNERS)
+
+
+def length_of(rule: Hypothesis) -> int:
+    """Return the number of parts of a rule: hypotheses, conditions and numbers, itself included."""
+    return 1 + sum(_length(part) for part in rule.parts if rule.form != "corner {corner}")
+
+
+def _length(part: Any) -> int:
+    if isinstance(part, Hypothesis):
+        return length_of(part)
+    return sum(map(_length, part)) if isinstance(part, tuple) else 1
+
+
+@lru_cache(maxsize=1)
+def usual_rules() -> tuple[Hypothesis, ...]:
+    """Return the rules of grids that every prediction considers."""
+    return tuple(parse(text) for text in dict.fromkeys(_written()))
+
+
+def _written() -> Iterator[str]:
+    yield from _PLACES
+    yield from ("key held", "near centre", "top row", "beside goal", "follow the wall", "open moves", "random")
+    yield from (f"keep {move}" for move in ("up", "down", "left", "right"))
+    for place in _PLACES:
+        yield from (f"flee {place}", f"straight to {place}")
+    yield from (f"beside ({corner})" for corner in _CORNERS)
+    yield from ("near (mirror of goal)", "near (point mirror of goal)")
+    for steps in (3, 5, 8):
+        yield f"goal within {steps} steps"
+    for sides in ("up", "down", "left", "right", "up or right", "down or left", "up or left", "down or right"):
+        yield f"goal if it lies {sides}, else random"
+    for place in ("goal", *_CORNERS, "random", "open moves"):
+        yield f"key if not key held, else ({place})"
+    for corner in _CORNERS:
+        yield f"goal if key held, else {corner}"
+        yield f"goal if there is a key, else {corner}"
+        yield f"{corner} if there is a key, else goal"
+        yield f"goal if the grid has at most 7 rows, else {corner}"
+        yield f"nearest of goal, {corner}"
+    yield from ("goal if the grid has at most 7 rows", "nearest of goal, key", "door open")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RuleTable:
+    """A rule in one world.
+
+    Attributes:
+        policies: ``[J, n, S, A]`` its policy, of J = 1; or those of its `STAND_INS` where it is undefined.
+        distance: ``[S]`` steps to its place, at most 16; `UNKNOWN` without a place.
+    """
+
+    policies: Array
+    distance: Array
+
+    @property
+    def defined(self) -> bool:
+        """Whether the rule is defined in the world."""
+        return len(self.policies) == 1
+
+
+@dataclass(eq=False)
+class RuleTables:
+    """The tables of rules in worlds, each made once; predictions of several agents in the same worlds share them."""
+
+    _tables: dict[tuple[str, int, str], RuleTable] = field(default_factory=dict)
+    _others: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def of(self, world: FiniteWorld, rule: Hypothesis) -> RuleTable:
+        """Return the table of a rule in a world."""
+        key = world.world.id, world.horizon, rule.text
+        if key not in self._tables:
+            self._tables[key] = _table(world, rule)
+        return self._tables[key]
+
+    def once(self, make: Callable[..., Value], world: FiniteWorld, places: Sequence[Hypothesis], *more: str) -> Value:
+        """Return what a function makes of a world, of places and of further texts; it is called once for these."""
+        key = make.__qualname__, world.world.id, world.horizon, *(place.text for place in places), *more
+        if key not in self._others:
+            self._others[key] = make(world, places, *more)
+        return self._others[key]  # type: ignore[no-any-return]
+
+
+def _table(world: FiniteWorld, rule: Hypothesis) -> RuleTable:
+    distance = np.full(world.process.states, UNKNOWN)
+    aim = place_of(rule)
+    try:
+        if aim is not None:
+            steps = world.steps_to(aim.where(world))
+            distance = np.where(steps < FAR, np.minimum(steps, 16), UNKNOWN).astype(np.float64)
+    except Undefined:
+        pass
+    try:
+        return RuleTable(policies=rule.solved(world).policy[None], distance=distance)
+    except Undefined:
+        near = made("near {place}", (rule,)) if rule.kind == "place" else None
+        policies = [
+            world.even if stand_in is None else policy_or_even(stand_in, world)[0]
+            for stand_in in (near, None, parse("goal"))
+        ]
+        return RuleTable(policies=np.stack(policies)[:, None], distance=distance)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RuleBank:
+    """H rules with their probabilities beforehand.
+
+    Attributes:
+        rules: the rules.
+        tables: their tables.
+    """
+
+    rules: Sequence[Hypothesis]
+    tables: RuleTables
+
+    @classmethod
+    def of(cls, tables: RuleTables, worlds: Sequence[FiniteWorld]) -> "RuleBank":
+        """Return the usual rules that are defined in at least one of the worlds."""
+        defined = [rule for rule in usual_rules() if any(tables.of(world, rule).defined for world in worlds)]
+        return cls(rules=tuple(defined), tables=tables)
+
+    @cached_property
+    def prior(self) -> Array:
+        """``[H]`` log probabilities beforehand."""
+        lengths = np.array([length_of(rule) for rule in self.rules])
+        return np.asarray(-PER_PART * lengths - np.logaddexp.reduce(-PER_PART * lengths))
+
+    def at(self, world: FiniteWorld, states: Numbers, times: Numbers) -> tuple[Array, Array]:
+        """Return the policies ``[H, STAND_INS, N, A]`` and the distances ``[H, N]`` in N states at given times."""
+        policies = np.zeros((len(self.rules), STAND_INS, len(states), world.process.actions))
+        distances = np.zeros((len(self.rules), len(states)))
+        for number, rule in enumerate(self.rules):
+            table = self.tables.of(world, rule)
+            policies[number] = table.policies[:, np.minimum(times, table.policies.shape[1] - 1), states]
+            distances[number] = table.distance[states]
+        return policies, distances
+
+
+FOLDS: Final = 5
+NAMES: Final = ("learned moves", "similar states", "move frequencies")
+"""The fall-backs; none is the name of a rule."""
+
+_RIDGE: Final = 1.0
+_BACK_OFF: Final = 2.0  # answers that the coarser frequencies count for
+_HINTS: Final = ("follow the wall", "open moves", "beside goal", "flee goal", "near (mirror of goal)", "top row")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Described:
+    """What the fall-backs see in N states of a world with A actions.
+
+    Attributes:
+        even: ``[N, A]`` the uniform policy over the offered actions.
+        actions: ``[N, A, F]`` what each action does; what a world lacks is 0.
+        surroundings: keys of the states from coarse to fine: nothing, then walls, then the sides of a place.
+    """
+
+    even: Array
+    actions: Array
+    surroundings: tuple[list[tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fallbacks:
+    """Fitted fall-backs of processes with A actions.
+
+    Attributes:
+        weights: ``[F]`` weights of the features of *learned moves*.
+        tables: from coarse to fine, surroundings -> ``[A]`` counts.
+    """
+
+    weights: Array
+    tables: Sequence[dict[tuple[int, ...], Array]]
+
+    def at(self, described: Described) -> Array:
+        """Return their policies in N states, ``[3, N, A]``; only offered actions have a probability."""
+        offered = described.even > 0
+        scores = described.actions @ self.weights
+        moves = np.exp(np.where(offered, scores - scores.max(axis=1, keepdims=True), -np.inf))
+        levels, nothing = [described.even], np.zeros(described.even.shape[1])
+        for table, keys in zip(self.tables, described.surroundings, strict=True):
+            counts = np.stack([table.get(key, nothing) for key in keys]) + _BACK_OFF * levels[-1]
+            levels.append(counts / counts.sum(axis=1, keepdims=True))
+        policies = np.where(offered, np.stack([moves, levels[-1], levels[1]]), 0.0)
+        return np.asarray(policies / policies.sum(axis=2, keepdims=True))
+
+
+def fit(samples: Sequence[tuple[Described, Array]]) -> Fallbacks:
+    """Fit the fall-backs to samples: descriptions of N states, and counts of answers ``[N, A]`` there."""
+    weights = _softmax_fit(
+        np.concatenate([described.actions for described, _ in samples]),
+        np.concatenate([counts for _, counts in samples]),
+        np.concatenate([described.even > 0 for described, _ in samples]),
+    )
+    tables: list[dict[tuple[int, ...], Array]] = [{} for _ in samples[0][0].surroundings]
+    for described, counts in samples:
+        for table, keys in zip(tables, described.surroundings, strict=True):
+            for key, row in zip(keys, counts, strict=True):
+                table[key] = table.get(key, 0.0) + row
+    return Fallbacks(weights=weights, tables=tables)
+
+
+def _softmax_fit(inputs: Array, counts: Array, offered: Mask) -> Array:
+    """Return the weights ``[F]`` that maximise the penalised likelihood of counts ``[N, A]``, by Newton's method."""
+    weights, total = np.zeros(inputs.shape[2]), counts.sum(axis=1, keepdims=True)
+    ridge = _RIDGE * np.eye(len(weights))
+    for _ in range(25):
+        scores = np.where(offered, inputs @ weights, -np.inf)
+        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        gradient = np.einsum("na,naf->f", counts - total * chances, inputs) - ridge @ weights
+        centred = inputs - np.einsum("na,naf->nf", chances, inputs)[:, None]
+        scaled = (centred * np.sqrt(total * chances)[:, :, None]).reshape(-1, len(weights))
+        step = np.linalg.solve(scaled.T @ scaled + ridge, gradient)
+        size = float(np.abs(step).max())
+        weights = weights + step * min(1.0, 2.0 / max(size, 1e-12))
+        if size < 1e-3:
+            break
+    return weights
+
+
+@lru_cache(maxsize=1)
+def _hints() -> tuple[Hypothesis, ...]:
+    return tuple(parse(text) for text in _HINTS)
+
+
+def describe(
+    world: FiniteWorld, states: Numbers, times: Numbers, places: Sequence[Hypothesis], tables: RuleTables
+) -> Described:
+    """Describe N states of a world at given times, by places and by the rules of `_HINTS`."""
+    shape = len(states), world.process.actions
+    after = world.process.transitions[states] if not world.process.chance else np.tile(states[:, None], shape[1])
+    columns = [
+        *np.broadcast_to(np.eye(shape[1])[:, None], (shape[1], *shape)),
+        (after != states[:, None]).astype(float),
+    ]
+    late, keys = np.minimum(times, 20)[:, None] / 20, _keys(world, states)
+    for number, place in enumerate(places):
+        gain, steps, offset = _gain(world, place, states, after)
+        columns += [gain, gain * (steps <= 3)]
+        if number < 2:
+            columns += [gain * late, gain * np.minimum(steps, 16) / 8, gain * keys[0], gain * keys[1]]
+            if shape[1] == len(DELTAS):
+                ahead = np.sign(offset)
+                columns += [ahead[:, [axis]] * DELTAS[:, by] for axis in (0, 1) for by in (0, 1)]
+                columns += [gain * (offset[:, [axis]] * sign > 0) for axis, sign in ((0, -1), (0, 1), (1, -1), (1, 1))]
+    for hint in _hints():
+        table = tables.of(world, hint).policies[0]
+        policy = table[np.minimum(times, len(table) - 1), states]
+        columns.append(np.log(0.05 * world.even[states] + 0.95 * policy + 1e-12) - np.log(0.25))
+    sides = np.sign(_gain(world, places[0], states, states[:, None])[2])
+    keys_by_level = [
+        np.zeros((len(states), 1)),
+        after != states[:, None],
+        np.concatenate([after != states[:, None], sides, keys[1]], axis=1),
+    ]
+    return Described(
+        even=world.even[states],
+        actions=np.stack(columns, axis=2),
+        surroundings=tuple([*map(tuple, level.astype(np.int64).tolist())] for level in keys_by_level),
+    )
+
+
+def _keys(world: FiniteWorld, states: Numbers) -> tuple[Array, Array]:
+    """Return for N states whether a key lies in the grid and whether it is held, ``[N, 1]`` each."""
+    if "grid" not in world.world.offers or world.grid.key is None:
+        return np.zeros((len(states), 1)), np.zeros((len(states), 1))
+    has_key = (states >= world.grid.walls.size)[:, None].astype(float)
+    return 1 - has_key, has_key
+
+
+def _gain(world: FiniteWorld, place: Hypothesis, states: Numbers, after: Numbers) -> tuple[Array, Array, Array]:
+    """Return the steps to a place that each action saves ``[N, A]``, the steps ``[N, 1]``, the offset ``[N, 2]``."""
+    nothing = np.zeros(after.shape), np.full((len(states), 1), 99.0), np.zeros((len(states), 2))
+    try:
+        steps = world.steps_to(place.where(world))
+    except Undefined:
+        return nothing
+    on_grid = place.kind == "place" and "grid" in world.world.offers
+    offset = world.further(place.cell(world))[states] if on_grid else nothing[2]
+    reached = steps[states] < FAR
+    gain = np.where(reached[:, None] & (steps[after] < FAR), steps[states][:, None] - steps[after], 0)
+    return np.clip(gain, -2, 2).astype(float), np.where(reached, steps[states], 99.0)[:, None], offset
+
 
 RANDOM: Final[Array] = freeze(np.array([0.005, 0.03, 0.08, 0.18, 0.35, 0.6, 0.95]))
 SLOPES: Final[Array] = freeze(np.array([0.0, 1.0, -1.0]))

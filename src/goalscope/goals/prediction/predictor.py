@@ -13,21 +13,28 @@ from typing import Final
 import numpy as np
 
 from goalscope._ground.rng import stream
-from goalscope.goals.attribution.by_arrival import arrivals
-from goalscope.goals.hypotheses.answers import Answers
-from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Numbers
-from goalscope.goals.hypotheses.likelihood import with_errors, wrong_moves
-from goalscope.goals.prediction.fallbacks import FOLDS, NAMES, Described, Fallbacks, describe, fit
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Numbers, arrivals
+from goalscope.goals.hypotheses.errors import with_errors, wrong_moves
+from goalscope.goals.hypotheses.states import Answers
 from goalscope.goals.prediction.kinds import acting_states, places_in, with_none
 from goalscope.goals.prediction.mixture import (
+    FOLDS,
+    NAMES,
     SETTINGS,
+    STAND_INS,
+    UNKNOWN,
+    Described,
+    Fallbacks,
     Mixture,
     PosteriorDraws,
+    RuleBank,
+    RuleTables,
+    describe,
     errors_of,
+    fit,
     log_likelihoods,
     random_at,
 )
-from goalscope.goals.prediction.rules import STAND_INS, UNKNOWN, RuleBank, RuleTables
 
 CHAINS: Final = 24
 SWEEPS: Final = 60

@@ -17,12 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.goals.attribution.by_arrival import lower_end
-from goalscope.goals.attribution.definition import Attribution, Trial, attribution
-from goalscope.goals.hypotheses.answers import Answers
-from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask, Numbers
+from goalscope.goals.attribution.definition import Attribution, Trial, attribution, lower_end
+from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask, Numbers, Undefined
 from goalscope.goals.hypotheses.separability import FEWEST
-from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.states import Answers
 from goalscope.inside.attribution.by_patching import claimed, moved_pairs
 from goalscope.inside.attribution.by_reasoning import chosen_of
 from goalscope.inside.probing.ridge import PENALTIES, RidgePath

@@ -27,12 +27,10 @@ from typing import Final
 import numpy as np
 
 from goalscope._ground.rng import stream
-from goalscope.goals.attribution.by_arrival import lower_end
-from goalscope.goals.attribution.definition import Attribution, MixturePart, Said, Trial, attribution
-from goalscope.goals.counterfactual.changes import elsewhere
-from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, finite_world
+from goalscope.goals.attribution.definition import Attribution, MixturePart, Said, Trial, attribution, lower_end
+from goalscope.goals.counterfactual.worlds import elsewhere
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Undefined, finite_world
 from goalscope.goals.hypotheses.separability import FEWEST
-from goalscope.goals.hypotheses.views import Undefined
 from goalscope.worlds.gridworld import GridWorld
 
 THINGS: Final = ("goal", "key", "agent")

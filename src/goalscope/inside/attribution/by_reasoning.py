@@ -15,13 +15,11 @@ from typing import Final
 
 import numpy as np
 
-from goalscope.goals.attribution.by_arrival import lower_end
-from goalscope.goals.attribution.definition import Attribution, MixturePart, Said, Trial, attribution
-from goalscope.goals.hypotheses.answers import Answers
-from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Numbers
+from goalscope.goals.attribution.definition import Attribution, MixturePart, Said, Trial, attribution, lower_end
+from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Numbers, Undefined
 from goalscope.goals.hypotheses.rules import holding
 from goalscope.goals.hypotheses.separability import FEWEST
-from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.states import Answers
 from goalscope.inside.probing.plan_scores import named_plans
 
 HALF: Final = 0.5

@@ -22,7 +22,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import Reply
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.parse import turn
-from goalscope.goals.counterfactual.changes import elsewhere
+from goalscope.goals.counterfactual.worlds import elsewhere
 from goalscope.goals.hypotheses import Undefined, finite_world, parse
 from goalscope.inside.activations.sites import SiteFinder
 from goalscope.runs.record import Step

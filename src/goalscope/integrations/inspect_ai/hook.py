@@ -14,7 +14,7 @@ from inspect_ai.hooks import Hooks, SampleAttemptStart, SampleEnd, SampleEvent, 
 from inspect_ai.log import transcript
 
 from goalscope.agents.parse import turn
-from goalscope.goals.hypotheses.views import Undefined
+from goalscope.goals.hypotheses.definition import Undefined
 from goalscope.goals.monitor import Monitor, StepReading
 from goalscope.integrations.inspect_ai.provider import read_output
 from goalscope.integrations.inspect_ai.record import KEY, SampleRecord

@@ -18,16 +18,13 @@ from inspect_ai.util import sample_limits
 from goalscope import goals
 from goalscope.cli.front.attributing import bank_from
 from goalscope.goals import GoalEstimate
-from goalscope.goals.asked import asked_hypotheses
 from goalscope.goals.attribution import Trial, judged, usual_methods
 from goalscope.goals.decision import decide, findings, groups
-from goalscope.goals.finding import Finding, where_text
+from goalscope.goals.finding import Finding, say_all, where_text
 from goalscope.goals.hypotheses import bind
-from goalscope.goals.hypotheses.definition import Hypothesis
+from goalscope.goals.hypotheses.definition import Hypothesis, Undefined
 from goalscope.goals.hypotheses.states import states_of, states_of_episodes
-from goalscope.goals.hypotheses.views import Undefined
-from goalscope.goals.reading import states_among
-from goalscope.goals.words import say_all
+from goalscope.goals.reading import asked_hypotheses, states_among
 from goalscope.integrations.inspect_ai.episode import recorded_episode
 from goalscope.integrations.inspect_ai.record import KEY, EpisodeRecord, SampleRecord
 from goalscope.measures.table import StepTable

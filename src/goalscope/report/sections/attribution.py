@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from goalscope.goals.decision import findings
-from goalscope.goals.finding import ALL, Finding, where_text
+from goalscope.goals.finding import ALL, Finding, say_all, where_text
 from goalscope.goals.hypotheses import Undefined
 from goalscope.goals.reading import hypotheses_of, phases_in, read_states
-from goalscope.goals.words import say_all
 from goalscope.report.blocks import Table, TextColumns, plain_table
 from goalscope.report.ledger import RunData
 from goalscope.report.specs import Declared, section

@@ -9,11 +9,11 @@ from goalscope.goals.counterfactual.dependence import (
     LEAST,
     NOISE,
     Dependence,
+    asked_of,
     dependences,
     noun_of,
     sentence,
 )
-from goalscope.goals.counterfactual.turns import asked_of
 from goalscope.goals.counterfactual.worlds import ChangedEnvironments, ChangedWorlds
 from goalscope.report.blocks import Cell, Footnotes, Table, TextColumns, plain_table
 from goalscope.report.ledger import RunData

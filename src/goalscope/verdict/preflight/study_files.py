@@ -11,8 +11,8 @@ from goalscope._ground.checks import did_you_mean, note_namesake
 from goalscope._ground.folder import Folder, NamedFile, package_files, package_text
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.goals import goal_measure
-from goalscope.goals.asked import IN_GRIDS
 from goalscope.goals.hypotheses.written import check_names, restore_hypotheses
+from goalscope.goals.reading import IN_GRIDS
 from goalscope.measures.comparison import check_declared
 from goalscope.runs import Study
 
