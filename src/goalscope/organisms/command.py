@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from goalscope._ground.arguments import Positive, Reads, Writes
+from goalscope.cli.console import json_text, progress, say, table
 from goalscope.cli.program import command
 
 if TYPE_CHECKING:
+    from goalscope._ground.sealed import StrictRecord
     from goalscope.organisms import Card
     from goalscope.organisms.inside import InsideFigure
     from goalscope.organisms.judging import Judgement
+
+Row = TypeVar("Row", bound="StrictRecord")
 
 _ACTIONS = ("make", "list", "check", "judge", "gate", "inside", "study", "seal", "claim", "open", "score")
 _WITH_METHODS, _WITH_OUT, _WITH_KEY = ("judge", "claim"), ("judge", "gate", "inside", "study", "seal"), ("seal", "open")
@@ -75,7 +79,6 @@ def organisms(
         goalscope organisms open --at challenge --key key.json
         goalscope organisms score --at challenge
     """
-    from goalscope.cli.console import json_text, progress, say
     from goalscope.organisms import folders, make, planned, problems, read_card
 
     if action not in _ACTIONS:
@@ -118,14 +121,14 @@ def organisms(
             raise typer.Exit(1)
     elif action == "list":
         cards = [read_card(path) for path in chosen]
-        say(json_text([card.plain() for card in cards])) if as_json else _list(cards)
+        _show(cards, _list, as_json=as_json)
     elif action == "judge":
         from goalscope._ground import registry
         from goalscope.organisms.judging import judge
 
         assert out is not None
         rows = judge(chosen, [*methods] or list(registry.names("attribution")), out, workers=workers, stage=progress)
-        say(json_text([row.plain() for row in rows])) if as_json else _tables(rows)
+        _show(rows, _tables, as_json=as_json)
     elif action == "inside":
         from goalscope._ground.folder import Folder
         from goalscope.organisms.inside import inside, picture
@@ -134,7 +137,7 @@ def organisms(
         assert out is not None
         findings = inside(chosen, out, stage=progress)
         Folder(out).save_text(standalone(picture(findings).svg), "goal.svg")
-        say(json_text([finding.plain() for finding in findings])) if as_json else _inside(findings)
+        _show(findings, _inside, as_json=as_json)
     elif action == "seal":
         from goalscope.organisms.challenge import seal
 
@@ -145,13 +148,20 @@ def organisms(
 
         assert out is not None
         rows = gate(chosen, out, workers=workers, stage=progress)
-        say(json_text([row.plain() for row in rows])) if as_json else _gate(rows)
+        _show(rows, _gate, as_json=as_json)
+
+
+def _show(rows: "Sequence[Row]", show: "Callable[[Sequence[Row]], None]", *, as_json: bool) -> None:
+    """Print records as JSON, or as tables."""
+    if as_json:
+        say(json_text([row.plain() for row in rows]))
+    else:
+        show(rows)
 
 
 def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name: str, *, as_json: bool) -> None:
     """Make claims about a sealed challenge, open it, or score the claims."""
     from goalscope._ground import registry
-    from goalscope.cli.console import json_text, say, table
     from goalscope.organisms import challenge
 
     if action == "claim":
@@ -176,31 +186,30 @@ def _challenge(action: str, at: Path, key: Path | None, methods: list[str], name
             json_text(stood) if as_json else f"{at} is opened and all seals match; {len(stood)} claims were made before"
         )
     else:
-        scores = challenge.score(at)
-        if as_json:
-            say(json_text([score.plain() for score in scores]))
-            return
-        rows = [
-            [
-                score.organism,
-                score.claimant,
-                score.method,
-                " ".join((score.kind, *score.names)),
-                score.rule or "none",
-                score.outcome,
-                "before" if score.before else "AFTER opening",
-                f"{score.log_score:.2f}",
-            ]
-            for score in scores
+        _show(challenge.score(at), lambda scores: _scores(scores, at), as_json=as_json)
+
+
+def _scores(scores: "Sequence[Judgement]", at: Path) -> None:
+    rows = [
+        [
+            score.organism,
+            score.claimant,
+            score.method,
+            " ".join((score.kind, *score.names)),
+            score.rule or "none",
+            score.outcome,
+            "before" if score.before else "AFTER opening",
+            f"{score.log_score:.2f}",
         ]
-        heads = ("organism", "claimant", "method", "claim", "true", "outcome", "frozen", "log score")
-        table(heads, rows, title=f"claims about {at}", numbers=[7])
+        for score in scores
+    ]
+    heads = ("organism", "claimant", "method", "claim", "true", "outcome", "frozen", "log score")
+    table(heads, rows, title=f"claims about {at}", numbers=[7])
 
 
 def _study(out: Path, *, as_json: bool) -> None:
     """Run both studies of small learners, print their figures, and save them as Markdown."""
     from goalscope._ground.folder import Folder
-    from goalscope.cli.console import json_text, progress, say, table
     from goalscope.organisms.layouts import effects, size_or_layout
     from goalscope.organisms.utilities import CONDITIONS, hidden_utilities, tells
     from goalscope.report.blocks import Table
@@ -242,7 +251,6 @@ def _study(out: Path, *, as_json: bool) -> None:
 
 
 def _list(cards: "Sequence[Card]") -> None:
-    from goalscope.cli.console import table
 
     rows = [
         [
@@ -259,7 +267,6 @@ def _list(cards: "Sequence[Card]") -> None:
 
 
 def _tables(rows: "Sequence[Judgement]") -> None:
-    from goalscope.cli.console import say
     from goalscope.organisms.judging import SHARES, WORLDS
 
     whole = [row for row in rows if row.worlds == WORLDS]
@@ -291,7 +298,6 @@ def _table(
     title: str, rows: "Sequence[Judgement]", key: "Callable[[Judgement], str]", order: Sequence[str] | None = None
 ) -> None:
     """Print the outcomes of each method's claims, grouped by a property, with intervals over organisms."""
-    from goalscope.cli.console import table
     from goalscope.organisms.judging import OUTCOMES, spread_of, together
 
     rows_shown = []
@@ -311,7 +317,6 @@ def _table(
 
 
 def _gate(judgements: "Sequence[Judgement]") -> None:
-    from goalscope.cli.console import say, table
     from goalscope.organisms.gate import ALLOWED, by_condition, counts, holds
     from goalscope.organisms.judging import together
 
@@ -338,7 +343,6 @@ def _gate(judgements: "Sequence[Judgement]") -> None:
 
 
 def _inside(findings: "Sequence[InsideFigure]") -> None:
-    from goalscope.cli.console import table
 
     rows = [
         [
