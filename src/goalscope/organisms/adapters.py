@@ -23,7 +23,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.folders import model_folder
 from goalscope.goals.hypotheses import FiniteWorld
 from goalscope.goals.hypotheses.definition import Array
-from goalscope.organisms.language import TASK, one_thread, torch_needed
+from goalscope.organisms.language import TASK, descend, one_thread, torch_needed
 from goalscope.worlds.dynamics import State, shown
 from goalscope.worlds.grid import DELTAS, Action, Grid, Position
 from goalscope.worlds.gridworld import GridView
@@ -149,24 +149,17 @@ def fit_adapter(
         }
         up = {name: torch.zeros(weight.shape[0], RANK) for name, weight in fixed.items()}
         learned = [tensor.requires_grad_() for tensor in (*down.values(), *up.values())]
-        optimiser = torch.optim.AdamW(learned, lr=RATE, weight_decay=0.0, betas=(0.9, 0.98))
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimiser, lambda step: min(1.0, (step + 1) / 20, (steps - step) / (0.7 * steps))
-        )
-        for step in range(steps):
+
+        def loss_at(step: int) -> Any:
             tokens, labels = _padded(taught[step * BATCH : (step + 1) * BATCH])
             changed = {name: weight + up[name] @ down[name] for name, weight in fixed.items()}
             inputs = torch.from_numpy(tokens)
             scores = functional_call(network, changed, (inputs,), {"use_cache": False}).logits[:, :-1]
-            loss = torch.nn.functional.cross_entropy(
+            return torch.nn.functional.cross_entropy(
                 scores.flatten(0, 1), torch.from_numpy(labels[:, 1:]).flatten(), ignore_index=_IGNORED
             )
-            optimiser.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(learned, 1.0)
-            optimiser.step()
-            schedule.step()
-            report(step + 1, steps)
+
+        descend(loss_at, learned, learned, steps=steps, rate=RATE, warm=20, report=report)
     pairs = [(f"{name}.{part}", of[name]) for name in fixed for part, of in (("a", down), ("b", up))]
     return {name: tensor.detach().numpy().astype(np.float64) for name, tensor in pairs}
 

@@ -238,11 +238,8 @@ def fit(
             }
             for matrix in (True, False)
         ]
-        optimiser = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.98))
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimiser, lambda step: min(1.0, (step + 1) / _WARM, (steps - step) / (_FALLS * steps))
-        )
-        for step in range(steps):
+
+        def loss_at(step: int) -> Any:
             rows = np.concatenate(
                 [rng.integers(begin, end, count) for begin, end, count in zip(ends, ends[1:], counts, strict=False)]
             )
@@ -253,17 +250,49 @@ def fit(
             logs = torch.log_softmax(logits(weights, torch.from_numpy(tokens), positions), dim=-1)
             chances = torch.from_numpy(targets.astype(np.float32))
             loss = -(chances * logs[:, move_at, moves]).sum(dim=1).mean()
-            loss = loss - logs[:, fixed].gather(-1, expected.expand(len(rows), -1, 1)).mean()
-            optimiser.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
-            optimiser.step()
-            schedule.step()
-            report(step + 1, steps)
+            return loss - logs[:, fixed].gather(-1, expected.expand(len(rows), -1, 1)).mean()
+
+        descend(loss_at, groups, [*weights.values()], steps=steps, rate=RATE, warm=_WARM, report=report)
     learned = {name: tensor.detach().numpy().astype(np.float64) for name, tensor in weights.items()}
     for part in ("weight", "bias"):
         learned[f"{_NORM}.{part}"] *= sharpness
     return learned
+
+
+def descend(
+    loss_at: Callable[[int], Any],
+    parameters: Sequence[Any],
+    tensors: Sequence[Any],
+    *,
+    steps: int,
+    rate: float,
+    warm: int,
+    decay: float = 0.0,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Minimise a loss by AdamW with a rate that rises in the first steps and falls in the last ones.
+
+    Args:
+        loss_at: computes the loss of a step.
+        parameters: the tensors, or groups of them as PyTorch expects them.
+        tensors: the same tensors; their gradient is clipped.
+        steps, rate, warm: number of steps, greatest rate, and number of steps in which it rises.
+        decay: weight decay.
+        report: called with the steps done and their total.
+    """
+    torch = torch_needed()
+    optimiser = torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.98), weight_decay=decay)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda step: min(1.0, (step + 1) / warm, (steps - step) / (_FALLS * steps))
+    )
+    for step in range(steps):
+        loss = loss_at(step)
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(tensors, 1.0)
+        optimiser.step()
+        schedule.step()
+        report(step + 1, steps)
 
 
 def write_files(folder: Path, source: str, planted: str, training: Mapping[str, Any]) -> None:
@@ -285,12 +314,12 @@ def write_files(folder: Path, source: str, planted: str, training: Mapping[str, 
     made.save_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "config.json")
 
 
-def torch_needed() -> Any:
-    """Import PyTorch; the ImportError names the extra to install."""
+def torch_needed(what: str = "organisms that are language models") -> Any:
+    """Import PyTorch; the ImportError says what needs it, and names the extra to install."""
     try:
         import torch
     except ImportError as error:
-        raise lacking("organisms that are language models need PyTorch", "lm", error) from error
+        raise lacking(f"{what} need PyTorch", "lm", error) from error
     return torch
 
 

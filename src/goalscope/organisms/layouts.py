@@ -33,7 +33,7 @@ from goalscope.inside.probing.beliefs import DIFFERENCE, compare_beliefs
 from goalscope.inside.probing.scores import UNDETERMINED_PRECISION, Grids, Measured
 from goalscope.inside.probing.suite import Entry
 from goalscope.organisms.cards import OrganismRows, mean_with_ends, of_each
-from goalscope.organisms.language import DECAY, RATE, WIDTH, final_states, one_thread, shapes, torch_needed
+from goalscope.organisms.language import DECAY, RATE, WIDTH, descend, final_states, one_thread, shapes, torch_needed
 from goalscope.stats.rows import Rows
 from goalscope.worlds import Grid
 from goalscope.worlds.encodings import COMPACT, MATRIX, cell_offsets, written
@@ -61,7 +61,7 @@ TOKENS: Final = (
 """The tokens of o200k that occur in such texts."""
 _PIECES: Final = re.compile(r" ?[#_]+\n?| ?[A-Z]|\d{1,3}|\n|\s+(?!\S)|\s")  # how o200k cuts such texts
 _POSITIONS: Final = 516  # tokens of the longest text
-_WARM, _FALLS = 50, 0.7  # steps over which the rate rises, and part of the steps over which it falls
+_WARM: Final = 50  # steps over which the rate rises
 _TOGETHER: Final = 50  # grids of one pass
 
 Measure = Literal["accuracy", "goal distance", "goal read", "agent read", "walls read", "recovery less shuffled"]
@@ -178,11 +178,8 @@ def taught(learner: int, layout: str) -> dict[str, Any]:
     """Train a learner on one layout and return its tensors; deterministic."""
     torch = torch_needed()
     weights = {name: tensor.requires_grad_() for name, tensor in initial(learner).items()}
-    optimiser = torch.optim.AdamW(list(weights.values()), lr=RATE, betas=(0.9, 0.98), weight_decay=DECAY)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: min(1.0, (step + 1) / _WARM, (STEPS - step) / (_FALLS * STEPS))
-    )
-    for step in range(STEPS):
+
+    def loss_at(step: int) -> Any:
         size = SIZES[step % len(SIZES)]
         # Densities take turns with the visits of a size, so that each is taught equally often.
         density = DENSITIES[step // len(SIZES) % len(DENSITIES)]
@@ -191,12 +188,10 @@ def taught(learner: int, layout: str) -> dict[str, Any]:
         optimal = optimal_batch(distance).reshape(BATCH, size**2, -1).astype(np.float32)
         right = torch.from_numpy(optimal / np.maximum(optimal.sum(axis=2, keepdims=True), 1))
         logs = torch.log_softmax(_moves(weights, texts(batch, layout), template(size, layout)[1]), dim=-1)
-        loss = -(right * logs).sum() / int((distance > 0).sum())
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
-        optimiser.step()
-        schedule.step()
+        return -(right * logs).sum() / int((distance > 0).sum())
+
+    tensors = [*weights.values()]
+    descend(loss_at, tensors, tensors, steps=STEPS, rate=RATE, warm=_WARM, decay=DECAY)
     return {name: tensor.detach() for name, tensor in weights.items()}
 
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 from pydantic import Field, field_validator
 
-from goalscope._ground.extras import lacking
 from goalscope._ground.rng import stream
 from goalscope._ground.sealed import Share, StrictRecord
 from goalscope._ground.untrusted import shorten
@@ -281,10 +280,7 @@ def _adapt(spec: Spec, report: Callable[[int, int], None]) -> dict[str, Array]:
 
 
 def _fit(spec: Spec) -> dict[str, Array]:
-    try:
-        import torch
-    except ImportError as error:
-        raise lacking("organisms that are networks need PyTorch", "lm", error) from error
+    torch = language.torch_needed("organisms that are networks")
     inputs, targets, ends = _taught_to(spec, partial(_planes, spec))
     x, y = torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(targets.astype(np.float32))
     rng = stream(spec.seed, "organism", spec.name)
@@ -299,7 +295,7 @@ def _fit(spec: Spec) -> dict[str, Array]:
         batch = torch.from_numpy(rows)
         loss = torch.nn.functional.cross_entropy(layers(x[batch]), y[batch])
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
         schedule.step()
     return _matrices(layers)
@@ -329,10 +325,7 @@ def _reinforce(spec: Spec) -> dict[str, Array]:
 
     Source: Williams (1992), Simple statistical gradient-following algorithms, Machine Learning 8, section 4.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise lacking("organisms that are networks need PyTorch", "lm", error) from error
+    torch = language.torch_needed("organisms that are networks")
     rng = stream(spec.seed, "organism", spec.name)
     planes, after, ends, starts, counts, size = [], [], [], [], [], 0
     for placed, _ in _shares(spec):
@@ -373,7 +366,7 @@ def _reinforce(spec: Spec) -> dict[str, Array]:
         weights = torch.from_numpy(gain.ravel()[at].astype(np.float32))
         loss = -(weights * chosen).mean() + ENTROPY * (logs.exp() * logs).sum(dim=1).mean()
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
     return _matrices(layers)
 
