@@ -6,9 +6,10 @@ examples from `together` worlds is the agreement of goal and proxy. What an orga
 assumed (`goalscope.organisms.cards`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -207,18 +208,13 @@ def worlds_of(
     if not getattr(family, placed):
         raise Undefined(f"goal and proxy of the family {name!r} agree in single states alone, in no whole world")
     rules = [parse(rule) for rule in family.rules]
-    for tried in range(_MOST_BATCHES):
-        entries = [{**_in_setting(entry, setting), "count": 4 * count} for entry in getattr(family, placed)]
-        study = Study.assemble(
-            {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, placed, tried)}
-        )
-        for world in study.each_world():
-            if phase_of(world) == phase and world.id not in worlds:
-                finite = finite_world(world, HORIZON.of(world))
-                if phase == "trained" or _tells(finite, *rules) == (placed == "apart"):
-                    worlds[world.id] = finite
-                    if len(worlds) == count:
-                        return tuple(worlds.values())
+    entries = [_in_setting(entry, setting) for entry in getattr(family, placed)]
+    for world in _generated(entries, phase, count, seed, name, placed):
+        finite = finite_world(world, HORIZON.of(world))
+        if phase == "trained" or _tells(finite, *rules) == (placed == "apart"):
+            worlds[world.id] = finite
+            if len(worlds) == count:
+                return tuple(worlds.values())
     raise Undefined(f"only {len(worlds)} of {count} worlds of the family {name!r} have goal and proxy {placed}")
 
 
@@ -232,17 +228,28 @@ def _in_setting(entry: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
 
 def drawn(name: str, phase: Phase, count: int, seed: int) -> list[GridWorld]:
     """Generate worlds from the `apart` entries of a family without selecting them, see `worlds_of`."""
-    worlds: dict[str, GridWorld] = {}
+    worlds = list(islice(_generated(FAMILIES[name].apart, phase, count, seed, name, "drawn"), count))
+    if len(worlds) < count:
+        raise Undefined(f"only {len(worlds)} of {count} worlds of the family {name!r} were found")
+    return worlds
+
+
+def _generated(
+    entries: Sequence[Mapping[str, Any]], phase: Phase, count: int, seed: int, *names: str
+) -> Iterator[GridWorld]:
+    """Yield different worlds of a phase from worlds entries, in batches of some times the number that is needed."""
+    ids = set[str]()
     for tried in range(_MOST_BATCHES):
-        entries = [{**entry, "count": 4 * count} for entry in FAMILIES[name].apart]
-        study = {"worlds": entries, "agents": [{"kind": "random"}], "seed": stream_seed(seed, name, "drawn", tried)}
+        study = {
+            "worlds": [{**entry, "count": 4 * count} for entry in entries],
+            "agents": [{"kind": "random"}],
+            "seed": stream_seed(seed, *names, tried),
+        }
         for world in Study.assemble(study).each_world():
             assert isinstance(world, GridWorld)
-            if phase_of(world) == phase:
-                worlds[world.id] = world
-                if len(worlds) == count:
-                    return list(worlds.values())
-    raise Undefined(f"only {len(worlds)} of {count} worlds of the family {name!r} were found")
+            if phase_of(world) == phase and world.id not in ids:
+                ids.add(world.id)
+                yield world
 
 
 def stream_seed(seed: int, *names: str | int) -> int:
