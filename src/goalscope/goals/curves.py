@@ -16,6 +16,7 @@ from goalscope._ground.rng import stream
 from goalscope._ground.spill import Spill
 from goalscope.goals.baselines import Invalid, Utility, random_utilities
 from goalscope.goals.hypotheses.definition import FiniteWorld
+from goalscope.goals.hypotheses.score import tails
 from goalscope.goals.meg import RationalityCurve
 from goalscope.goals.meg._fast import quintic, quintic_value, rising_root
 from goalscope.stats.columns import narrowed
@@ -148,20 +149,10 @@ METHOD = "bootstrap of grids, beta refitted"
 
 
 def interval(resampled: Array, grids: int, confidence: float) -> tuple[float, float]:
-    """Return the ends of the expanded percentile interval; NaN with fewer than two grids.
-
-    The uncorrected percentile interval of a mean of G values is too narrow: it divides by G in place of G - 1 and uses
-    normal quantiles. Its tails are therefore taken at ``Phi(-sqrt(G / (G - 1)) t)``, t the quantile of Student's t.
-
-    Source: Hesterberg, The American Statistician 69 (2015), section 5.3.
-    """
+    """Return the ends of the expanded percentile interval, see `tails`; NaN with fewer than two grids."""
     if grids < 2:
         return math.nan, math.nan
-    from scipy.special import ndtr, stdtrit
-
-    quantile = float(stdtrit(grids - 1, (1 + confidence) / 2))
-    tail = float(ndtr(-math.sqrt(grids / (grids - 1)) * quantile))
-    low, high = np.quantile(resampled, [tail, 1 - tail])
+    low, high = np.quantile(resampled, tails(grids, (1 - confidence) / 2))
     return float(low), float(high)
 
 

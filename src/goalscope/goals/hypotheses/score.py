@@ -730,7 +730,13 @@ def three(values: Array) -> Ends:
 
 
 def tails(clusters: int, level: float) -> tuple[float, float]:
-    """Return the quantiles of the resamples for both ends, expanded as in `goalscope.goals.curves.interval`."""
+    """Return the quantiles of resamples for both ends of an expanded percentile interval, each end at a level.
+
+    The uncorrected percentile interval of a mean of G values is too narrow: it divides by G in place of G - 1 and uses
+    normal quantiles. Its tails are therefore taken at ``Phi(-sqrt(G / (G - 1)) t)``, t the quantile of Student's t.
+
+    Source: Hesterberg, The American Statistician 69 (2015), section 5.3.
+    """
     if clusters < 2:
         return 0.0, 1.0
     from scipy.special import ndtr, stdtrit
