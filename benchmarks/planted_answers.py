@@ -102,7 +102,6 @@ def played(world: FiniteWorld, table: Table, rng: np.random.Generator) -> Answer
         time=np.arange(len(states)),
         episode=np.zeros(len(states), dtype=np.int64),
         last=np.array([state]),
-        left=np.array([world.horizon - len(states)]),
         first=np.eye(4)[first],
         second=np.eye(4)[second],
     )

@@ -49,7 +49,6 @@ def episodes(world: Any, policy: np.ndarray) -> list[tuple[float, Answers]]:
             time=np.arange(len(past)),
             episode=np.zeros(len(past), dtype=np.int64),
             last=np.array([last]),
-            left=np.array([world.horizon - len(past)]),
             first=np.eye(4)[first],
             second=np.eye(4)[second],
         )

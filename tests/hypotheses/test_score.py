@@ -39,7 +39,6 @@ def exact(one: str | Hypothesis, used: list[World], *, lapse: float = 0.0, horiz
                 time=np.zeros(len(states), dtype=np.int64),
                 episode=np.zeros(len(states), dtype=np.int64),
                 last=states[:1],
-                left=np.zeros(1, dtype=np.int64),
                 first=chances[states],
                 second=chances[states],
             )

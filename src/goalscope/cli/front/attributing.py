@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-
 from goalscope._ground import registry
 from goalscope._ground.arguments import Positive, Reads, Separated, Writes
 from goalscope._ground.checks import note_namesake
@@ -353,7 +351,7 @@ def _asking(out: Path, run_of: Path, workers: int) -> Asking:
         answered = [
             (answers_by_grid[text], world) for text, world in zip(grids, worlds, strict=True) if text in answers_by_grid
         ]
-        return [replace(answers, world=world, left=np.array([world.horizon])) for answers, world in answered]
+        return [replace(answers, world=world) for answers, world in answered]
 
     return Asking(first_turns=first_turns)
 

@@ -529,16 +529,8 @@ def _first_step(answers: Answers) -> Answers | None:
     first = np.flatnonzero(answers.time == 0)[:1]
     if not isinstance(world, GridWorld) or world.grid.start is None or not len(first) or not best_actions(world.grid):
         return None
-    return Answers(
-        world=answers.world,
-        state=answers.state[first],
-        time=answers.time[first],
-        episode=np.zeros(1, dtype=np.int64),
-        last=answers.state[first],
-        left=np.array([answers.world.horizon]),
-        first=answers.first[first],
-        second=None if answers.second is None else answers.second[first],
-    )
+    step = answers.only(first)
+    return replace(step, episode=np.zeros(1, dtype=np.int64), last=step.state, written=None, left_out=0)
 
 
 def _versions(answers: Answers, seed: int) -> Iterator[tuple[Thing, FiniteWorld]]:

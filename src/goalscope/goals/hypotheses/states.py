@@ -494,7 +494,6 @@ class Answers:
         time: ``[N]`` number of the step within its episode.
         episode: ``[N]`` number of the episode of each step; the steps of an episode are consecutive.
         last: ``[E]`` state at the end of each episode.
-        left: ``[E]`` number of decisions that remained at the end.
         first: ``[N, A]`` one-hot action of the first answer, or the probabilities of all actions.
         second: ``[N, A]`` the same for the second answer; None if there is none.
         written: ``[N]`` text written before the first answer, "" if none; None if no step has a text.
@@ -506,7 +505,6 @@ class Answers:
     time: Numbers
     episode: Numbers
     last: Numbers
-    left: Numbers
     first: Array
     second: Array | None
     written: tuple[str, ...] | None = None
@@ -514,7 +512,7 @@ class Answers:
 
     def __post_init__(self) -> None:
         size = {"N": len(self.state), "A": self.world.process.actions, "E": len(self.last)}
-        for name, shape in (("state", "N"), ("time", "N"), ("episode", "N"), ("last", "E"), ("left", "E")):
+        for name, shape in (("state", "N"), ("time", "N"), ("episode", "N"), ("last", "E")):
             check_shape(name, getattr(self, name), shape, size)
         for name in ("first", "second"):
             distribution: Array | None = getattr(self, name)
@@ -573,7 +571,6 @@ def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Ans
                 time=episodes.time[usable],
                 episode=episodes.episode[usable],
                 last=episodes.last,
-                left=episodes.left,
                 first=first,
                 second=None if repeat is None else repeat[usable],
                 written=None if episodes.written is None else tuple(np.array(episodes.written, dtype=object)[usable]),
