@@ -409,14 +409,7 @@ def joint(attributions: Sequence[Attribution], trial: Trial) -> Attribution:
     else:
         chosen = common
     if kind != "partly" and chosen:
-        counterfactual = next(
-            (
-                attribution
-                for attribution in attributions
-                if attribution.method == "counterfactual" and attribution.kind in ("named", "set")
-            ),
-            None,
-        )
+        counterfactual = strict["counterfactual"] if "counterfactual" in names else None
         chosen = [name for name in trial.bank if name in chosen or _acts_like(name, chosen, trial, counterfactual)]
         kind = "named" if len(chosen) == 1 else "set"
     words = f"{'partly ' if kind == 'partly' else ''}{' or '.join(chosen)}" if chosen else why
@@ -451,11 +444,8 @@ def _acts_like(name: str, chosen: Sequence[str], trial: Trial, counterfactual: A
 
 
 def _untold(counterfactual: Attribution, name: str) -> Sequence[str]:
-    return (
-        ()
-        if counterfactual.score is None
-        else next((score.not_told_from for score in counterfactual.score.scores if score.name == name), ())
-    )
+    scores = () if counterfactual.score is None else counterfactual.score.scores
+    return next((score.not_told_from for score in scores if score.name == name), ())
 
 
 def _claim(
@@ -489,15 +479,7 @@ def _claim(
         kind=kind,
         names=tuple(names),
         sentence=words,
-        predicts=tuple(
-            MixturePart(
-                hypothesis=part.hypothesis,
-                weight=part.weight / total,
-                strength=part.strength,
-                rationality=part.rationality,
-            )
-            for part in predicts
-        ),
+        predicts=tuple(part.model_copy(update={"weight": part.weight / total}) for part in predicts),
         details=details,
         turns=sum(attribution.turns for attribution in attributions),
     )
