@@ -31,7 +31,7 @@ be changed. A walk there leads through states that the changed environment has a
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import product
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
@@ -44,6 +44,7 @@ from goalscope._ground.checks import near_miss
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.rng import stream
 from goalscope.agents.prompts import PARAPHRASES
+from goalscope.goals.hypotheses.definition import ById
 from goalscope.runs import kinds
 from goalscope.stats.rows import Tag
 from goalscope.worlds import things
@@ -584,7 +585,7 @@ class ChangedEnvironments(kinds.StudyPart):
                 # The same few candidates for all states of an environment, so that few environments are enumerated.
                 draw = stream(seed, "changed", world.source, thing).permutation(len(possible.get(thing, ())))
                 drawn = [possible[thing][index] for index in draw[:count]]
-                chosen = _elsewhere(_Changes(world.id, thing, tuple(map(canonical_json, drawn)), world))
+                chosen = _elsewhere(ById(world.id, world), tuple(map(canonical_json, drawn)))
                 walked = [
                     (other, number, own_walk)
                     for other, number in chosen
@@ -645,32 +646,17 @@ def _same_walk(believed: Believed, other: Believed, walk: Moves, end: int) -> Mo
     return own_walk if all(_leads(other, *move, after) for move, after in ways) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Changes:
-    """Changes of one thing of a world, from which those of its first state are chosen; equal for equal worlds.
-
-    Attributes:
-        world_id, thing: content id of the world, and the thing.
-        candidates: the changed parameters, a JSON text each.
-        world: the world.
-    """
-
-    world_id: str
-    thing: str
-    candidates: tuple[str, ...]
-    world: EnvironmentWorld = field(compare=False)
-
-
 @lru_cache(maxsize=4096)
-def _elsewhere(changes: _Changes) -> tuple[tuple[EnvironmentWorld, int], ...]:
+def _elsewhere(key: ById[EnvironmentWorld], candidates: tuple[str, ...]) -> tuple[tuple[EnvironmentWorld, int], ...]:
     """Return the changed environments that can be solved from the first state of a world, and its number in each.
 
-    The most informative ones, in which no action is still optimal, come first.
+    The most informative ones, in which no action is still optimal, come first. The candidates are changed parameters, a
+    JSON text each.
     """
-    world = changes.world
+    world = key.world
     telling, others = list[tuple[EnvironmentWorld, int]](), list[tuple[EnvironmentWorld, int]]()
     first, best = world.believed.table.states[int(world.believed.table.start.argmax())], world.believed.best_at_first
-    for parameters in changes.candidates:
+    for parameters in candidates:
         other = EnvironmentWorld.construct(
             world.source, {**world.parameters, **json.loads(parameters)}, limit=world.limit, depth=world.depth
         )

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,16 @@ from goalscope.worlds.tasks.coordinates import Cell
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View, World
+
+AnyWorld = TypeVar("AnyWorld", bound=World)
+
+
+@dataclass(frozen=True, slots=True)
+class ById(Generic[AnyWorld]):
+    """A world as the key of a cache."""
+
+    id: str
+    world: AnyWorld = field(compare=False)
 
 
 class Undefined(ValueError):  # noqa: N818 - callers catch it by this name

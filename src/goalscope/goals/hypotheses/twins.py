@@ -10,7 +10,7 @@ import numpy as np
 from goalscope._ground.checks import check_whole
 from goalscope.agents.agent import Observation, Turn, agent_kind
 from goalscope.agents.scripted import PROBABILITY, Distribution, Scripted
-from goalscope.goals.hypotheses.definition import FiniteWorld, Solved, Undefined, finite_world, number_of
+from goalscope.goals.hypotheses.definition import ById, FiniteWorld, Solved, Undefined, finite_world, number_of
 from goalscope.goals.hypotheses.written import bind, depends_on_worlds, parse
 from goalscope.worlds.world import View, World
 
@@ -77,7 +77,7 @@ class HypothesisTwin(Scripted):
         if world is None:
             raise ValueError("a twin needs observations that contain their world, got one without")
         horizon = self.horizon or observation.horizon or None
-        finite, solved = _solved(self.hypothesis, _ById(world.id, world), horizon)
+        finite, solved = _solved(self.hypothesis, ById(world.id, world), horizon)
         if len(solved.policy) > 1 and horizon is None and world.horizon is None:
             raise ValueError(
                 f"a twin of {self.hypothesis} needs the horizon, because its best actions depend on it: add "
@@ -107,16 +107,8 @@ class HypothesisTwin(Scripted):
         return {key: value for key, value in parameters.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class _ById:
-    """A world as the key of a cache."""
-
-    id: str
-    world: World = field(compare=False)
-
-
 @lru_cache(maxsize=2048)
-def _solved(text: str, key: _ById, horizon: int | None) -> tuple[FiniteWorld, Solved]:
+def _solved(text: str, key: ById[World], horizon: int | None) -> tuple[FiniteWorld, Solved]:
     """Solve a hypothesis in a world; results are cached."""
     finite = finite_world(key.world, horizon or key.world.horizon or _LONG)
     return finite, parse(text).solved(finite)
