@@ -19,7 +19,7 @@ from goalscope.goals.baselines import Invalid, expected_after, random_walks
 from goalscope.goals.curves import process_of_episode
 from goalscope.goals.hypotheses.definition import FiniteWorld
 from goalscope.goals.hypotheses.states import States
-from goalscope.goals.meg.unknown import OccupancyDual
+from goalscope.goals.meg.unknown import OccupancyDual, maximise
 from goalscope.goals.results import EXACT_NOTE, NO_ACTION_NOTE, HeldOut, joined_notes
 from goalscope.measures.table import CONDITIONS
 from goalscope.stats import estimate_mean
@@ -200,15 +200,12 @@ def _normaliser(dual: OccupancyDual, weights: Array) -> tuple[float, Array]:
 
 
 def _fit(dual: OccupancyDual, occupancy: Array, penalty: float) -> Array:
-    from scipy.optimize import minimize
-
-    def negative(weights: Array) -> tuple[float, Array]:
+    def objective(weights: Array) -> tuple[float, Array]:
         log_normaliser, soft = _normaliser(dual, weights)
         value = float(weights @ occupancy) - log_normaliser - penalty / 2 * float(weights @ weights)
-        return -value, soft - occupancy + penalty * weights
+        return value, occupancy - soft - penalty * weights
 
-    solution = minimize(negative, np.zeros(len(occupancy)), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
-    return np.asarray(solution.x)
+    return maximise(objective, np.zeros(len(occupancy)), maxiter=_STEPS)[0]
 
 
 def _random_visits(

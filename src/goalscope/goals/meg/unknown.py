@@ -20,7 +20,7 @@ Source: an extension of MacDermott et al. (2024), definition 4.3, to features th
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -250,18 +250,16 @@ class OccupancyDual:
         )
 
     def _climb(self, mask: Mask | None) -> tuple[Array, float, Array]:
-        from scipy.optimize import minimize
-
         # The curvature along a rarely occupied state is small: steps along it must be longer.
         scale = 1 / np.sqrt(np.clip(self.occupancy, 1e-3, 1.0))
 
-        def negative(scaled: Array) -> tuple[float, Array]:
+        def objective(scaled: Array) -> tuple[float, Array]:
             value, gradient = self.value(scaled * scale, mask)
-            return -value, -gradient * scale
+            return value, gradient * scale
 
         options: Any = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "maxcor": _MEMORY, "ftol": 1e-15, "gtol": 1e-12}
-        solution = minimize(negative, np.zeros_like(scale), jac=True, method="L-BFGS-B", options=options)
-        return np.asarray(solution.x) * scale, -float(solution.fun), -np.asarray(solution.jac) / scale
+        point, value, gradient = maximise(objective, np.zeros_like(scale), **options)
+        return point * scale, value, gradient / scale
 
     def _soft(self, weights: Array, mask: Mask | None) -> tuple[float, Array]:
         """Return the log normaliser W, and the soft policy at n decisions over A actions in K states, ``[n, A, K]``."""
@@ -321,6 +319,26 @@ class OccupancyDual:
         return max(0.0, divergence)
 
 
+def maximise(
+    objective: Callable[[Array], tuple[float, Array]], begin: Array, **options: Any
+) -> tuple[Array, float, Array]:
+    """Climb a concave objective by L-BFGS from a point; return the point reached, the value and the gradient there.
+
+    Args:
+        objective: returns the value and the gradient at a point.
+        begin: the first point.
+        options: of `scipy.optimize.minimize`.
+    """
+    from scipy.optimize import minimize
+
+    def negative(point: Array) -> tuple[float, Array]:
+        value, gradient = objective(point)
+        return -value, -gradient
+
+    solution = minimize(negative, begin, jac=True, method="L-BFGS-B", options=options)
+    return np.asarray(solution.x), -float(solution.fun), -np.asarray(solution.jac)
+
+
 def _climb(dual: OccupancyDual, features: Array, seed: int, hidden: int, steps: int) -> tuple[float, Array, float]:
     """Return the local optimum of a network over ``[M, F]`` features: value, utilities ``[M]`` and residual.
 
@@ -331,8 +349,6 @@ def _climb(dual: OccupancyDual, features: Array, seed: int, hidden: int, steps: 
         import torch
     except ImportError as error:
         raise lacking("the neural class of utilities needs torch", "lm", error) from error
-    from scipy.optimize import minimize
-
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.from_numpy(np.ascontiguousarray(features))
     width = inputs.shape[1]
@@ -347,24 +363,22 @@ def _climb(dual: OccupancyDual, features: Array, seed: int, hidden: int, steps: 
         output: torch.Tensor = torch.relu(inputs @ first + bias) @ second
         return output  # an output bias shifts all utilities: it changes nothing
 
-    def negative(flat: Array) -> tuple[float, Array]:
+    def objective(flat: Array) -> tuple[float, Array]:
         parameters = torch.tensor(flat, dtype=torch.float64, requires_grad=True)
         weights = utility(parameters)
         value, gradient = dual.value(weights.detach().numpy())
-        weights.backward(torch.from_numpy(-gradient))  # type: ignore[no-untyped-call]
+        weights.backward(torch.from_numpy(gradient))  # type: ignore[no-untyped-call]
         assert parameters.grad is not None
-        return -value, parameters.grad.numpy()
+        return value, parameters.grad.numpy()
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a small network: a second thread does not pay
     try:
-        solution = minimize(
-            negative, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxfun": 2 * steps}
-        )
+        point, *_ = maximise(objective, start, maxiter=steps, maxfun=2 * steps)
     finally:
         torch.set_num_threads(threads)
     with torch.no_grad():
-        weights = np.asarray(utility(torch.from_numpy(np.asarray(solution.x))).numpy())
+        weights = np.asarray(utility(torch.from_numpy(point)).numpy())
     value, gradient = dual.value(weights)
     return max(0.0, value), weights, float(np.abs(gradient).sum())
 
@@ -501,10 +515,9 @@ def _fit(dual: OccupancyDual, features: Array, worlds: Numbers, part: Mask, pena
 
 def climb(dual: OccupancyDual, features: Array, penalty: float, begin: Array) -> Array:
     """Return the weights ``[F]`` that maximise the penalised objective, from features of the kept states ``[K, F]``."""
-    from scipy.optimize import minimize
 
-    def negative(weights: Array) -> tuple[float, Array]:
+    def objective(weights: Array) -> tuple[float, Array]:
         value, gradient = dual.value(features @ weights)
-        return penalty / 2 * float(weights @ weights) - value, penalty * weights - features.T @ gradient
+        return value - penalty / 2 * float(weights @ weights), features.T @ gradient - penalty * weights
 
-    return np.asarray(minimize(negative, begin, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}).x)
+    return maximise(objective, begin, maxiter=_MOST_STEPS)[0]
