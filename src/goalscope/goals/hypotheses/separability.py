@@ -138,12 +138,15 @@ class Separability:
 
         If a chain of coinciding pairs has ends that can be separated, its pairs are returned separately.
         """
+        from scipy.sparse.csgraph import connected_components
+
         linked = (self.apart == 0) & (self.shared > 0)
+        count, labels = connected_components(linked, directed=False)
         sets = list[tuple[int, ...]]()
-        for group in _linked(linked):
+        for group in (tuple(np.flatnonzero(labels == label).tolist()) for label in range(count)):
             whole = bool(linked[np.ix_(group, group)].all())
             sets += [group] if whole else [pair for pair in combinations(group, 2) if linked[pair]]
-        return [tuple(self.names[index] for index in group) for group in sets]
+        return [tuple(self.names[index] for index in group) for group in sets if len(group) > 1]
 
     def sentences(self) -> list[str]:
         """Return one sentence for each set or pair of hypotheses that these worlds cannot separate."""
@@ -348,18 +351,3 @@ def _visited(world: FiniteWorld, solved: Sequence[Solved], lapse: float) -> Iter
 
 def _ratio(sums: Array, counts: npt.NDArray[Any]) -> Array:
     return np.where(counts > 0, sums / np.maximum(counts, 1e-300), np.nan)
-
-
-def _linked(linked: Mask) -> list[tuple[int, ...]]:
-    """Return the groups of indices that are linked directly or through others, without groups of one member."""
-    rest, groups = list(range(len(linked))), []
-    while rest:
-        group, ahead = {rest[0]}, [rest[0]]
-        while ahead:
-            new = set(np.flatnonzero(linked[ahead.pop()]).tolist()) - group
-            group |= new
-            ahead.extend(new)
-        rest = [index for index in rest if index not in group]
-        if len(group) > 1:
-            groups.append(tuple(sorted(group)))
-    return groups
