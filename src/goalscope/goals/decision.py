@@ -528,13 +528,12 @@ class _Rules:
         }
         if not contrast.step:
             ends = contrast.difference, contrast.low, contrast.high
-            return _of_ends(ends, "resampled grids, both rationalities refitted", fields), MARGIN * signed, "margin"
-        ends, method = (contrast.after, contrast.after_low, contrast.after_high), "resampled grids"
-        bar = MARGIN * contrast.after_expected
-        if contrast.step != best:  # the other one is on the way to the best
-            return _of_ends(ends, method, fields), bar, "after"
-        turned = tuple(-end for end in (ends[0], ends[2], ends[1]))  # the best is the step: no gain may follow
-        return _of_ends(turned, method, fields), -bar, "after"
+            method = "resampled grids, both rationalities refitted"
+            return Estimate.of_ends(*ends, method=method, **fields), MARGIN * signed, "margin"
+        ends, bar = (contrast.after, contrast.after_low, contrast.after_high), MARGIN * contrast.after_expected
+        if contrast.step == best:  # the best is the step: no gain may follow
+            ends, bar = (-ends[0], -ends[2], -ends[1]), -bar
+        return Estimate.of_ends(*ends, method="resampled grids", **fields), bar, "after"
 
     def _is_whole(self, estimate: GoalEstimate) -> bool:
         return estimate.agent == self.fields["agent"] and not estimate.cell and estimate.hypothesis in self.bank
@@ -558,16 +557,8 @@ class _Rules:
         for estimate in measured.estimates:
             if not self._is_whole(estimate) or math.isnan(estimate.signed):
                 continue
-            fields: dict[str, Any] = {
-                "n": estimate.n,
-                "clusters": estimate.grids,
-                "unit": "nats",
-                "confidence": estimate.confidence,
-            }
             ends = estimate.signed, estimate.low, estimate.high
-            records[f"meg {estimate.hypothesis}"] = EstimateRecord.of(
-                _of_ends(ends, estimate.method, fields, estimate.note)
-            )
+            records[f"meg {estimate.hypothesis}"] = EstimateRecord.of(_estimate(estimate, ends, "nats"))
             if (share := share_of(estimate)) is not None:
                 records[f"share {estimate.hypothesis}"] = EstimateRecord.of(share)
         return records
@@ -610,11 +601,6 @@ def noun_in(name: str, bank: Mapping[str, Hypothesis], worlds: Sequence[World]) 
     return f"the state {printable(worlds[0].name_state(int(number[1])))[:80]}"
 
 
-def _of_ends(ends: tuple[float, ...], method: str, fields: Mapping[str, Any], note: str = "") -> Estimate:
-    value, low, high = ends
-    return Estimate.of_ends(value, low, high, method=method, note=note, **fields)
-
-
 def nan_less(value: float) -> float:
     """Return the value, or 0 if it is NaN."""
     return 0.0 if math.isnan(value) else value
@@ -627,14 +613,16 @@ def share_of(goal: GoalEstimate) -> Estimate | None:
     value, low, high = goal.signed / goal.bound, goal.share_low, goal.share_high
     if high - low < 1e-9 and goal.grids > 1:  # identical in all worlds, as for an optimal agent
         low, high = agreement_bounds(value, goal.grids, (min(0.0, value), max(1.0, value)), goal.confidence)
+    return _estimate(goal, (value, low, high), "share")
+
+
+def _estimate(goal: GoalEstimate, ends: tuple[float, float, float], unit: str) -> Estimate:
     return Estimate.of_ends(
-        value,
-        low,
-        high,
+        *ends,
         n=goal.n,
         clusters=goal.grids,
         method=goal.method,
-        unit="share",
+        unit=unit,
         confidence=goal.confidence,
         note=goal.note,
     )
