@@ -153,7 +153,7 @@ def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
             continue
         key, first = (episode.agent, episode.world.id), episode.steps[0]
         if key not in sides:
-            world = episode.world
+            world: Any = episode.world
             actions = world.believed.table.actions if "environment" in world.offers else world.view.actions
             sides[key] = world, WorldTurns(counts=np.zeros(len(actions)))
         side = sides[key][1]

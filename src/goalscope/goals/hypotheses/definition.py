@@ -304,7 +304,7 @@ class FiniteWorld:
         A thing may move the agent on at once, so that the agent never stands on such a cell.
         """
         shape, changes = self.grid.walls.shape, self.changing & self.reached[:, None]
-        left = changes.reshape(-1, *shape, len(DELTAS)).any(axis=0)
+        left: Mask = np.asarray(changes.reshape(-1, *shape, len(DELTAS)).any(axis=0))
         cells = np.zeros(shape, dtype=bool)
         for action, (inside, beyond) in enumerate(neighbours(*shape)):
             cells[beyond] |= left[(*inside, action)]

@@ -335,7 +335,8 @@ def maximise(
         value, gradient = objective(point)
         return -value, -gradient
 
-    solution = minimize(negative, begin, jac=True, method="L-BFGS-B", options=options)
+    settings: Any = options
+    solution = minimize(negative, begin, jac=True, method="L-BFGS-B", options=settings)
     return np.asarray(solution.x), -float(solution.fun), -np.asarray(solution.jac)
 
 
