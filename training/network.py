@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goalscope.agents.models import initialisation
+from goalscope.agents.models import local
 from goalscope.agents.models.folders import CARD
 from training.attention import Chunk, attend, chunks
 from training.tokens import PAD, RETURN, SPECIAL, Vocabulary
@@ -105,7 +105,7 @@ class Shape:
 
 def initialise(shape: Shape, generator: torch.Generator) -> dict[str, Tensor]:
     """Return random parameters that can be trained, by the recipe that the package keeps for controls."""
-    drawn = initialisation.initialise(shape.parameters(), layers=shape.layers, generator=generator)
+    drawn = local.initialise(shape.parameters(), layers=shape.layers, generator=generator)
     return {name: parameter.requires_grad_() for name, parameter in drawn.items()}
 
 

@@ -18,7 +18,7 @@ from command_line import call
 from goal_tables import directed, held_out
 from goalscope._ground import registry
 from goalscope._ground.rng import stream
-from goalscope.agents.policies import EnvironmentGreedy, EnvironmentOptimal, EnvironmentWrongGoal
+from goalscope.agents.scripted import EnvironmentGreedy, EnvironmentOptimal, EnvironmentWrongGoal
 from goalscope.environments import EnvironmentWorld, environment_kind
 from goalscope.goals.baselines import random_utilities
 from goalscope.goals.curves import Ensemble

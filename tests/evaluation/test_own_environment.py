@@ -58,7 +58,7 @@ def judged(place: Path) -> Evaluation:
 
 
 RESTING = """
-from goalscope.agents.policies import EnvironmentWrongGoal
+from goalscope.agents.scripted import EnvironmentWrongGoal
 import numpy as np
 
 class Resting(EnvironmentWrongGoal):
@@ -408,7 +408,7 @@ def test_an_agent_that_tires_acts_worse_later_and_one_that_errs_evenly_does_not(
 ) -> None:
     text = """
 from goalscope.agents import agent_kind
-from goalscope.agents.policies import EnvironmentOptimal
+from goalscope.agents.scripted import EnvironmentOptimal
 import numpy as np
 
 class Tiring(EnvironmentOptimal):

@@ -19,7 +19,7 @@ from typing import Any, Final
 from goalscope._ground.checks import note_namesake
 from goalscope._ground.folder import Folder, NamedFile, anything_at
 from goalscope._ground.ids import content_id
-from goalscope._ground.untrusted import UntrustedError, decode_object, shorten
+from goalscope._ground.untrusted import UntrustedError, decode_object, printable, shorten
 from goalscope.agents.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.agents.models.weight_files import SUFFIX, check_header, check_packages, digest_of, gguf_in, read_header
 
@@ -267,8 +267,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def brief(error: BaseException) -> str:
     """Return an error's message, which may quote an untrusted file, as one short line of printable characters."""
-    text = " ".join(str(error).split())[:_LONGEST]
-    return "".join(character if character.isprintable() else "?" for character in text)
+    return printable(" ".join(str(error).split())[:_LONGEST])
 
 
 def regular_files(folder: Path) -> list[str]:

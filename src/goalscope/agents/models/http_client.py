@@ -24,7 +24,7 @@ from urllib.parse import quote, urlsplit
 from goalscope._ground.extras import lacking
 from goalscope._ground.progress import TALLY, StoppedError, duration
 from goalscope._ground.rng import uniform
-from goalscope._ground.untrusted import UntrustedError, decode_json
+from goalscope._ground.untrusted import UntrustedError, decode_json, printable
 from goalscope._ground.version import __version__
 from goalscope.agents.models.base import CallKey
 from goalscope.agents.models.http_settings import Server
@@ -390,8 +390,7 @@ def _place(location: str) -> str:
     except ValueError:
         return "an address that cannot be read"
     address = f"{parts.scheme}://{host}{parts.path}" if host else parts.path
-    printable = "".join(character if character.isprintable() else "?" for character in address)
-    return printable[:LONGEST_TEXT] or "an unnamed address"
+    return printable(address)[:LONGEST_TEXT] or "an unnamed address"
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
