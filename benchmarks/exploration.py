@@ -14,8 +14,8 @@ from goalscope.measures.exploration import TaskMap, score_episode
 from goalscope.worlds import Action, generate
 from goalscope.worlds.planning import distances
 from goalscope.worlds.tasks import generate_task_map
-from goalscope.worlds.tasks.coordinates import Frame
 from goalscope.worlds.tasks.generate import random_names
+from goalscope.worlds.tasks.taskmap import Frame
 from goalscope.worlds.tasks.world import TaskSession
 
 SIDE, STEPS, NODES = 100, 22_000, 12

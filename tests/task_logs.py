@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 
 from goalscope.worlds.grid import Action
-from goalscope.worlds.tasks.coordinates import read_action
 from goalscope.worlds.tasks.knowledge import (
     _DONE,
     _NOTHING,
@@ -15,6 +14,7 @@ from goalscope.worlds.tasks.knowledge import (
     NodeReport,
     Report,
 )
+from goalscope.worlds.tasks.taskmap import read_action
 
 _AXES = "right adds 1 to x, up adds 1 to y"
 _CELL = r"\[(-?\d+), (-?\d+)\]"

@@ -10,7 +10,7 @@ import pytest
 from goalscope._ground.archives import open_archive
 from goalscope._ground.untrusted import UntrustedError
 from goalscope.runs.importers.archive import MOST_DIRECTORY_BYTES, largest_member
-from goalscope.worlds.planning.process_file import read_arrays
+from goalscope.worlds.environments.stored import read_arrays
 
 ENTRY = b"PK\x01\x02" + bytes(42)
 """A member without a name in a directory; the shortest entry that there is."""

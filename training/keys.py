@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.worlds.dynamics import State, initial_state, shown, state_number, transitions
+from goalscope.worlds.generate import TWO_PATH_SIZES, control, key_door, key_no_door, two_path
 from goalscope.worlds.grid import Grid, symbols
-from goalscope.worlds.layouts import TWO_PATH_SIZES, control, key_door, key_no_door, two_path
 from goalscope.worlds.planning.shortest import solve
 from training.vocabulary import SYMBOLS
 

@@ -9,10 +9,9 @@ import numpy as np
 from goalscope._ground.rng import stream
 from goalscope.agents.prompts import STRATEGIES, system_prompt
 from goalscope.worlds.grid import ACTIONS
-from goalscope.worlds.tasks.coordinates import MOVES, Cell
 from goalscope.worlds.tasks.generate import PRESETS, generate_task_map
 from goalscope.worlds.tasks.knowledge import AgentKnowledge, memory_text, report_text
-from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.taskmap import MOVES, Cell, TaskMap
 from goalscope.worlds.tasks.world import TaskState
 from training.task_teach import Decision, Teacher, aims, decide, fields, good_moves, teacher_of
 from training.task_tree import Floats, TaskBatch, Tree, pack

@@ -12,8 +12,8 @@ import numpy as np
 
 from goalscope.agents.prompts import STRATEGIES
 from goalscope.worlds.grid import Action
-from goalscope.worlds.tasks.coordinates import MOVES, Cell
 from goalscope.worlds.tasks.knowledge import AgentKnowledge
+from goalscope.worlds.tasks.taskmap import MOVES, Cell
 
 Teacher = Literal["greedy", "explore-first", "nearer"]
 TEACHERS: Final[tuple[Teacher, ...]] = get_args(Teacher)

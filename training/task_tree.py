@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.worlds.grid import Action
-from goalscope.worlds.tasks.coordinates import Cell
 from goalscope.worlds.tasks.generate import LETTERS
+from goalscope.worlds.tasks.taskmap import Cell
 from training.task_teach import Decision
 from training.task_vocabulary import (
     ACTION_NAMES,

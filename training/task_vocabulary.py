@@ -11,9 +11,9 @@ from typing import Final
 
 from goalscope.agents.prompts import passage
 from goalscope.worlds.grid import ACTIONS, Action
-from goalscope.worlds.tasks.coordinates import MOVES, Cell
 from goalscope.worlds.tasks.generate import DIGITS, LETTERS
 from goalscope.worlds.tasks.knowledge import RULES
+from goalscope.worlds.tasks.taskmap import MOVES, Cell
 from training.tokens import CHANNEL, END, MESSAGE, RETURN, ROLES, SPECIAL, START, Vocabulary
 
 VOCABULARY_SIZE: Final = 1824

@@ -3,18 +3,29 @@
 from typing import TYPE_CHECKING, Any
 
 from goalscope.agents.policies import WORDS, PolicyAgent, read_policy, save_policy
-from goalscope.worlds.drawing import Drawing
-from goalscope.worlds.environments.environment import Environment, Observed, Player, StateCopy, environment_kind
-from goalscope.worlds.environments.playback import Mismatch, PlayBack, play_back
-from goalscope.worlds.environments.search import VisitedStates, believe_visited
-from goalscope.worlds.environments.solution import SolvedTable, solve_table
-from goalscope.worlds.environments.table import LIMIT, StateTable, enumerate_states
+from goalscope.worlds.environments.environment import (
+    Environment,
+    Observed,
+    Player,
+    StateCopy,
+    build,
+    environment_kind,
+)
+from goalscope.worlds.environments.playback import Mismatch, PlayBack, believe_visited, play_back
+from goalscope.worlds.environments.solution import (
+    LIMIT,
+    SolvedTable,
+    StateTable,
+    VisitedStates,
+    enumerate_states,
+    solve_table,
+)
 from goalscope.worlds.environments.world import Believed, EnvironmentView, EnvironmentWorld, believe
+from goalscope.worlds.world import Drawing
 
 if TYPE_CHECKING:
-    from goalscope.integrations.gymnasium.oracles import oracle
+    from goalscope.integrations.gymnasium.oracle import oracle
     from goalscope.integrations.gymnasium.training import TrainingCurve
-from goalscope.worlds.environments.environment import build
 
 __all__ = [
     "LIMIT",
@@ -50,7 +61,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import what belongs to the integration of Gymnasium when it is first used."""
     if name == "oracle":
-        from goalscope.integrations.gymnasium.oracles import oracle
+        from goalscope.integrations.gymnasium.oracle import oracle
 
         return oracle
     if name == "TrainingCurve":

@@ -21,8 +21,7 @@ from goalscope.verdict.arms import arms
 from goalscope.verdict.identity import _template
 from goalscope.verdict.subject import subject_of
 from goalscope.worlds import Grid, GridView, State
-from goalscope.worlds.encodings import COMPACT, ENCODINGS, LISTS, written
-from goalscope.worlds.grid import DELTAS, symbols
+from goalscope.worlds.grid import COMPACT, DELTAS, ENCODINGS, LISTS, symbols, written
 
 GRID = Grid.parse("#####\n#A_G#\n#_#_#\n#####")
 KEY = Grid.parse("######\n#A_KD#\n#_##G#\n######")

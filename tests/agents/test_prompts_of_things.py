@@ -11,7 +11,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.agents.policies import planes
 from goalscope.worlds import Action, Grid, GridView, GridWorld
-from goalscope.worlds.encodings import ENCODINGS
+from goalscope.worlds.grid import ENCODINGS
 from goalscope.worlds.thing_check import grid_with
 from goalscope.worlds.things import kinds
 from thing_grids import all_names, plugin_things

@@ -24,8 +24,8 @@ from goalscope.goals.counterfactual.worlds import (
 )
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
+from goalscope.worlds.generate import layout
 from goalscope.worlds.grid import Grid
-from goalscope.worlds.layouts import layout
 
 KEYS: dict[str, Thing] = {"start": "agent", "goal": "goal", "key": "key", "door": "door"}
 

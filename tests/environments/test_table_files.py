@@ -20,9 +20,9 @@ from goalscope.goals.decision import noun_in
 from goalscope.goals.meg.file import meg_of_file, read_meg_file
 from goalscope.meg import meg_known
 from goalscope.runs import Store, Study, run
+from goalscope.worlds.environments import stored as table_files
 from goalscope.worlds.environments.environment import Observed
 from goalscope.worlds.environments.world import _believed
-from goalscope.worlds.planning import process_file
 
 WALK: dict[str, Any] = {  # two rooms and a home: "on" leads on with chance 0.75
     "transitions": np.array(
@@ -275,7 +275,7 @@ def test_hostile_files_are_refused_in_little_memory(monkeypatch: pytest.MonkeyPa
         assert tracemalloc.get_traced_memory()[1] < 2**22, what
         tracemalloc.stop()
         assert "start" in str(refused.value) or "states" in str(refused.value), what
-    monkeypatch.setattr(process_file, "LARGEST_NPZ", 2**24)
+    monkeypatch.setattr(table_files, "LARGEST_NPZ", 2**24)
     np.savez_compressed("bomb.npz", start=np.zeros(2**23), rewards=np.zeros(2**23))
     assert Path("bomb.npz").stat().st_size < 2**18
     tracemalloc.start()
@@ -313,14 +313,14 @@ def test_texts_hold_characters_alone(order: str) -> None:
     for code, fits in ((0x10FFFF, True), (0x110000, False), (0xFFFFFFFF, False)):
         packed("states", f"{order}U1", "(1,)", code.to_bytes(4, "little" if order == "<" else "big"))
         if fits:
-            assert process_file.read_arrays(Path("hostile.npz"))["states"].tolist() == ["\U0010ffff"]
+            assert table_files.read_arrays(Path("hostile.npz"))["states"].tolist() == ["\U0010ffff"]
         else:
             with pytest.raises(ValueError, match="states must hold texts"):
                 stored("hostile.npz")
 
 
 def test_lists_of_episodes_cannot_be_padded_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_file, "LARGEST_NPZ", 2**24)
+    monkeypatch.setattr(table_files, "LARGEST_NPZ", 2**24)
     long = {"trajectory_actions": [[0] * 2000, *[[] for _ in range(2000)]]}
     Path("mine.json").write_text(json.dumps(long), encoding="utf-8")
     with pytest.raises(ValueError, match="trajectory_actions"):

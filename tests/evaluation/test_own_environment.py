@@ -26,7 +26,7 @@ from goalscope.verdict.own_environment import STUDY, environment_settings, twin_
 from goalscope.verdict.plan import PLAN
 from goalscope.verdict.sentences import OWN_THINGS, headline, verdict
 from goalscope.verdict.texts import TEXTS
-from goalscope.worlds.environments.named import named_environment
+from goalscope.worlds.environments.environment import named_environment
 from goalscope.worlds.environments.world import EnvironmentWorld
 
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from goalscope.cli import app
 from goalscope.measures import StepTable
 from goalscope.meg import RationalityCurve, SharedCurve, meg_known
 from goalscope.runs import Episode, Store, Study, run
-from goalscope.worlds.planning.tasks import TaskProcess, process_of_map
+from goalscope.worlds.planning.process import TaskProcess, process_of_map
 from goalscope.worlds.tasks import TaskState, generate_task_map, plan_task
 
 

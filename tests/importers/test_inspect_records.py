@@ -22,19 +22,20 @@ from goalscope.integrations.inspect_ai.formats import inspect_episodes, is_inspe
 from goalscope.integrations.inspect_ai.record import (
     KEY,
     TURN,
+    UNKNOWN_ACTION,
     EpisodeRecord,
     ReplyRecord,
     SampleRecord,
     TurnRecord,
     foreign_reply,
+    recorded_episode,
 )
-from goalscope.integrations.inspect_ai.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.measures import measure_store
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.runs.importers import import_path
 from goalscope.runs.importers.problems import Context, ImportLog
 from goalscope.runs.kinds import RecordedWorlds
-from goalscope.worlds.recorded import RecordedWorld
+from goalscope.worlds.world import RecordedWorld
 
 WORLDS = [
     {"kind": "grid", "sizes": [7], "densities": [0.6], "count": 2},

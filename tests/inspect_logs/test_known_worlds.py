@@ -17,7 +17,7 @@ from goalscope._ground.untrusted import UntrustedError
 from goalscope.cli.front.goals import towards
 from goalscope.environments import EnvironmentWorld
 from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn
-from goalscope.integrations.inspect_ai.recorded import recorded_episode
+from goalscope.integrations.inspect_ai.record import recorded_episode
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import Grid, GridWorld
 from goalscope.worlds.planning import shortest_length

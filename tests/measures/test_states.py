@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import goalscope
-from goalscope.integrations.inspect_ai.recorded import RecordedEpisode, RecordedTurn, recorded_episode
+from goalscope.integrations.inspect_ai.record import RecordedEpisode, RecordedTurn, recorded_episode
 from goalscope.measures import StepTable, check_measure
 from goalscope.measures.definition import StepMeasure
 from goalscope.measures.testing import sample_episodes

@@ -10,8 +10,7 @@ from scipy.optimize import minimize, minimize_scalar
 from goalscope._ground.rng import stream
 from goalscope.meg import RationalityCurve, meg_known, meg_unknown
 from goalscope.worlds.planning import TabularMDP, expected_utility, value_iteration
-from goalscope.worlds.planning.mdp import utility_range
-from goalscope.worlds.planning.reached import return_range
+from goalscope.worlds.planning.mdp import return_range, utility_range
 
 
 def drawn(

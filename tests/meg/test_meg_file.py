@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from goalscope.cli import app
 from goalscope.goals.meg.file import meg_of_file, read_meg_file
 from goalscope.meg import meg_known, meg_unknown
-from goalscope.worlds.planning import TabularMDP, process_file
+from goalscope.worlds.environments import stored
+from goalscope.worlds.planning import TabularMDP
 
 MOUSE: dict[str, Any] = {
     "horizon": 1,
@@ -274,9 +275,9 @@ def test_hostile_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marked = tmp_path / "marked.json"  # as some editors write it
     marked.write_bytes(b"\xef\xbb\xbf" + json.dumps(MOUSE).encode())
     assert "0.192745" in call(marked)
-    monkeypatch.setattr(process_file, "LARGEST_JSON", 10)
+    monkeypatch.setattr(stored, "LARGEST_JSON", 10)
     assert "at most 10 bytes" in call(write(tmp_path, MOUSE), status=2)
-    monkeypatch.setattr(process_file, "LARGEST_NPZ", 100)
+    monkeypatch.setattr(stored, "LARGEST_NPZ", 100)
     assert "at most 100 bytes unpacked" in call(write(tmp_path, MOUSE, "large.npz"), status=2)
 
 

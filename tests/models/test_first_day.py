@@ -21,8 +21,7 @@ from goalscope.runs import Store
 from goalscope.stats import Rows
 from goalscope.verdict.preflight.cost import count_pieces
 from goalscope.worlds import Grid, State, generate
-from goalscope.worlds.encodings import written
-from goalscope.worlds.grid import ACTIONS
+from goalscope.worlds.grid import ACTIONS, written
 from goalscope.worlds.planning import solve
 
 pytestmark = pytest.mark.full

@@ -10,8 +10,8 @@ import pytest
 from command_line import call
 from goalscope.organisms import layouts, utilities
 from goalscope.organisms.layouts import LAYOUTS, SIZES, TOKENS, LayoutRow, effects, size_or_layout, template, texts
-from goalscope.worlds.encodings import written
 from goalscope.worlds.generate import generate_batch
+from goalscope.worlds.grid import written
 
 pytest.importorskip("torch")
 

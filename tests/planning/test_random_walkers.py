@@ -5,7 +5,7 @@ import math
 import pytest
 
 from goalscope._ground.rng import stream
-from goalscope.worlds.planning.tasks import random_walk_success
+from goalscope.worlds.planning.process import random_walk_success
 from goalscope.worlds.tasks import TaskMap, TaskState, generate_task_map
 
 

@@ -71,8 +71,10 @@ ALLOWED: dict[str, dict[str, str]] = {
     "integrations/inspect_ai/formats.py": {"open": _STREAM},
     "integrations/inspect_ai/log_process.py": {"read_eval_log": _CHECKED},
     "goals/meg/causal_target.py": {"replace": "a method of a causal model, not of a path"},
-    "worlds/planning/process_file.py": {"open": _STREAM},
-    "worlds/environments/stored.py": {"np.savez_compressed": "writes a stream that NamedFile opened, not a path"},
+    "worlds/environments/stored.py": {
+        "open": _STREAM,
+        "np.savez_compressed": "writes a stream that NamedFile opened, not a path",
+    },
     "agents/models/dialect.py": {"from_pretrained": _HUB},
     "agents/models/engine.py": {"tempfile.TemporaryFile": _ANONYMOUS},
     "agents/models/engine_process.py": {"os.fdopen": _PIPE},

@@ -12,7 +12,6 @@ from goalscope.runs import tables
 from goalscope.runs.importers import archive
 from goalscope.worlds import grid
 from goalscope.worlds.environments import stored
-from goalscope.worlds.planning import process_file
 
 PAGE = " ".join((Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8").split())
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -51,9 +50,9 @@ STATED = [
     f"files {sealed._MOST_VALUES:,} values",
     f"with at most {yaml_text.MOST_YAML_BYTES:,} bytes and {yaml_text.MOST_VALUES:,} values. Keys have at most "
     f"{yaml_text._LONGEST_KEY:,} characters",
-    f"`.npz` files with at most {octets(process_file.LARGEST_NPZ)} of unpacked arrays, or JSON with at most "
-    f"{octets(process_file.LARGEST_JSON)}",
-    f"the directory of an archive has at most {octets(process_file._MOST_DIRECTORY)}",
+    f"`.npz` files with at most {octets(stored.LARGEST_NPZ)} of unpacked arrays, or JSON with at most "
+    f"{octets(stored.LARGEST_JSON)}",
+    f"the directory of an archive has at most {octets(stored._MOST_DIRECTORY)}",
     f"in JSON** have at most {octets(untrusted.MOST_FILE_BYTES)} and {formats._MOST_NESTED} levels of nesting",
     f"{formats.READING.seconds} seconds of processor time and {formats.READING.wait} seconds by the clock",
     f"{octets(formats.READING.memory)} of memory (Linux), and {octets(formats.READING.answer)} for each sample",

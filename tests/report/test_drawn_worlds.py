@@ -7,7 +7,7 @@ from typing import Any
 from goalscope.report.figures import as_figure
 from goalscope.report.pictures import drawn_picture, graph_picture
 from goalscope.report.sections.agents import episode_figure
-from goalscope.worlds.drawing import Drawing
+from goalscope.worlds.world import Drawing
 
 
 def test_the_picture_holds_the_cells_of_the_first_moment_and_the_way_through_all() -> None:

@@ -18,8 +18,8 @@ from goalscope.measures.behaviour import left_out
 from goalscope.measures.table import offers_of
 from goalscope.runs import Episode, Store, Study, content_hash, run, world_kind
 from goalscope.worlds import Grid, Offer, Oracle, Session, View, World
-from goalscope.worlds.planning.oracle import oracle
 from goalscope.worlds.planning.process import grid_process, process_of
+from goalscope.worlds.planning.shortest import oracle
 from goalscope.worlds.world import StoredWorld
 
 NAMES = ("left", "right", "jump", "wait", "leave")

@@ -12,7 +12,7 @@ from goalscope.measures.exploration.view import MapView
 from goalscope.papers.exact import TABLES, counted
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import PRESETS, TaskState, cooking_map, generate_task_map, task_spec
-from goalscope.worlds.tasks._fast import bits
+from goalscope.worlds.tasks.taskmap import bits
 
 # The errors that the explanations under the tables name, by t.
 ERRORS = {4: set[int](), 5: set[int](), 6: {5, 6}, 7: {4, 8}, 8: {4, 5, 6, 7}, 9: {7}}

@@ -16,7 +16,7 @@ from goalscope.agents.scripted import TASK_SCRIPTED, DepthFirst, ExploreFirst, G
 from goalscope.measures.exploration import score_episode
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import ACTIONS, Action
-from goalscope.worlds.planning.tasks import TaskProcess
+from goalscope.worlds.planning.process import TaskProcess
 from goalscope.worlds.tasks import (
     PRESETS,
     RULES,

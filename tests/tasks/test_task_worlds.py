@@ -29,8 +29,8 @@ from goalscope.worlds.tasks import (
     symbolic_twin,
     task_spec,
 )
-from goalscope.worlds.tasks._fast import bits, flags, indices
 from goalscope.worlds.tasks.generate import random_names, sample_graph
+from goalscope.worlds.tasks.taskmap import bits, flags, indices
 
 CELLS = [(x, y) for x in range(3) for y in range(3)]
 NODES: dict[str, Any] = {

@@ -22,7 +22,7 @@ from goalscope.runs import Store
 from goalscope.stats.rows import Row, Rows
 from goalscope.verdict.viewer import serving, write_view
 from goalscope.verdict.viewer.patched import patched
-from goalscope.worlds.drawing import Drawing
+from goalscope.worlds.world import Drawing
 from measured_runs import HOSTILE, Talker, measured, small_study
 from viewer_parts import parts_of, unpacked
 

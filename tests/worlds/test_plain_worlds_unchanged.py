@@ -12,7 +12,7 @@ from goalscope._ground.rng import stream
 from goalscope.agents import ChatAgent, Observation
 from goalscope.agents.models import Message, Reply, Request, Sampling
 from goalscope.worlds import Grid, GridView, GridWorld, generate, layout
-from goalscope.worlds.planning.oracle import oracle
+from goalscope.worlds.planning.shortest import oracle
 
 STORED = Path(__file__).parents[1] / "data" / "plain_worlds.json"
 

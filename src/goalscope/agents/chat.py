@@ -77,8 +77,7 @@ from goalscope.agents.prompts import (
     worked_examples,
 )
 from goalscope.stats.rows import Tag
-from goalscope.worlds.encodings import LISTS, MATRIX, check_encoding, written
-from goalscope.worlds.grid import KEY, SYMBOLS
+from goalscope.worlds.grid import KEY, LISTS, MATRIX, SYMBOLS, check_encoding, written
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.tasks.knowledge import RULES, AgentKnowledge, memory_text, rules_of, write_log
 from goalscope.worlds.tasks.world import TaskView

@@ -24,9 +24,8 @@ from goalscope.worlds.environments.world import EnvironmentView, EnvironmentWorl
 from goalscope.worlds.grid import ACTIONS, CORNERS, KEY, Action, Grid, Position, Side
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
 from goalscope.worlds.planning.shortest import distances_to, optimal_batch, solve
-from goalscope.worlds.tasks.coordinates import Cell
 from goalscope.worlds.tasks.knowledge import AgentKnowledge
-from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
+from goalscope.worlds.tasks.taskmap import Cell, TaskMap, plan_task
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.things import arrangement_of
 from goalscope.worlds.world import View

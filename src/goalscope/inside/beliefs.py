@@ -25,7 +25,7 @@ from goalscope.runs.store import Store
 from goalscope.stats.rows import Rows
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position
-from goalscope.worlds.planning.mdp import at_cell
+from goalscope.worlds.planning.process import at_cell
 
 if TYPE_CHECKING:
     from goalscope._ground.progress import Stage

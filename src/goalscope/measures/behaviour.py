@@ -22,7 +22,7 @@ from goalscope.runs.provenance import note_packages
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.stats.rows import Rows, Tag
-from goalscope.worlds.planning.oracle import oracle
+from goalscope.worlds.planning.shortest import oracle
 from goalscope.worlds.world import World
 
 Result = TypeVar("Result")

@@ -14,7 +14,7 @@ from goalscope.runs.record import NO_ACTION, Episode
 from goalscope.stats.columns import Coded, encoded
 from goalscope.stats.rows import WHOLE_EPISODE, Rows, Tag
 from goalscope.worlds.dynamics import State
-from goalscope.worlds.planning.oracle import oracle
+from goalscope.worlds.planning.shortest import oracle
 from goalscope.worlds.world import Oracle, TimedOracle, World
 
 __all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "Per", "StepTable", "offers_of"]

@@ -31,10 +31,9 @@ from goalscope.measures.table import StepTable
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
 from goalscope.stats.rows import WHOLE_EPISODE, Row, Rows
 from goalscope.worlds.dynamics import State
-from goalscope.worlds.generate import generate_batch
+from goalscope.worlds.generate import generate_batch, key_door, two_path
 from goalscope.worlds.grid import Action
 from goalscope.worlds.gridworld import GridWorld
-from goalscope.worlds.layouts import key_door, two_path
 from goalscope.worlds.planning.shortest import shortest_length
 from goalscope.worlds.tasks.generate import generate_task_map
 from goalscope.worlds.tasks.world import TaskWorld

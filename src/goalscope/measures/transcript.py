@@ -12,7 +12,7 @@ from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.journal import call_for
 from goalscope.runs.record import Episode, Step
 from goalscope.runs.study import FailurePolicy, Study, read_rules
-from goalscope.worlds.drawing import Drawing
+from goalscope.worlds.world import Drawing
 
 OUTCOMES = {
     "goal": "reached the goal",

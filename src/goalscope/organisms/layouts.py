@@ -36,9 +36,8 @@ from goalscope.organisms.cards import OrganismRows, mean_with_ends, of_each
 from goalscope.organisms.language import DECAY, RATE, WIDTH, descend, final_states, one_thread, shapes, torch_needed
 from goalscope.stats.rows import Rows
 from goalscope.worlds import Grid
-from goalscope.worlds.encodings import COMPACT, MATRIX, cell_offsets, written
 from goalscope.worlds.generate import GridBatch, generate_batch
-from goalscope.worlds.grid import ACTIONS, AGENT, GOAL, OPEN, WALL
+from goalscope.worlds.grid import ACTIONS, AGENT, COMPACT, GOAL, MATRIX, OPEN, WALL, cell_offsets, written
 from goalscope.worlds.planning.shortest import distances_batch, optimal_batch
 
 SIZES: Final = (7, 9, 11, 13, 15)

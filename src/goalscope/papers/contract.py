@@ -18,7 +18,7 @@ from goalscope.papers.item import Item, ItemReading
 from goalscope.runs import Study
 from goalscope.runs.probing_config import Decoders, Inside, Probes
 from goalscope.stats import Estimate
-from goalscope.worlds.encodings import COMPACT, MATRIX
+from goalscope.worlds.grid import COMPACT, MATRIX
 
 UNKNOWN: Final = "unknown"
 """Beginning of a value that is not known. Two unknown values count as different."""

@@ -17,7 +17,7 @@ from goalscope.stats import Estimate
 from goalscope.stats.rows import Tag
 from goalscope.worlds import Grid, generate, transform
 from goalscope.worlds.fog import Fog
-from goalscope.worlds.layouts import control, layout
+from goalscope.worlds.generate import control, layout
 from goalscope.worlds.transform import TRANSFORMS
 
 _SEED: Final = 4101

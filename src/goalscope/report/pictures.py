@@ -9,10 +9,10 @@ import numpy as np
 
 from goalscope.report.figures import INK, MUTED, Picture, Record, drawing
 from goalscope.runs.record import Episode
-from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.grid import Grid, Position
 from goalscope.worlds.planning import solve
 from goalscope.worlds.things import name_of
+from goalscope.worlds.world import Drawing
 
 _CELL = 20
 """Side of a cell in units of the view box."""

@@ -21,10 +21,9 @@ from goalscope._ground.rng import stream, words
 from goalscope.runs.kinds import MAX_COUNT, Phased, listed, sequence, world_kind
 from goalscope.runs.placement import PlacedThing, Rule, goal_as_far, placed, with_key, with_things
 from goalscope.stats.rows import Tag
-from goalscope.worlds.generate import GridBatch, check_density, check_size, generate_batch
+from goalscope.worlds.generate import GridBatch, check_density, check_size, control, generate_batch, layout
 from goalscope.worlds.grid import MAX_SIDE, Grid, Position, Side, bounded_grid
 from goalscope.worlds.gridworld import GridWorld, NamedWorld
-from goalscope.worlds.layouts import control, layout
 from goalscope.worlds.tasks import COOKING, WIDE_COOKING, cooking_map, symbolic_twin
 from goalscope.worlds.tasks.generate import PRESETS, TaskSpec, generate_task_map, preset_tags
 from goalscope.worlds.tasks.taskmap import TaskMap, plan_task

@@ -15,7 +15,7 @@ from goalscope._ground.rng import stream
 from goalscope._ground.untrusted import shorten
 from goalscope.runs.kinds import OWN, Phased, listed, sequence, world_kind
 from goalscope.stats.rows import Tag
-from goalscope.worlds.environments.table import LIMIT
+from goalscope.worlds.environments.solution import LIMIT
 from goalscope.worlds.environments.world import EnvironmentWorld
 
 _MOST_SEED = 2**31 - 1

@@ -23,8 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from goalscope._ground import registry
 from goalscope._ground.untrusted import shorten
-from goalscope.worlds.recorded import RecordedWorld
-from goalscope.worlds.world import StoredWorld, View, World
+from goalscope.worlds.world import RecordedWorld, StoredWorld, View, World
 
 MAX_COUNT = 1_000_000
 

@@ -22,7 +22,7 @@ from goalscope.runs.kinds import STORED, StudyPart, sequence
 from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Invariance, Probes, RandomNetworks
 from goalscope.runs.record import EpisodeSpec
 from goalscope.worlds.gridworld import GridView
-from goalscope.worlds.planning.oracle import oracle
+from goalscope.worlds.planning.shortest import oracle
 from goalscope.worlds.world import TimedOracle, View, World
 
 _NOT_DECISIVE = ("name", "durability", "further_agents", "analysis")  # keys that change no result

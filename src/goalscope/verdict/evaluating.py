@@ -76,7 +76,7 @@ def evaluate(
         arms: names of the arms to run; empty for all.
         sizes: other side lengths of the grids.
         worlds: a study whose environments or grids replace all other worlds; "" for the registered arms.
-        env: an environment that replaces all other worlds, see `goalscope.worlds.environments.named`; agents with
+        env: an environment that replaces all other worlds, see `goalscope.worlds.environments.environment`; agents with
             planted goals are evaluated beside the models.
         hypotheses: files, banks and written forms, separated by ';'; "" for the default ones.
         settings: parameters of language models, and keys of the arms' studies.

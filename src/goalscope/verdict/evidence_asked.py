@@ -19,7 +19,7 @@ from goalscope.stats.rows import Rows
 from goalscope.verdict.evidence import SHARE, ArmData, Evidence
 from goalscope.verdict.evidence_goals import shares
 from goalscope.worlds.grid import Action
-from goalscope.worlds.planning.tasks import random_walk_success
+from goalscope.worlds.planning.process import random_walk_success
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import TaskState
 

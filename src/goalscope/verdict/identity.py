@@ -24,7 +24,7 @@ from goalscope.agents.prompts import (
 from goalscope.runs.store import Store
 from goalscope.verdict.claims import ClaimLedger
 from goalscope.verdict.sentences import verdict
-from goalscope.worlds.encodings import LISTS
+from goalscope.worlds.grid import LISTS
 
 _WEIGHTS: Final = (".safetensors", "gguf")
 _SHOWN: Final = 12  # signs of a hash

@@ -23,8 +23,7 @@ from goalscope.verdict.claims import ClaimLedger, Evaluation
 from goalscope.verdict.plan import EvaluationRun
 from goalscope.verdict.subject import Subject, subject_of_entry
 from goalscope.verdict.texts import TEXTS
-from goalscope.worlds.environments.environment import changes_of
-from goalscope.worlds.environments.named import environment_name, named_environment
+from goalscope.worlds.environments.environment import changes_of, environment_name, named_environment
 from goalscope.worlds.environments.world import Believed, EnvironmentWorld
 
 STUDY: Final = "study.yaml"
@@ -48,7 +47,7 @@ def environment_settings(environment: str) -> dict[str, Any]:
     a world for each of several states in which an episode can begin.
 
     Args:
-        environment: see `goalscope.worlds.environments.named.named_environment`.
+        environment: see `goalscope.worlds.environments.environment.named_environment`.
 
     Returns:
         The settings of `goalscope.verdict.arms.given_arm`: name, worlds, horizon, answers for each step, and under

@@ -265,7 +265,7 @@ def _curve_seconds(study: Study) -> float:
     horizons: dict[int, tuple[int, int]] = {}
     for world in study.worlds():
         if "environment" in world.offers:
-            transitions, _ = world.believed.transitions
+            transitions = world.believed.process.transitions
             size = world.believed.table.offered.size
             horizon, _ = horizons.get(id(transitions), (0, 0))
             horizons[id(transitions)] = max(horizon, study.horizon.of(world)), size

@@ -23,8 +23,8 @@ from goalscope.runs.store import Store
 from goalscope.runs.study import AgentEntry
 from goalscope.runs.tables import DATABASE
 from goalscope.verdict.preflight.model_defaults import find_out
-from goalscope.worlds.encodings import MATRIX
 from goalscope.worlds.environments.world import EnvironmentView
+from goalscope.worlds.grid import MATRIX
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View

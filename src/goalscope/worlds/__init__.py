@@ -1,7 +1,6 @@
 """Worlds whose optimal policies are known exactly."""
 
 from goalscope.worlds import things
-from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.dynamics import (
     State,
     initial_state,
@@ -15,13 +14,24 @@ from goalscope.worlds.dynamics import (
     transitions_batch,
 )
 from goalscope.worlds.fog import Fog, visible, visible_batch
-from goalscope.worlds.generate import GridBatch, generate, generate_batch, interior_walls
+from goalscope.worlds.generate import (
+    LAYOUTS,
+    GridBatch,
+    control,
+    generate,
+    generate_batch,
+    interior_walls,
+    key_door,
+    key_no_door,
+    layout,
+    layout_series,
+    two_path,
+)
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 from goalscope.worlds.gridworld import GridView, GridWorld, NamedView, NamedWorld
-from goalscope.worlds.layouts import LAYOUTS, control, key_door, key_no_door, layout, layout_series, two_path
 from goalscope.worlds.thing_check import check_thing
 from goalscope.worlds.transform import IDENTITY, TRANSFORMS, Transform, transform
-from goalscope.worlds.world import Offer, Oracle, Session, View, World, WorldSettings
+from goalscope.worlds.world import Drawing, Offer, Oracle, Session, View, World, WorldSettings
 
 __all__ = [
     "ACTIONS",

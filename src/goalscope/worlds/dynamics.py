@@ -87,17 +87,14 @@ def state_with(flags: int, position: Position = (0, 0)) -> State:
 
 def configurations(grid: Grid) -> tuple[int, ...]:
     """Return the flags of each phase, or of each configuration in a grid with things, in ascending order."""
-    return thing_table(grid)[0] if grid.things else (0, 1, 3)[: phases(grid)]
+    if grid.things:
+        return thing_table(grid)[0]
+    return (0, 1, 3) if grid.door is not None else (0, 1) if grid.key is not None else (0,)
 
 
 def phases(grid: Grid) -> int:
-    """Return the number of phases P of a grid: 3 with a door, 2 with a key but no door, else 1.
-
-    In a grid with things, return the number of configurations.
-    """
-    if grid.things:
-        return len(thing_table(grid)[0])
-    return 3 if grid.door is not None else 2 if grid.key is not None else 1
+    """Return the number of phases P of a grid, or of configurations in a grid with things."""
+    return len(configurations(grid))
 
 
 def state_number(grid: Grid, state: State) -> int:

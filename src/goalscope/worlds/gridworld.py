@@ -7,7 +7,7 @@ there, and shortest paths lead there. The symbol G stays where it was.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -17,12 +17,11 @@ import numpy as np
 
 from goalscope._ground.checks import check_whole
 from goalscope.stats.rows import Tag
-from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.dynamics import State, flag_count, has_ended, initial_state, opaque_cells, shown, state_with, step
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, GOAL, KEY, Action, Grid, Position, symbols
 from goalscope.worlds.things import name_of
-from goalscope.worlds.world import Offer, Session, View, World, read_plain
+from goalscope.worlds.world import Drawing, Offer, Session, View, World, read_plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,16 +116,30 @@ _start_nodes: WeakValueDictionary[str, _StateNode] = WeakValueDictionary()
 
 
 class GridSession(Session):
-    """An episode on a grid."""
+    """An episode on a grid.
 
-    def __init__(self, node: _StateNode, fog: Fog | None) -> None:
-        self._node, self._fog = node, fog
+    Args:
+        node: the first state.
+        fog: what the agent has seen; None if it sees the whole grid.
+        present: function that adds to the views what else the agent is shown; None if there is nothing else.
+    """
+
+    def __init__(
+        self, node: _StateNode, fog: Fog | None, present: Callable[[GridView], GridView] | None = None
+    ) -> None:
+        self._node, self._fog, self._present = node, fog, present
 
     @property
     def view(self) -> GridView:
         """The grid as the agent sees it now."""
         view = self._node.view
-        return view if self._fog is None else GridView(grid=self._fog.view(view.grid))
+        if self._fog is not None:
+            view = GridView(grid=self._fog.view(view.grid))
+        return view if self._present is None else self._present(view)
+
+    def worded(self, wording: str) -> "GridSession":
+        """Return the same episode with views in a given wording."""
+        return GridSession(self._node, self._fog, lambda view: WordedView(grid=view.grid, wording=wording))
 
     @property
     def state(self) -> State:
@@ -276,20 +289,6 @@ class WordedView(GridView):
         return [*GridView.journalled(self, history), self.wording]
 
 
-class WordedSession(GridSession):
-    """An episode whose grids are shown in a given wording."""
-
-    def __init__(self, session: GridSession, wording: str) -> None:
-        super().__init__(session._node, session._fog)
-        self._wording = wording
-
-    @property
-    def view(self) -> WordedView:
-        """The grid as the agent sees it now, and the wording."""
-        view = super().view
-        return WordedView(grid=view.grid, wording=self._wording)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedView(GridView):
     """A grid, and the target that the instruction names.
@@ -313,20 +312,6 @@ class NamedView(GridView):
     def journalled(self, history: Sequence[Any]) -> list[Any]:
         """Return the values that any grid records, and the target."""
         return [*GridView.journalled(self, history), self.aim]
-
-
-class NamedSession(GridSession):
-    """An episode that ends at the target of the instruction."""
-
-    def __init__(self, world: "NamedWorld", node: _StateNode) -> None:
-        super().__init__(node, None)
-        self._world = world
-
-    @property
-    def view(self) -> NamedView:
-        """The grid with the symbol G at its cell, and the instruction."""
-        target = self._world.grid.goal if self._world.named else None
-        return NamedView(grid=shown(self._world.drawn, self.state), named=target)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,9 +359,15 @@ class NamedWorld(GridWorld):
         """The grid as shown at the start, with G at the marker."""
         return self.grid.at(goal=self.marker)
 
-    def begin(self, rng: np.random.Generator | None = None) -> NamedSession:
-        """Begin an episode; named worlds are deterministic."""
-        return NamedSession(self, self._start_node())
+    def begin(self, rng: np.random.Generator | None = None) -> GridSession:
+        """Begin an episode, which ends at the target; named worlds are deterministic."""
+        return GridSession(self._start_node(), None, self._instructed)
+
+    def _instructed(self, view: GridView) -> NamedView:
+        """Return a view with the symbol G at its cell, and the instruction."""
+        at = view.grid.start
+        marked = view.grid.at(goal=None if at == self.marker else self.marker)
+        return NamedView(grid=marked, named=self.grid.goal if self.named else None)
 
     # Unlike plain grids, whose older form has no kind, worlds with a named target are described with their kind.
     described, stored = World.described, World.stored

@@ -24,12 +24,10 @@ from goalscope.worlds.dynamics import (
     step,
     transitions,
 )
-from goalscope.worlds.encodings import ENCODINGS, cell_offsets, written
 from goalscope.worlds.environments.environment import Observed
-from goalscope.worlds.environments.solution import solve_table
-from goalscope.worlds.environments.table import enumerate_states
+from goalscope.worlds.environments.solution import enumerate_states, solve_table
 from goalscope.worlds.generate import generate
-from goalscope.worlds.grid import ACTIONS, Grid
+from goalscope.worlds.grid import ACTIONS, ENCODINGS, Grid, cell_offsets, written
 from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.planning.shortest import solve
 from goalscope.worlds.things import Kind, arrangement_of, kinds

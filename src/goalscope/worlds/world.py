@@ -1,7 +1,9 @@
 """The interface of worlds: a world begins sessions; a session shows views and takes actions.
 
 A kind of world derives from `World`, its sessions from `Session`, its observations from `View`. The episode loop, the
-store, the chat agent and the measures use only these classes.
+store, the chat agent and the measures use only these classes. Two kinds of worlds can be displayed and counted but not
+played: stored worlds of an unregistered kind, and environments of other programs that are known only by recorded
+episodes.
 """
 
 from abc import ABC, abstractmethod
@@ -13,14 +15,52 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtim
 import numpy as np
 import numpy.typing as npt
 
-from goalscope._ground.checks import check_whole
+from goalscope._ground.checks import check_text, check_whole
 from goalscope._ground.ids import canonical_json, content_id
 from goalscope._ground.rng import stream
 from goalscope.stats.rows import Tag
-from goalscope.worlds.drawing import Drawing
+from goalscope.worlds.grid import Position
 
 if TYPE_CHECKING:
     from goalscope.worlds.grid import Grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A picture of one moment. Worlds without a drawing are shown by the text of their view.
+
+    Attributes:
+        rows: one text per row of cells, with one symbol per cell: ``#`` wall, ``_`` open, ``*`` hidden, ``G`` goal,
+            ``K`` key, ``D`` door, as in `goalscope.worlds.grid`; any other symbol is shown unchanged.
+        agent: cell of the agent, (row, col); None if the picture shows no agent.
+        labels: names written on cells, each (row, col, name).
+        nodes: names of the graph's nodes, each with a word for its state ("" for no word).
+        edges: arrows of the graph, each (from, to).
+
+    Raises:
+        ValueError: the rows differ in length, the agent or a label lies outside of them, or an edge joins unknown
+            nodes.
+    """
+
+    rows: tuple[str, ...] = ()
+    agent: Position | None = None
+    labels: tuple[tuple[int, int, str], ...] = ()
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    edges: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if len({len(row) for row in self.rows}) > 1:
+            lengths = sorted({len(row) for row in self.rows})
+            raise ValueError(f"the rows of a drawing must have the same length, got {lengths}: pad the shorter rows")
+        width = len(self.rows[0]) if self.rows else 0
+        cells = [*([self.agent] if self.agent is not None else []), *((row, col) for row, col, _ in self.labels)]
+        outside = [cell for cell in cells if not (0 <= cell[0] < len(self.rows) and 0 <= cell[1] < width)]
+        if outside:
+            raise ValueError(f"agent and labels must lie on the {len(self.rows)}x{width} cells, got {outside[0]}")
+        unknown = [name for edge in self.edges for name in edge if name not in self.nodes]
+        if unknown:
+            raise ValueError(f"an edge of a drawing must join two of its nodes, got {unknown[0]!r}: add it to nodes")
+
 
 State = tuple[int, ...]
 """A true state in the form that steps record."""
@@ -381,3 +421,113 @@ def read_plain(plain: Any, what: str, **kinds: Any) -> dict[str, Any]:
             type_name = str(getattr(kind, "__name__", kind))
             raise ValueError(f"{name} of {what} must be of type {type_name}, got {plain[name]!r:.80}")
     return dict(plain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedView(View):
+    """One moment of a recorded episode, without the observation, which the record does not contain.
+
+    Attributes:
+        number: number of actions taken so far.
+        names: names of all actions.
+    """
+
+    shows: ClassVar[str] = "a recorded episode"
+    number: int
+    names: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """A note that this is a record, with the number of actions taken so far."""
+        return f"(a recorded episode, after {self.number} actions; what was shown is in its log)"
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The names of all actions."""
+        return self.names
+
+
+class RecordedSession(Session):
+    """One recorded episode, replayed action by action; its state is the number of actions taken so far."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names, self._turns = names, 0
+
+    @property
+    def view(self) -> RecordedView:
+        """The number of actions taken so far, and the names of all actions."""
+        return RecordedView(number=self._turns, names=self._names)
+
+    @property
+    def state(self) -> State:
+        """The number of actions taken so far."""
+        return (self._turns,)
+
+    @property
+    def done(self) -> bool:
+        """Always False: only the record says when the episode ends."""
+        return False
+
+    @property
+    def solved(self) -> bool:
+        """Always False: only the record says whether the goal was reached."""
+        return False
+
+    def step(self, action: int | None) -> None:
+        """Count one more action."""
+        self._turns += 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedWorld(World):
+    """An environment of another program, known by name; its rules and optimal policy are unknown.
+
+    Attributes:
+        source: name of the recorded task.
+        sample: name of the task's sample.
+        names: names of all actions.
+        cluster: as in `World`.
+        tags: as in `World`.
+
+    Raises:
+        ValueError: there is no action, or two actions have the same name.
+    """
+
+    kind: ClassVar[str] = "recorded"
+    view: ClassVar[type[View]] = RecordedView
+    recorded_as: ClassVar[str] = "the number of actions taken so far"
+    source: str
+    sample: str
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for text in (self.source, self.sample, *self.names):
+            check_text("a name in a recorded world", text)
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise ValueError(
+                f"a recorded world must have at least one action, each with a name of its own, got {self.names!r:.200}"
+            )
+
+    def restore_state(self, recorded: State) -> Any:
+        """Raise a ValueError: a log without rules says which actions were taken, but not which states they led to."""
+        raise ValueError(
+            f"the states of the task {self.source!r:.80} are unknown, since its log was imported without the rules of "
+            "its world: let the log's reader return RecordedEpisode(world=...)"
+        )
+
+    def begin(self, rng: np.random.Generator) -> RecordedSession:
+        """Begin an episode."""
+        return RecordedSession(self.names)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the names of the task, the sample and the actions."""
+        return {"source": self.source, "sample": self.sample, "actions": list(self.names)}
+
+    @classmethod
+    def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
+        """Rebuild a world from its stored plain values."""
+        values = read_plain(plain, "a recorded world", source=str, sample=str, actions=list)
+        if not all(isinstance(name, str) for name in values["actions"]):
+            raise ValueError(f"the actions of a recorded world must be a list of texts, got {plain!r:.200}")
+        names = tuple(values["actions"])
+        return cls(source=values["source"], sample=values["sample"], names=names, cluster=cluster, tags=tags or {})

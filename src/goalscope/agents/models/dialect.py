@@ -47,8 +47,7 @@ from goalscope.agents.models.loading import (
 )
 from goalscope.agents.models.marks import NONE, Marks, Style, find_marks, split, text_segments, token_segments
 from goalscope.agents.models.weight_files import read_header
-from goalscope.worlds.encodings import cell_offsets
-from goalscope.worlds.grid import Grid
+from goalscope.worlds.grid import Grid, cell_offsets
 
 DATE: Final = "2025-08-05"
 """The date that chat templates show unless a study sets another date."""

@@ -29,8 +29,7 @@ from goalscope._ground.checks import check_choice, note_namesake
 from goalscope._ground.folder import NamedFile, package_text
 from goalscope.agents.agent import Past
 from goalscope.agents.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
-from goalscope.worlds.encodings import LISTS, check_encoding, written
-from goalscope.worlds.grid import AGENT, DOOR, GOAL, KEY, OPEN, WALL, Action, Grid
+from goalscope.worlds.grid import AGENT, DOOR, GOAL, KEY, LISTS, OPEN, WALL, Action, Grid, check_encoding, written
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.knowledge import RULES
 from goalscope.worlds.things import kinds

@@ -6,17 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from goalscope._ground.folder import NamedFile
-from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import AskedElsewhere, Reply
 from goalscope.agents.parse import turn
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import EpisodeSpec
-from goalscope.runs.study import Study
 from goalscope.verdict.preflight import study_files
-from goalscope.worlds.planning.oracle import oracle
+from goalscope.worlds.planning.shortest import oracle
 from goalscope.worlds.world import TimedOracle, World
 
 
@@ -26,8 +23,7 @@ def episodes_of(study: str) -> Iterator[dict[str, Any]]:
     Args:
         study: a study file, or the name of a shipped study.
     """
-    is_file = NamedFile(study).is_there()
-    made = Study.load(study) if is_file else Study.parse(read_yaml_text(study_files.text(study), study))
+    made = study_files.load(study)
     for world in made.worlds():
         horizon = made.horizon.of(world)
         for trajectory in range(made.trajectories):

@@ -10,10 +10,9 @@ from goalscope._ground.progress import TALLY, aloud
 from goalscope._ground.words import counted
 from goalscope.cli.console import say
 from goalscope.cli.generator import prints
-from goalscope.worlds.environments.environment import Environment, build
-from goalscope.worlds.environments.named import named_environment
+from goalscope.worlds.environments.environment import Environment, build, named_environment
+from goalscope.worlds.environments.solution import LIMIT
 from goalscope.worlds.environments.stored import save_table
-from goalscope.worlds.environments.table import LIMIT
 from goalscope.worlds.environments.world import Believed, believe
 
 

@@ -52,7 +52,7 @@ from goalscope.worlds.dynamics import State, settle, step
 from goalscope.worlds.environments.environment import changes_of
 from goalscope.worlds.environments.world import Believed, EnvironmentView, EnvironmentWorld
 from goalscope.worlds.grid import DELTAS, Action, Grid, Position
-from goalscope.worlds.gridworld import GridSession, GridView, GridWorld, WordedSession, WordedView
+from goalscope.worlds.gridworld import GridSession, GridView, GridWorld, WordedView
 from goalscope.worlds.planning.shortest import distances_to, optimal_actions
 from goalscope.worlds.world import Offer, World, read_plain
 
@@ -353,7 +353,9 @@ class ChangedWorld(GridWorld):
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
         """Begin an episode, with the world's prompt wording if it has one."""
         session = super().begin(rng)
-        return WordedSession(session, self.wording) if self.wording else session
+        if self.wording:
+            session.present = lambda view: WordedView(grid=view.grid, wording=self.wording)
+        return session
 
     @cached_property
     def earlier(self) -> tuple[tuple[GridView, int | None], ...]:

@@ -42,10 +42,8 @@ from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.grid import DELTAS, Grid, Position
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.planning.mdp import utility_range, value_iteration
-from goalscope.worlds.planning.process import Process, grid_process, process_of
-from goalscope.worlds.planning.tasks import process_of_map
-from goalscope.worlds.tasks.coordinates import Cell
-from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.planning.process import Process, grid_process, process_of, process_of_map
+from goalscope.worlds.tasks.taskmap import Cell, TaskMap
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View, World
 

@@ -312,7 +312,7 @@ def rivals_in(worlds: Sequence[World]) -> list[str]:
     """
     if not worlds or any("environment" not in world.offers for world in worlds):
         return []
-    tables = {id(world.believed.transitions[0]): world.believed.table for world in worlds}
+    tables = {id(world.believed.process.transitions): world.believed.table for world in worlds}
     table = next(iter(tables.values()))
     actions = [f"keep {name}" for name in table.actions] if len(table.actions) <= MOST_ACTIONS else []
     written = [text for text in actions if re.fullmatch(_PATTERNS["name"], text.removeprefix("keep "))]

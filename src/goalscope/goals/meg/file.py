@@ -13,8 +13,7 @@ from goalscope._ground.checks import check_shape, freeze
 from goalscope._ground.progress import TALLY, aloud
 from goalscope.goals.meg.known import KnownMEG, chance_note, meg_known
 from goalscope.goals.meg.unknown import UnknownMEG, meg_unknown
-from goalscope.worlds.planning import TabularMDP
-from goalscope.worlds.planning.process_file import (
+from goalscope.worlds.environments.stored import (
     Arrays,
     form_of,
     goals_in,
@@ -28,6 +27,7 @@ from goalscope.worlds.planning.process_file import (
     single,
     state_count,
 )
+from goalscope.worlds.planning import TabularMDP
 
 Array = npt.NDArray[np.float64]
 Gain = Callable[[Any, Any, Any], Array]

@@ -20,7 +20,7 @@ from goalscope._ground.distributions import to_array, to_shares
 from goalscope.goals.meg._fast import Knots
 from goalscope.stats.intervals import agreement_bounds, check_confidence
 from goalscope.worlds.planning import TabularMDP
-from goalscope.worlds.planning.reached import return_range
+from goalscope.worlds.planning.mdp import return_range
 from goalscope.worlds.planning.soft import SoftProcess
 
 Point = Callable[[float, float], Sequence[float]]

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from goalscope._ground.checks import check_finite, check_shape, freeze
 from goalscope._ground.extras import lacking
 from goalscope.worlds.planning import TabularMDP
-from goalscope.worlds.planning.reached import reached_process
+from goalscope.worlds.planning.soft import reached_process
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -13,9 +13,9 @@ from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
 from goalscope._ground.own import consent, load_module
 from goalscope._ground.yaml_text import read_pairs
-from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.environments.environment import Observed, StatePlayer, environment_kind
 from goalscope.worlds.grid import OPEN
+from goalscope.worlds.world import Drawing
 
 _ID = re.compile(r"(?:([A-Za-z_][\w.]*):)?([\w./-]+-v\d+)(?::(.*))?", re.DOTALL)
 
@@ -224,9 +224,17 @@ class ToyText:
         ]
         return {"name": self._name, "options": self._options, "transitions": content_id("transitions", {"rows": rows})}
 
-    def play(self, seed: int) -> "_Player":
+    def play(self, seed: int) -> StatePlayer:
         """Create an environment and begin an episode."""
-        return _Player(self, make(self._name, self._options), seed)
+        return self._play_in(make(self._name, self._options), seed)
+
+    def _play_in(self, real: Any, seed: int) -> StatePlayer:
+        def act(action: int) -> int:
+            # This bypasses the time limit wrapper, because the study defines the horizon.
+            observation, reward, over, _, _ = real.unwrapped.step(action)
+            return self._end_state(float(reward)) if over else int(observation)
+
+        return StatePlayer(self, int(real.reset(seed=seed)[0]), act)
 
 
 class ToyTextAsItIs(ToyText):
@@ -241,9 +249,9 @@ class ToyTextAsItIs(ToyText):
         self._name, self._options = (spec.id, dict(spec.kwargs)) if spec is not None else (type(real).__name__, {})
         self._read(real)
 
-    def play(self, seed: int) -> "_Player":
+    def play(self, seed: int) -> StatePlayer:
         """Copy the environment and begin an episode."""
-        return _Player(self, copied(self._real.unwrapped), seed)
+        return self._play_in(copied(self._real.unwrapped), seed)
 
     def after(self, state: int, action: int, real: int) -> int:
         """Return the terminal state for a transition that ended the episode with the environment in state ``real``."""
@@ -264,20 +272,6 @@ def copied(real: Any) -> Any:
         return any(type(item).__module__.startswith("pygame") for item in items)
 
     return copy.deepcopy(real, {id(value): None for value in vars(real).values() if drawn(value)})
-
-
-class _Player(StatePlayer):
-    """Episode played in the environment itself."""
-
-    def __init__(self, toy: ToyText, real: Any, seed: int) -> None:
-        self._toy, self._real = toy, real
-        super().__init__(toy, int(real.reset(seed=seed)[0]))
-
-    def act(self, action: int) -> None:
-        """Take an action."""
-        # This bypasses the time limit wrapper, because the study defines the horizon.
-        observation, reward, over, _, _ = self._real.unwrapped.step(action)
-        self.state = self._toy._end_state(float(reward)) if over else int(observation)
 
 
 _ACTIONS = {

@@ -16,7 +16,7 @@ import numpy as np
 from goalscope._ground.checks import check_whole
 from goalscope._ground.extras import lacking
 from goalscope.goals.meg.known import SharedCurve
-from goalscope.integrations.gymnasium.live import KNOWN, LaidOut
+from goalscope.integrations.gymnasium.oracle import KNOWN, LaidOut
 from goalscope.stats import Estimate, estimate_mean
 from goalscope.stats.records import Records
 

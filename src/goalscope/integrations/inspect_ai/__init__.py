@@ -5,6 +5,6 @@ The module `record` defines the content of goalscope's logs and does not need In
 by Inspect itself or when its logs are read or written (`formats`).
 """
 
-from goalscope.integrations.inspect_ai.recorded import RecordedEpisode, RecordedTurn, model_events, tool_calls
+from goalscope.integrations.inspect_ai.record import RecordedEpisode, RecordedTurn, model_events, tool_calls
 
 __all__ = ["RecordedEpisode", "RecordedTurn", "model_events", "tool_calls"]

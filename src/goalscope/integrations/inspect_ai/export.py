@@ -40,9 +40,9 @@ from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.ids import content_id
 from goalscope._ground.version import __version__
 from goalscope.agents.chat import ChatAgent
-from goalscope.integrations.inspect_ai.episode import score_of
 from goalscope.integrations.inspect_ai.provider import write_config, write_messages
 from goalscope.integrations.inspect_ai.record import CLUSTER, KEY, TURN, EpisodeRecord, TurnRecord, metadata_of
+from goalscope.integrations.inspect_ai.tasks import score_of
 from goalscope.measures.transcript import agent_of
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import Episode

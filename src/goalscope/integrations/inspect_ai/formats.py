@@ -27,12 +27,15 @@ from goalscope.integrations.inspect_ai.record import (
     KEY,
     TURN,
     EpisodeRecord,
+    RecordedEpisode,
     ReplyRecord,
     SampleRecord,
     TurnRecord,
     foreign_reply,
+    model_events,
+    reasoning_of,
+    recorded_episode,
 )
-from goalscope.integrations.inspect_ai.recorded import RecordedEpisode, model_events, reasoning_of, recorded_episode
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.importers.archive import MOST_DIRECTORY_BYTES, largest_member
 from goalscope.runs.importers.formats import Format, exporter, importer
@@ -40,7 +43,7 @@ from goalscope.runs.importers.problems import Context, ImportLog, SampleReader
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.runs.study import read_rules
-from goalscope.worlds.recorded import RecordedWorld
+from goalscope.worlds.world import RecordedWorld
 
 _HELD: Final = 64 * 2**20
 """Bytes of samples that are read together."""

@@ -5,10 +5,9 @@ and, if inspect-scout is installed, its scanner.
 import os
 from contextlib import suppress
 
-from goalscope.integrations.inspect_ai.episode import episode_measures, play
 from goalscope.integrations.inspect_ai.provider import provider
 from goalscope.integrations.inspect_ai.scorers import attribution, directedness, meg, verdicts
-from goalscope.integrations.inspect_ai.tasks import grids, study, task_maps, textworld
+from goalscope.integrations.inspect_ai.tasks import episode_measures, grids, play, study, task_maps, textworld
 
 with suppress(ModuleNotFoundError):  # the extra scout
     from goalscope.integrations.inspect_ai.scanner import monitor as monitor

@@ -25,8 +25,8 @@ from goalscope.goals.hypotheses import bind
 from goalscope.goals.hypotheses.definition import Hypothesis, Undefined
 from goalscope.goals.hypotheses.states import states_of, states_of_episodes
 from goalscope.goals.reading import asked_hypotheses, states_among
-from goalscope.integrations.inspect_ai.episode import recorded_episode
 from goalscope.integrations.inspect_ai.record import KEY, EpisodeRecord, SampleRecord
+from goalscope.integrations.inspect_ai.tasks import recorded_episode
 from goalscope.measures.table import StepTable
 from goalscope.runs.record import Episode
 

@@ -37,9 +37,8 @@ from goalscope.runs.record import Episode
 from goalscope.stats.estimate import Estimate, estimate_mean, estimate_pooled
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
-from goalscope.worlds.tasks._fast import Board, bits
-from goalscope.worlds.tasks.coordinates import Frame
 from goalscope.worlds.tasks.knowledge import Rejection
+from goalscope.worlds.tasks.taskmap import Board, Frame, bits
 from goalscope.worlds.tasks.world import ACHIEVED, INVALID, NEW_CELL
 
 _OUTCOMES: dict[str, Outcome] = {"goal": "goal", "horizon": "budget"}

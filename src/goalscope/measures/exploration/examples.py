@@ -12,8 +12,7 @@ from typing import Final
 
 from goalscope.measures.exploration.score import AllSteps, EpisodeErrors, score_episode
 from goalscope.worlds.grid import Action
-from goalscope.worlds.tasks.coordinates import Cell
-from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.taskmap import Cell, TaskMap
 
 _LETTERS: Final = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT}
 

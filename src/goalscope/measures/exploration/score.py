@@ -13,10 +13,8 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, overloa
 from goalscope.measures.exploration.view import CASES, DISTANCES, Distances, MapView, StaleCounter
 from goalscope.runs.record import Episode
 from goalscope.worlds.grid import ACTIONS, Action
-from goalscope.worlds.tasks._fast import Board
-from goalscope.worlds.tasks.coordinates import Cell, read_action
 from goalscope.worlds.tasks.knowledge import Rejection
-from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.taskmap import Board, Cell, TaskMap, read_action
 from goalscope.worlds.tasks.world import INVALID, NEW_CELL, TaskState
 
 Steps = TypeVar("Steps", covariant=True)

@@ -6,7 +6,7 @@ Source: measuring exploration and exploitation errors, Section 4, Table 1 and Eq
 from collections.abc import Callable, Hashable
 from typing import Literal, TypeVar
 
-from goalscope.worlds.tasks._fast import Board, flags, indices
+from goalscope.worlds.tasks.taskmap import Board, flags, indices
 from goalscope.worlds.tasks.world import TaskState
 
 Distances = Literal["known", "map", "observed"]

@@ -41,7 +41,7 @@ from goalscope.runs.tables import DATABASE
 from goalscope.verdict.preflight.cost import counter
 from goalscope.verdict.preflight.memory import taken
 from goalscope.verdict.texts import TEXTS
-from goalscope.worlds.planning.oracle import oracle
+from goalscope.worlds.planning.shortest import oracle
 from goalscope.worlds.world import TimedOracle, World
 
 SECONDS: Final = 30.0

@@ -25,7 +25,7 @@ from goalscope.verdict.preflight.cost import counter, prompts_of
 from goalscope.verdict.preflight.first_turns import FirstTurns, Portion
 from goalscope.verdict.preflight.memory import inside_memory, more_memory
 from goalscope.verdict.texts import TEXTS
-from goalscope.worlds.planning.oracle import oracle
+from goalscope.worlds.planning.shortest import oracle
 
 SPENT: Final[Mapping[str, str]] = {
     "calls": "calls",

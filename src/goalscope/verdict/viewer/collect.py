@@ -18,11 +18,10 @@ from goalscope.runs.record import Episode, Step
 from goalscope.stats.rows import WHOLE_EPISODE, Rows
 from goalscope.verdict.viewer.inside import Readings, inside_of, token_texts
 from goalscope.verdict.viewer.patched import patched
-from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.dynamics import phase_index, shown, transitions
 from goalscope.worlds.grid import KEY
 from goalscope.worlds.things import name_of
-from goalscope.worlds.world import World
+from goalscope.worlds.world import Drawing, World
 
 SHARD_EPISODES: Final = 100
 SHARD_LETTERS: Final = 4_000_000

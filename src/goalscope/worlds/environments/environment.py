@@ -8,6 +8,7 @@ only, and the user's own modules follow the rules of `goalscope.own`.
 """
 
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
@@ -19,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground import registry
-from goalscope._ground.checks import check_parameters
+from goalscope._ground.checks import check_parameters, did_you_mean
 from goalscope._ground.ids import canonical_json
-from goalscope._ground.own import is_own, load_own
+from goalscope._ground.own import consent, is_own, load_own
+from goalscope._ground.yaml_text import read_pairs
 
 S = TypeVar("S", bound=Hashable)
 Registered = TypeVar("Registered")
@@ -40,6 +42,12 @@ _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 """Names of the methods of an environment, each with the arguments that it is called with."""
 
 _METHODS: Final = tuple(_ARGUMENTS)
+
+TABLE_FILES: Final = (".npz", ".json")
+"""Endings of a file that holds the table of an environment, see `goalscope table`."""
+
+_CLASS = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*)(?::(.*))?", re.DOTALL)
+_KIND = re.compile(r"([\w.-]+)(?::(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,7 +78,7 @@ class Environment(Protocol[S]):
     * ``elsewhere() -> Mapping[str, Sequence[Mapping[str, Any]]]``: things that can be elsewhere, by name, each with
       parameters of the same environment in which this one thing differs.
     * ``utility(state, action, next) -> float``: the reward of one step.
-    * ``drawing(state) -> goalscope.worlds.drawing.Drawing``: a picture of a state, for viewers.
+    * ``drawing(state) -> goalscope.worlds.world.Drawing``: a picture of a state, for viewers.
     * ``heuristic(state) -> float``: an estimate of the distance to the goal, for the greedy agent.
     * ``play(seed) -> Player``: a new instance of the real environment behind an adapter.
 
@@ -134,12 +142,16 @@ class Player(Protocol):
 
 
 class StatePlayer:
-    """A player whose environment decides by its state alone whether the episode is over; a derived class implements
-    `act`.
+    """A player whose environment decides by its state alone whether the episode is over.
+
+    Args:
+        environment: the environment.
+        state: the first state.
+        step: function that takes an action and returns the next state.
     """
 
-    def __init__(self, environment: Environment[Any], state: Hashable) -> None:
-        self.environment, self.state = environment, state
+    def __init__(self, environment: Environment[Any], state: Hashable, step: Callable[[int], Hashable]) -> None:
+        self.environment, self.state, self._step = environment, state, step
 
     @property
     def done(self) -> bool:
@@ -150,6 +162,10 @@ class StatePlayer:
     def goal(self) -> bool:
         """Whether the episode has ended at the goal."""
         return bool(self.environment.goal(self.state))
+
+    def act(self, action: int) -> None:
+        """Take an action."""
+        self.state = self._step(action)
 
 
 def goals_of(environment: Environment[Any]) -> Mapping[str, Callable[[Any], bool]]:
@@ -288,6 +304,57 @@ def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
     return environment
 
 
+def named_environment(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the source and the parameters of an environment that the user names; its code may then be imported.
+
+    Args:
+        text: ``module:Class`` of a file in the working directory; a registered kind of environments; an id that a kind
+            knows, such as one of Gymnasium, ``FrozenLake-v1`` or ``module:MyLevel-v0``; or a file that `goalscope
+            table` wrote. Parameters follow after a colon, as in ``warehouse:Warehouse:slip=0.1,row=2``.
+
+    Returns:
+        The source and the parameters, as `build` takes them.
+
+    Raises:
+        ValueError: it is none of these, or the parameters are not written as KEY=VALUE.
+        ImportError: the environment needs a package that is missing; the message names the extra.
+    """
+    text = text.strip()
+    kinds = registry.names("environment")
+    if text.endswith(TABLE_FILES) and "table" in kinds:
+        return "table", {"file": text}
+    own = _CLASS.fullmatch(text)
+    if own is not None and is_own(own[1]) and own[1].partition(":")[0] not in kinds:
+        consent(own[1])
+        return own[1], dict(read_pairs(own[2] or "", text))
+    kind = _KIND.fullmatch(text)
+    if kind is not None and kind[1] in kinds:
+        return kind[1], dict(read_pairs(kind[2] or "", text))
+    ids = list[str]()
+    for name in kinds:
+        # A kind may know environments by ids of its own. It then has a function `named` from the text to both, and
+        # may have a function `ids`, which lists them.
+        factory = registry.resolve("environment", name)
+        ids += getattr(factory, "ids", list)()
+        knows = getattr(factory, "named", None)
+        known: tuple[str, dict[str, Any]] | None = None if knows is None else knows(text)
+        if known is not None:
+            return known
+    raise ValueError(
+        "an environment must be given as module:Class of a file in the working directory, as a registered kind "
+        f"({', '.join(kinds)}), or as an id of Gymnasium with its version, such as FrozenLake-v1, got {text!r:.200}"
+        f"{did_you_mean(text.partition(':')[0], [*kinds, *ids])}"
+    )
+
+
+def environment_name(source: str, parameters: Mapping[str, Any]) -> str:
+    """Return a short name of an environment for titles: the name of its class, or its id."""
+    for key in ("name", "level", "file"):
+        if isinstance(parameters.get(key), str):
+            return str(parameters[key])
+    return source.rpartition(":")[2]
+
+
 class StateCopy(ABC):
     """A deterministic environment whose real state can be read and written: a base class for adapters.
 
@@ -358,18 +425,7 @@ class StateCopy(ABC):
         """Return what an agent is shown in a state: the text of `words`."""
         return Observed(text="The episode is over." if self.done(state) else self.words(state))
 
-    def play(self, seed: int) -> "Player":
-        """Return the real environment at the beginning of an episode."""
-        return _RealPlayer(self)
-
-
-class _RealPlayer(StatePlayer):
-    """An episode in the real environment, into which nothing is written."""
-
-    def __init__(self, outer: StateCopy) -> None:
-        self._outer, self._real = outer, outer.make()
-        super().__init__(outer, outer.read(self._real))
-
-    def act(self, action: int) -> None:
-        """Take an action."""
-        self.state = self._outer.act(self._real, action)
+    def play(self, seed: int) -> Player:
+        """Return the real environment at the beginning of an episode, into which nothing is written."""
+        real = self.make()
+        return StatePlayer(self, self.read(real), lambda action: self.act(real, action))

@@ -7,8 +7,9 @@ next state must be possible, and the frequencies must fit the transition probabi
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,8 +18,7 @@ import numpy.typing as npt
 from goalscope._ground.distributions import to_chances, to_shares
 from goalscope._ground.rng import stream
 from goalscope.worlds.environments.environment import Environment, Player, StatePlayer
-from goalscope.worlds.environments.solution import SolvedTable
-from goalscope.worlds.environments.table import StateTable
+from goalscope.worlds.environments.solution import LIMIT, SolvedTable, StateTable, VisitedStates
 
 EPISODES: Final = 24
 """Episodes of a play-back: a third each by the optimal policy, at random, and by a mixture of both."""
@@ -29,6 +29,7 @@ LONGEST: Final = 200
 LEVEL: Final = 1e-6
 """Significance level of the frequency test: a correct simulator is refused once in a million."""
 
+_LONGEST_SEARCHED: Final = 100  # the same for an environment whose states are searched when they are visited
 _ENOUGH = 25.0  # minimum variance of a count for its normal approximation
 _EXPECTED = 5.0  # minimum expected count of a cell of the chi-squared test; rarer outcomes are pooled
 
@@ -56,24 +57,6 @@ class PlayBack:
     p_value: float
 
 
-class Simulated(StatePlayer):
-    """A player that applies an environment's own `step`, one action after the other."""
-
-    def __init__(self, environment: Environment[Any], rng: np.random.Generator) -> None:
-        self._rng = rng
-        super().__init__(environment, self._draw(environment.initial()))
-
-    def _draw(self, probabilities: Mapping[Any, float]) -> Any:
-        states, weights = list(probabilities), [float(chance) for chance in probabilities.values()]
-        if len(states) == 1:
-            return states[0]
-        return states[int(self._rng.choice(len(states), p=to_shares("the chances of next states", weights)))]
-
-    def act(self, action: int) -> None:
-        """Take an action."""
-        self.state = self._draw(self.environment.step(self.state, action))
-
-
 def play_back(solved: SolvedTable, fresh: Callable[[], Environment[Any]], *, episodes: int = EPISODES) -> PlayBack:
     """Compare an enumerated environment with a fresh copy of it, or with the real one behind an adapter.
 
@@ -93,10 +76,7 @@ def play_back(solved: SolvedTable, fresh: Callable[[], Environment[Any]], *, epi
     counts: dict[int, int] = {}
     steps = n_arrived = 0
     sets = _optimal_sets(solved)
-    for number in range(episodes):
-        policy_kind = ("optimal", "random", "mixed")[number % 3]
-        real_player = getattr(environment, "play", None)
-        player: Player = Simulated(fresh(), rng) if real_player is None else real_player(seed=number)
+    for policy_kind, player in _players(environment, fresh, episodes, rng):
         longest = max(LONGEST, solved.length) if policy_kind == "optimal" else LONGEST
         n_steps, ended = _episode(table, player, sets, policy_kind, rng, counts, min(longest, table.bound or longest))
         steps, n_arrived = steps + n_steps, n_arrived + ended
@@ -111,6 +91,81 @@ def play_back(solved: SolvedTable, fresh: Callable[[], Environment[Any]], *, epi
             f"not fit (p = {p_value:.1g}): the chances are wrong, or depend on more than the state"
         )
     return PlayBack(asked=n_evaluated, episodes=episodes, steps=steps, arrived=n_arrived, p_value=p_value)
+
+
+def believe_visited(
+    make: Callable[[], Environment[Any]], *, limit: int = LIMIT, seed: int = 0, episodes: int = EPISODES
+) -> VisitedStates:
+    """Search an environment from its beginning, and play it back in a fresh copy or in the real one behind an adapter.
+
+    This does what `goalscope.environments.believe` does, for environments without chance that have too many states for
+    a table.
+
+    Args:
+        make: function that makes the environment.
+        limit: maximum number of states that one search may expand.
+        seed: seed of the episodes that are played back.
+        episodes: number of these episodes.
+
+    Raises:
+        Mismatch: the environment does something else than its transitions say.
+        ValueError: a search exceeds the limit, or the environment has chance.
+    """
+    environment = make()
+    visited = VisitedStates(environment, limit)
+    (start,) = environment.initial()
+    length, arrived, rng = visited.distance(start), 0, stream(seed, "play-back")
+    for policy_kind, player in _players(make(), make, episodes, rng):
+        arrived += _played(visited, player, start, policy_kind, rng)
+    if length >= 0 and episodes and not arrived:
+        raise Mismatch("the optimal policy must arrive in a fresh environment, but no episode of the play-back did")
+    return visited
+
+
+def _players(
+    environment: Environment[Any], fresh: Callable[[], Environment[Any]], episodes: int, rng: np.random.Generator
+) -> Iterator[tuple[str, Player]]:
+    """Yield for each episode the kind of policy that acts, and the real environment or a fresh copy of this one."""
+    real_player = getattr(environment, "play", None)
+    for number in range(episodes):
+        player = _simulated(fresh(), rng) if real_player is None else real_player(seed=number)
+        yield ("optimal", "random", "mixed")[number % 3], player
+
+
+def _simulated(environment: Environment[Any], rng: np.random.Generator) -> StatePlayer:
+    """Return a player that applies an environment's own `step`, one action after the other."""
+
+    def draw(probabilities: Mapping[Any, float]) -> Any:
+        states, weights = list(probabilities), [float(chance) for chance in probabilities.values()]
+        if len(states) == 1:
+            return states[0]
+        return states[int(rng.choice(len(states), p=to_shares("the chances of next states", weights)))]
+
+    first = draw(environment.initial())
+    player = StatePlayer(environment, first, lambda action: draw(environment.step(player.state, action)))
+    return player
+
+
+def _chosen(
+    policy_kind: str,
+    optimal: Callable[[], npt.NDArray[np.bool_]],
+    offered: npt.NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> int:
+    """Draw an action: an optimal one, if the policy seeks it now and there is one, or else any that is offered.
+
+    Optimal actions are passed as a function, since a search for them can take long.
+    """
+    if policy_kind == "optimal" or (policy_kind == "mixed" and rng.random() < 0.5):
+        best = optimal()
+        offered = best & offered if best.any() else offered
+    options = np.flatnonzero(offered)
+    return int(options[rng.integers(len(options))])
+
+
+def _at(sets: npt.NDArray[np.bool_], place: int | tuple[int, int]) -> npt.NDArray[np.bool_]:
+    chosen: npt.NDArray[np.bool_] = sets[place]
+    return chosen
 
 
 def _ask_again(table: StateTable[Any], environment: Environment[Any], rng: np.random.Generator) -> int:
@@ -166,12 +221,8 @@ def _episode(
         _compare(table, player, state, step)
         if table.done[state]:
             return step, bool(table.goal[state])
-        optimal_here = sets[min(step, len(sets) - 1), state] if sets.ndim == 3 else sets[state]
-        acts_optimally = policy_kind == "optimal" or (policy_kind == "mixed" and rng.random() < 0.5)
-        options = np.flatnonzero(
-            optimal_here & table.offered[state] if acts_optimally and optimal_here.any() else table.offered[state]
-        )
-        action = int(options[rng.integers(len(options))])
+        here = (min(step, len(sets) - 1), state) if sets.ndim == 3 else state
+        action = _chosen(policy_kind, partial(_at, sets, here), table.offered[state], rng)
         player.act(action)
         state = _next(table, player, state, action, counts)
     _compare(table, player, state, longest)
@@ -247,3 +298,21 @@ def _words(done: bool, goal: bool) -> str:
 
 def _short(states: Mapping[Any, Any]) -> str:
     return " or ".join(f"{state!r:.120}" for state in list(states)[:3]) + (" or others" if len(states) > 3 else "")
+
+
+def _played(visited: VisitedStates, player: Player, state: Any, policy_kind: str, rng: np.random.Generator) -> bool:
+    """Play one episode, compare each step, and return whether it ended at the goal."""
+    check = StatePlayer(visited.environment, state, lambda action: visited.following(check.state)[action])
+    every_action = np.ones(len(visited.actions), dtype=bool)
+    for step in range(_LONGEST_SEARCHED):
+        if (player.state, player.done, player.goal) != (check.state, check.done, check.goal):
+            raise Mismatch(
+                f"after {step} steps the state must be {check.state!r:.200}, but in the environment itself it is "
+                f"{player.state!r:.200}: the state lacks something that decides what happens"
+            )
+        if check.done:
+            return check.goal
+        action = _chosen(policy_kind, lambda: visited.optimal(check.state), every_action, rng)
+        player.act(action)
+        check.act(action)
+    return False

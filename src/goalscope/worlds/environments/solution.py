@@ -8,27 +8,347 @@ be reached within k decisions, both have the same optimal actions.
 Source: Bellman (1957), Dynamic Programming, chapter III; Bertsekas (2017), section 2.1, for shortest paths.
 """
 
-from dataclasses import dataclass
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Generic
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import check_whole, freeze
-from goalscope.worlds.environments.table import StateTable
-from goalscope.worlds.planning import value_iteration
+from goalscope._ground.distributions import note_rounding, to_chances
+from goalscope.worlds.environments.environment import Environment, S, admissible_actions, goals_of
+from goalscope.worlds.planning import TabularMDP, value_iteration
+from goalscope.worlds.planning.mdp import transition_matrix
+from goalscope.worlds.planning.process import Process
+from goalscope.worlds.planning.shortest import fewest_steps
+
+LIMIT = 200_000
+"""Default maximum number of states of an enumeration, and of states that one search expands."""
+
+_REPORT_EVERY = 5000  # states whose actions were tried
+_MOST_DECISIONS = 20_000  # after which the search for the expected steps stops
+_SETTLED = 1e-6  # the expected steps are known once a further decision changes them by less than this
 
 Numbers = npt.NDArray[np.int64]
 Array = npt.NDArray[np.float64]
 Sets = npt.NDArray[np.bool_]
 
 
-_MOST_DECISIONS = 20_000
-"""Number of decisions after which the search for the expected steps stops."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StateTable(Generic[S]):
+    """An enumerated environment: S states, A actions, N possible transitions.
 
-_SETTLED = 1e-6
-"""The expected steps are found once a further decision changes them by less than this."""
+    States that are done have no transitions, nor have actions that are not offered, nor states at the bound of the
+    search; in `mdp` all of them stay where they are.
+
+    Attributes:
+        actions: names of the actions.
+        states: the S states, those of the beginning first, then by the number of steps to them.
+        index: state -> its number.
+        triples: ``[N, 3]`` int64: state, action and next state, by state and action.
+        chance: ``[N]`` probability of each next state, > 0.
+        reward: ``[N]`` reward of each transition, None where the environment has none.
+        start: ``[S]`` probabilities of the first state.
+        goals: name -> ``[S]`` bool, where each goal is fulfilled; "goal" is the environment's own.
+        done: ``[S]`` bool, where an episode is over, solved or not.
+        offered: ``[S, A]`` bool, the admissible actions.
+        depth: ``[S]`` int64 fewest steps from the beginning.
+        bound: steps from the beginning up to which states were searched, None where all there are were found.
+    """
+
+    actions: tuple[str, ...]
+    states: tuple[S, ...]
+    index: Mapping[S, int]
+    triples: Numbers
+    chance: Array
+    reward: Array | None
+    start: Array
+    goals: Mapping[str, npt.NDArray[np.bool_]]
+    done: npt.NDArray[np.bool_]
+    offered: npt.NDArray[np.bool_]
+    depth: Numbers
+    bound: int | None = None
+
+    @property
+    def goal(self) -> npt.NDArray[np.bool_]:
+        """``[S]`` whether the environment's own goal is reached in each state."""
+        return self.goals["goal"]
+
+    @property
+    def uniform(self) -> npt.NDArray[np.float64]:
+        """``[S, A]`` the policy that takes each offered action equally often."""
+        return np.asarray(self.offered / self.offered.sum(axis=1, keepdims=True))
+
+    @cached_property
+    def rows(self) -> Numbers:
+        """``[S * A + 1]`` index at which the transitions of each pair of state and action begin, among all N
+        transitions.
+        """
+        pair = self.triples[:, 0] * len(self.actions) + self.triples[:, 1]
+        return freeze(np.searchsorted(pair, np.arange(len(self.states) * len(self.actions) + 1)))
+
+    @cached_property
+    def deterministic(self) -> bool:
+        """Whether every action has exactly one outcome."""
+        return bool((np.diff(self.rows) <= 1).all())
+
+    @cached_property
+    def successor(self) -> Numbers:
+        """``[S, A]`` int64 next state where nothing is left to chance; what has no transition stays.
+
+        Raises:
+            ValueError: an action has several outcomes.
+        """
+        if not self.deterministic:
+            raise ValueError("successors must be asked of an environment without chance, got one with chance")
+        successors = np.repeat(np.arange(len(self.states))[:, None], len(self.actions), axis=1)
+        successors[self.triples[:, 0], self.triples[:, 1]] = self.triples[:, 2]
+        return freeze(successors)
+
+    def leading_to(self, targets: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return ``[S]`` whether some actions can lead from a state to one of the target states ``[S]``."""
+        return fewest_steps(targets, self.triples[:, 0], self.triples[:, 2]) >= 0
+
+    def outcomes(self, state: int, action: int) -> slice:
+        """Return the slice of the N transitions that belong to a state and action; it is empty if the action changes
+        nothing.
+        """
+        row = state * len(self.actions) + action
+        return slice(int(self.rows[row]), int(self.rows[row + 1]))
+
+    def draw(self, state: int, action: int, rng: np.random.Generator) -> tuple[int, float | None]:
+        """Draw the next state and its reward. No random number is used if there is only one outcome."""
+        outcomes = self.outcomes(state, action)
+        count = outcomes.stop - outcomes.start
+        if count == 0:
+            return state, None if self.reward is None else 0.0
+        offset = 0
+        if count > 1:
+            cumulative = np.cumsum(self.chance[outcomes])
+            offset = min(int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")), count - 1)
+        row = outcomes.start + offset
+        return int(self.triples[row, 2]), None if self.reward is None else float(self.reward[row])
+
+    def mdp(
+        self,
+        utility: npt.ArrayLike | None = None,
+        horizon: int = 1,
+        *,
+        terminal_utility: npt.NDArray[Any] | None = None,
+    ) -> TabularMDP:
+        """Return the decision process for `goalscope.meg`.
+
+        Args:
+            utility: as in `TabularMDP`; None for 1 in every decision that begins at the goal.
+            horizon: number of decisions, at most `bound` where there is one.
+            terminal_utility: ``[S]`` or None.
+
+        Raises:
+            ValueError: a horizon beyond the bound of the search; whatever `TabularMDP` refuses.
+        """
+        utilities = np.asarray(self.goal if utility is None else utility, dtype=np.float64)
+        return self.process.mdp(utilities, horizon, terminal=terminal_utility)
+
+    @cached_property
+    def process(self) -> Process:
+        """The decision process, with the goals of the environment by name."""
+        transitions: Any
+        if self.deterministic:
+            transitions = self.successor
+        else:
+            possible, chance = self.complete
+            transitions = transition_matrix(possible, chance, states=len(self.states), actions=len(self.actions))
+        return Process(
+            transitions=transitions,
+            start=self.start,
+            number=self.numbers,
+            goals={name: np.asarray(values, dtype=np.float64) for name, values in self.goals.items()},
+            most=self.bound,
+            offered=None if self.offered.all() else self.offered,
+        )
+
+    @property
+    def complete(self) -> tuple[Numbers, Array]:
+        """All transitions ``[M, 3]`` and their probabilities ``[M]``: first the N transitions of the table, then those
+        of actions that have none, which change nothing.
+        """
+        state, action = np.divmod(np.flatnonzero(np.diff(self.rows) == 0), len(self.actions))
+        staying = np.stack([state, action, state], axis=1)
+        return np.concatenate([self.triples, staying]), np.concatenate([self.chance, np.ones(len(staying))])
+
+    def numbers(self, states: Numbers) -> Numbers:
+        """Return the numbers of recorded states, which are padded with -1 where other worlds have longer states.
+
+        Raises:
+            ValueError: a number is out of range.
+        """
+        numbers = states[:, 0]
+        if ((numbers < 0) | (numbers >= len(self.states))).any():
+            raise ValueError(
+                f"a state of an environment must be a number from 0 to {len(self.states) - 1}, got {numbers.min()} to "
+                f"{numbers.max()}: the run was made in another version of it"
+            )
+        return numbers
+
+
+@dataclass(eq=False)
+class _Search(Generic[S]):
+    """The state of an enumeration."""
+
+    environment: Environment[S]
+    limit: int
+    states: list[S] = field(default_factory=list)
+    index: dict[S, int] = field(default_factory=dict)
+    depth: list[int] = field(default_factory=list)
+    triples: list[tuple[int, int, int]] = field(default_factory=list)
+    chance: list[float] = field(default_factory=list)
+    rounded: float = 0.0
+
+    def number(self, state: S, depth: int) -> int:
+        """Return the number of a state, a new one where it was not seen yet."""
+        number = self.index.get(state)
+        if number is not None:
+            return number
+        if len(self.states) >= self.limit:
+            raise ValueError(
+                f"an environment must have at most {self.limit} states to be enumerated, but more were found within "
+                f"{depth} steps of the beginning: bound the values that a state can contain, or write a study whose "
+                f"entry of worlds has `limit:` (number of states) or `depth:` (number of steps, at most "
+                f"{max(1, depth - 1)}), and give it with --worlds"
+            )
+        self.index[state] = len(self.states)
+        self.states.append(state)
+        self.depth.append(depth)
+        return self.index[state]
+
+
+def enumerate_states(
+    environment: Environment[S],
+    limit: int = LIMIT,
+    *,
+    depth: int | None = None,
+    found: Callable[[int], None] | None = None,
+) -> StateTable[S]:
+    """Enumerate all states that episodes can come to, breadth-first.
+
+    Args:
+        environment: what is enumerated.
+        limit: maximum number of states, >= 1.
+        depth: steps from the beginning up to which is searched, None for all. What is computed for a horizon of at
+            most this many decisions is exact; `solve_table` tells which optimal sets are.
+        found: called with the number of states found, after every 5,000 states whose actions were tried.
+
+    Raises:
+        ValueError: more states than ``limit``; what the environment returns is no distribution, or no state can be
+            hashed; says where.
+    """
+    check_whole("limit", limit, 1, "states")
+    if depth is not None:
+        check_whole("depth", depth, 1, "steps")
+    actions = _check_actions(environment)
+    search = _Search(environment, limit)
+    beginning = [
+        (search.number(state, 0), chance)
+        for state, chance in _distribution(search, environment.initial(), "initial()").items()
+    ]
+    done, offered, bounded, index = list[bool](), list[npt.NDArray[np.bool_]](), False, 0
+    while index < len(search.states):
+        state = search.states[index]
+        ended = bool(environment.done(state)) or bool(environment.goal(state))
+        done.append(ended)
+        offered.append(np.ones(len(actions), dtype=bool) if ended else admissible_actions(environment, state))
+        if not ended and search.depth[index] == depth:
+            bounded = True
+        elif not ended:
+            for action in np.flatnonzero(offered[-1]).tolist():
+                _expand(search, index, action, actions)
+        index += 1
+        if found is not None and index % _REPORT_EVERY == 0:
+            found(len(search.states))
+    note_rounding("the chances that initial() and step() return", search.rounded)
+    start = np.zeros(len(search.states))
+    for number, chance in beginning:
+        start[number] += chance
+    triples = np.array(search.triples, dtype=np.int64).reshape(-1, 3)
+    return StateTable(
+        actions=actions,
+        states=tuple(search.states),
+        index=MappingProxyType(search.index),
+        triples=freeze(triples),
+        chance=freeze(np.array(search.chance, dtype=np.float64)),
+        reward=_rewards(environment, search.states, triples),
+        start=freeze(start),
+        goals=MappingProxyType({name: _where(test, search.states) for name, test in goals_of(environment).items()}),
+        done=freeze(np.array(done, dtype=bool)),
+        offered=freeze(np.stack(offered)),
+        depth=freeze(np.array(search.depth, dtype=np.int64)),
+        bound=depth if bounded else None,
+    )
+
+
+def _expand(search: _Search[S], index: int, action: int, actions: tuple[str, ...]) -> None:
+    """Add the transitions of one action in one state; next states are in the order in which they were found."""
+    state = search.states[index]
+    place = f"step({state!r:.200}, {actions[action]!r})"
+    outcomes = _distribution(search, search.environment.step(state, action), place)
+    numbered = {search.number(next_state, search.depth[index] + 1): chance for next_state, chance in outcomes.items()}
+    for number in sorted(numbered):
+        search.triples.append((index, action, number))
+        search.chance.append(numbered[number])
+
+
+def _check_actions(environment: Environment[Any]) -> tuple[str, ...]:
+    actions = environment.actions
+    names = tuple(actions) if not isinstance(actions, str) else ()
+    if not names or not all(isinstance(name, str) and name.strip() for name in names) or len(set(names)) < len(names):
+        raise ValueError(f"the actions of an environment must be different names, one or more, got {actions!r}")
+    return names
+
+
+def _distribution(search: _Search[Any], outcomes: Any, place: str) -> dict[Any, float]:
+    """Return a distribution without zero probabilities; the search keeps how far its sum was from 1."""
+    if not isinstance(outcomes, Mapping):
+        raise ValueError(f"{place} must return chances by state, e.g. {{state: 1.0}}, got {type(outcomes).__name__}")
+    foreign = next((state for state in outcomes if not isinstance(state, Hashable)), None)
+    if foreign is not None:  # a mapping of another kind than dict
+        raise ValueError(f"{place} must return states that can be hashed, such as tuples, got {type(foreign).__name__}")
+    probabilities, distance = to_chances(place, outcomes)
+    search.rounded = max(search.rounded, distance)
+    return probabilities
+
+
+def _where(test: Any, states: list[Any]) -> npt.NDArray[np.bool_]:
+    return freeze(np.array([bool(test(state)) for state in states], dtype=bool))
+
+
+def _rewards(environment: Environment[Any], states: list[Any], triples: Numbers) -> Array | None:
+    """Return ``[N]`` rewards, None where the environment has none."""
+    utility = getattr(environment, "utility", None)
+    if utility is None:
+        return None
+    values = [utility(states[source], action, states[target]) for source, action, target in triples.tolist()]
+    rewards = np.array([_number(value) for value in values], dtype=np.float64)
+    if not np.isfinite(rewards).all():
+        index = int(np.argmin(np.isfinite(rewards)))
+        state = states[triples[index][0]]
+        raise ValueError(
+            f"utility(state, action, next) must return finite numbers, got {values[index]!r:.100} in {state!r:.200}"
+        )
+    return freeze(rewards)
+
+
+def _number(value: Any) -> float:
+    """Return a value as a number, NaN if it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,7 +392,7 @@ class SolvedTable:
             return float(arriving @ self.distance / arriving.sum()) if arriving.sum() > 0 else np.inf
         if not (self.table.leading_to(self.table.goals[self.target]) & (start > 0)).any():
             return np.inf
-        transitions = self.table.mdp(goal, 1).transitions
+        transitions = self.table.process.transitions
         value, growth, offered = np.zeros(len(start)), np.inf, self.table.offered
         for decisions in range(1, _MOST_DECISIONS + 1):
             after = np.where(offered, (transitions @ value).reshape(offered.shape), -np.inf).max(axis=1)
@@ -91,8 +411,6 @@ class SolvedTable:
         Raises:
             ValueError: a horizon below 1 or beyond the bound of the search.
         """
-        check_whole("horizon", horizon, 1, "decisions")
-        self.table.check_horizon(horizon)
         mdp = self.table.mdp(self.table.goals[self.target], horizon)
         solution = value_iteration(mdp)
         matters = np.ptp(solution.action_values, axis=2) > 1e-12 * max(1, horizon)
@@ -132,7 +450,7 @@ def solve_table(table: StateTable[Any], target: str = "goal") -> SolvedTable:
         raise ValueError(f"target must be one of the goals {', '.join(table.goals)}, got {target!r}")
     if not table.deterministic:
         return SolvedTable(table=table, target=target, distance=None, optimal=None)
-    distance = _distances(table, table.goals[target])
+    distance = fewest_steps(table.goals[target], table.triples[:, 0], table.triples[:, 2])
     if table.bound is not None:
         # A path of d steps from a state at depth t stays within depth t + d: what lies beyond cannot be shorter.
         distance = np.where(distance <= table.bound - table.depth, distance, -1)
@@ -142,17 +460,117 @@ def solve_table(table: StateTable[Any], target: str = "goal") -> SolvedTable:
     return SolvedTable(table=table, target=target, distance=freeze(distance), optimal=freeze(optimal))
 
 
-def _distances(table: StateTable[Any], goal: npt.NDArray[np.bool_]) -> Numbers:
-    """Return ``[S]`` fewest steps to a set of states, by breadth-first search against the direction of the actions."""
-    source, target = table.triples[:, 0], table.triples[:, 2]
-    order = np.argsort(target, kind="stable")
-    source, edges = source[order], np.searchsorted(target[order], np.arange(len(table.states) + 1))
-    distance = np.where(goal, 0, -1).astype(np.int64)
-    frontier, steps = np.flatnonzero(goal), 0
-    while len(frontier):
-        steps += 1
-        parts = [source[edges[state] : edges[state + 1]] for state in frontier.tolist()]
-        predecessors = np.unique(np.concatenate(parts))
-        frontier = predecessors[distance[predecessors] < 0]
-        distance[frontier] = steps
-    return distance
+class VisitedStates:
+    """Distances and optimal actions in an environment without chance, computed for any state on request.
+
+    Levels with many things that can be moved have more states than can be enumerated, yet an agent sees few of them.
+    With a lower bound of the distance that is never too high, A* finds the distance d of a state exactly; an action is
+    optimal where its next state has the distance d - 1, which a search that leaves out all longer ways decides. What is
+    learnt of any state (its distance, or a higher lower bound) is kept.
+
+    Source: Hart, Nilsson and Raphael (1968); Pearl (1984), section 3.1.
+
+    Args:
+        environment: the environment. If it has a method ``lower_bound(state)``, the result must never exceed the number
+            of steps to the goal; without one, the search is breadth-first.
+        limit: maximum number of states that one search may expand; a longer search is refused.
+    """
+
+    def __init__(self, environment: Environment[Any], limit: int = LIMIT) -> None:
+        self.environment, self.limit, self.actions = environment, limit, tuple(environment.actions)
+        self._bound: Callable[[Any], float] = getattr(environment, "lower_bound", lambda state: 1.0)
+        self._exact: dict[Hashable, float] = {}
+        self._least: dict[Hashable, float] = {}
+        self._next: dict[Hashable, tuple[Any, ...]] = {}
+
+    def distance(self, state: Any) -> int:
+        """Return the fewest steps from a state to the goal, -1 where it cannot be reached.
+
+        Raises:
+            ValueError: more states than the limit, or an environment with chance.
+        """
+        if state not in self._exact:
+            self._search(state, math.inf)
+        return -1 if math.isinf(self._exact[state]) else int(self._exact[state])
+
+    def optimal(self, state: Any) -> npt.NDArray[np.bool_]:
+        """Return ``[A]`` bool, which actions lead one step nearer to the goal; all False if the goal cannot
+        be reached.
+        """
+        is_best, distance = np.zeros(len(self.actions), dtype=bool), self.distance(state)
+        if distance <= 0:
+            return is_best
+        for action, following in enumerate(self.following(state)):
+            if following != state and following not in self._exact and self._lower(following) <= distance - 1:
+                self._search(following, distance - 1)
+            is_best[action] = self._exact.get(following, math.inf) == distance - 1
+        return is_best
+
+    def following(self, state: Any) -> tuple[Any, ...]:
+        """Return the next state for each action."""
+        if state not in self._next:
+            outcomes = [self.environment.step(state, action) for action in range(len(self.actions))]
+            if any(len(outcome) != 1 for outcome in outcomes):
+                raise ValueError("a search along visited states needs an environment without chance, got one with it")
+            self._next[state] = tuple(next(iter(outcome)) for outcome in outcomes)
+        return self._next[state]
+
+    def _lower(self, state: Any) -> float:
+        """Return the best lower bound that is known."""
+        if state in self._exact:
+            return self._exact[state]
+        if state not in self._least:
+            over = self.environment.done(state) or self.environment.goal(state)
+            if over:
+                self._exact[state] = 0.0 if self.environment.goal(state) else math.inf
+                return self._exact[state]
+            self._least[state] = max(1.0, self._bound(state))
+        return self._least[state]
+
+    def _search(self, start: Any, most: float) -> None:
+        """Learn the distance of a state, or that it is above ``most``."""
+        steps, parent, count = {start: 0.0}, {start: start}, itertools.count()
+        ahead = [(self._lower(start), 0.0, next(count), start)]
+        closed: dict[Any, float] = {}
+        while ahead and ahead[0][0] <= most and not math.isinf(ahead[0][0]):
+            total, step_count, _, state = heapq.heappop(ahead)
+            step_count = -step_count
+            if step_count > steps[state]:
+                continue
+            if state in self._exact:
+                self._learn(closed, total)
+                self._keep(parent, start, state, total)
+                return
+            closed[state] = step_count
+            if len(closed) > self.limit:
+                raise ValueError(
+                    f"a search for the goal must expand at most {self.limit} states, got more from {start!r:.200}: "
+                    "raise limit, or give the environment a better lower_bound(state)"
+                )
+            for following in self.following(state):
+                if step_count + 1 < steps.get(following, math.inf):
+                    estimate = step_count + 1 + self._lower(following)
+                    if estimate <= most and not math.isinf(estimate):
+                        steps[following], parent[following] = step_count + 1, state
+                        # Among equally good ones the farthest first.
+                        heapq.heappush(ahead, (estimate, -(step_count + 1), next(count), following))
+        if math.isinf(most):  # all that can be reached was seen: from none of it the goal can be
+            self._exact.update(dict.fromkeys(closed, math.inf))
+            self._exact[start] = math.inf
+        else:
+            self._learn(closed, most + 1)
+            self._least[start] = max(self._lower(start), most + 1)
+
+    def _learn(self, closed: dict[Any, float], total: float) -> None:
+        """Raise the bounds of expanded states: no way from the start through them is shorter than the total."""
+        for state, steps in closed.items():
+            if state not in self._exact:
+                self._least[state] = max(self._lower(state), total - steps)
+
+    def _keep(self, parent: dict[Any, Any], start: Any, state: Any, total: float) -> None:
+        """Keep the distances along a shortest way."""
+        left = self._exact[state]
+        while state != start:
+            state, left = parent[state], left + 1
+            self._exact[state] = left
+        assert left == total

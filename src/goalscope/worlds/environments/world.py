@@ -1,7 +1,7 @@
 """Environments as worlds: sessions move through the enumerated table, which a play-back has confirmed."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
@@ -12,14 +12,12 @@ import numpy.typing as npt
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.own import consent
 from goalscope.stats.rows import Tag
-from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.environments.environment import Environment, Observed, build, goal_name_of
 from goalscope.worlds.environments.playback import PlayBack, play_back
-from goalscope.worlds.environments.solution import SolvedTable, solve_table
-from goalscope.worlds.environments.table import LIMIT, StateTable, enumerate_states
+from goalscope.worlds.environments.solution import LIMIT, SolvedTable, StateTable, enumerate_states, solve_table
 from goalscope.worlds.planning import value_iteration
 from goalscope.worlds.planning.process import Process
-from goalscope.worlds.world import Offer, Oracle, Session, State, View, World, read_plain
+from goalscope.worlds.world import Drawing, Offer, Oracle, Session, State, View, World, read_plain
 
 Sets = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
@@ -60,16 +58,21 @@ class EnvironmentView(View):
 
 @dataclass(frozen=True, eq=False)
 class Believed:
-    """An environment that was enumerated, solved and played back."""
+    """An environment that was enumerated, solved and played back.
+
+    What was computed is shared by copies that begin in other states, see `starting_at`.
+    """
 
     environment: Environment[Any]
     solved: SolvedTable
     played: PlayBack
-    _towards: dict[str, SolvedTable] = field(default_factory=dict, repr=False)
-    _by_time: dict[tuple[int, str], Sets] = field(default_factory=dict, repr=False)
-    _values: dict[str, Any] = field(default_factory=dict, repr=False)
-    _shared: list[tuple[Any, Sets | None]] = field(default_factory=list, repr=False)
-    _steps: dict[tuple[tuple[int, float], ...], float] = field(default_factory=dict, repr=False)
+    _computed: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def _once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """Return the result of a computation that is made only once for each key."""
+        if key not in self._computed:
+            self._computed[key] = compute()
+        return self._computed[key]
 
     @property
     def table(self) -> StateTable[Any]:
@@ -79,47 +82,39 @@ class Believed:
     @property
     def expected_steps(self) -> float:
         """The attribute `SolvedTable.expected_steps`, computed once for each distribution of the first state."""
-        first = np.flatnonzero(self.table.start)
-        key = tuple(zip(first.tolist(), self.table.start[first].tolist(), strict=True))
-        if key not in self._steps:
-            self._steps[key] = self.solved.expected_steps
-        return self._steps[key]
+        steps: float = self._once(("steps", self.table.start.tobytes()), lambda: self.solved.expected_steps)
+        return steps
 
     def towards(self, target: str) -> SolvedTable:
         """Return the solution for one of the environment's goals; it is computed once."""
-        if target not in self._towards:
-            self._towards[target] = self.solved if target == self.solved.target else solve_table(self.table, target)
-        return self._towards[target]
+        if target == self.solved.target:
+            return self.solved
+        solved: SolvedTable = self._once(("towards", target), lambda: solve_table(self.table, target))
+        return solved
 
     def by_time(self, horizon: int, target: str = "goal") -> Sets:
         """Return `SolvedTable.optimal_by_time` for a horizon and one of the environment's goals; it is
         computed once.
         """
-        if (horizon, target) not in self._by_time:
-            self._by_time[horizon, target] = self.towards(target).optimal_by_time(horizon)
-        return self._by_time[horizon, target]
+        sets: Sets = self._once((horizon, target), lambda: self.towards(target).optimal_by_time(horizon))
+        return sets
 
     def action_values(self, horizon: int) -> npt.NDArray[np.float64]:
         """Return ``[n, S, A]`` the expected number of decisions at the goal after each action, for n decisions.
 
         The best actions follow. With k decisions left, the values are those at index ``n - k``, for every n.
         """
-        if self._values.get("horizon", 0) < horizon:
-            solution = value_iteration(self.table.mdp(self.table.goal, horizon))
-            self._values.update(horizon=horizon, values=solution.action_values)
-        values: npt.NDArray[np.float64] = self._values["values"][self._values["horizon"] - horizon :]
-        return values
+        values: npt.NDArray[np.float64] | None = self._computed.get("values")
+        if values is None or len(values) < horizon:
+            values = value_iteration(self.table.mdp(self.table.goal, horizon)).action_values
+            self._computed["values"] = values
+        return values[len(values) - horizon :]
 
     @property
-    def transitions(self) -> tuple[Any, Sets | None]:
-        """The transitions and the offered actions, as the arguments of a `TabularMDP`: ``[S, A]`` next states, or a
-        sparse ``[S A, S]`` matrix of probabilities where there is chance, and ``[S, A]`` bool, None if all actions are
-        offered everywhere. Both are computed once; worlds of one environment that begin in other states share them.
-        """
-        if not self._shared:
-            process = self.table.mdp(np.zeros(len(self.table.states)), 1)
-            self._shared.append((process.transitions, process.offered))
-        return self._shared[0]
+    def process(self) -> Process:
+        """The decision process; worlds of one environment that begin in other states share its transitions."""
+        shared: Process = self._once("process", lambda: self.table.process)
+        return replace(shared, start=self.table.start)
 
     @cached_property
     def starts(self) -> Numbers:
@@ -270,42 +265,35 @@ class EnvironmentSession(Session):
 class EnvironmentOracle:
     """The exact optimal policy of a deterministic environment. A state is (number,), its number in the table."""
 
-    solved: SolvedTable
-
-    @property
-    def length(self) -> int:
-        """Fewest steps from the start to the goal; -1 if there is no path, or if episodes begin in several states."""
-        return self.solved.length
-
-    @property
-    def expected_steps(self) -> float:
-        """Fewest steps to the goal, as a mean over the first states."""
-        return self.solved.expected_steps
-
-    def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
-        """Return the optimal actions ``[N, A]`` and the number of steps to the goal ``[N]`` for states ``[N, D]``."""
-        assert self.solved.optimal is not None and self.solved.distance is not None  # deterministic, see `oracle`
-        numbers = _numbers(self.solved.table, states)
-        return self.solved.optimal[numbers], self.solved.distance[numbers]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChanceOracle:
-    """The exact optimal policy of a stochastic environment. It depends on the number of decisions left; there are no
-    distances.
-    """
-
     believed: Believed
 
     @property
     def length(self) -> int:
-        """Always -1, since a stochastic environment has no shortest path."""
-        return -1
+        """Fewest steps from the start to the goal; -1 if there is no path, if episodes begin in several states, or in a
+        stochastic environment.
+        """
+        return self.believed.solved.length
 
     @property
     def expected_steps(self) -> float:
         """Mean number of steps that an optimal agent needs; see `SolvedTable.expected_steps`."""
         return self.believed.expected_steps
+
+    def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
+        """Return the optimal actions ``[N, A]`` and the number of steps to the goal ``[N]`` for states ``[N, D]``."""
+        solved = self.believed.solved
+        assert (
+            solved.optimal is not None and solved.distance is not None
+        )  # deterministic, see `EnvironmentWorld.oracle`
+        numbers = solved.table.numbers(states)
+        return solved.optimal[numbers], solved.distance[numbers]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChanceOracle(EnvironmentOracle):
+    """The exact optimal policy of a stochastic environment. It depends on the number of decisions left; there are no
+    distances.
+    """
 
     def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
         """Raise a ValueError, because optimal actions depend on the number of decisions left; use `look_up_left`."""
@@ -316,20 +304,9 @@ class ChanceOracle:
         included.
         """
         # The optimal sets with k decisions left are the same for every horizon: V_k does not depend on it.
-        numbers, horizon = _numbers(self.believed.table, states), int(left.max(initial=1))
+        numbers, horizon = self.believed.table.numbers(states), int(left.max(initial=1))
         sets: Sets = self.believed.by_time(horizon)[horizon - left, numbers]
         return sets
-
-
-def _numbers(table: StateTable[Any], states: Numbers) -> Numbers:
-    """Return the numbers of recorded states, which are padded with -1 where other worlds have longer states."""
-    numbers = states[:, 0]
-    if ((numbers < 0) | (numbers >= len(table.states))).any():
-        raise ValueError(
-            f"a state of an environment must be a number from 0 to {len(table.states) - 1}, got {numbers.min()} to "
-            f"{numbers.max()}: the run was made in another version of it"
-        )
-    return numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -506,7 +483,7 @@ class EnvironmentWorld(World):
     def oracle(self) -> Oracle | None:
         """Return the exact optimal policy."""
         believed = self.believed
-        return ChanceOracle(believed) if believed.solved.optimal is None else EnvironmentOracle(believed.solved)
+        return ChanceOracle(believed) if believed.solved.optimal is None else EnvironmentOracle(believed)
 
     def process(self) -> Process:
         """Return the decision process, with the goals of the environment by name."""
@@ -514,13 +491,4 @@ class EnvironmentWorld(World):
 
     @cached_property
     def _process(self) -> Process:
-        table = self.believed.table
-        transitions, offered = self.believed.transitions
-        return Process(
-            transitions=transitions,
-            start=table.start,
-            number=lambda states: _numbers(table, states),
-            goals={name: np.asarray(values, dtype=np.float64) for name, values in table.goals.items()},
-            most=table.bound,
-            offered=offered,
-        )
+        return self.believed.process

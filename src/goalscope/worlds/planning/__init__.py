@@ -3,12 +3,11 @@
 from goalscope.worlds.planning.mdp import (
     TabularMDP,
     Values,
-    at_cell,
     expected_utility,
-    from_grid,
     occupancy,
     value_iteration,
 )
+from goalscope.worlds.planning.process import TaskProcess, at_cell, from_grid
 from goalscope.worlds.planning.shortest import (
     ShortestPaths,
     distances,
@@ -19,7 +18,6 @@ from goalscope.worlds.planning.shortest import (
     shortest_length,
     solve,
 )
-from goalscope.worlds.planning.tasks import TaskProcess
 
 __all__ = [
     "ShortestPaths",

@@ -14,13 +14,12 @@ import numpy.typing as npt
 
 from goalscope._ground.checks import check_finite, check_number, check_shape, check_whole, freeze, refuse_where
 from goalscope._ground.distributions import to_array, to_distributions, to_sparse_distributions
-from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
-from goalscope.worlds.grid import Grid, Position
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Array = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,22 +120,7 @@ class TabularMDP:
             ValueError: the class refuses the attributes, an index is out of range, or a probability is negative or not
                 finite.
         """
-        from scipy.sparse import csr_array
-
-        states, indices, probabilities = len(start), to_array("possible", possible), _numbers("chance", chance)
-        check_shape("chance", probabilities, "N", check_shape("possible", indices, "N 3"))
-        limits = np.array([states, actions, states])
-        if not np.issubdtype(indices.dtype, np.integer) or ((indices < 0) | (indices >= limits)).any():
-            raise ValueError(
-                f"possible must hold whole numbers, states below {states} and actions below {actions}, got "
-                f"{indices.dtype} from {indices.min(axis=0).tolist()} to {indices.max(axis=0).tolist()}"
-            )
-        check_finite("chance", probabilities)
-        if (probabilities < 0).any():  # adding repeated transitions could hide a negative probability
-            first = int(np.argmax(probabilities < 0))
-            raise ValueError(f"chance must hold probabilities >= 0, got {probabilities[first]} at index {first}")
-        rows = indices[:, 0].astype(np.int64) * actions + indices[:, 1]
-        matrix = csr_array((probabilities, (rows, indices[:, 2])), shape=(states * actions, states))
+        matrix = transition_matrix(possible, chance, states=len(start), actions=actions)
         return cls(transitions=matrix, start=start, **attributes)
 
     @property
@@ -246,6 +230,41 @@ def utility_range(mdp: TabularMDP) -> tuple[float, float]:
     return float(mdp.start @ low), float(mdp.start @ high)
 
 
+def return_range(mdp: TabularMDP) -> tuple[float, float]:
+    """Return the least and the greatest utility of a single episode, over offered actions and possible outcomes.
+
+    ``L_t(s) = min over a and s' with P(s' | s, a) > 0 of R(s, a, s') + L_{t+1}(s')``, where ``L_n`` is the terminal
+    utility; the greatest utility is defined likewise. The expected utility of every policy lies between the two.
+    """
+    state, action, following = possible_steps(mdp)
+    utility = mdp.utility[state, action, following] if mdp.utility.ndim == 3 else mdp.reward[state, action]
+    first = np.searchsorted(state, np.arange(mdp.states))
+    lowest = highest = mdp.weight(mdp.horizon) * mdp.final
+    for t in reversed(range(mdp.horizon)):
+        lowest = np.minimum.reduceat(mdp.weight(t) * utility + lowest[following], first)
+        highest = np.maximum.reduceat(mdp.weight(t) * utility + highest[following], first)
+    is_start = mdp.start > 0
+    return float(lowest[is_start].min()), float(highest[is_start].max())
+
+
+def possible_steps(mdp: TabularMDP) -> tuple[Numbers, Numbers, Numbers]:
+    """Return all possible transitions as state, offered action and next state, ``[N]`` each, sorted by state."""
+    table: Any = mdp.transitions
+    if not isinstance(table, np.ndarray):
+        entries = table.tocoo()
+        state, action = np.divmod(entries.row[entries.data > 0].astype(np.int64), mdp.actions)
+        following = entries.col[entries.data > 0].astype(np.int64)
+    elif table.ndim == 2:
+        state, action = (part.reshape(-1) for part in np.indices(table.shape))
+        following = table.reshape(-1)
+    else:
+        state, action, following = np.nonzero(table > 0)
+    if mdp.offered is not None:
+        is_offered = mdp.offered[state, action]
+        state, action, following = state[is_offered], action[is_offered], following[is_offered]
+    return state, action, following
+
+
 def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
     """Return the distribution of states at each time under a policy.
 
@@ -285,56 +304,6 @@ def expected_utility(mdp: TabularMDP, policy: npt.NDArray[Any]) -> float:
     return float(mdp.start @ values)
 
 
-def from_grid(
-    grid: Grid,
-    utility: npt.NDArray[Any] | None = None,
-    *,
-    horizon: int,
-    terminal_utility: npt.NDArray[Any] | None = None,
-) -> TabularMDP:
-    """Return the deterministic process of a grid whose goal is absorbing.
-
-    State ``phase * H * W + row * W + col`` combines a cell with a phase: 0 without the key, 1 with the key, 2 once the
-    door is open. Plain grids have one phase. No transition leads to a wall.
-
-    Args:
-        grid: a world that shows its agent and its goal.
-        utility: as in `TabularMDP`; None for a utility of 1 for each decision that begins at the goal.
-        horizon: number of decisions.
-        terminal_utility: ``[S]`` or None.
-
-    Raises:
-        ValueError: the grid shows no agent or no goal, or lies under fog, or `TabularMDP` refuses the process.
-    """
-    if grid.goal is None or grid.fog is not None:
-        lacking = "one without its goal (G)" if grid.goal is None else "one under fog"
-        raise ValueError(f"a decision process needs the whole grid with its goal, got {lacking}")
-    successor = transitions(grid).astype(np.int64)
-    at_goal = np.flatnonzero(at_cell(grid, grid.goal))
-    successor[at_goal] = at_goal[:, None]
-    start = np.zeros(len(successor))
-    start[state_number(grid, initial_state(grid))] = 1.0
-    return TabularMDP.deterministic(
-        successor,
-        utility=at_cell(grid, grid.goal) if utility is None else utility,
-        horizon=horizon,
-        start=start,
-        terminal_utility=terminal_utility,
-    )
-
-
-def at_cell(grid: Grid, cell: Position) -> Array:
-    """Return ``[S]`` 1 in the states of `from_grid` at a cell, 0 elsewhere: a utility for being at that cell.
-
-    Raises:
-        ValueError: the cell lies outside the grid.
-    """
-    row, col = grid.check_cell(cell, "cell")
-    indicator = np.zeros((phases(grid), grid.height, grid.width))
-    indicator[:, row, col] = 1.0
-    return indicator.reshape(-1)
-
-
 def policy_by_time(policy: npt.NDArray[Any], horizon: int, states: int, actions: int) -> Array:
     """Check a policy ``[S, A]`` or ``[n, S, A]``, and return it for each time, ``[n, S, A]``."""
     array = to_array("policy", policy, booleans=True)
@@ -354,6 +323,26 @@ def _check_discount(discount: float, horizon: int) -> None:
 
 def _numbers(name: str, values: Any) -> Array:
     return to_array(name, values).astype(np.float64)
+
+
+def transition_matrix(possible: npt.ArrayLike, chance: npt.ArrayLike, *, states: int, actions: int) -> "csr_array":
+    """Return a sparse matrix ``[S * A, S]`` of N possible transitions; see `TabularMDP.sparse` for the arguments."""
+    from scipy.sparse import csr_array
+
+    indices, probabilities = to_array("possible", possible), _numbers("chance", chance)
+    check_shape("chance", probabilities, "N", check_shape("possible", indices, "N 3"))
+    limits = np.array([states, actions, states])
+    if not np.issubdtype(indices.dtype, np.integer) or ((indices < 0) | (indices >= limits)).any():
+        raise ValueError(
+            f"possible must hold whole numbers, states below {states} and actions below {actions}, got "
+            f"{indices.dtype} from {indices.min(axis=0).tolist()} to {indices.max(axis=0).tolist()}"
+        )
+    check_finite("chance", probabilities)
+    if (probabilities < 0).any():  # adding repeated transitions could hide a negative probability
+        first = int(np.argmax(probabilities < 0))
+        raise ValueError(f"chance must hold probabilities >= 0, got {probabilities[first]} at index {first}")
+    rows = indices[:, 0].astype(np.int64) * actions + indices[:, 1]
+    return csr_array((probabilities, (rows, indices[:, 2])), shape=(states * actions, states))
 
 
 _CHECKED = "checked_by_goalscope"  # attribute of sparse matrices that were checked and normalised

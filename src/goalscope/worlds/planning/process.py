@@ -1,4 +1,7 @@
-"""The decision process of a world, as measures of runs use it: numbered states, probabilities, an absorbing end."""
+"""The decision process of a world, as measures of runs use it: numbered states, probabilities, an absorbing end.
+
+The states of a grid are its cells in each phase. Those of a task map are a cell and the nodes achieved so far.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,16 +13,18 @@ import numpy.typing as npt
 
 from goalscope._ground.checks import freeze
 from goalscope._ground.distributions import to_distributions
-from goalscope.worlds.dynamics import configuration_index, initial_state, state_number, transitions
-from goalscope.worlds.grid import Grid
-from goalscope.worlds.planning.mdp import TabularMDP, at_cell, sparse_transitions
-from goalscope.worlds.planning.tasks import process_of_map
+from goalscope.worlds.dynamics import configuration_index, initial_state, phases, state_number, transitions
+from goalscope.worlds.grid import ACTIONS, Grid, Position
+from goalscope.worlds.planning.mdp import TabularMDP, sparse_transitions
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.things import forgets_kinds
 from goalscope.worlds.world import World
 
 Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
+
+MOST_STATES: Final = 500_000
+"""Maximum number of states of a task map."""
 
 SUB_GOALS: Final = "sub-goals"
 """Name of a task map's goal "achieve sub-goals": its utility is the number of achieved nodes that are no goals."""
@@ -95,7 +100,7 @@ class Process:
         if self.most is not None and horizon > self.most:
             raise ValueError(
                 f"the horizon must be at most {self.most} decisions, since this world was searched to that depth, got "
-                f"{horizon}: raise depth in the study"
+                f"{horizon}: raise depth, or lower the horizon"
             )
         offered = self.offered
         if idle and offered is not None:
@@ -171,30 +176,6 @@ def process_of(world: World) -> Process | None:
     return process
 
 
-@lru_cache(maxsize=256)
-def task_process(task_map: TaskMap) -> Process:
-    """Return the process of a task map with its goals: the map's goal, the number of achieved sub-goals, and each node.
-
-    Raises:
-        ValueError: the map has too many states, see `TaskProcess`.
-    """
-    task = process_of_map(task_map)
-    other_nodes = [task.achieved(node) for node in task_map.nodes if node not in task_map.goals]
-    start = np.zeros(len(task.states))
-    start[0] = 1.0
-    return Process(
-        transitions=task.next,
-        start=start,
-        number=None,  # a recorded state is only a cell; it does not say which nodes are achieved
-        goals={
-            "goal": task.achieved(),
-            SUB_GOALS: np.asarray(np.sum(other_nodes, axis=0)) if other_nodes else np.zeros(len(task.states)),
-            **{f"node {node}": task.achieved(node) for node in task_map.nodes},
-        },
-        asked=("goal", SUB_GOALS),
-    )
-
-
 @forgets_kinds
 @lru_cache(maxsize=4096)
 def grid_process(grid: Grid) -> Process:
@@ -217,3 +198,190 @@ def grid_process(grid: Grid) -> Process:
         return numbers
 
     return Process(transitions=table, start=start, number=number)
+
+
+def from_grid(
+    grid: Grid, utility: Array | None = None, *, horizon: int, terminal_utility: Array | None = None
+) -> TabularMDP:
+    """Return the deterministic process of a grid whose goal is absorbing.
+
+    State ``phase * H * W + row * W + col`` combines a cell with a phase: 0 without the key, 1 with the key, 2 once the
+    door is open. Plain grids have one phase. No transition leads to a wall.
+
+    Args:
+        grid: a world that shows its agent and its goal.
+        utility: as in `TabularMDP`; None for a utility of 1 for each decision that begins at the goal.
+        horizon: number of decisions.
+        terminal_utility: ``[S]`` or None.
+
+    Raises:
+        ValueError: the grid shows no agent or no goal, or lies under fog, or `TabularMDP` refuses the process.
+    """
+    if grid.fog is not None:
+        raise ValueError("a decision process needs the whole grid with its goal, got one under fog")
+    process = grid_process(grid)
+    if utility is None:
+        assert grid.goal is not None  # `grid_process` refuses a grid without one
+        utility = at_cell(grid, grid.goal)
+    return process.mdp(utility, horizon, terminal=terminal_utility)
+
+
+def at_cell(grid: Grid, cell: Position) -> Array:
+    """Return ``[S]`` 1 in the states of `from_grid` at a cell, 0 elsewhere: a utility for being at that cell.
+
+    Raises:
+        ValueError: the cell lies outside the grid.
+    """
+    row, col = grid.check_cell(cell, "cell")
+    indicator = np.zeros((phases(grid), grid.height, grid.width))
+    indicator[:, row, col] = 1.0
+    return indicator.reshape(-1)
+
+
+class TaskProcess:
+    """The transitions of a task map over all reachable states (cell, achieved nodes).
+
+    The agent achieves a node by standing on its cell while all nodes of one of its prerequisite sets are achieved. The
+    goal ends the episode, so states in which it is achieved are absorbing. A blocked move does not change the state.
+
+    Attributes:
+        task_map: the map.
+        states: pairs of a cell's index on the map's `Board` and the bits of the achieved nodes; the first is the start.
+        next: ``[S, 4]`` int64, the state after each move.
+
+    Raises:
+        ValueError: the map has more than 500,000 states.
+    """
+
+    def __init__(self, task_map: TaskMap) -> None:
+        self.task_map = task_map
+        board = task_map.board
+        self.states = [(board.start, 0)]
+        numbers = {self.states[0]: 0}
+        rows = list[list[int]]()
+        for cell, achieved in self.states:  # the list grows during the loop
+            row = []
+            for action in ACTIONS:
+                target = cell + board.offsets[action]
+                after = (target, self._entered(target, achieved)) if board.open[target] else (cell, achieved)
+                after = (cell, achieved) if achieved & board.goals == board.goals else after
+                if after not in numbers:
+                    if len(numbers) >= MOST_STATES:
+                        raise ValueError(
+                            f"a task map must have at most {MOST_STATES:,} pairs of cell and achieved nodes, got more "
+                            f"on {len(task_map.cells)} cells with {len(task_map.nodes)} nodes: use a smaller map"
+                        )
+                    numbers[after] = len(numbers)
+                    self.states.append(after)
+                row.append(numbers[after])
+            rows.append(row)
+        self.next = np.array(rows, dtype=np.int64)
+
+    def _entered(self, cell: int, achieved: int) -> int:
+        number = self.task_map.board.node_at.get(cell)
+        if number is None:
+            return achieved
+        return achieved | self.task_map.board.met(number, achieved) << number
+
+    @cached_property
+    def _bits(self) -> npt.NDArray[np.int64]:
+        return np.array([achieved for _, achieved in self.states], dtype=np.int64)
+
+    def achieved(self, node: str = "") -> npt.NDArray[np.float64]:
+        """Return ``[S]`` 1 in the states in which a node is achieved, 0 elsewhere; "" stands for all goals together.
+
+        Raises:
+            ValueError: the map has no such node.
+        """
+        names = self.task_map.board.names
+        if not node:
+            goals = self.task_map.board.goals
+            return np.asarray(self._bits & goals == goals, dtype=np.float64)
+        if node not in names:
+            raise ValueError(f"a node must be one of the map's ({', '.join(names)}), got {node[:60]!r}")
+        return np.asarray(self._bits >> names.index(node) & 1, dtype=np.float64)
+
+    def process(self, node: str = "", *, horizon: int | None = None) -> TabularMDP:
+        """Return the decision process with a utility of 1 for each step that begins with a node achieved.
+
+        Args:
+            node: name of a goal or sub-goal; "" for all goals together.
+            horizon: number of decisions; None for the map's budget.
+        """
+        start = np.zeros(len(self.states))
+        start[0] = 1.0
+        steps = self.task_map.budget if horizon is None else horizon
+        return TabularMDP.deterministic(self.next, utility=self.achieved(node), horizon=steps, start=start)
+
+    def utility_of(self, actions: list[int | None], node: str = "", *, horizon: int | None = None) -> float:
+        """Return the utility of an episode: the number of steps, up to the horizon, that begin with a node achieved.
+
+        Args:
+            actions: the moves; None stands for a turn without a move, which changes nothing.
+            node: as in `process`.
+            horizon: as in `process`. An episode that ended at the goal counts as staying there until the horizon; an
+                episode that stopped earlier counts as standing still.
+        """
+        steps = self.task_map.budget if horizon is None else horizon
+        utility, state, total = self.achieved(node), 0, 0.0
+        for step in range(steps):
+            total += float(utility[state])
+            action = actions[step] if step < len(actions) else None
+            state = state if action is None else int(self.next[state, action])
+        return total
+
+
+@lru_cache(maxsize=256)
+def process_of_map(task_map: TaskMap) -> TaskProcess:
+    """Return the process of a task map; the result is cached."""
+    return TaskProcess(task_map)
+
+
+@lru_cache(maxsize=4096)
+def random_walk_success(task_map: TaskMap) -> float:
+    """Return the probability that a random walk achieves all goals within the budget of a map.
+
+    In each cell, the walk takes every open direction with equal probability. Let ``p_t`` be the distribution over the
+    states of `TaskProcess` before step t, and P the transition matrix, in which states with the goal achieved are
+    absorbing. The result is the probability of these states under ``p_0 P**budget``. It is the chance level for an
+    agent's success.
+
+    Args:
+        task_map: the map.
+
+    Raises:
+        ValueError: the map has more than 500,000 states.
+    """
+    task = TaskProcess(task_map)
+    mdp, achieved = task.process(), task.achieved()
+    walk = (task.next != np.arange(mdp.states)[:, None]).astype(np.float64)  # a blocked move does not change the state
+    walk[achieved > 0] = 1.0  # every action stays there
+    walk /= walk.sum(axis=1, keepdims=True)
+    mass = mdp.start
+    for _ in range(mdp.horizon):
+        mass = mdp.flow(mass[:, None] * walk)
+    return min(1.0, float(mass @ achieved))
+
+
+@lru_cache(maxsize=256)
+def task_process(task_map: TaskMap) -> Process:
+    """Return the process of a task map with its goals: the map's goal, the number of achieved sub-goals, and each node.
+
+    Raises:
+        ValueError: the map has too many states, see `TaskProcess`.
+    """
+    task = process_of_map(task_map)
+    other_nodes = [task.achieved(node) for node in task_map.nodes if node not in task_map.goals]
+    start = np.zeros(len(task.states))
+    start[0] = 1.0
+    return Process(
+        transitions=task.next,
+        start=start,
+        number=None,  # a recorded state is only a cell; it does not say which nodes are achieved
+        goals={
+            "goal": task.achieved(),
+            SUB_GOALS: np.asarray(np.sum(other_nodes, axis=0)) if other_nodes else np.zeros(len(task.states)),
+            **{f"node {node}": task.achieved(node) for node in task_map.nodes},
+        },
+        asked=("goal", SUB_GOALS),
+    )

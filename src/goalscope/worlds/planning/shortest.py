@@ -8,6 +8,7 @@ goal cannot be reached.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from goalscope._ground.checks import freeze
 from goalscope.worlds.dynamics import (
     State,
+    configuration_index,
     initial_flags,
     initial_state,
     neighbours,
@@ -25,9 +27,10 @@ from goalscope.worlds.dynamics import (
     transitions,
 )
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
-from goalscope.worlds.planning._fast import UNREACHABLE, spread_words
 from goalscope.worlds.things import forgets_kinds
+from goalscope.worlds.world import Oracle, World
 
+UNREACHABLE = -1
 _WALL = -2  # marks cells that the search never enters
 _FEW_CELLS = 600  # cells in all grids up to which a search cell by cell is faster
 
@@ -96,25 +99,50 @@ def solve(grid: Grid) -> ShortestPaths:
     return ShortestPaths(distance=freeze(distance), optimal=freeze(optimal), grid=grid)
 
 
-def _solve_among_things(grid: Grid, goal: Position) -> ShortestPaths:
-    """Search breadth-first backwards from the goal over the table of all configurations and cells."""
-    table = transitions(grid)
-    distance = np.full(len(table), UNREACHABLE, dtype=np.int64)
-    distance[goal[0] * grid.width + goal[1] :: grid.walls.size] = 0
-    table = np.where((distance == 0)[:, None], np.arange(len(table))[:, None], table)  # episodes end at the goal
-    sources = np.argsort(table, axis=None, kind="stable")
-    ends = np.searchsorted(table.reshape(-1)[sources], np.arange(len(table) + 1))
-    front, level = np.flatnonzero(distance == 0), 0
+@dataclass(frozen=True, slots=True)
+class GridOracle:
+    """The optimal policy on a grid, by shortest paths. States are (row, col, phase); see `phase_column`."""
+
+    paths: ShortestPaths
+    length: int
+
+    def look_up(self, states: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """Return the optimal actions ``[N, 4]`` and the number of steps to the goal ``[N]`` of states ``[N, 3]``."""
+        row, col, phase = states.T
+        index = configuration_index(self.paths.grid, phase), row, col
+        return self.paths.optimal[index], self.paths.distance[index].astype(np.int64)
+
+
+def oracle(world: World) -> Oracle | None:
+    """Return the exact optimal policy of a world: shortest paths on grids, `World.oracle` in other worlds."""
+    if "grid" not in world.offers:
+        return world.oracle()
+    paths = solve(world.grid)
+    return GridOracle(paths, int(paths.steps_from(initial_state(world.grid))))
+
+
+def fewest_steps(
+    goal: npt.NDArray[np.bool_], source: npt.NDArray[np.int64], target: npt.NDArray[np.integer]
+) -> npt.NDArray[np.int64]:
+    """Return the fewest steps from each of S states to a goal, by a breadth-first search against the transitions.
+
+    Args:
+        goal: ``[S]`` bool, the states at a goal.
+        source, target: ``[N]`` state before and after each possible transition.
+
+    Returns:
+        ``[S]`` int64; -1 if no goal can be reached.
+    """
+    order = np.argsort(target, kind="stable")
+    source, ends = source[order], np.searchsorted(target[order], np.arange(len(goal) + 1))
+    distance = np.where(goal, 0, UNREACHABLE).astype(np.int64)
+    front, steps = np.flatnonzero(goal), 0
     while len(front):
-        level += 1
-        before = np.concatenate([sources[ends[state] : ends[state + 1]] for state in front.tolist()]) // len(ACTIONS)
+        steps += 1
+        before = np.concatenate([source[ends[state] : ends[state + 1]] for state in front.tolist()])
         front = np.unique(before[distance[before] == UNREACHABLE])
-        distance[front] = level
-    optimal = (distance[:, None] > 0) & (distance[table] == distance[:, None] - 1)
-    shape = -1, *grid.walls.shape
-    return ShortestPaths(
-        distance=freeze(distance.reshape(shape)), optimal=freeze(optimal.reshape(*shape, 4)), grid=grid
-    )
+        distance[front] = steps
+    return distance
 
 
 def distances(grid: Grid, carrying_key: bool = False) -> npt.NDArray[np.int64]:
@@ -175,8 +203,8 @@ def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt
 def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     """Return the number of steps from each cell to the goal, for B plain grids of one shape.
 
-    Grids of up to 64 columns are searched with one bit per cell, see `goalscope.worlds.planning._fast`; wider grids and
-    few small ones are searched cell by cell.
+    Grids of up to 64 columns are searched with one bit per cell; wider grids and few small ones are searched cell by
+    cell.
 
     Args:
         walls: ``[B, H, W]`` bool.
@@ -192,7 +220,7 @@ def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer])
     result = np.empty(walls.shape, dtype=np.int32)
     chunk = max(1, 32768 // height)
     for begin in range(0, count, chunk):
-        result[begin : begin + chunk] = spread_words(walls[begin : begin + chunk], goal[begin : begin + chunk])
+        result[begin : begin + chunk] = _spread_words(walls[begin : begin + chunk], goal[begin : begin + chunk])
     return result
 
 
@@ -211,6 +239,20 @@ def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
         before, after = distance[(..., *inside)], distance[(..., *beyond)]
         optimal[(..., *inside, action)] = (before > 0) & (after == before - 1)
     return optimal
+
+
+def _solve_among_things(grid: Grid, goal: Position) -> ShortestPaths:
+    """Search backwards from the goal over the table of all configurations and cells."""
+    table = transitions(grid)
+    at_goal = np.zeros(len(table), dtype=bool)
+    at_goal[goal[0] * grid.width + goal[1] :: grid.walls.size] = True
+    table = np.where(at_goal[:, None], np.arange(len(table))[:, None], table)  # episodes end at the goal
+    distance = fewest_steps(at_goal, np.repeat(np.arange(len(table)), len(ACTIONS)), table.reshape(-1))
+    optimal = (distance[:, None] > 0) & (distance[table] == distance[:, None] - 1)
+    shape = -1, *grid.walls.shape
+    return ShortestPaths(
+        distance=freeze(distance.reshape(shape)), optimal=freeze(optimal.reshape(*shape, 4)), grid=grid
+    )
 
 
 def _search(solid: npt.NDArray[np.bool_], seeds: Iterable[tuple[int, Position]]) -> npt.NDArray[np.int64]:
@@ -238,3 +280,55 @@ def _search(solid: npt.NDArray[np.bool_], seeds: Iterable[tuple[int, Position]])
         front = beyond
     distances = np.array(distance, dtype=np.int64).reshape(height + 2, stride)[1:-1, 1:-1]
     return np.maximum(distances, UNREACHABLE)
+
+
+def _spread_words(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+    """Return the number of steps from each cell to the goal, ``[B, H, W]`` int32, -1 if the goal cannot be reached.
+
+    Each row of cells is packed into one machine word, so that a few word operations advance the search in all grids by
+    one step. Tests check that the result equals that of `distances_to`.
+
+    Args:
+        walls: ``[B, H, W]`` bool, W at most 64.
+        goal: ``[B, 2]`` (row, col) of each goal.
+    """
+    count, _, width = walls.shape
+    word = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if np.dtype(kind).itemsize * 8 >= width)
+    bits = np.dtype(word).itemsize * 8
+    weights = (np.uint64(1) << np.arange(width, dtype=np.uint64)).astype(word)
+    closed = (walls * weights).sum(axis=2, dtype=word)  # [B, H]: walls and cells already reached
+    if width < bits:
+        closed |= word((1 << bits) - (1 << width))
+    front = np.zeros_like(closed)
+    front[np.arange(count), goal[:, 0]] = weights[goal[:, 1]]
+    closed |= front
+    unit = word(1)
+    reached = front.copy()
+    planes: list[npt.NDArray[Any]] = []  # plane k contains bit k of every cell's distance
+    level = 0
+    while True:
+        level += 1
+        step = (front << unit) | (front >> unit)
+        step[:, 1:] |= front[:, :-1]
+        step[:, :-1] |= front[:, 1:]
+        front = step & ~closed
+        if not front.any():
+            break
+        closed |= front
+        reached |= front
+        if level >> len(planes):
+            planes.append(np.zeros_like(closed))
+        for bit, plane in enumerate(planes):
+            if level >> bit & 1:
+                plane |= front
+    distance = np.zeros(walls.shape, dtype=np.int32)
+    for bit, plane in enumerate(planes):
+        distance |= _unpack(plane, width).astype(np.int32) << np.int32(bit)
+    distance[_unpack(reached, width) == 0] = UNREACHABLE
+    return distance
+
+
+def _unpack(rows: npt.NDArray[Any], width: int) -> npt.NDArray[np.uint8]:
+    """Return the cells ``[B, H, W]`` of rows packed into little-endian words ``[B, H]``."""
+    octets = rows.astype(rows.dtype.newbyteorder("<")).view(np.uint8).reshape(*rows.shape, -1)
+    return np.unpackbits(octets, axis=2, count=width, bitorder="little")

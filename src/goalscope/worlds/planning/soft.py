@@ -10,6 +10,9 @@ Using the mean instead of the sum makes W zero at b = 0. Internally, each action
 advantage over the uniform policy. This changes no policy, and changes W only by b times the expected utility of the
 uniform policy. Large utilities that no action influences then cancel out of every difference, and decisions without
 consequences have an advantage of exactly 0.
+
+Backups run on the reachable part of a process (`ReachedProcess`): unreachable states do not affect the result, and in
+most processes each action has one or few successors.
 """
 
 import math
@@ -17,16 +20,188 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import check_finite
-from goalscope.worlds.planning.mdp import TabularMDP
-from goalscope.worlds.planning.reached import ReachedProcess, reached_process
+from goalscope.worlds.planning.mdp import TabularMDP, policy_by_time, transposed
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 
 Array = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+_SPARSE_BELOW = 0.2  # fraction of non-zero transitions below which a sparse product is faster than a dense one
+_SMALL = 48  # number of states up to which a dense, single-threaded product by einsum is fastest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReachedProcess:
+    """A decision process restricted to the states that are reachable within its horizon.
+
+    Arrays are stored by action, ``[A, K]`` over the K reachable states, so that sums over actions run along contiguous
+    memory.
+
+    Attributes:
+        kept: ``[K]`` index of each kept state in the whole process.
+        decided: ``[K]`` bool, the states reachable before the last decision.
+        table: ``[A * K]`` int64 successors of a deterministic process; otherwise probabilities ``[A * K, K]``, dense or
+            sparse.
+        reward: ``[A, K]`` expected utility of one decision; meaningless in states that are not ``decided``.
+        final: ``[K]`` terminal utility.
+        start: ``[K]`` probabilities of the first state.
+        horizon: number of decisions.
+        states: number of states of the whole process.
+        offered: ``[A, K]`` bool, the actions that policies choose among; None for all.
+        discount: factor by which each decision weighs less than the one before.
+    """
+
+    kept: Numbers
+    decided: npt.NDArray[np.bool_]
+    table: Union[npt.NDArray[Any], "csr_array"]
+    reward: Array
+    final: Array
+    start: Array
+    horizon: int
+    states: int
+    offered: npt.NDArray[np.bool_] | None = None
+    discount: float = 1.0
+
+    @property
+    def weights(self) -> Array:
+        """``[n + 1]`` discount factor of the utility of each decision, and of that of the final state."""
+        return np.asarray(self.discount ** np.arange(self.horizon + 1))
+
+    @property
+    def actions(self) -> int:
+        """Number of actions A."""
+        return int(self.reward.shape[0])
+
+    def expect(self, columns: Array) -> Array:
+        """Return the expected value of the next state, ``[C, A, K]``, for C columns of state values ``[C, K]``."""
+        shape = (len(columns), *self.reward.shape)
+        if not isinstance(self.table, np.ndarray):
+            return np.ascontiguousarray(np.asarray(self.table @ columns.T).T).reshape(shape)
+        if self.table.ndim == 1:
+            return columns.take(self.table, axis=1).reshape(shape)
+        if len(self.kept) <= _SMALL:
+            few: Array = np.einsum("ck,jk->cj", columns, self.table)
+            return few.reshape(shape)
+        product: Array = columns @ self.table.T
+        return product.reshape(shape)
+
+    def flow(self, mass: Array) -> Array:
+        """Return the distribution of the next state, ``[K]``, given that of actions and states ``[A, K]``."""
+        flat = mass.reshape(-1)
+        if not isinstance(self.table, np.ndarray):
+            return np.asarray(transposed(self.table) @ flat, dtype=np.float64)
+        if self.table.ndim == 1:
+            counted = np.bincount(self.table, weights=flat, minlength=len(self.kept))
+            return counted.astype(np.float64, copy=False)
+        if len(self.kept) <= _SMALL:
+            few: Array = np.einsum("j,jk->k", flat, self.table)
+            return few
+        product: Array = flat @ self.table
+        return product
+
+    def policy(self, policy: npt.NDArray[Any]) -> Array:
+        """Return a normalised policy over the kept states: ``[n, A, K]``, or ``[1, A, K]`` if it is constant in time.
+
+        Args:
+            policy: action probabilities ``[S, A]``, or ``[n, S, A]`` if they depend on time.
+
+        Raises:
+            ValueError: the policy has another shape, or its rows are not probability distributions.
+        """
+        by_time = policy_by_time(policy, self.horizon, self.states, self.actions)
+        by_time = by_time if np.ndim(policy) == 3 else by_time[:1]
+        restricted = np.ascontiguousarray(by_time[:, self.kept].transpose(0, 2, 1))
+        restricted /= restricted.sum(axis=1, keepdims=True)
+        return restricted
+
+
+def reached_process(mdp: TabularMDP) -> ReachedProcess:
+    """Restrict a process to its reachable states, in the form with the fastest backups.
+
+    A process whose actions all have one outcome is stored as deterministic, even if it was given by probabilities.
+    Other probabilities are normalised, since `TabularMDP` accepts sums that differ slightly from 1.
+    """
+    reachable, decided = _reachable(mdp)
+    reward = np.ascontiguousarray(mdp.reward[reachable].T)
+    start = mdp.start[reachable]
+    reward[:, ~decided] = reward[0, int(start.argmax())]  # no decision is taken there, so any actual reward will do
+    return ReachedProcess(
+        kept=reachable,
+        decided=decided,
+        table=_table(mdp, reachable),
+        reward=reward,
+        final=mdp.final[reachable],
+        start=start / start.sum(),
+        horizon=mdp.horizon,
+        states=mdp.states,
+        offered=None if mdp.offered is None else np.ascontiguousarray(mdp.offered[reachable].T),
+        discount=mdp.discount,
+    )
+
+
+def _reachable(mdp: TabularMDP) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    """Return the indices of the reachable states, and a mask of those that are reachable before the last decision."""
+    reached = mdp.start > 0
+    decided = reached
+    fresh = np.flatnonzero(reached)
+    for _ in range(mdp.horizon):
+        decided = reached.copy()
+        successors = np.unique(_successors(mdp, fresh))
+        fresh = successors[~reached[successors]]
+        if not len(fresh):
+            break
+        reached[fresh] = True
+    states = np.flatnonzero(reached)
+    return states, decided[states]
+
+
+def _successors(mdp: TabularMDP, states: Numbers) -> Numbers:
+    table = mdp.transitions
+    if not isinstance(table, np.ndarray):
+        rows = (states[:, None] * mdp.actions + np.arange(mdp.actions)).reshape(-1)
+        part = table[rows]
+        return np.asarray(part.indices[part.data > 0], dtype=np.int64)
+    if table.ndim == 2:
+        return np.asarray(table[states].reshape(-1), dtype=np.int64)
+    return np.flatnonzero((table[states] > 0).any(axis=(0, 1)))
+
+
+def _table(mdp: TabularMDP, reachable: Numbers) -> Any:
+    table, actions, count = mdp.transitions, mdp.actions, len(reachable)
+    if isinstance(table, np.ndarray) and table.ndim == 2:
+        new_number = np.zeros(
+            mdp.states, dtype=np.int64
+        )  # successors after the last decision may be unreachable; their index does not matter
+        new_number[reachable] = np.arange(count)
+        return new_number[table[reachable].T.reshape(-1)]
+    from scipy.sparse import csr_array
+
+    if isinstance(table, np.ndarray):
+        dense = np.ascontiguousarray(table[np.ix_(reachable, np.arange(actions), reachable)].transpose(1, 0, 2))
+        matrix = csr_array(dense.reshape(actions * count, count))
+    else:
+        rows = (reachable[None, :] * actions + np.arange(actions)[:, None]).reshape(-1)
+        matrix = csr_array(table[rows][:, reachable])
+        matrix.eliminate_zeros()
+    sums = np.asarray(matrix.sum(axis=1)).reshape(-1)
+    entries = np.diff(matrix.indptr)
+    if (entries == 1).all():
+        return matrix.indices.astype(np.int64)
+    scale = np.where(sums > 0, 1 / np.where(sums > 0, sums, 1.0), 0.0)
+    matrix.data = matrix.data * np.repeat(scale, entries)
+    if count <= _SMALL or matrix.nnz >= _SPARSE_BELOW * actions * count * count:
+        return matrix.toarray()
+    return matrix
+
 
 TIES = 1e-9  # actions count as equally good within this fraction of the range of attainable utility
 _ROUNDING = 1e-12  # smaller advantages, relative to the values whose difference they are, are rounding errors
@@ -200,11 +375,11 @@ class SoftProcess:
         for index, number in enumerate(horizons):
             wanted[number].append(index)
         factor = (rationality * self._unit)[:, None, None]
-        value, ends = self._final, np.zeros((2, states))
+        ends = np.zeros((2, states))
         columns, limits = np.zeros((3 * count, states)), np.zeros((4, states))
         found: dict[int, StartValues] = {}
-        for left, advantage in enumerate(self._backward(), 1):
-            value = self._mean(self._reward + self.reached.expect(value[None])[0])
+        passes = zip(self._backward(), self._uniform_pass(), strict=True)
+        for left, (advantage, (value, _)) in enumerate(passes, 1):
             columns = self._soft_step(columns, advantage, factor, 1.0)
             after = self.reached.expect(ends)
             after += advantage
@@ -270,13 +445,18 @@ class SoftProcess:
         """Return the uniform policy's values at the first decision, ``[K]``, and all advantages if there is space."""
         n, (actions, states) = self.mdp.horizon, self._reward.shape
         stored = np.empty((n, actions, states)) if n * actions * states <= _KEEP else None
-        value = self._weights[n] * self._final
-        for t in reversed(range(n)):
-            after = self._weights[t] * self._reward + self.reached.expect(value[None])[0]
-            value = self._mean(after)
+        for left, (value, after) in enumerate(self._uniform_pass(), 1):
             if stored is not None:
-                stored[t] = _advantage(after, value)
+                stored[n - left] = _advantage(after, value)
         return value, stored
+
+    def _uniform_pass(self) -> Iterator[tuple[Array, Array]]:
+        """Yield the uniform policy's values ``[K]``, and those after each action ``[A, K]``, from the last decision."""
+        value = self._weights[-1] * self._final
+        for weight in self._weights[-2::-1]:
+            after = weight * self._reward + self.reached.expect(value[None])[0]
+            value = self._mean(after)
+            yield value, after
 
     def _backward(self) -> Iterator[Array]:
         """Yield each action's advantage over the uniform policy, ``[A, K]``, from the last decision to the first."""
@@ -289,13 +469,8 @@ class SoftProcess:
 
     def _advantages(self) -> Iterator[Array]:
         if self._stored is not None:
-            yield from self._stored[::-1]
-            return
-        value = self._weights[-1] * self._final
-        for weight in self._weights[-2::-1]:
-            after = weight * self._reward + self.reached.expect(value[None])[0]
-            value = self._mean(after)
-            yield _advantage(after, value)
+            return iter(self._stored[::-1])
+        return (_advantage(after, value) for value, after in self._uniform_pass())
 
     def _mean(self, values: Array) -> Array:
         """Return the mean of values ``[A, K]`` over the offered actions, ``[K]``."""

@@ -1,8 +1,16 @@
 """Task worlds: maps on which an agent has to find tasks and achieve them in an order that respects prerequisites."""
 
-from goalscope.worlds.tasks.cooking import COOKING, WIDE_COOKING, cooking_map, symbolic_twin
-from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, TaskNode, read_action
-from goalscope.worlds.tasks.generate import PRESETS, TaskSpec, generate_task_map, preset_tags, task_spec
+from goalscope.worlds.tasks.generate import (
+    COOKING,
+    PRESETS,
+    WIDE_COOKING,
+    TaskSpec,
+    cooking_map,
+    generate_task_map,
+    preset_tags,
+    symbolic_twin,
+    task_spec,
+)
 from goalscope.worlds.tasks.knowledge import (
     RULES,
     AgentKnowledge,
@@ -12,7 +20,7 @@ from goalscope.worlds.tasks.knowledge import (
     report_text,
     write_log,
 )
-from goalscope.worlds.tasks.taskmap import TaskMap, TaskPlan, plan_task
+from goalscope.worlds.tasks.taskmap import MOVES, Cell, Frame, TaskMap, TaskNode, TaskPlan, plan_task, read_action
 from goalscope.worlds.tasks.world import TaskState, TaskView, TaskWorld
 
 __all__ = [

@@ -1,26 +1,29 @@
-"""Random task maps, drawn from the paper's parameters and presets.
+"""Random task maps, drawn from the paper's parameters and presets, and cooking maps with meaningful names.
 
 A random map has nodes on random cells of a rectangle, and corridors that lead to them; its graph is drawn layer by
-layer.
+layer. The symbolic twin of a map has the same cells and graph, but names without meaning. Comparing the two shows what
+the meaning of names contributes.
 
-Source: measuring exploration and exploitation errors, Appendix C.1. Where the paper's text leaves a choice open,
-docs/exploration.md says what is done here.
+Source: measuring exploration and exploitation errors, Appendix C.1, Section 6 and Appendix E; kitchens, dishes and
+their graphs are ours. Where the paper's text leaves a choice open, docs/exploration.md says what is done here.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from string import ascii_uppercase
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
+import yaml
 
 from goalscope._ground.checks import check_number, check_whole
+from goalscope._ground.folder import package_text
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.rng import stream
-from goalscope.worlds.tasks.coordinates import Cell, TaskNode
-from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
+from goalscope.worlds.tasks.taskmap import Cell, Frame, TaskMap, TaskNode, plan_task
 
 _MOST_SIDE = 300
 _MOST_NODES = 20
@@ -36,6 +39,12 @@ Graph = tuple[tuple[tuple[int, ...], ...], ...]
 
 _DISTRIBUTIONS = ("option_counts", "dependency_counts", "goal_dependency_counts")
 _RANGES = {"depth_bias": (0, 100), "density": (1e-3, 1), "aspect_ratio": (0.02, 50), "alpha": (1e-6, 1e6)}
+
+
+COOKING = ("mushroom-risotto", "lentil-soup", "berry-tart", "vegetable-dumplings")
+"""Names of the four small cooking maps, of 26 to 39 cells."""
+WIDE_COOKING = tuple(f"wide-{name}" for name in COOKING)
+"""Names of maps with the same dishes on 72 cells, whose budgets are large enough for the paper's step counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +261,41 @@ def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) 
     )
 
 
+def symbolic_twin(task_map: TaskMap, *, seed: int = 0) -> TaskMap:
+    """Return a map with the same cells and graph but random names; the same map and seed give the same names."""
+    names = random_names(len(task_map.nodes), stream(seed, "symbolic twin", task_map.id))
+    return task_map.renamed(dict(zip(task_map.nodes, names, strict=True)))
+
+
+def cooking_map(name: str, *, symbolic: bool = False) -> TaskMap:
+    """Return one of the cooking maps.
+
+    Args:
+        name: one of `COOKING` or `WIDE_COOKING`.
+        symbolic: whether to return the twin whose names have no meaning.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
+    valid = (*COOKING, *WIDE_COOKING)
+    if name not in valid:
+        raise ValueError(f"a cooking map must be one of {', '.join(valid)}, got {name[:60]!r}")
+    kitchen = _kitchens()[name.removeprefix("wide-")]
+    rows = kitchen["map" if name in COOKING else "wide"].split()
+    frame = Frame(left=0, top=len(rows) - 1, width=len(rows[0]), height=len(rows))
+    signs = {
+        frame.cell((row, col)): sign for row, line in enumerate(rows) for col, sign in enumerate(line) if sign != "#"
+    }
+    cells = {sign: cell for cell, sign in signs.items()}
+    title = {letter: names[0] for letter, names in kitchen["nodes"].items()}
+    nodes = {
+        title[letter]: TaskNode(cell=cells[letter], options=tuple(tuple(map(title.__getitem__, each)) for each in sets))
+        for letter, (_, *sets) in kitchen["nodes"].items()
+    }
+    task_map = TaskMap(cells=list(signs), start=cells["@"], goal=title["F"], nodes=nodes)
+    return symbolic_twin(task_map) if symbolic else task_map
+
+
 def _draw(spec: TaskSpec, rng: np.random.Generator) -> TaskMap | None:
     graph = sample_graph(spec, rng)
     names = random_names(spec.nodes, rng)
@@ -364,3 +408,8 @@ def random_names(count: int, rng: np.random.Generator) -> list[str]:
 def _drawn(distribution: Distribution, rng: np.random.Generator) -> int:
     numbers, probabilities = zip(*distribution, strict=True)
     return int(rng.choice(numbers, p=probabilities))
+
+
+@cache
+def _kitchens() -> dict[str, Any]:
+    return dict(yaml.safe_load(package_text("goalscope.worlds.tasks", "cooking.yaml")))

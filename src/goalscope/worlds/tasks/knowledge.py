@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from goalscope.worlds.grid import Action
-from goalscope.worlds.tasks.coordinates import MOVES, Cell
+from goalscope.worlds.tasks.taskmap import MOVES, Cell
 
 Rejection = Literal["blocked", "unparsable"]
 """Why an action did nothing: the direction is blocked, or the agent named no move."""

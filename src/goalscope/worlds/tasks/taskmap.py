@@ -1,5 +1,8 @@
 """Task maps: cells to walk on, a graph of tasks on some of the cells, and shortest plans that achieve the tasks.
 
+Task maps use ``(x, y)`` with y upwards, as their paper does: up is y + 1, right is x + 1. Grids use ``(row, col)`` with
+row 0 at the top. `Frame` converts between the two; the names and meanings of the four moves are the same in both.
+
 A node has alternative prerequisite sets (an OR of ANDs). This covers the paper's AND nodes (one set of all parents)
 and OR nodes (one set per parent).
 
@@ -11,7 +14,7 @@ Source: measuring exploration and exploitation errors, Section 3 and Appendix B.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -23,17 +26,213 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope._ground.checks import check_number
+from goalscope._ground.checks import check_number, is_whole
 from goalscope._ground.ids import canonical_json, content_id
-from goalscope.worlds.grid import ACTIONS, Action, Grid
-from goalscope.worlds.tasks._fast import Board
-from goalscope.worlds.tasks.coordinates import Cell, Frame, TaskNode, check_cell
+from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
+
+Cell = tuple[int, int]
+"""A cell of a task map: (x, y), y upwards."""
+
+MOVES = MappingProxyType({action: (action.delta[1], -action.delta[0]) for action in Action})
+"""Change of (x, y) by each move."""
+
 
 _MOST_CELLS = 250_000
 _MOST_AREA = 4_000_000  # cells of the rectangle around a map, each stored as one bit
 _MOST_NODES = 1000
 _MOST_PLANNED = 20  # nodes of a map with an exact plan; each node doubles the number of sets of achieved nodes
 _LONGEST_NAME = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskNode:
+    """One task of a map.
+
+    Attributes:
+        cell: cell of the node, (x, y).
+        options: alternative prerequisite sets, each a tuple of node names; one achieved set is enough. Empty for a
+            primitive node, which has no prerequisites.
+    """
+
+    cell: Cell
+    options: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def parents(self) -> set[str]:
+        """Names of all nodes that appear in the prerequisite sets of this node."""
+        return {parent for option in self.options for parent in option}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The smallest rectangle around a set of cells.
+
+    Attributes:
+        left: x of its first column.
+        top: y of its first row.
+        width: number of columns W.
+        height: number of rows H.
+    """
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+    @classmethod
+    def around(cls, cells: Iterable[Cell]) -> "Frame":
+        """Return the frame around some cells, of which there must be at least one."""
+        xs, ys = zip(*cells, strict=True)
+        return cls(left=min(xs), top=max(ys), width=max(xs) - min(xs) + 1, height=max(ys) - min(ys) + 1)
+
+    def row_col(self, cell: Cell) -> Position:
+        """Return (row, col) of a cell (x, y)."""
+        return self.top - cell[1], cell[0] - self.left
+
+    def cell(self, position: Position) -> Cell:
+        """Return the cell (x, y) at (row, col)."""
+        return position[1] + self.left, self.top - position[0]
+
+
+def check_cell(value: Any, name: str) -> Cell:
+    """Check a cell, and return it as two plain integers; raise a ValueError that names the value if it is invalid."""
+    pair = tuple(value) if isinstance(value, list | tuple | np.ndarray) else ()
+    if len(pair) != 2 or not all(is_whole(item) and abs(int(item)) < 10**9 for item in pair):
+        raise ValueError(f"{name} must be [x, y], two whole numbers below 10**9, got {value!r:.60}")
+    return int(pair[0]), int(pair[1])
+
+
+def read_action(value: Action | str | None) -> Action | None:
+    """Return the move that a recorded action names, or None if it names no move.
+
+    Args:
+        value: a move, the name of a move in any case ("up", "DOWN"), other text, or None.
+
+    Raises:
+        ValueError: the value is neither a move nor text nor None.
+    """
+    if value is None or isinstance(value, Action):
+        return value
+    if not isinstance(value, str):
+        names = ", ".join(action.name.lower() for action in Action)
+        raise ValueError(f"an action must be one of {names}, other text or None (a turn without a move), got {value!r}")
+    return Action.__members__.get(value.strip().upper())
+
+
+class Board:
+    """The numbering of a map's cells and nodes; immutable, and shared by all users of one map.
+
+    Every cell of the rectangle around a map is one bit, so a set of cells is one Python integer. Keeping the set of an
+    earlier step costs nothing, since integers are immutable. Four shifts grow a set by one move in all directions. Each
+    row has one padding column, so that no shift carries a cell into another row. Tests check that results equal those
+    of plain sets of cells.
+
+    Attributes:
+        width: number of bits per row, including one padding bit.
+        size: total number of bits, including two padding rows.
+        offsets: ``[4]`` change of a cell's index by each move, in the order of `Action`.
+        open: ``[size]`` 1 for cells that can be walked on.
+        cells: the bits of all cells that can be walked on.
+        start: index of the start cell.
+        names: names of the nodes, in order.
+        node_at: cell index -> node number.
+        places: cell index of each node.
+        options: for each node, its alternative prerequisite sets, each as bits of node numbers.
+        goals: the goals as bits of node numbers; 0 on a board without nodes.
+    """
+
+    def __init__(
+        self,
+        frame: Frame,
+        cells: Iterable[Cell],
+        start: Cell,
+        nodes: Mapping[str, TaskNode] | None = None,
+        goals: Iterable[str] = (),
+    ) -> None:
+        self.width = frame.width + 1
+        self.size = self.width * (frame.height + 2)
+        self._left, self._bottom = frame.left, frame.top - frame.height + 1
+        self.offsets = tuple(MOVES[action][0] + MOVES[action][1] * self.width for action in ACTIONS)
+        self.open = bytearray(self.size)
+        for cell in cells:
+            self.open[self.index(cell)] = 1
+        self.cells = bits(self.open)
+        self.start = self.index(start)
+        nodes = nodes or {}
+        self.names = tuple(nodes)
+        number = {name: index for index, name in enumerate(self.names)}
+        self.places = tuple(self.index(node.cell) for node in nodes.values())
+        self.options = tuple(
+            tuple(sum(1 << number[parent] for parent in option) for option in node.options) for node in nodes.values()
+        )
+        self.goals = sum(1 << number[goal] for goal in goals)
+        self.node_at = {cell_index: index for index, cell_index in enumerate(self.places)}
+
+    def index(self, cell: Cell) -> int:
+        """Return the index of a cell (x, y) of the rectangle."""
+        return (cell[1] - self._bottom + 1) * self.width + cell[0] - self._left
+
+    def cell(self, index: int) -> Cell:
+        """Return the cell (x, y) at an index."""
+        row, column = divmod(index, self.width)
+        return column + self._left, row + self._bottom - 1
+
+    def listed(self, board: int) -> tuple[Cell, ...]:
+        """Return the cells whose bits are set in a number, sorted by y, then x."""
+        return tuple(self.cell(index) for index in indices(board))
+
+    def met(self, number: int, achieved: int) -> bool:
+        """Return whether a node can be achieved, given the nodes achieved so far as bits of node numbers."""
+        options = self.options[number]
+        return not options or any(option & achieved == option for option in options)
+
+    def grow(self, board: int) -> int:
+        """Return the cells next to the cells of a set, within the padded rectangle; the result may include cells of the
+        set.
+        """
+        return board << 1 | board >> 1 | board << self.width | board >> self.width
+
+    def field(self, passable: bytes | bytearray, source: int) -> list[int]:
+        """Return the number of moves from one cell to every other over passable cells, -1 if there is no path."""
+        field = [-1] * self.size
+        field[source] = 0
+        wave, steps = [source], 0
+        while wave:
+            steps += 1
+            following = []
+            for cell in wave:
+                for offset in self.offsets:
+                    neighbour = cell + offset
+                    if passable[neighbour] and field[neighbour] < 0:
+                        field[neighbour] = steps
+                        following.append(neighbour)
+            wave = following
+        return field
+
+
+def bits(flags: bytearray) -> int:
+    """Return a set of cells from one flag (0 or 1) per cell."""
+    return int(flags.translate(bytes.maketrans(b"\x00\x01", b"01"))[::-1], 2)
+
+
+def flags(board: int, size: int) -> bytes:
+    """Return one flag (0 or 1) per cell, the inverse of `bits`."""
+    return format(board, f"0{size}b").encode()[::-1].translate(bytes.maketrans(b"01", b"\x00\x01"))
+
+
+def indices(board: int) -> Iterator[int]:
+    """Yield the indices of the cells in a set, in increasing order."""
+    if board.bit_count() * 64 < board.bit_length():
+        while board:
+            lowest = board & -board
+            yield lowest.bit_length() - 1
+            board ^= lowest
+        return
+    text = format(board, "b")[::-1]
+    index = text.find("1")
+    while index >= 0:
+        yield index
+        index = text.find("1", index + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +398,54 @@ class TaskMap:
         return cls(**value)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """A shortest successful walk.
+
+    Attributes:
+        length: number of moves.
+        order: the nodes in the order in which the walk heads for them; other nodes may be achieved in passing.
+        actions: the moves; ties are broken in the order of `Action`.
+        within_budget: whether the map's budget allows the walk.
+    """
+
+    length: int
+    order: tuple[str, ...]
+    actions: tuple[Action, ...]
+    within_budget: bool
+
+
+@lru_cache(maxsize=1024)
+def plan_task(task_map: TaskMap) -> TaskPlan:
+    """Return a shortest walk from the start that achieves all goals, by a search over (cell, set of achieved nodes).
+
+    Args:
+        task_map: the map. The plan ignores its budget; `TaskPlan.within_budget` says whether the budget suffices.
+
+    Raises:
+        ValueError: the map has more than 20 nodes.
+    """
+    board = task_map.board
+    if len(board.names) > _MOST_PLANNED:
+        raise ValueError(
+            f"exact plans need a map of at most {_MOST_PLANNED} nodes, got {len(board.names)}: use a smaller map"
+        )
+    fields = [board.field(board.open, cell) for cell in board.places]  # distances are symmetric: moves can be undone
+    order = _shortest_order(task_map, fields)
+    position, actions = board.start, list[Action]()
+    for moves in (fields[number] for number in order):
+        while moves[position] > 0:
+            action = next(a for a in ACTIONS if moves[position + board.offsets[a]] == moves[position] - 1)
+            position += board.offsets[action]
+            actions.append(action)
+    return TaskPlan(
+        length=len(actions),
+        order=tuple(board.names[number] for number in order),
+        actions=tuple(actions),
+        within_budget=len(actions) <= task_map.budget,
+    )
+
+
 def _cells(value: Any) -> set[Cell]:
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
         raise ValueError(f"cells must be a list of [x, y], got {type(value).__name__}")
@@ -311,54 +558,6 @@ def _check_name(name: Any) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskPlan:
-    """A shortest successful walk.
-
-    Attributes:
-        length: number of moves.
-        order: the nodes in the order in which the walk heads for them; other nodes may be achieved in passing.
-        actions: the moves; ties are broken in the order of `Action`.
-        within_budget: whether the map's budget allows the walk.
-    """
-
-    length: int
-    order: tuple[str, ...]
-    actions: tuple[Action, ...]
-    within_budget: bool
-
-
-@lru_cache(maxsize=1024)
-def plan_task(task_map: TaskMap) -> TaskPlan:
-    """Return a shortest walk from the start that achieves all goals, by a search over (cell, set of achieved nodes).
-
-    Args:
-        task_map: the map. The plan ignores its budget; `TaskPlan.within_budget` says whether the budget suffices.
-
-    Raises:
-        ValueError: the map has more than 20 nodes.
-    """
-    board = task_map.board
-    if len(board.names) > _MOST_PLANNED:
-        raise ValueError(
-            f"exact plans need a map of at most {_MOST_PLANNED} nodes, got {len(board.names)}: use a smaller map"
-        )
-    fields = [board.field(board.open, cell) for cell in board.places]  # distances are symmetric: moves can be undone
-    order = _shortest_order(task_map, fields)
-    position, actions = board.start, list[Action]()
-    for moves in (fields[number] for number in order):
-        while moves[position] > 0:
-            action = next(a for a in ACTIONS if moves[position + board.offsets[a]] == moves[position] - 1)
-            position += board.offsets[action]
-            actions.append(action)
-    return TaskPlan(
-        length=len(actions),
-        order=tuple(board.names[number] for number in order),
-        actions=tuple(actions),
-        within_budget=len(actions) <= task_map.budget,
-    )
-
-
 def _shortest_order(task_map: TaskMap, fields: list[list[int]]) -> list[int]:
     """Return the order of node numbers in a shortest walk, given the number of moves to each node from every cell."""
     board = task_map.board
@@ -378,8 +577,8 @@ def _shortest_order(task_map: TaskMap, fields: list[list[int]]) -> list[int]:
                 state = before[state]
             return order[::-1]
         cell = board.start if state == begin else board.places[last]
-        for number, options in enumerate(board.options):
-            if achieved >> number & 1 or (options and all(option & ~achieved for option in options)):
+        for number in range(len(board.names)):
+            if achieved >> number & 1 or not board.met(number, achieved):
                 continue
             following = (number, achieved | 1 << number)
             further = length + fields[number][cell]

@@ -10,13 +10,12 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from goalscope.stats.rows import Tag
-from goalscope.worlds.drawing import Drawing
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import Action, Grid
 from goalscope.worlds.gridworld import PlanarWorld, drawn
 from goalscope.worlds.tasks.knowledge import AgentKnowledge, NodeReport, Rejection, Report, report_text, write_log
-from goalscope.worlds.tasks.taskmap import TaskMap
-from goalscope.worlds.world import Offer, Session, View
+from goalscope.worlds.tasks.taskmap import TaskMap, indices
+from goalscope.worlds.world import Drawing, Offer, Session, View
 
 INVALID, MOVED, NEW_CELL, ACHIEVED = -1, 0, 1, 2
 """Effect of an action: an invalid action, a move, or a sum of entering an unobserved cell and achieving a node."""
@@ -142,11 +141,7 @@ class TaskState:
         if number is None:
             return MOVED
         self._discovered |= 1 << number
-        return self._achieve(number) if self._met(number) else MOVED
-
-    def _met(self, number: int) -> bool:
-        options = self.board.options[number]
-        return not options or any(option & self._achieved == option for option in options)
+        return self._achieve(number) if self.board.met(number, self._achieved) else MOVED
 
     def _achieve(self, number: int) -> int:
         self._achieved |= 1 << number
@@ -158,7 +153,7 @@ class TaskState:
 
     def _pending_nodes(self) -> int:
         open_nodes = self._discovered & ~self._achieved
-        return sum(1 << n for n in range(len(self.board.names)) if open_nodes >> n & 1 and self._met(n))
+        return sum(1 << number for number in indices(open_nodes) if self.board.met(number, self._achieved))
 
     def _cells_of(self, nodes: int) -> int:
         return sum(1 << cell for index, cell in enumerate(self.board.places) if nodes >> index & 1)

@@ -18,6 +18,8 @@ try:
 except ImportError as _error:
     raise lacking("environments of verifiers need verifiers", "verifiers", _error) from _error
 
+__all__ = ["WorldTask", "WorldsConfig", "WorldsEnv", "WorldsEnvConfig", "WorldsTaskset"]
+
 KEY: Final = "goalscope"
 """Key of what is kept of an episode in ``trace.info``."""
 
