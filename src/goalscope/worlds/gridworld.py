@@ -111,35 +111,24 @@ class _StateNode:
         return node
 
 
+Presentation = Callable[[GridView], GridView]
+"""Adds to a view what else an agent is shown."""
+
 _start_nodes: WeakValueDictionary[str, _StateNode] = WeakValueDictionary()
 """Start state of each grid, kept while an episode on the grid is running."""
 
 
 class GridSession(Session):
-    """An episode on a grid.
+    """An episode on a grid; ``present``, if given, adds what else an agent is shown, such as an instruction."""
 
-    Args:
-        node: the first state.
-        fog: what the agent has seen; None if it sees the whole grid.
-        present: function that adds to the views what else the agent is shown; None if there is nothing else.
-    """
-
-    def __init__(
-        self, node: _StateNode, fog: Fog | None, present: Callable[[GridView], GridView] | None = None
-    ) -> None:
-        self._node, self._fog, self._present = node, fog, present
+    def __init__(self, node: _StateNode, fog: Fog | None, present: Presentation | None = None) -> None:
+        self._node, self._fog, self.present = node, fog, present
 
     @property
     def view(self) -> GridView:
         """The grid as the agent sees it now."""
-        view = self._node.view
-        if self._fog is not None:
-            view = GridView(grid=self._fog.view(view.grid))
-        return view if self._present is None else self._present(view)
-
-    def worded(self, wording: str) -> "GridSession":
-        """Return the same episode with views in a given wording."""
-        return GridSession(self._node, self._fog, lambda view: WordedView(grid=view.grid, wording=wording))
+        view = self._node.view if self._fog is None else GridView(grid=self._fog.view(self._node.view.grid))
+        return view if self.present is None else self.present(view)
 
     @property
     def state(self) -> State:
