@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from goalscope._ground.rng import stream
 from goalscope.stats import Paired, PairedDesign, power, signed_rank, simulate_power
-from goalscope.stats.compare import least_p
-from goalscope.stats.equivalence import chance_beyond, clusters_needed
+from goalscope.stats.compare import chance_beyond, clusters_needed, least_p
 from goalscope.stats.intervals import mean_interval
 from goalscope.stats.power import draw_differences
 

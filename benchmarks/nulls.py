@@ -44,9 +44,10 @@ from goalscope.inside.probing import (
     split_by_grid,
 )
 from goalscope.inside.probing.beliefs import compare_beliefs
-from goalscope.report.sections import beliefs, cognitive_map, distance, plans
-from goalscope.report.specs import Declared, RivalsSentence, Sentence
-from goalscope.report.verdicts import READABLE, verdict
+from goalscope.report.blocks import Declared, RivalsSentence, Sentence
+from goalscope.report.definitions import READABLE, verdict
+from goalscope.report.sections import beliefs, cognitive_map
+from goalscope.report.sections.plans import distance_section, plans_section
 from goalscope.stats.rows import Rows
 from goalscope.worlds import ACTIONS, Grid
 from goalscope.worlds.planning.shortest import distances_to
@@ -56,8 +57,8 @@ SEEDS, GRIDS, STEPS, SIDE, WIDTH = 5, 80, 2, 5, 24
 SECTIONS = {
     "cognitive map": cognitive_map.declared,
     "beliefs": beliefs.declared,
-    "plans": plans.declared,
-    "distance": distance.declared,
+    "plans": plans_section,
+    "distance": distance_section,
 }
 EQUAL = (*RANDOM_WEIGHTS, "shuffled")
 """Rivals that are of the same law as the probe: both directions are wrong. Of floors only "above" is."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 
 OF_JSD: Final = "JSD from optimal, excess, per visit"
 KEYS: Final = {

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 from goalscope.runs import Study, run
 from goalscope.verdict.viewer.collect import EpisodeList, ViewedRun, collect
 from goalscope.verdict.viewer.page import pack, write_packed

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from goalscope.agents import Observation, Turn
 from goalscope.measures import measure_episodes
-from goalscope.report import AgentGroups, RunData, build_ledger, split_probing
-from goalscope.report.measured import MeasuredRows
+from goalscope.report import AgentGroups, RunData, build_ledger
+from goalscope.report.ledger import MeasuredRows
 from goalscope.runs import Store, Study, run
 from goalscope.stats.rows import Rows
 from goalscope.worlds import Action
@@ -54,14 +54,12 @@ def measured(directory: Path, study: Study, agents: Sequence[Any] | None = None)
 
 def run_of(rows: Rows, *, agents: Sequence[str] = (), store: Any = None, groups: AgentGroups | None = None) -> RunData:
     """What sections are told of some rows alone, or of those of a store."""
-    behaviour, probed = split_probing(rows.where(~rows.known("intervention")))
-    ledger = build_ledger(behaviour, agents=agents)
+    measured = MeasuredRows(rows)
+    ledger = build_ledger(measured, agents=agents)
     scripted = AgentGroups(models=(), scripted=ledger.agents, history={})
     return RunData(
         store=store or cast(Any, SimpleNamespace(info=dict)),
-        measured=MeasuredRows(behaviour),
-        probed=probed,
-        changed=rows.where(rows.known("intervention")),
+        measured=measured,
         ledger=ledger,
         groups=groups or scripted,
         episodes={},

@@ -5,7 +5,7 @@ from typing import Any
 
 from goalscope._ground.texts import Catalogue
 from goalscope.goals.finding import Finding
-from goalscope.stats.record import EstimateRecord
+from goalscope.stats.records import EstimateRecord
 from goalscope.verdict.claims import AskedArm, Claim, ClaimLedger
 from goalscope.verdict.texts import TEXTS
 

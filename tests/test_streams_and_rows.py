@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -74,21 +73,3 @@ def test_one_text_number_or_tag_is_repeated() -> None:
     assert (rows.measure.tolist(), rows.unit.tolist(), rows.episode_id.tolist()) == (["m", "m"], ["u", "v"], ["", ""])
     assert (rows.step.tolist(), rows["size"].tolist(), rows.value.tolist()) == ([4, 4], [7, 7], [1.0, 2.0])
     assert Rows.from_columns(measure="m", unit="u", value=1.0, cluster=["g"]).step.tolist() == [WHOLE_EPISODE]
-
-
-def test_rows_of_several_measures_are_those_of_each_joined() -> None:
-    tags = {"agent": "a", "layer": 3, "size": [7, 9], "density": [None, 0.5]}
-    measured: list[tuple[str, str, Any, dict[str, Any]]] = [
-        ("recall", "share", np.array([0.1, math.nan]), {"class": "wall"}),
-        ("steps", "steps", np.array([2.0, 3.0]), {"layer": 3.0, "reading": True}),
-        ("recall", "share", np.array([0.4, 0.5]), {"class": None, "reading": 1}),
-    ]
-    found = Rows.of_measures(iter(measured), cluster=["g", "h"], tags=tags)
-    wanted = Rows.concatenate(
-        Rows.from_columns(measure=name, unit=unit, value=value, cluster=["g", "h"], tags={**tags, **own})
-        for name, unit, value, own in measured
-    )
-    assert {name: repr(column.tolist()) for name, column in found.columns().items()} == {
-        name: repr(column.tolist()) for name, column in wanted.columns().items()
-    }
-    assert len(Rows.of_measures([], cluster=["g"], tags=tags)) == 0

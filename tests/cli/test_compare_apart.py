@@ -10,8 +10,7 @@ import pytest
 
 from command_line import call
 from goalscope.report import build_ledger
-from goalscope.report.measured import MeasuredRows
-from goalscope.report.reading import Run
+from goalscope.report.ledger import MeasuredRows, Run
 from goalscope.runs import Store, Study, run
 from goalscope.stats.rows import Row, Rows
 from measured_runs import measured, small_study

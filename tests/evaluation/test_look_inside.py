@@ -24,8 +24,7 @@ from goalscope.report.sections import cognitive_map
 from goalscope.runs import Store, content_hash
 from goalscope.runs.verify import damage
 from goalscope.stats import Estimate
-from goalscope.stats.columns import constant
-from goalscope.stats.rows import Rows
+from goalscope.stats.rows import Rows, constant
 from goalscope.verdict import Claim, judging, subject_of
 from goalscope.verdict import evidence_inside as inside
 from goalscope.verdict.arms import arms

@@ -39,8 +39,8 @@ from goalscope.inside.activations.sites import Sites
 from goalscope.inside.interventions import Batch, Pair, Side, generate
 from goalscope.inside.interventions.reading import Passage, ReadStates
 from goalscope.report import RivalsSentence
+from goalscope.report.definitions import verdict
 from goalscope.report.sections import interventions as section
-from goalscope.report.verdicts import verdict
 from goalscope.stats.rows import Rows
 from goalscope.worlds import Action, Grid, GridView, generate_batch
 

@@ -27,7 +27,7 @@ from scipy.stats import binom
 from goalscope.agents.models import LocalModel
 from goalscope.inside.interventions import EMBEDDING, Batch, generate
 from goalscope.inside.interventions.patching import SOURCE, TARGET, WRONG, Condition, conditions, edits_of
-from goalscope.report.verdicts import verdict
+from goalscope.report.definitions import verdict
 from goalscope.stats import estimate_rows
 from goalscope.stats.rows import Rows
 

@@ -28,7 +28,7 @@ from goalscope.inside.probing.logit_lens import (
     LensSteps,
     label_tokens,
 )
-from goalscope.report.sections.logit_lens import declared
+from goalscope.report.sections.plans import logit_lens_section
 from goalscope.runs import Store
 from goalscope.stats.rows import Rows
 from goalscope.worlds import ACTIONS
@@ -159,7 +159,7 @@ def test_the_section_of_the_report_names_every_network_and_the_blind_baseline() 
         cluster=[f"g{grid}" for grid in range(4)],
         tags={"head": BLIND, "control": "none", "draw": None, "site": None, "layer": None},
     )
-    (shown,) = declared(Rows.concatenate([*parts, blind]))
+    (shown,) = logit_lens_section(Rows.concatenate([*parts, blind]))
     (table,) = shown.tables
     titles = [line.title for line in table.lines]
     assert titles == [

@@ -11,7 +11,7 @@ from command_line import call
 from goalscope.goals.finding import Finding, say_all
 from goalscope.goals.hypotheses import bind, read_hypotheses
 from goalscope.report import RunData
-from goalscope.report.sections.attribution import attribution, judged_in
+from goalscope.report.sections.explanations import attribution, judged_in
 from goalscope.runs import Store, Study, run
 from goalscope.runs.probing_config import Analysis
 

@@ -25,8 +25,8 @@ from goalscope.report import (
     sections_of,
     short,
 )
+from goalscope.report.blocks import of_two_tags
 from goalscope.report.sections.probing import Contrast, ProbeRows, ReadPoint, contrasted, of_agents
-from goalscope.report.specs import of_two_tags
 from goalscope.stats import estimate_mean, estimate_rows, paired_difference
 from goalscope.stats.rows import Rows
 from measured_runs import run_of

@@ -20,6 +20,7 @@ from families import long_after
 from goalscope.report import Declared, Figure, figure, lay_out, short, write_report
 from goalscope.report.blocks import Cell, Table, estimates_table
 from goalscope.report.exports import (
+    as_figure,
     as_latex,
     as_markdown,
     find,
@@ -29,8 +30,7 @@ from goalscope.report.exports import (
     table_as_csv,
     write,
 )
-from goalscope.report.figures import Picture, as_figure, drawing
-from goalscope.report.pictures import map_picture, picture
+from goalscope.report.figures import Picture, drawing, map_picture, picture
 from goalscope.runs import Store
 from goalscope.stats import Estimate, estimate_mean
 from goalscope.worlds import Grid
@@ -245,7 +245,7 @@ def test_every_table_of_a_page_compiles_and_prints_hostile_names_as_they_are(dir
 def test_pictures_become_figures_with_all_that_they_show() -> None:
     grid = Grid.parse("#######\n#A_#__#\n#__D__#\n#K_#_G#\n#######")
     made = picture(grid, [(1, 1), (1, 1), (2, 1), (3, 1), (3, 1)], label="x", wrong=(1,), invalid=(3,))
-    drawn = made.draw()
+    drawn = as_figure(made.svg)
     assert drawn.get_size_inches() == pytest.approx([140 / 72, 100 / 72])
     axes = drawn.axes[0]
     root = ElementTree.fromstring(made.svg)
@@ -306,7 +306,7 @@ def test_a_cell_without_an_estimate_is_a_text_of_its_table() -> None:
 
 DRAWING = """
 import sys
-from goalscope.report.figures import drawing_style
+from goalscope.report.exports import drawing_style
 with drawing_style():
     import matplotlib
     print(matplotlib.rcParams["text.usetex"], matplotlib.rcParams["font.size"])

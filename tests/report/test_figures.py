@@ -1,8 +1,12 @@
+"""Figures: charts, pictures of grids, and worlds that draw themselves as cells or as a graph."""
+
 import math
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +28,14 @@ from goalscope.report.charts import (
     shade,
     text_width,
 )
-from goalscope.report.figures import COLOURS, embed, themed
+from goalscope.report.exports import as_figure
+from goalscope.report.figures import COLOURS, drawn_picture, embed, graph_picture, picture, themed
 from goalscope.report.page import render_page
-from goalscope.report.pictures import picture
-from goalscope.report.sections.agents import legend_of
+from goalscope.report.sections.agents import episode_figure, legend_of
 from goalscope.report.texts import TEXTS
 from goalscope.stats import Estimate, estimate_mean
 from goalscope.worlds import Grid, GridWorld
+from goalscope.worlds.world import Drawing
 
 
 def estimate(mean: float, grids: int = 8) -> Estimate:
@@ -409,6 +414,56 @@ def test_the_words_around_a_map_of_one_column_lie_within_the_figure() -> None:
         column_label="layer (-1 is the embedding)",
         bounds=(0.0, 1.0),
     )
-    figure = chart.draw()  # measured by another library than the one that laid it out
+    figure = as_figure(chart.svg)  # measured by another library than the one that laid it out
     ends = [one.get_window_extent() for one in figure.axes[0].texts]
     assert len(ends) == 7 and min(one.x0 for one in ends) >= 0 and max(one.x1 for one in ends) <= figure.bbox.width
+
+
+def test_the_picture_holds_the_cells_of_the_first_moment_and_the_way_through_all() -> None:
+    rows = ("S__", "_H<", "__G")
+    way = [(0, 0), (0, 1), (1, 1)]
+    moments = [Drawing(rows=rows, agent=cell, labels=((2, 0, "home & away"),)) for cell in way]
+    picture = drawn_picture([*moments, Drawing(rows=rows)], 'a "<b>"')
+    assert picture.svg.count("<rect") == 9 and "&lt;b&gt;" in picture.svg and "<b>" not in picture.svg
+    assert ">H</text>" in picture.svg and ">&lt;</text>" in picture.svg and ">home</text>" in picture.svg
+    cells = [record for record in picture.records if record["what"] == "cell"]
+    assert [record["shows"] for record in cells] == list("".join(rows))
+    assert [(one["row"], one["column"]) for one in picture.records if one["what"] == "step"] == way
+
+
+def test_a_graph_has_a_box_for_each_node_in_columns_by_the_arrows_that_lead_there() -> None:
+    # Two roots, a cycle, a loop at one node, and a pair of nodes apart from the rest.
+    nodes = {"hall": "", "attic": "you & the cat", "cellar": "", "shed": "", "moon": "", "sun": ""}
+    edges = (("hall", "attic"), ("attic", "cellar"), ("cellar", "attic"), ("shed", "cellar"), ("attic", "attic"))
+    picture = graph_picture(Drawing(nodes=nodes, edges=(*edges, ("moon", "sun"), ("sun", "moon"))), "rooms")
+    left = {}
+    for x, name in re.findall(r'<text x="([\d.]+)" [^>]*>([^<]+)</text>', picture.svg):
+        left[name] = float(x)
+    assert "you &amp; the cat" in left and {*nodes} <= {*left}
+    assert left["hall"] == left["shed"] < left["attic"] == left["cellar"]
+    assert picture.svg.count("<rect") == 6 and picture.svg.count("<polygon") == 6, "no arrow from a node to itself"
+    assert [record["node"] for record in picture.records if record["shows"]] == ["attic"]
+    assert {(record["node"], record["to"]) for record in picture.records if record["what"] == "edge"} > {*edges}
+    as_figure(picture.svg)  # of elements that PDF and PNG can show
+
+
+def test_graphs_without_a_beginning_start_with_their_first_node() -> None:
+    picture = graph_picture(Drawing(nodes={"a": "", "b": "", "c": ""}, edges=(("a", "b"), ("b", "c"), ("c", "a"))), "x")
+    places = [float(x) for x in re.findall(r'<text x="([\d.]+)"', picture.svg)]
+    assert places == sorted(places) and len(set(places)) == 3
+    last = re.findall(r'<path d="([^"]*)"', picture.svg)[-1]
+    assert "V" in last and "H" in last, "the arrow from c to a passes below b"
+
+
+def test_an_episode_in_a_graph_is_shown_by_its_last_state() -> None:
+    def drawn(state: tuple[int]) -> Drawing:
+        names = ("hall", "attic")
+        return Drawing(nodes={name: "here" if at == state[0] else "" for at, name in enumerate(names)}, edges=(names,))
+
+    world = SimpleNamespace(tags={}, offers=frozenset(), id="house", drawing=drawn)
+    steps = [SimpleNamespace(state=(0,))]
+    episode: Any = SimpleNamespace(agent="walker", id="one", outcome="goal", steps=steps, final=(1,), world=world)
+    figure = episode_figure(episode)
+    assert figure is not None
+    places = {record["node"]: record["shows"] for record in figure.drawn.records if record["what"] == "node"}
+    assert places == {"hall": "", "attic": "here"}

@@ -12,7 +12,7 @@ from command_line import call
 from goalscope.agents import Observation, Turn
 from goalscope.report import write_report
 from goalscope.report.definitions import FORMAT_SHARE
-from goalscope.report.measured import episodes_by_agent
+from goalscope.report.ledger import episodes_by_agent
 from goalscope.report.sections.about import format_lines
 from goalscope.report.texts import TEXTS
 from goalscope.runs import Store

@@ -13,7 +13,7 @@ from goalscope.inside.probing import Cells, Decisions, belief_rows, decisions_at
 from goalscope.inside.probing.beliefs import DECODED, SHUFFLED, SOURCE, VERDICTS, ShownMap, choose_maps, pooled_share
 from goalscope.inside.probing.scores import AREA
 from goalscope.report import RunData, lay_out, sections_of, split_probing, write_report
-from goalscope.report.pictures import map_picture
+from goalscope.report.figures import map_picture
 from goalscope.report.sections import beliefs as belief_section
 from goalscope.runs import Store
 from goalscope.stats import DRAW

@@ -16,8 +16,8 @@ from goalscope._ground import registry
 from goalscope._ground.parts import PartWarning
 from goalscope.measures import StepTable, behaviour, measure, measure_episodes, measure_store, sample_episodes
 from goalscope.measures.behaviour import measured_parts
-from goalscope.report import RunData, build_ledger, measured, sections_of, split_probing
-from goalscope.report.measured import MeasuredRows
+from goalscope.report import RunData, build_ledger, ledger, sections_of, split_probing
+from goalscope.report.ledger import MeasuredRows
 from goalscope.runs import Store, Study, run
 from goalscope.runs.episode_columns import episode_column_parts
 from goalscope.stats.rows import Rows
@@ -91,7 +91,7 @@ def test_the_ledger_is_the_same_however_rows_are_read(sampled: Path, monkeypatch
         wanted = json.loads(build_ledger(behaviour).to_json())
         assert ledger_of(store) == wanted and len(at_once.probed) == len(probed) == 1
         page = [(one.anchor, one.tables) for one in sections_of(RunData.of(store), "results", "agents compared")]
-        monkeypatch.setattr(measured, "_MAX_CACHED_ROWS", 0)
+        monkeypatch.setattr(ledger, "_MAX_CACHED_ROWS", 0)
         by_measure = MeasuredRows(store)
         assert ledger_of(store) == wanted
         again = [(one.anchor, one.tables) for one in sections_of(RunData.of(store), "results", "agents compared")]

@@ -6,9 +6,8 @@ import numpy as np
 
 from goalscope._ground.rng import stream
 from goalscope.report import Declared, lay_out, short, split_probing
-from goalscope.report.sections import distance as distance_section
-from goalscope.report.sections import plans as plan_section
-from goalscope.report.verdicts import MADE_RULE, USED_RULE
+from goalscope.report.definitions import MADE_RULE, USED_RULE
+from goalscope.report.sections.plans import distance_section, plans_section
 from goalscope.stats import crossed_difference, estimate_mean, paired_difference
 from goalscope.stats.rows import COLUMNS, Rows
 
@@ -16,11 +15,11 @@ GRIDS = [f"grid-{at}" for at in range(12)]
 
 
 def plan_sections(given: Rows) -> list[Declared]:
-    return lay_out(plan_section.declared(given))
+    return lay_out(plans_section(given))
 
 
 def distance_sections(given: Rows) -> list[Declared]:
-    return lay_out(distance_section.declared(given))
+    return lay_out(distance_section(given))
 
 
 def rows(measure: str, unit: str, value: Any, **tags: Any) -> Rows:

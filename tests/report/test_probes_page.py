@@ -11,10 +11,10 @@ import pytest
 from goalscope._ground.rng import stream
 from goalscope.inside.probing import CLASSES
 from goalscope.report import Declared, lay_out, render_page, short
+from goalscope.report.definitions import RULES
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.probing import ProbeRows
 from goalscope.report.texts import TEXTS
-from goalscope.report.verdicts import RULES
 from goalscope.stats import crossed_difference, estimate_mean
 from goalscope.stats.rows import Rows
 from measured_runs import HOSTILE

@@ -5,19 +5,19 @@ import math
 import pytest
 
 from goalscope.agents.models.base import RANDOM_WEIGHTS
-from goalscope.report.definitions import in_words
-from goalscope.report.verdicts import (
+from goalscope.report.definitions import (
     MADE,
     MADE_RULE,
     NEEDED,
     NETWORKS,
     READABLE,
     claim_in_words,
+    in_words,
     strictest,
     verdict,
 )
 from goalscope.stats import Estimate
-from goalscope.stats.crossed import ONE_SEED
+from goalscope.stats.estimate import ONE_SEED
 
 
 def estimate(value: float, low: float = math.nan, high: float = math.nan, note: str = "") -> Estimate:

@@ -14,8 +14,7 @@ from goalscope.measures.exploration import score_fogged_episode
 from goalscope.report import AgentGroups, Declared, RunData, definition_of, sections_of
 from goalscope.report.blocks import Table
 from goalscope.report.definitions import KEY_POOLED, KEY_STEPWISE
-from goalscope.report.sections.behaviour import FIGURE_12
-from goalscope.report.sections.environments import WASTE
+from goalscope.report.sections.behaviour import FIGURE_12, WASTE
 from goalscope.runs import Store, run
 
 Run = tuple[Path, RunData]

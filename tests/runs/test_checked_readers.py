@@ -13,8 +13,8 @@ from goalscope.cli.transcripts import Filter
 from goalscope.inside.activations.replay_target import find_target
 from goalscope.inside.activations.sites import chosen_steps
 from goalscope.measures import measure_store
-from goalscope.report.measured import episodes_by_agent
-from goalscope.report.pairings import _steps_by_episode, horizon_notes
+from goalscope.report.comparison import _steps_by_episode, horizon_notes
+from goalscope.report.ledger import episodes_by_agent
 from goalscope.runs import Store, run
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.merge import _usage

@@ -9,7 +9,7 @@ import pytest
 
 from command_line import call
 from goalscope.measures import measure_episodes
-from goalscope.report.sections.attribution import judged_in
+from goalscope.report.sections.explanations import judged_in
 from goalscope.runs import Store, Study, run
 from goalscope.runs.placement import fits, placed
 from goalscope.worlds import Grid

@@ -13,8 +13,7 @@ import pytest
 
 from goalscope.runs import Store, content_hash
 from goalscope.runs.row_groups import GROUP_ROWS, cut, pack, unpack
-from goalscope.stats.columns import Coded, encoded, joined, numbered
-from goalscope.stats.rows import Row, Rows
+from goalscope.stats.rows import Coded, Row, Rows, encoded, joined, numbered
 
 TAGS: tuple[Any, ...] = (1, True, 1.0, "1", None, "two words", 0.25, -7, "é")
 

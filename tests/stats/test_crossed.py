@@ -16,7 +16,7 @@ from goalscope.stats import (
     exact_binomial,
     paired_difference,
 )
-from goalscope.stats.crossed import CONDITIONAL, ONE_SEED
+from goalscope.stats.estimate import CONDITIONAL, ONE_SEED
 from goalscope.stats.rows import Rows
 
 

@@ -11,8 +11,7 @@ from scipy import stats as scipy_stats
 
 from goalscope._ground.rng import stream
 from goalscope.stats import PairedComparison, equivalence, paired_difference
-from goalscope.stats.compare import least_p
-from goalscope.stats.equivalence import clusters_needed
+from goalscope.stats.compare import clusters_needed, least_p
 
 FREE = (-math.inf, math.inf)
 

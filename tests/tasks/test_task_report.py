@@ -18,8 +18,7 @@ from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE
 from goalscope.measures.exploration.relation import divergences, log_relation
 from goalscope.report import build_ledger, lay_out
-from goalscope.report.sections.results import error_tables
-from goalscope.report.sections.tasks import MOST_BANDS, progress
+from goalscope.report.sections.tasks import MOST_BANDS, error_tables, progress
 from goalscope.report.texts import TEXTS
 from goalscope.runs import Store, run
 from goalscope.stats.rows import Row, Rows, Tag

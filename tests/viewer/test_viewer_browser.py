@@ -18,14 +18,14 @@ from goalscope.inside.probing.pipeline import study_inside
 from goalscope.inside.probing.probe import stored_probes
 from goalscope.inside.probing.scores import AREA
 from goalscope.measures.exploration.score import score_recorded
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 from goalscope.runs import Store, Study, run
 from goalscope.runs.probing_config import Inside
 from goalscope.verdict.claims import runs_in
 from goalscope.verdict.viewer import view, write_view
 from goalscope.verdict.viewer.collect import _Shard, _world
 from goalscope.verdict.viewer.inside import read_inside
-from goalscope.verdict.viewer.notebook import SCRIPT
+from goalscope.verdict.viewer.page import SCRIPT
 from goalscope.worlds import Action, GridWorld, State, dynamics
 from goalscope.worlds.dynamics import settle
 from goalscope.worlds.planning.shortest import solve

@@ -17,11 +17,11 @@ import pytest
 from command_line import call
 from goalscope.inside.interventions.patching import FOLLOWS
 from goalscope.measures import StepTable
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 from goalscope.runs import Store
 from goalscope.stats.rows import Row, Rows
 from goalscope.verdict.viewer import serving, write_view
-from goalscope.verdict.viewer.patched import patched
+from goalscope.verdict.viewer.collect import patched
 from goalscope.worlds.world import Drawing
 from measured_runs import HOSTILE, Talker, measured, small_study
 from viewer_parts import parts_of, unpacked

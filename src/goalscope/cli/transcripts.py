@@ -14,7 +14,7 @@ from goalscope.agents.agent import Agent
 from goalscope.cli.console import json_text, say, table
 from goalscope.cli.front.measuring import tell_missing
 from goalscope.measures.transcript import OUTCOMES, agent_of, transcript, write_step
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 from goalscope.runs import Outcome, Store
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.export import episode_record, step_records

@@ -19,7 +19,7 @@ from goalscope.goals.hypotheses.definition import FiniteWorld
 from goalscope.goals.hypotheses.score import tails
 from goalscope.goals.meg import RationalityCurve
 from goalscope.goals.meg._fast import quintic, quintic_value, rising_root
-from goalscope.stats.columns import narrowed
+from goalscope.stats.rows import narrowed
 from goalscope.worlds.planning import TabularMDP
 from goalscope.worlds.planning.soft import SoftProcess
 

@@ -55,7 +55,7 @@ from goalscope.goals.hypotheses.written import bind, noun_of, with_sentinels
 from goalscope.goals.results import LEAST_BOUND, GoalContrast, GoalEstimate, RunDirectedness
 from goalscope.stats import UNBOUNDED, Estimate, Family, estimate_pooled, holm
 from goalscope.stats.intervals import agreement_bounds
-from goalscope.stats.record import EstimateRecord
+from goalscope.stats.records import EstimateRecord
 from goalscope.stats.rows import Tag
 from goalscope.worlds.world import World
 

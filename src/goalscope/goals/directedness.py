@@ -65,10 +65,9 @@ from goalscope.goals.results import (
 )
 from goalscope.measures.table import CONDITIONS, PROVENANCE
 from goalscope.stats import DIFFERENCES, LESS
-from goalscope.stats.columns import column_of
 from goalscope.stats.groups import natural_order
 from goalscope.stats.intervals import check_confidence
-from goalscope.stats.rows import Rows, Tag
+from goalscope.stats.rows import Rows, Tag, column_of
 from goalscope.worlds.planning import TabularMDP
 
 

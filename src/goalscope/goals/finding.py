@@ -11,7 +11,7 @@ from pydantic import Field
 from goalscope._ground.sealed import StrictRecord
 from goalscope._ground.texts import Catalogue
 from goalscope._ground.words import counted, listed, short
-from goalscope.stats.record import EstimateRecord
+from goalscope.stats.records import EstimateRecord
 from goalscope.stats.rows import Tag
 
 EXPLAINS: Final = 0.1

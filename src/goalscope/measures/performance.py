@@ -12,8 +12,7 @@ import numpy.typing as npt
 from goalscope._ground.checks import check_whole
 from goalscope.measures.definition import OURS, PAPER, Entries, Values, measure, ratio
 from goalscope.measures.table import StepTable
-from goalscope.stats.columns import column_of, encoded
-from goalscope.stats.rows import Rows
+from goalscope.stats.rows import Rows, column_of, encoded
 
 _B1 = f"{PAPER}, Appendix B.1"
 

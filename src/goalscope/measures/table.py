@@ -11,8 +11,7 @@ import numpy.typing as npt
 from goalscope._ground.checks import check_shape, freeze
 from goalscope.runs.episode_columns import EpisodeColumns, episode_columns
 from goalscope.runs.record import NO_ACTION, Episode
-from goalscope.stats.columns import Coded, encoded
-from goalscope.stats.rows import WHOLE_EPISODE, Rows, Tag
+from goalscope.stats.rows import WHOLE_EPISODE, Coded, Rows, Tag, encoded
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.planning.shortest import oracle
 from goalscope.worlds.world import Oracle, TimedOracle, World

@@ -23,7 +23,7 @@ from goalscope.papers.of_agents import equal_but_different, moved_differently, p
 from goalscope.papers.of_pairs import one_size_equal, one_size_higher, one_size_lower, unmoved, unmoved_on_each
 from goalscope.papers.readings import ItemLine, ReadAgents, selected
 from goalscope.stats import LESS, Estimate, Regression, estimate_mean, indicators, regress
-from goalscope.stats.record import StoredEstimate
+from goalscope.stats.records import StoredEstimate
 from goalscope.stats.rows import Rows, Tag
 
 

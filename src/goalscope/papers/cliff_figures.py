@@ -12,7 +12,7 @@ import numpy as np
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.version import __version__
 from goalscope.papers.cliff_world import HEIGHT, HORIZON, MOVES, WIDTH, WIND, CliffCase, CliffStudy, cliff_world
-from goalscope.report.figures import drawing_style
+from goalscope.report.exports import drawing_style
 
 _BLUE, _RED, _GREEN, _GREY = "#4477aa", "#cc3311", "#228833", "#555555"
 

@@ -153,7 +153,7 @@ def _examples(folder: Path, figure: str) -> Computed:
 
 def _pictures(folder: Path, which: str) -> Computed:
     """Draw the worlds of a figure as SVG, and return them as text too."""
-    from goalscope.report.pictures import picture
+    from goalscope.report.figures import picture
 
     written, texts = [], []
     for name, grid in _GRIDS[which]():

@@ -18,7 +18,7 @@ from goalscope.measures.exploration.relation import log_relation
 from goalscope.papers.contract import declare, differences, too_few
 from goalscope.papers.item import MIDDLE, How, Item, ItemReading
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
-from goalscope.stats.record import StoredEstimate
+from goalscope.stats.records import StoredEstimate
 from goalscope.stats.rows import Rows, Tag
 
 _MARGINS: Final = {"success": 0.1, "action accuracy": 0.05}

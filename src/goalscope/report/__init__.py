@@ -1,11 +1,7 @@
 """Reports: tables and figures of a run on one self-contained page."""
 
 from goalscope._ground.words import short
-from goalscope.report.definitions import definition_of
-from goalscope.report.exports import figure
-from goalscope.report.ledger import AgentGroups, Estimates, Ledger, RunData, build_ledger, split_probing
-from goalscope.report.page import Group, lay_out, not_measured, render_page, sections_of, write_page, write_report
-from goalscope.report.specs import (
+from goalscope.report.blocks import (
     Column,
     Curve,
     CurveSpec,
@@ -21,6 +17,10 @@ from goalscope.report.specs import (
     over_tag,
     section,
 )
+from goalscope.report.definitions import definition_of
+from goalscope.report.exports import figure
+from goalscope.report.ledger import AgentGroups, Estimates, Ledger, RunData, build_ledger, split_probing
+from goalscope.report.page import Group, lay_out, not_measured, render_page, sections_of, write_page, write_report
 
 __all__ = [
     "AgentGroups",

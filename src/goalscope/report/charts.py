@@ -315,7 +315,7 @@ class Lines(Drawn):
 
     Undefined values leave a gap; undefined intervals, a marker without a band. Figures with many lines are legible only
     without `bands`; their intervals should then be in a table. Positions without an order are not `joined`: they have
-    points and interval bars. The other options are those of `goalscope.report.specs.CurveSpec`.
+    points and interval bars. The other options are those of `goalscope.report.blocks.CurveSpec`.
     """
 
     series: Sequence[Series]

@@ -1,25 +1,48 @@
-"""Comparisons as tables and as records: one builder for each, whatever was compared."""
+"""Comparisons of agents, runs, values of a tag, or checkpoints of a training: which rows are compared, and the results
+as tables and records.
+
+The position of a checkpoint on its curve is always a given number (a tag of its episodes, or one number per run), never
+parsed from a name.
+"""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, combinations, groupby, product
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final
 
+from goalscope._ground.checks import did_you_mean
 from goalscope._ground.words import counted, short
-from goalscope.measures.behaviour import COMPARED
-from goalscope.measures.comparison import Compared, Pair, compare
-from goalscope.report.blocks import Footnotes, Table, TextColumns, number, plain_table, value_columns
-from goalscope.report.definitions import title_of
-from goalscope.report.ledger import describe_key, json_number
+from goalscope.measures.behaviour import COMPARED, measure_bounds
+from goalscope.measures.comparison import Compared, Pair, SideRows, check_family, compare, shared_worlds, worlds_of
+from goalscope.measures.table import PROVENANCE
+from goalscope.report.blocks import (
+    SHARE,
+    Figure,
+    Footnotes,
+    Table,
+    TextColumns,
+    interval,
+    number,
+    plain_table,
+    value_columns,
+)
+from goalscope.report.charts import Lines, Series
+from goalscope.report.definitions import PAIRED, scale_tags, title_of
+from goalscope.report.ledger import MeasuredRows, describe_key, json_number, number_of, recorded
+from goalscope.report.texts import TEXTS, labels
+from goalscope.runs import Store
+from goalscope.runs.episode_columns import read_heads
+from goalscope.stats import DRAW, Estimate, estimate_rows, numbers_of
+from goalscope.stats.groups import PARTS, natural_order
+from goalscope.stats.records import Records
+from goalscope.stats.rows import Rows, Tag
 
-_TRANSFORM_TITLES: Final = {
-    "reflect": "Reflection",
-    "rotate": "Rotation",
-    "swap": "Start/goal swap",
-    "transpose": "Transposition",
-}
+_TRANSFORM_TITLES: Final = labels("labels/transforms")
 _OF_TRANSFORMS: Final = ("agent", "transform")
 """Tags of a transform that have a column or table of their own; its other tags are conditions."""
 
@@ -81,13 +104,9 @@ def comparison_table(comparisons: Sequence[Compared], *, caption: str = "", clus
 
 
 def _equal_p(comparison: Compared) -> str:
-    return (
-        "–"
-        if comparison.shown is None
-        else "undefined"
-        if math.isnan(comparison.shown.p_value)
-        else p_text(comparison.shown.adjusted)
-    )
+    if comparison.shown is None:
+        return "–"
+    return p_text(math.nan if math.isnan(comparison.shown.p_value) else comparison.shown.adjusted)
 
 
 def grids_table(comparisons: Sequence[Compared], *, caption: str = "") -> Table:
@@ -143,7 +162,8 @@ def _of_transforms(comparisons: Sequence[Compared]) -> bool:
 def transform_of(comparison: Compared) -> str:
     """Describe in words the transform that a comparison is about, with the conditions of its worlds."""
     conditions = describe_key({name: value for name, value in comparison.tags.items() if name not in _OF_TRANSFORMS})
-    title = _TRANSFORM_TITLES.get(str(comparison.tags["transform"]), str(comparison.tags["transform"]))
+    name = str(comparison.tags["transform"])
+    title = _TRANSFORM_TITLES.get(name, name)
     return f"{title}, {conditions}" if conditions else title
 
 
@@ -220,3 +240,590 @@ def as_json(records: Sequence[Mapping[str, Any]], **metadata: Any) -> str:
     """Return records as JSON with metadata; the same numbers give the same text."""
     value = {**metadata, "comparisons": list(records)}
     return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1, sort_keys=True) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonSettings:
+    """Settings of a comparison."""
+
+    measures: Sequence[str] | None = None  # of the family; None for those with margins, else the default
+    agents: Sequence[str] = ()  # the agents to compare, all if empty
+    margin: Mapping[str, float] = field(default_factory=dict)  # equivalence margin of each measure that has one
+    horizons: bool = False  # whether to compare episodes with different horizons, too
+    where: Mapping[str, Sequence[str]] = field(default_factory=dict)  # tag -> values; rows with other ones stay out
+    between: str = ""  # a tag whose values are the sides, for each agent of one run; "" to compare agents
+    transforms: bool = False  # each agent of one run is compared with itself on the transformed grids
+
+    def family(self, default: Sequence[str]) -> list[str]:
+        """Return the measures of the family: those named, otherwise those with margins, otherwise the defaults.
+
+        Raises:
+            ValueError: there is no measure, a measure occurs twice, or a margin is given for a measure outside the
+                family.
+        """
+        names = list(self.measures if self.measures is not None else self.margin or default)
+        check_family(names, self.margin)
+        return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunComparison:
+    """Comparisons of agents in the worlds that both played; they are corrected together, as one family.
+
+    Attributes:
+        pairs: the comparisons, one for each pair of agents and each measure.
+        measures: names of the measures in the family.
+        without: one sentence for each pair of agents that have no world in common and were not compared.
+        alone: a sentence on the agents that have no partner, and how to compare them; "" if there are none.
+        notes: caveats for the reader.
+    """
+
+    pairs: Sequence[Compared]
+    measures: Sequence[str]
+    without: Sequence[str] = ()
+    alone: str = ""
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedAgent:
+    """An agent of a run, as one side of a comparison."""
+
+    name: str
+    run: Path
+    side: SideRows
+    episodes: SideRows  # the same with the rows of all measures, without those of groups of episodes
+
+
+_Pair = tuple[ComparedAgent, ComparedAgent]
+
+
+def compare_runs(
+    runs: Sequence[tuple[Path, MeasuredRows]], settings: ComparisonSettings, *, together: Sequence[int] | None = None
+) -> RunComparison:
+    """Compare runs, or the agents of one run.
+
+    Default measures are success and action accuracy; for task worlds, success, both errors and steps of successful
+    episodes.
+
+    Args:
+        runs: the run directories, each with its rows.
+        settings: what to compare.
+        together: a number per run; runs with the same number count as one run. By default, each run counts separately.
+
+    Raises:
+        ValueError: if measures or agents are unknown, runs share no worlds or have different horizons there, or there
+            is nothing to compare.
+    """
+    tasks = [path for path, rows in runs if "exploration error" in rows.measures]
+    if tasks and len(tasks) < len(runs):
+        raise ValueError(
+            "runs in task worlds cannot be compared with runs in grids, since no world is in both: "
+            f"{', '.join(map(str, tasks))} has task worlds, "
+            f"{', '.join(str(path) for path, _ in runs if path not in tasks)} has grids. Give runs of one kind"
+        )
+    measures = settings.family(PAIRED if tasks else COMPARED)
+    numbered = zip(together or range(len(runs)), compared_agents(runs, measures, settings), strict=True)
+    agents = [
+        list(chain.from_iterable(members for _, members in group))
+        for _, group in groupby(numbered, lambda member: member[0])
+    ]
+    all_agents = list(chain.from_iterable(agents))
+    kept_separate = kept_apart(all_agents, measures, runs, settings.between)
+    if settings.between:
+        agents = [_sides_of(agent, settings.between, len(runs)) for agent in all_agents]
+        pairs = [pair for sides in agents for pair in combinations(sides, 2)]
+    else:
+        pairs = _pairs(agents)
+    if not pairs:
+        raise ValueError(
+            "a comparison needs two sides, got one agent in one run: name a second agent or a second run"
+            if len(runs) == 1
+            else "one side of the comparison has no agent: goalscope measure RUN prints the names of a run's agents"
+        )
+    shared = list[Pair]()
+    for first_agent, second_agent in pairs:
+        sides: Pair = shared_worlds(first_agent.side, second_agent.side, between=settings.between)
+        if settings.between and not len(sides[0].rows):
+            # Values such as phases or sizes use their own grids if no grid has both.
+            sides = [replace(agent.side, elsewhere=True) for agent in (first_agent, second_agent)]
+        shared.append(sides)
+    without = [f"{first.name} and {second.name}" for first, second in shared if not len(first.rows)]
+    if len(without) == len(shared):
+        raise ValueError(
+            f"{'; '.join(without[:5])} have no worlds in common, so they cannot be compared: run both on the same "
+            "worlds (same seed, sizes, densities and count in their studies)"
+        )
+    alone, notes = _uncompared_text(agents, pairs), list[str]()
+    if len(runs) > 1:
+        full = [shared_worlds(first.episodes, second.episodes) for first, second in pairs]
+        notes = horizon_notes([path for path, _ in runs], full, allowed=settings.horizons)
+        shared = [_with_copies(*sides) for sides in zip(pairs, shared, full, strict=True)]
+        if all(side.copied for pair in shared for side in pair):
+            raise ValueError(
+                f"{' and '.join(str(path) for path, _ in runs)} contain the same episodes of "
+                f"{', '.join(dict.fromkeys(first.name for first, _ in pairs))}, so there is nothing to compare; "
+                f"{alone or 'one run is a copy or a repetition of the other: name other agents or another run'}"
+            )
+    compared = compare(shared, measures, margin=settings.margin, apart=kept_separate)
+    notes += _one_sided_notes(compared, shared, kept_separate)
+    return RunComparison(pairs=compared, measures=measures, without=without, alone=alone, notes=notes)
+
+
+def check_measures(names: Sequence[str], available: Sequence[str], where: str, option: str = "--measures") -> None:
+    """Refuse names of measures that are not available.
+
+    Raises:
+        ValueError: if a measure is not available; the message names it and a similar one.
+    """
+    unknown = [name for name in names if name not in available]
+    if unknown:
+        commas = all(part.strip() in available for part in unknown[0].split(",") if part.strip())
+        hint = ": names are separated by ';', not by ','." if commas else did_you_mean(unknown[0], available)
+        raise ValueError(
+            f"{option}: {where} has no measure {'; '.join(map(repr, unknown))}{hint or '.'} "
+            f"It has: {'; '.join(available)}"
+        )
+
+
+def check_known(path: Path, available: Sequence[str], measures: Sequence[str], settings: ComparisonSettings) -> None:
+    """Raise a ValueError if a chosen measure has no rows in a run."""
+    option = "--margin" if settings.measures is None and settings.margin else "--measures"
+    check_measures(measures, available, str(path), option)
+
+
+def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) -> list[str]:
+    """Return the agents to compare, in the order of those available: all, or those named."""
+    names = list(dict.fromkeys(map(str, available)))
+    unknown = [name for name in agents if name not in names]
+    if unknown:
+        raise ValueError(
+            f"--agents: {where} has no agent {'; '.join(map(repr, unknown))}{did_you_mean(unknown[0], names) or '.'} "
+            f"It has: {'; '.join(names)}"
+        )
+    return [name for name in names if not agents or name in agents]
+
+
+_REPEATS = frozenset({DRAW, "pair", "probe", "agent", *PARTS, *PROVENANCE})
+"""Tags of single rows of a grid, over which rows are averaged: draws of a control, pairs, steps. Not conditions."""
+
+
+def kept_apart(
+    agents: Sequence[ComparedAgent], measures: Sequence[str], runs: Sequence[tuple[Path, MeasuredRows]], between: str
+) -> dict[str, list[str]]:
+    """Return, for each measure, the tags across whose values it must not be averaged: its own tags, and those of
+    environments.
+    """
+    rows = Rows.concatenate(agent.side.rows for agent in agents)
+    episodes = Rows.concatenate(agent.episodes.rows for agent in agents)
+    common = {name for name in episodes.tags if episodes.known(name).any()} | _REPEATS | {between}
+    values = {name: set(episodes.numbered(name)[1]) for name in episodes.tags}
+    units = {measure: unit for _, measured in runs for measure, unit in measured.measures.items()}
+    kept_separate = {}
+    for measure in measures:
+        of_measure = rows.where(rows.measure == measure)
+        names = [name for name in of_measure.tags if name not in common and of_measure.known(name).any()]
+        # Probes also have a tag "control", with a name; the tag of worlds is a flag.
+        if "control" in common - {between} and any(isinstance(tag, str) for tag in of_measure.numbered("control")[1]):
+            names.append("control")
+        # Agents may have learned other things in each phase; pooled, a difference in one phase could hide in another.
+        names += ["phase"] if between != "phase" and len(values.get("phase", ())) > 1 else []
+        names += [name for name in scale_tags(units.get(measure, ""), values) if name != between]
+        kept_separate[measure] = names
+    return kept_separate
+
+
+def _sides_of(agent: ComparedAgent, tag: str, runs: int) -> list[ComparedAgent]:
+    """Return an agent's rows at each value of a tag as sides of a comparison.
+
+    Raises:
+        ValueError: if there are several runs, or the tag has fewer than two values.
+    """
+    rows = agent.side.rows
+    values = sorted((value for value in rows.numbered(tag)[1] if value is not None), key=natural_order)
+    if runs > 1 or len(values) < 2:
+        description = f"{runs} runs" if runs > 1 else f"{tag} with {', '.join(map(number, values)) or 'no value'}"
+        tags = ", ".join(name for name in rows.tags if rows.known(name).any())
+        raise ValueError(
+            f"--between needs a tag with at least two values in the rows of one run (tags: {tags}), got {description}"
+        )
+    return [
+        replace(agent, side=SideRows(f"{agent.side.name}, {tag} {number(value)}", rows.where(rows.among(tag, [value]))))
+        for value in values
+    ]
+
+
+def _one_sided_notes(
+    compared: Sequence[Compared], shared: Sequence[Pair], kept_separate: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return a note per measure and pair with rows whose tags the other side lacks."""
+    notes = []
+    for measure, names in ((measure, names) for measure, names in kept_separate.items() if names):
+        for first, second in shared:
+            rows = Rows.concatenate(side.rows.where(side.rows.measure == measure) for side in (first, second))
+            pair = (measure, first.name, second.name)
+            matched = sum(bool(entry.tags) and (entry.measure, entry.first, entry.second) == pair for entry in compared)
+            if lonely := len(set(numbers_of(rows, names).tolist())) - matched:
+                text = TEXTS(
+                    "comparing/unpaired rows",
+                    measure=measure,
+                    combinations=counted(lonely, "combination"),
+                    tags=", ".join(names),
+                    first=first.name,
+                    second=second.name,
+                )
+                notes.append(f"note: {text}")
+    return notes
+
+
+def _chosen(rows: Rows, where: Mapping[str, Sequence[str]], path: Path) -> Rows:
+    """Return the rows whose tags have one of the given values.
+
+    Raises:
+        ValueError: if no row has such a value.
+    """
+    for tag, wanted_values in where.items():
+        present = {number(value): value for value in rows.numbered(tag)[1] if value is not None}
+        unknown = [value for value in wanted_values if value not in present]
+        if unknown:
+            raise ValueError(
+                f"--where must name values of {tag} in {path} ({'; '.join(present) or 'no row has this tag'}), got "
+                f"{'; '.join(unknown)}"
+            )
+        rows = rows.where(rows.among(tag, [present[value] for value in wanted_values]))
+    return rows
+
+
+def compared_agents(
+    runs: Sequence[tuple[Path, MeasuredRows]], measures: Sequence[str], settings: ComparisonSettings
+) -> list[list[ComparedAgent]]:
+    """Return the agents of each run, or only those named; each name and measure must occur in some run."""
+    for path, rows in runs:
+        check_known(path, rows.every_measure, measures, settings)
+    all_names = [name for _, rows in runs for name in rows.values.get("agent", ())]
+    selected = agents_among(all_names, settings.agents, " or ".join(str(path) for path, _ in runs))
+    by_run = []
+    for (path, rows), run_name in zip(runs, _run_names([path for path, _ in runs]), strict=True):
+        all_rows = _chosen(rows.every_of(*measures), settings.where, path)
+        success_rows = rows.of("success")  # every measured episode has a success
+        run_agents = []
+        for name in sorted(set(all_rows.numbered("agent")[1]) & set(selected)):
+            title = name if len(runs) == 1 else f"{run_name}: {name}"
+            sides = (
+                SideRows(title, side_rows.where(side_rows.among("agent", [name])))
+                for side_rows in (all_rows, success_rows)
+            )
+            run_agents.append(ComparedAgent(name, path, *sides))
+        by_run.append(run_agents)
+    return by_run
+
+
+def _pairs(agents: Sequence[Sequence[ComparedAgent]]) -> list[_Pair]:
+    """Return all pairs of agents of one run; across runs, the pairs of equal names, or all pairs if there are none."""
+    if len(agents) == 1:
+        return list(combinations(agents[0], 2))
+    pairs = []
+    for first_run, second_run in combinations(agents, 2):
+        crossed = list(product(first_run, second_run))
+        pairs += [(first, second) for first, second in crossed if first.name == second.name] or crossed
+    return pairs
+
+
+def _uncompared_text(agents: Sequence[Sequence[ComparedAgent]], pairs: Sequence[_Pair]) -> str:
+    """Return a message about agents without a partner in another run, or ""."""
+    paired = {agent.side.name for pair in pairs for agent in pair}
+    unpaired = [agent for run_agents in agents for agent in run_agents if agent.side.name not in paired]
+    if not unpaired:
+        return ""
+    names = ";".join(dict.fromkeys(agent.name for agent in unpaired))
+    return TEXTS("comparing/alone", agents=", ".join(agent.side.name for agent in unpaired), names=names)
+
+
+def _with_copies(pair: _Pair, shared: Pair, full: Pair) -> Pair:
+    """Return both sides with their numbers of episodes, and of episodes whose steps are equal on both sides."""
+    ids = [set(side.rows.episode_id.tolist()) for side in full]
+    common = ids[0] & ids[1]
+    first_steps, second_steps = (_steps_by_episode(agent.run, common) if common else {} for agent in pair)
+    copies = sum(first_steps[name] == second_steps[name] for name in common)
+    return [
+        replace(side, episodes=len(episode_ids), copies=copies) for side, episode_ids in zip(shared, ids, strict=True)
+    ]
+
+
+def _steps_by_episode(path: Path, episodes: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
+    """Return index, action, failure, text and output tokens of each step of some episodes of a run."""
+    parts = attrgetter("index", "action", "failure", "text", "output_tokens")
+    with Store(path) as store:
+        return {episode.id: [*map(parts, episode.steps)] for episode in store.episodes(sorted(episodes))}
+
+
+def horizon_notes(paths: Sequence[Path], shared: Sequence[Pair], *, allowed: bool) -> list[str]:
+    """Return notes on paired episodes with different horizons.
+
+    Raises:
+        ValueError: if horizons differ and this is not allowed.
+    """
+    horizons: dict[str, int] = {}
+    notes = []
+    for path in paths:
+        with Store(path) as store:
+            horizons |= {head.id: head.horizon for head in read_heads(store)}
+    for pair in shared:
+        first, second = (
+            {world: horizons[name] for world, name in zip(worlds_of(side.rows), side.rows.episode_id, strict=True)}
+            for side in pair
+        )
+        differing = [
+            (first[world], second[world]) for world in first if world in second and first[world] != second[world]
+        ]
+        if not differing:
+            continue
+        text = TEXTS(
+            "comparing/horizons",
+            first=pair[0].name,
+            second=pair[1].name,
+            worlds=counted(len(differing), "common world"),
+            steps=differing[0][0],
+            other=differing[0][1],
+        )
+        if not allowed:
+            raise ValueError(
+                f"{text}, so one of them had more time: give both studies the same horizon, or include the effect of "
+                "more time with --other-horizons"
+            )
+        notes.append(f"note: {text}")
+    return notes
+
+
+def _run_names(paths: Sequence[Path]) -> list[str]:
+    """Return the shortest suffixes of the paths that are all different."""
+    parts = [path.resolve().parts for path in paths]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A measure at a checkpoint.
+
+    Attributes:
+        measure: the measure.
+        series: the agent, for runs; "" if the agents of one run are the checkpoints.
+        agent: the checkpoint's own name.
+        step: its position on the curve.
+        estimate: the estimate over the worlds that all checkpoints of the series share.
+        since: the difference from the first checkpoint in the same worlds; None for the first.
+    """
+
+    measure: str
+    series: str
+    agent: str
+    step: float
+    estimate: Estimate
+    since: Compared | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointCurve(Records):
+    """A curve over training.
+
+    Attributes:
+        over: name of the positions, e.g. "step".
+        checkpoints: by measure, series and position.
+        tests: number of differences from the first checkpoint; together they form one family of tests.
+        notes: caveats for the reader.
+    """
+
+    over: str
+    checkpoints: Sequence[Checkpoint]
+    tests: int
+    notes: Sequence[str]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """One record per checkpoint: position, value, worlds, difference from the first; with intervals and p."""
+        records = []
+        for checkpoint in self.checkpoints:
+            since = comparison_records([checkpoint.since])[0] if checkpoint.since else {}
+            since_fields = {
+                f"since_first_{name}": since.get(name) for name in ("difference", "low", "high", "p", "p_holm")
+            }
+            place = {
+                "measure": checkpoint.measure,
+                "series": checkpoint.series,
+                "agent": checkpoint.agent,
+                self.over: checkpoint.step,
+            }
+            records.append({**place, **recorded(checkpoint.estimate), **since_fields})
+        return records
+
+    @property
+    def table(self) -> Table:
+        """The curve as a table, one line per measure and checkpoint."""
+        notes = Footnotes()
+        columns: TextColumns[Checkpoint] = [
+            ("measure", lambda checkpoint: title_of(checkpoint.measure)),
+            *(
+                [("agent", lambda checkpoint: checkpoint.series)]
+                if any(checkpoint.series for checkpoint in self.checkpoints)
+                else []
+            ),
+            (self.over, lambda checkpoint: number(checkpoint.step)),
+            *value_columns(attrgetter("estimate")),
+            ("n", lambda checkpoint: str(checkpoint.estimate.n)),
+            ("worlds", lambda checkpoint: str(checkpoint.estimate.clusters)),
+            ("− first", lambda checkpoint: _since(checkpoint)),
+            (
+                "p (Holm)",
+                lambda checkpoint: "–" if checkpoint.since is None else p_text(checkpoint.since.test.adjusted),
+            ),
+            (
+                "notes",
+                lambda checkpoint: notes.mark(
+                    checkpoint.estimate.note, *(checkpoint.since.notes if checkpoint.since else ())
+                ),
+            ),
+        ]
+        numbers = range(len(columns) - 8, len(columns) - 1)
+        return plain_table(self.checkpoints, columns, numbers, footnotes=notes)
+
+    @property
+    def figure(self) -> Figure:
+        """The curves of all measures, which must share a unit.
+
+        Raises:
+            ValueError: if there are several units.
+        """
+        units = {checkpoint.estimate.unit for checkpoint in self.checkpoints}
+        measures = list(dict.fromkeys(checkpoint.measure for checkpoint in self.checkpoints))
+        if len(units) > 1:
+            raise ValueError(f"a drawn curve must have one unit, got {', '.join(sorted(units))}: --measures with one")
+        names = dict.fromkeys((checkpoint.measure, checkpoint.series) for checkpoint in self.checkpoints)
+        series = []
+        for style, (measure, agent) in enumerate(names):
+            points = [point for point in self.checkpoints if (point.measure, point.series) == (measure, agent)]
+            label = " of ".join(part for part in (title_of(measure) if len(measures) > 1 else "", agent) if part)
+            places, values = zip(*((point.step, point.estimate) for point in points), strict=True)
+            series.append(Series(label=label or title_of(measure), style=style, x=places, estimates=values))
+        (unit,) = units
+        subject = title_of(measures[0]) if len(measures) == 1 else "what checkpoints do"
+        title = f"{subject} over training"
+        steps = sorted({checkpoint.step for checkpoint in self.checkpoints})
+        ticks = {step: number(step) for step in steps} if len(steps) <= 8 else None
+        bounds = SHARE if unit == "share" else None
+        chart = Lines(series, title=title, x_label=self.over, y_label=unit, bounds=bounds, ticks=ticks)
+        worlds = min(checkpoint.estimate.clusters for checkpoint in self.checkpoints)
+        return Figure(chart, label=f"{title}: 95 % intervals over {worlds} worlds or more")
+
+
+def _since(checkpoint: Checkpoint) -> str:
+    if checkpoint.since is None:
+        return "–"
+    difference = checkpoint.since.paired.difference
+    return " ".join(filter(None, (short(difference.value, difference.unit), interval(difference))))
+
+
+def curve_of(
+    runs: Sequence[tuple[Path, MeasuredRows]],
+    settings: ComparisonSettings,
+    measures: Sequence[str],
+    *,
+    over: str,
+    places: Sequence[float] = (),
+) -> CheckpointCurve:
+    """Return the curve of checkpoints.
+
+    Args:
+        runs: the run directories, each with its rows.
+        settings: what to compare.
+        measures: the measures of the curve.
+        over: tag of episodes with the position of their checkpoint; with ``places``, a name for these numbers.
+        places: a number per run; each agent then has a curve of its own.
+
+    Raises:
+        ValueError: if measures or agents are unknown, there are fewer than two checkpoints or two at one position, or
+            no worlds are shared.
+    """
+    by_run = compared_agents(runs, measures, settings)
+    all_agents = [agent for agents in by_run for agent in agents]
+    for measure, tags in kept_apart(all_agents, measures, runs, over).items():
+        of_measure = Rows.concatenate(agent.side.rows.where(agent.side.rows.measure == measure) for agent in all_agents)
+        if several := [tag for tag in tags if len(of_measure.numbered(tag)[1]) > 1]:
+            raise ValueError(
+                f"the rows of {measure} have several values of {', '.join(several)}, and a curve needs one: choose it "
+                f"with --where '{several[0]}={number(of_measure.numbered(several[0])[1][0])}'"
+            )
+    series: dict[str, dict[float, ComparedAgent]] = {}
+    for number_of_run, agents in enumerate(by_run):
+        for agent in agents:
+            name = agent.name if places else ""
+            step = places[number_of_run] if places else _place(agent, over)
+            if step in series.setdefault(name, {}):
+                raise ValueError(
+                    f"two checkpoints of one curve have the same {over} {number(step)}: {series[name][step].side.name} "
+                    f"and {agent.side.name}. Name only the checkpoints of one training with --agents"
+                )
+            series[name][step] = agent
+    pairs: list[tuple[SideRows, SideRows]] = []
+    rows_of_side: dict[tuple[str, float], tuple[ComparedAgent, SideRows]] = {}
+    for name, by_step in series.items():
+        steps = sorted(by_step)
+        if len(steps) < 2:
+            raise ValueError(f"a curve needs two checkpoints or more, got {over} {number(steps[0])} of {name or 'all'}")
+        sides = shared_worlds(*(by_step[step].side for step in steps))
+        if not len(sides[0].rows):
+            raise ValueError(
+                f"the checkpoints {', '.join(side.name for side in sides)} have no worlds in common: run all of them "
+                "on the same worlds"
+            )
+        for step, side in zip(steps, sides, strict=True):
+            rows_of_side[name, step] = by_step[step], side
+        pairs += [(side, sides[0]) for side in sides[1:]]
+    full = [
+        (rows_of_side[name, step][0].episodes, rows_of_side[name, min(series[name])][0].episodes)
+        for name, step in rows_of_side
+    ]
+    notes = horizon_notes([path for path, _ in runs], full, allowed=settings.horizons)
+    left_out = sum(side.left_out for _, side in rows_of_side.values())
+    notes += [f"note: {TEXTS('comparing/left out', worlds=counted(left_out, 'world'))}"] if left_out else []
+    since = {
+        (comparison.measure, comparison.first): comparison
+        for comparison in compare(pairs, measures, name="checkpoints")
+    }
+    checkpoints = [
+        Checkpoint(
+            measure=measure,
+            series=name,
+            agent=agent.name,
+            step=step,
+            estimate=_estimate(side.rows.where(side.rows.measure == measure)),
+            since=since.get((measure, side.name)),
+        )
+        for measure in measures
+        for (name, step), (agent, side) in rows_of_side.items()
+    ]
+    return CheckpointCurve(over=over, checkpoints=checkpoints, tests=len(since), notes=notes)
+
+
+def _place(agent: ComparedAgent, over: str) -> float:
+    """Return the single value of a tag in an agent's rows."""
+    rows = agent.side.rows
+    values: Mapping[Any, None] = dict.fromkeys(rows.numbered(over)[1] if over in rows.tags else ())
+    (value,) = values if len(values) == 1 else (None,)
+    if (place := number_of(value)) is None:
+        tags = ", ".join(name for name in rows.tags if rows.known(name).any())
+        raise ValueError(
+            f"--over must name a tag with a single number for each agent (tags: {tags}), but {agent.side.name} has "
+            f"{', '.join(map(repr, values)) or 'none'}: set checkpoint: N for an agent of the kind policy, or give "
+            "each run its number with --at"
+        )
+    return place
+
+
+def _estimate(rows: Rows) -> Estimate:
+    """Return the mean over worlds of a measure's rows, regardless of their other tags."""
+    (estimate,) = estimate_rows(rows, by=(), bounds=measure_bounds())
+    return estimate.estimate

@@ -1,17 +1,31 @@
-"""Definitions and titles of measures, the measures in each part of a report, and differences in words."""
+"""How a report names and words what was measured: titles and definitions of measures, differences, and verdicts.
+
+A verdict is about the differences between a score and its rivals (floors, random networks, controls):
+
+* *readable*: the score is above every floor. A floor reads no activations: the position alone, the number of walls, the
+  counts of the prompt's cells, the best constant guess.
+* *made more readable by training*: above the random networks of every kind (an intersection-union test: each difference
+  has an interval above 0). The sentence names the strictest kind, whose difference has the lowest lower end, since it
+  decides.
+* *less readable than every random network*: below the networks of every kind, by the same rule with opposite sign. A
+  score that lies only below the strictest kind gets no verdict, because that kind was selected by its score.
+* *used*: never a verdict about a probe, since this needs an intervention.
+* *carries the action*: for a patch, above every control at the same place: noise of the same norm, and the source of
+  another pair.
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from goalscope._ground import registry
 from goalscope._ground.words import listed, short
 from goalscope.measures.definition import OURS, PAPER, StepMeasure
 from goalscope.measures.exploration.errors import TASK_DEFINITIONS
-from goalscope.report.texts import TEXTS
+from goalscope.report.texts import TEXTS, labels
 from goalscope.stats import Estimate
-from goalscope.stats.crossed import ONE_SEED
+from goalscope.stats.estimate import ONE_SEED
 from goalscope.stats.rows import Tag
 
 CITED = TEXTS("definitions/sources")
@@ -25,6 +39,13 @@ KEY_POOLED = "key attraction bias, pooled"
 
 # The excess per visit has expectation 0 for an optimal agent; the mean over states has a small bias.
 HEADLINE = ("success", "action accuracy", "JSD from optimal, excess, per visit", "path ratio", "invalid turns")
+ARRIVED = "steps of successful episodes"
+TASK_MAIN = (
+    *("success", "exploration error", "exploitation error", ARRIVED),
+    *("coverage", "progress rate", "invalid actions"),
+)
+PAIRED = TASK_MAIN[:4]
+"""The measures of task worlds that tables show, and those of paired comparisons."""
 FAILED_TURNS: Final[Mapping[str, tuple[str, ...]]] = {
     "wrong": ("action accuracy",),
     "left out": ("action accuracy of valid turns",),
@@ -63,36 +84,13 @@ class Definition:
     source: str
 
 
+_TITLES = labels("labels/measures")
 _RATIOS = {
     POOLED: Definition(TEXTS("definitions/pooled"), f"{OURS}, ratio over grids"),
     KEY_POOLED: Definition(TEXTS("definitions/key pooled"), f"{PAPER}, section 4.3"),
 }
 GOALS: Final = Definition(TEXTS("definitions/goals"), TEXTS("definitions/goals source"))
 """Definition of MEG towards any hypothesis."""
-_TITLES = {
-    "JSD from optimal, excess, 5+ visits": "Excess JSD (5+ visits)",
-    "JSD from optimal, excess, per visit": "Excess JSD (per visit)",
-    "JSD from optimal, 5+ visits": "JSD (5+ visits)",
-    "policy entropy, excess, 5+ visits": "Excess entropy (5+ visits)",
-    "policy entropy, 5+ visits": "Entropy (5+ visits)",
-    "calibration error, excess": "Excess calibration error",
-    "action optimality": "Action accuracy",
-    "JSD from optimal, by distance": "JSD (all visited states)",
-    "JSD from optimal, 5+ visits, by distance": "JSD (5+ visits)",
-    "JSD from optimal, excess, 5+ visits, by distance": "Excess JSD (5+ visits)",
-    "policy entropy, 5+ visits, by distance": "Entropy (5+ visits)",
-    "policy entropy, excess, 5+ visits, by distance": "Excess entropy (5+ visits)",
-    KEY_POOLED: "Key attraction bias",
-    "key attraction bias": "Key attraction bias by grid",
-    "Jaccard similarity with control": "Jaccard similarity of pairs",
-    "Jaccard similarity": "Jaccard similarity within the condition",
-    "redundant backtracking": "Redundant backtracking",
-    "moves into known dead ends": "Known dead ends",
-    "repeated wall bumps": "Repeated bumps",
-    "accuracy on the way to the key": "Accuracy to the key",
-    "accuracy on the way to the door": "Accuracy to the door",
-    "accuracy on the way to the goal": "Accuracy to the goal",
-}
 
 
 def shown_accuracies(measures: Sequence[str], failed_turns: str) -> tuple[str, ...]:
@@ -194,3 +192,97 @@ def _end(value: float, unit: str) -> str:
     """Format an end of an interval; an end that is not 0 is never shown as 0."""
     text = short(value, unit)
     return text if text.strip("−0.") or value == 0 else f"{value:.1g}".replace("-", "−")
+
+
+NETWORKS: Final[Mapping[str, str]] = labels("labels/networks")
+"""Kind of random networks -> its description."""
+NEEDED: Final = "permuted"
+"""The kind that every verdict on training requires, because only it keeps the scale of all trained tensors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """The words for a score above every rival, below every rival, between them, or without an interval."""
+
+    above: str
+    below: str
+    none: str
+    unknown: str = "it cannot be said"
+
+
+READABLE: Final = Word(**labels("verdicts/readable"))
+MADE: Final = Word(**labels("verdicts/made"))
+CARRIES: Final = Word(**labels("verdicts/carries"))
+READABLE_RULE: Final = TEXTS("inside/rule")
+MADE_RULE: Final = TEXTS("inside/made rule", kinds=", ".join(f"{kind}: {name}" for kind, name in NETWORKS.items()))
+USED_RULE: Final = TEXTS("inside/used rule")
+CARRIES_RULE: Final = TEXTS("interventions/carries rule")
+TURNS: Final = Word(**labels("verdicts/turns"))
+TURNS_RULE: Final = TEXTS("interventions/turns rule")
+NEEDED_BY_ACTION: Final = Word(**labels("verdicts/needed"))
+NEEDED_RULE: Final = TEXTS("interventions/needed rule")
+RULES: Final = f"{RULE} {READABLE_RULE} {MADE_RULE} {USED_RULE}"
+"""How sentences about probes follow from intervals."""
+
+Rivals = Mapping[str, Estimate | None]
+"""Floor, or kind of random network -> the difference of a probe to it; None if there is none."""
+
+
+def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | None:
+    """Return the decisive rival, whose interval has the least favourable end, and the difference from it.
+
+    Args:
+        rivals: the differences, the probe's score minus that of each rival.
+        higher: whether a higher score is better; for errors, the upper end decides.
+
+    Returns:
+        The name of the rival and the difference. A rival without an interval takes precedence; None if there are no
+        rivals.
+    """
+    differences = [(name, difference) for name, difference in rivals.items() if difference is not None]
+    end = {
+        name: (difference.low if higher else -difference.high) if difference.has_interval else None
+        for name, difference in differences
+    }
+    return min(differences, key=lambda item: (end[item[0]] is not None, end[item[0]] or 0.0), default=None)
+
+
+def verdict(rivals: Rivals, *, higher: bool = True) -> Literal["above", "below", "none", "unknown"]:
+    """Classify the intervals of the differences from *every* rival, in the direction of a better score.
+
+    "above" if all intervals are better than 0, "below" if all are worse, else "none"; "unknown" without rivals, or if
+    one of them has no interval.
+    """
+    differences = [difference for difference in rivals.values() if difference is not None]
+    if not differences or not all(difference.has_interval for difference in differences):
+        return "unknown"
+    ends = [
+        (difference.low, difference.high) if higher else (-difference.high, -difference.low)
+        for difference in differences
+    ]
+    return "above" if min(low for low, _ in ends) > 0 else "below" if max(high for _, high in ends) < 0 else "none"
+
+
+def claim_in_words(
+    parts: Sequence[tuple[str, Rivals]], word: Word, *, needed: Sequence[str] = (), higher: bool = True
+) -> str:
+    """Write the verdict on each part with its decisive rival; "" without rivals.
+
+    Args:
+        parts: name of each part, and its differences from each rival.
+        word: `READABLE` or `MADE`.
+        needed: rivals without which the verdict is unknown.
+        higher: see `strictest`.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, rivals in parts:
+        decisive = strictest(rivals, higher=higher)
+        if decisive is None:
+            continue
+        missing = [rival for rival in needed if rivals.get(rival) is None]
+        kind = "unknown" if missing else verdict(rivals, higher=higher)
+        lacking = f"; nothing to compare with {listed(missing)}" if missing else ""
+        text = f"{name} ({decisive[0]}: {interval_in_words(decisive[1])}{lacking})"
+        groups.setdefault(getattr(word, kind), []).append(text)
+    order = (word.above, word.below, word.none, word.unknown)
+    return "; ".join(f"{opening} for {listed(groups[opening])}" for opening in order if opening in groups)

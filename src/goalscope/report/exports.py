@@ -1,24 +1,34 @@
-"""Figures and tables of a page by name, and their export as LaTeX, Markdown and CSV with all text escaped.
+"""Figures and tables of a page by name, and their export as files.
 
-In a table of estimates, value and interval share a cell; in CSV they have separate columns.
+Tables are written as LaTeX, Markdown and CSV with all text escaped: value and interval of an estimate share a cell, and
+in CSV they have separate columns. Figures are written as SVG and CSV, and by matplotlib as PDF and PNG.
 """
 
+import logging
+import math
 import re
-from collections.abc import Iterable, Mapping
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from xml.etree import ElementTree
 
 from goalscope._ground.checks import near_miss
-from goalscope._ground.folder import Folder, NamedFile
-from goalscope.report.blocks import Cell, Phrase, Table
-from goalscope.report.figures import as_csv, csv_text, drawing_style, standalone, visible
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import Folder, NamedFile, anything_at
+from goalscope._ground.untrusted import UntrustedError
+from goalscope.report.blocks import Cell, Declared, Figure, Phrase, Table
+from goalscope.report.figures import INK, as_csv, csv_text, standalone, visible
 from goalscope.report.ledger import RunData, json_number
 from goalscope.report.page import check_covered, sections_of
-from goalscope.report.specs import Declared, Figure
 from goalscope.runs.store import Store
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
 
 FIGURES: Final = (".svg", ".pdf", ".png", ".csv")
@@ -141,7 +151,7 @@ def drawn(items: Named, name: str) -> "MatplotlibFigure":
         raise ValueError(
             f"{name!r} is a table, not a figure: write it with goalscope figure RUN {name} --out {name}.tex"
         )
-    return item.drawn.draw()
+    return as_figure(item.drawn.svg)
 
 
 def title_of(item: Figure | Table) -> str:
@@ -160,7 +170,7 @@ def write_all(items: Named, folder: Path) -> list[Path]:
     Folder(folder).make()
     files = []
     for name, item in items.items():
-        for ending in (".tex", ".md", ".csv") if isinstance(item, Table) else (".svg", ".csv"):
+        for ending in TABLES if isinstance(item, Table) else (".svg", ".csv"):
             files.append(folder / f"{name}{ending}")
             write(item, files[-1])
     return files
@@ -185,7 +195,7 @@ def write(item: Figure | Table, path: Path) -> None:
     elif path.suffix in (".csv", ".svg"):
         text = as_csv(item.drawn.records) if path.suffix == ".csv" else standalone(item.drawn.svg)
     else:
-        figure_drawn = item.drawn.draw()
+        figure_drawn = as_figure(item.drawn.svg)
         metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
         with drawing_style(), NamedFile(path).replacing() as partial:
             figure_drawn.savefig(partial, dpi=_PIXELS_PER_INCH, metadata=metadata, format=path.suffix[1:])
@@ -199,17 +209,15 @@ def table_as_csv(table: Table) -> str:
         any(isinstance(row[column], Cell) and row[column].estimate is not None for row in table.rows)
         for column in range(len(table.headings))
     ]
-    units = table.units or ("",) * len(table.headings)
+    names = zip(table.headings, _headings(table), columns_have_estimates, strict=True)
     headings = [
-        [
-            f"{name} ({unit})" if unit else name,
-            *(f"{name}: {statistic}" for statistic in _ESTIMATE_COLUMNS if column_has_estimates),
-        ]
-        for name, unit, column_has_estimates in zip(table.headings, units, columns_have_estimates, strict=True)
+        text
+        for name, heading, has_estimates in names
+        for text in (heading, *(f"{name}: {statistic}" for statistic in _ESTIMATE_COLUMNS if has_estimates))
     ]
     numeric = [column in table.numbers for column in range(len(columns_have_estimates))]
     rows = (chain.from_iterable(map(_entry_columns, row, columns_have_estimates, numeric)) for row in table.rows)
-    return csv_text(list(chain.from_iterable(headings)), rows)
+    return csv_text(headings, rows)
 
 
 _ESTIMATE_COLUMNS: Final = ("low", "high", "confidence", "n", "clusters", "method")
@@ -297,3 +305,193 @@ def _entry_text(entry: str | Phrase | Cell) -> str:
     if isinstance(entry, Phrase):
         return f"{entry.text} ({entry.below})" if entry.below else entry.text
     return " ".join(filter(None, (entry.value, entry.interval or entry.note, f"({entry.few})" if entry.few else "")))
+
+
+_SETTINGS = "matplotlibrc"
+_MOST_SETTINGS = 2**20  # bytes
+
+_INCH = 72.0  # units of a view box, so that a unit is a point
+_ANCHORS = {"start": "left", "middle": "center", "end": "right"}
+
+Point = tuple[float, float]
+Shape = list[tuple[list[Point], bool]]
+"""Polylines, each with a flag: whether it is closed."""
+
+
+_STYLE = {
+    "pdf.fonttype": 42,  # letters stay text in a paper
+    "svg.fonttype": "none",
+    "svg.hashsalt": "goalscope",
+    "text.parse_math": False,
+    "font.family": ["DejaVu Sans"],
+}
+
+
+@contextmanager
+def drawing_style(style: Mapping[str, Any] = _STYLE) -> Iterator[None]:
+    """Return a context with fixed settings of matplotlib, independent of the user's own (needs matplotlib).
+
+    Args:
+        style: settings other than matplotlib's own defaults.
+    """
+    try:
+        _import_matplotlib()
+        from matplotlib import rc_context, rcParamsDefault
+    except ImportError as error:
+        raise lacking("PDF, PNG and figures in Python need matplotlib", "report", error) from error
+    settings: dict[Any, Any] = {name: rcParamsDefault[name] for name in rcParamsDefault if name != "backend"}
+    with rc_context(settings | dict(style)), warnings.catch_warnings():
+        # A name may have letters that the font lacks; the reader's own fonts may have them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        yield
+
+
+def _import_matplotlib() -> None:
+    """Import matplotlib, which reads a file of settings in the working directory and prints the lines it dislikes.
+
+    Somebody else may have written the file. It must be a short text, and nothing of it is printed or used.
+
+    Raises:
+        ValueError: it is something else, such as a pipe.
+    """
+    if "matplotlib" in sys.modules:
+        return
+    if anything_at(_SETTINGS) and not Folder(_SETTINGS).is_there():
+        try:
+            NamedFile(_SETTINGS).load_text(_MOST_SETTINGS)
+        except UntrustedError as error:
+            raise ValueError(
+                f"matplotlib reads the file {_SETTINGS} in the working directory, but {error}: move the file elsewhere"
+            ) from error
+    logger = logging.getLogger("matplotlib")
+    logger.disabled = True
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            import_module("matplotlib")
+    finally:
+        logger.disabled = False
+
+
+def as_figure(svg: str) -> "MatplotlibFigure":
+    """Draw a picture with matplotlib, for PDF, PNG and further changes: shapes and texts are on one pair of axes.
+
+    Args:
+        svg: text made by `goalscope.report.figures.drawing`; a unit of its view box is a point.
+
+    Raises:
+        ImportError: if matplotlib is not installed (it comes with the extra ``report``).
+        ValueError: for an element or path command that goalscope's own pictures do not use.
+    """
+    with drawing_style():
+        from matplotlib.figure import Figure as MatplotlibFigure
+
+        root = ElementTree.fromstring(svg)
+        _, _, width, height = map(float, root.attrib["viewBox"].split())
+        figure = MatplotlibFigure(figsize=(width / _INCH, height / _INCH), facecolor="white")
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        axes.set_xlim(0, width)
+        axes.set_ylim(height, 0)
+        font = re.search(r"font: (bold )?([\d.]+)px", root.attrib.get("style", ""))
+        font_style = {"font-size": font[2], "font-weight": "bold" if font[1] else "normal"} if font else {}
+        for order, node in enumerate(root):
+            if node.tag == "text":
+                _add_text(axes, node, {**font_style, **node.attrib}, order)
+            else:
+                _add_shape(axes, _polylines(node), node.attrib, order)
+        return figure
+
+
+def _polylines(node: ElementTree.Element) -> Shape:
+    """Return the polylines of a shape; a circle is a regular polygon of 48 sides."""
+    attributes = node.attrib
+    if node.tag == "rect":
+        x, y, width, height = (float(attributes.get(name, "0")) for name in ("x", "y", "width", "height"))
+        return [([(x, y), (x + width, y), (x + width, y + height), (x, y + height)], True)]
+    if node.tag == "circle":
+        x, y, radius = (float(attributes[name]) for name in ("cx", "cy", "r"))
+        angles = (math.tau * corner / 48 for corner in range(48))
+        return [([(x + radius * math.cos(angle), y + radius * math.sin(angle)) for angle in angles], True)]
+    if node.tag == "polygon":
+        numbers = [float(number) for number in re.split(r"[\s,]+", attributes["points"].strip())]
+        return [(list(zip(numbers[::2], numbers[1::2], strict=True)), True)]
+    if node.tag == "path":
+        return _path(attributes["d"])
+    raise ValueError(f"a picture may hold rect, circle, polygon, path and text, got {node.tag!r}: write it as .svg")
+
+
+def _path(commands: str) -> Shape:
+    """Return the polylines of a path of M, L, H, V and Z; capitals are absolute, small letters relative."""
+    polylines: Shape = []
+    x = y = 0.0
+    for letter, arguments in re.findall(r"([A-Za-z])([^A-Za-z]*)", commands):
+        numbers = [float(number) for number in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", arguments)]
+        command, count = letter.upper(), 1 if letter in "HhVv" else 2
+        if command not in ("MLHVZ" if polylines else "M"):
+            raise ValueError(
+                f"a path of a picture must begin with M and hold L, H, V and Z alone, got {letter!r}: write it as .svg"
+            )
+        if command == "Z":
+            polylines[-1] = (polylines[-1][0], True)
+            x, y = polylines[-1][0][0]
+        for pair in (numbers[index : index + count] for index in range(0, len(numbers), count)):
+            origin = (x, y) if letter.islower() else (0.0, 0.0)
+            if command == "M":
+                polylines.append(([], False))
+            elif polylines[-1][1]:
+                polylines.append(([(x, y)], False))
+            x, y = (x if command == "V" else origin[0] + pair[0]), (y if command == "H" else origin[1] + pair[-1])
+            polylines[-1][0].append((x, y))
+            command = "L" if command == "M" else command  # further pairs are lines
+    return polylines
+
+
+def _add_shape(axes: "Axes", shape: Shape, style: Mapping[str, str], order: int) -> None:
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    vertices, codes = [], []
+    for corners, closed in shape:
+        outline = [*corners, corners[0]] if closed else corners
+        vertices += outline
+        codes += [Path.MOVETO, *[Path.LINETO] * (len(corners) - 1), *([Path.CLOSEPOLY] if closed else [])]
+    fill, stroke, dashes = style.get("fill", "black"), style.get("stroke", "none"), style.get("stroke-dasharray", "")
+    width, opacity = float(style.get("stroke-width", "1")), float(style.get("opacity", "1"))
+    # SVG gives the lengths of dashes in pixels, matplotlib expects multiples of the line width.
+    dash = (0.0, tuple(float(length) / width for length in re.split(r"[\s,]+", dashes))) if dashes else "-"
+    patch = PathPatch(
+        Path(vertices, codes),
+        facecolor="none" if fill == "none" else (fill, float(style.get("fill-opacity", "1")) * opacity),
+        edgecolor="none" if stroke == "none" else (stroke, float(style.get("stroke-opacity", "1")) * opacity),
+        linewidth=width if stroke != "none" else 0.0,
+        linestyle=dash,
+        joinstyle=style.get("stroke-linejoin", "miter"),
+        capstyle=style.get("stroke-linecap", "butt"),
+        zorder=order,
+        clip_on=False,
+    )
+    axes.add_patch(patch)
+
+
+def _add_text(axes: "Axes", node: ElementTree.Element, style: Mapping[str, str], order: int) -> None:
+    from matplotlib.patheffects import withStroke
+
+    halo = style.get("stroke", "none")
+    width, opacity = float(style.get("stroke-width", "1")), float(style.get("stroke-opacity", "1"))
+    turn = re.fullmatch(r"rotate\((-?\d+) [\d. -]+\)", style.get("transform", "rotate(0 0 0)"))
+    if turn is None:
+        raise ValueError(f"a text of a picture may only be turned, got {style['transform']!r}: write it as .svg")
+    axes.text(
+        float(node.attrib["x"]),
+        float(node.attrib["y"]),
+        node.text or "",
+        color=style.get("fill", INK),
+        fontsize=float(style.get("font-size", "12")),
+        fontweight=style.get("font-weight", "normal"),
+        horizontalalignment=_ANCHORS[style.get("text-anchor", "start")],
+        verticalalignment="baseline",
+        rotation=-float(turn[1]),
+        rotation_mode="anchor",
+        zorder=order,
+        path_effects=[withStroke(linewidth=width, foreground=halo, alpha=opacity)] if halo != "none" else [],
+    )

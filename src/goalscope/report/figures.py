@@ -1,34 +1,30 @@
-"""Figures of a report as SVG text: byte-identical for equal numbers. PDF and PNG come from matplotlib.
+"""Figures as SVG text, byte-identical for equal numbers, and pictures of worlds.
 
-The reader that converts a picture to a figure of matplotlib supports only the subset of SVG that this package writes:
-rectangles, circles, polygons, paths of straight lines, single lines of text (which may be turned about their place),
-and translated groups.
+Pictures show a grid with a trajectory, any world that can draw itself as cells or graph, or a decoded map. All figures
+use the same small part of SVG: rectangles, circles, polygons, paths of straight lines, and single lines of text, which
+may be turned about their place.
 
 Source: W3C, Scalable Vector Graphics (SVG) 1.1, chapters 8 (paths), 9 (shapes) and 10 (text).
 """
 
 import csv
-import logging
-import math
 import re
-import sys
-import warnings
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
-from importlib import import_module
 from io import StringIO
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
+from typing import Any
 
-from goalscope._ground.extras import lacking
-from goalscope._ground.folder import Folder, NamedFile, anything_at
-from goalscope._ground.untrusted import UntrustedError
+import numpy as np
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from goalscope.report.texts import labels
+from goalscope.runs.record import Episode
+from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.planning import solve
+from goalscope.worlds.things import name_of
+from goalscope.worlds.world import Drawing
 
 _FONTS = "'DejaVu Sans', Verdana, 'Helvetica Neue', Arial, sans-serif"
 """Font families for SVG text; the layout uses the character widths of the first."""
@@ -40,9 +36,6 @@ RULES = "#e4e7eb"
 COLOURS = ("#0072b2", "#d55e00", "#222222", "#3d9980", "#4b3fd0", "#704214", "#4890a8", "#700060")
 LONGEST_LABEL, LONGEST_TICK = 48, 20
 """Maximum numbers of characters of a label and of a tick."""
-
-_SETTINGS = "matplotlibrc"
-_MOST_SETTINGS = 2**20  # bytes
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters of cells that a spreadsheet reads as a formula."""
@@ -147,23 +140,6 @@ def standalone(svg: str) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{visible(text)}\n'
 
 
-_INCH = 72.0  # units of a view box, so that a unit is a point
-_ANCHORS = {"start": "left", "middle": "center", "end": "right"}
-
-Point = tuple[float, float]
-Shape = list[tuple[list[Point], bool]]
-"""Polylines, each with a flag: whether it is closed."""
-
-
-_STYLE = {
-    "pdf.fonttype": 42,  # letters stay text in a paper
-    "svg.fonttype": "none",
-    "svg.hashsalt": "goalscope",
-    "text.parse_math": False,
-    "font.family": ["DejaVu Sans"],
-}
-
-
 class Drawn(ABC):
     """A finished figure, as SVG text and as records of its numbers."""
 
@@ -176,16 +152,6 @@ class Drawn(ABC):
     @abstractmethod
     def records(self) -> tuple[Record, ...]:
         """Its numbers as records, one for each line of the CSV file; undefined numbers are None."""
-
-    def draw(self) -> "Figure":
-        """Draw it as a matplotlib figure, for PDF, PNG and further changes: shapes and texts are on one pair of axes.
-
-        Raises:
-            ImportError: if matplotlib is not installed (it comes with the extra ``report``).
-            ValueError: for an element or path command that goalscope's own pictures do not use.
-        """
-        with drawing_style():
-            return as_figure(self.svg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,194 +167,297 @@ class Picture(Drawn):
     records: tuple[Record, ...] = ()
 
 
-@contextmanager
-def drawing_style(style: Mapping[str, Any] = _STYLE) -> Iterator[None]:
-    """Return a context with fixed settings of matplotlib, independent of the user's own (needs matplotlib).
+_CELL = 20
+"""Side of a cell in units of the view box."""
 
-    Args:
-        style: settings other than matplotlib's own defaults.
+_FONT = "bold 12px"
+OPTIMAL_STEP, OTHER_STEP = "#0b5fa5", "#d9480f"
+_LINE = "#d5dae0"
+_FILL = {"#": "#39424e", "_": "#ffffff", "*": "#c9ced6", "G": "#bfe5c6", "K": "#ffe08a", "D": "#d9b08c"}
+"""Colours of walls, open cells, cells in fog, goal, key and door."""
+_START_FILL, _OTHER_FILL = "#e6f0fa", "#eef1f4"
+_MAP_FILL = {**_FILL, " ": _FILL["*"], "a": _START_FILL, "g": _FILL["G"], "A": "#9cc4ec", "G": "#7cc48b"}
+
+
+def picture(
+    grid: Grid, path: Sequence[Position] = (), *, label: str, wrong: Sequence[int] = (), invalid: Sequence[int] = ()
+) -> Picture:
+    """Draw a grid and the ``[T + 1]`` cells of a path: walls dark, fog grey, start S, goal G, key K, door D.
+
+    Things have their symbols.
+
+    Moves are drawn to the right of their direction, so that opposite moves appear as two lines. Steps in ``wrong`` (not
+    optimal) have another colour. Turns that leave the agent in place are rings with their number; turns in ``invalid``
+    (without a valid move) are crosses.
     """
-    try:
-        _import_matplotlib()
-        from matplotlib import rc_context, rcParamsDefault
-    except ImportError as error:
-        raise lacking("PDF, PNG and figures in Python need matplotlib", "report", error) from error
-    settings: dict[Any, Any] = {name: rcParamsDefault[name] for name in rcParamsDefault if name != "backend"}
-    with rc_context(settings | dict(style)), warnings.catch_warnings():
-        # A name may have letters that the font lacks; the reader's own fonts may have them.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        yield
+    width, height = grid.width * _CELL, grid.height * _CELL
+    parts = (
+        f'<rect width="{width}" height="{height}" fill="{_FILL["_"]}"/>',
+        _masks(grid),
+        _lattice(grid),
+        _objects(grid),
+        _moves(path, frozenset(wrong)),
+        _letters(grid),
+        _stays(path, frozenset(invalid)),
+    )
+    records = (*_cells(grid), *_steps(path, frozenset(wrong), frozenset(invalid)))
+    return Picture(drawing(width, height, label, _FONT, parts), records)
 
 
-def _import_matplotlib() -> None:
-    """Import matplotlib, which reads a file of settings in the working directory and prints the lines it dislikes.
+def _cells(grid: Grid) -> Iterator[Record]:
+    """Yield the content of each cell as CSV records."""
+    positions = {"start": grid.start, "goal": grid.goal, "key": grid.key, "door": grid.door}
+    objects = {cell: name for name, cell in positions.items() if cell is not None}
+    objects |= {cell: name_of(symbol) for cell, symbol in grid.things}
+    for row, column in np.ndindex(grid.height, grid.width):
+        hidden = grid.fog is not None and grid.fog[row, column]
+        background = "wall" if grid.walls[row, column] else "fog" if hidden else "open"
+        content = objects.get((row, column), background)
+        yield {"what": "cell", "step": None, "row": row, "column": column, "shows": content}
 
-    Somebody else may have written the file. It must be a short text, and nothing of it is printed or used.
 
-    Raises:
-        ValueError: it is something else, such as a pipe.
+def _steps(path: Sequence[Position], wrong: frozenset[int], invalid: frozenset[int]) -> Iterator[Record]:
+    """Yield the cell of each step, its verdict, and the end of the path, as CSV records."""
+    for index, (row, column) in enumerate(path):
+        judgement = "no action" if index in invalid else "not optimal" if index in wrong else "optimal"
+        content = "end" if index == len(path) - 1 else judgement
+        yield {"what": "step", "step": index, "row": row, "column": column, "shows": content}
+
+
+def episode_picture(episode: Episode, label: str) -> Picture:
+    """Draw an episode's world with its trajectory; steps that are not optimal have another colour."""
+    paths = solve(episode.world.grid)
+    wrong, invalid = [], []
+    for step in episode.steps:
+        if step.action is None:
+            invalid.append(step.index)
+        elif not paths.optimal_in(step.state)[step.action]:
+            wrong.append(step.index)
+    path = [step.state.position for step in episode.steps] + [episode.final.position]
+    return picture(episode.world.grid, path, label=label, wrong=wrong, invalid=invalid)
+
+
+def drawn_picture(drawings: Sequence[Drawing], label: str) -> Picture:
+    """Draw the first moment of an episode as cells, with the agent's path through all of its moments."""
+    first, path = drawings[0], [drawing.agent for drawing in drawings if drawing.agent is not None]
+    cells = [(row, col, symbol) for row, line in enumerate(first.rows) for col, symbol in enumerate(line)]
+    parts = [_square(row, col, _FILL.get(symbol, _OTHER_FILL)) for row, col, symbol in cells]
+    parts.append(_moves(path, frozenset()))
+    named = [(row, col, symbol) for row, col, symbol in cells if symbol not in "#_*"]
+    for row, col, text in (*named, *((row, col, name[:4]) for row, col, name in first.labels)):
+        parts.append(_letter((row, col), text))
+    if path:
+        x, y = _middle(path[0])
+        parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="4" fill="none" stroke="{OPTIMAL_STEP}" stroke-width="2"/>')
+    records: tuple[Record, ...] = (
+        *({"what": "cell", "step": None, "row": row, "column": col, "shows": symbol} for row, col, symbol in cells),
+        *({"what": "step", "step": at, "row": row, "column": col, "shows": ""} for at, (row, col) in enumerate(path)),
+    )
+    return Picture(drawing(len(first.rows[0]) * _CELL, len(first.rows) * _CELL, label, _FONT, parts), records)
+
+
+_NODE, _APART = (108, 34), (130, 44)
+"""Width and height of a node of a graph; distance of columns and of rows of nodes. Both are those of the viewer."""
+
+
+def graph_picture(graph: Drawing, label: str) -> Picture:
+    """Draw one moment of a graph: a box for each node with its name and its word, and an arrow for each edge.
+
+    Nodes that no arrow reaches stand on the left, or else the first node. The column of any other node is the least
+    number of arrows that lead there from the left.
     """
-    if "matplotlib" in sys.modules:
-        return
-    if anything_at(_SETTINGS) and not Folder(_SETTINGS).is_there():
-        try:
-            NamedFile(_SETTINGS).load_text(_MOST_SETTINGS)
-        except UntrustedError as error:
-            raise ValueError(
-                f"matplotlib reads the file {_SETTINGS} in the working directory, but {error}: move the file elsewhere"
-            ) from error
-    logger = logging.getLogger("matplotlib")
-    logger.disabled = True
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            import_module("matplotlib")
-    finally:
-        logger.disabled = False
+    columns = _columns(graph)
+    at = {
+        name: (col * _APART[0] + 62.0, row * _APART[1] + 24.0)
+        for col, names in enumerate(columns)
+        for row, name in enumerate(names)
+    }
+    parts = [_edge(at[start], at[target]) for start, target in graph.edges if start != target]
+    for name, (x, y) in at.items():
+        word = graph.nodes[name]
+        sides = f'x="{x - _NODE[0] / 2:g}" y="{y - _NODE[1] / 2:g}" width="{_NODE[0]}" height="{_NODE[1]}"'
+        parts.append(f'<rect {sides} stroke="{_LINE}" fill="{_FILL["G"] if word else _OTHER_FILL}"/>')
+        lines = [(y - 2, name[:16]), (y + 11, word[:18])] if word else [(y + 4, name[:16])]
+        for height, text in lines:
+            parts.append(f'<text x="{x:g}" y="{height:g}" text-anchor="middle" fill="{INK}">{escape(text)}</text>')
+    records: tuple[Record, ...] = (
+        *({"what": "node", "node": name, "to": "", "shows": graph.nodes[name]} for name in at),
+        *({"what": "edge", "node": start, "to": target, "shows": ""} for start, target in graph.edges),
+    )
+    height = max(map(len, columns)) * _APART[1] + 8
+    return Picture(drawing(len(columns) * _APART[0], height, label, "10px", parts), records)
 
 
-def as_figure(svg: str) -> "Figure":
-    """Return a picture as a matplotlib figure; a unit of its view box is a point.
-
-    Args:
-        svg: text made by `goalscope.report.figures.drawing`.
-
-    Raises:
-        ValueError: for an element or path command that goalscope's own pictures do not use.
-    """
-    from matplotlib.figure import Figure
-
-    root = ElementTree.fromstring(svg)
-    _, _, width, height = map(float, root.attrib["viewBox"].split())
-    figure = Figure(figsize=(width / _INCH, height / _INCH), facecolor="white")
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    font = re.search(r"font: (bold )?([\d.]+)px", root.attrib.get("style", ""))
-    font_style = {"font-size": font[2], "font-weight": "bold" if font[1] else "normal"} if font else {}
-    for order, (node, style, offset) in enumerate(_drawn_nodes(root, font_style, (0.0, 0.0))):
-        if node.tag == "text":
-            _add_text(axes, node, style, offset, order)
-        else:
-            _add_shape(axes, _polylines(node), style, offset, order)
-    return figure
-
-
-def _drawn_nodes(
-    parent: ElementTree.Element, style: Mapping[str, str], offset: Point
-) -> Iterator[tuple[ElementTree.Element, Mapping[str, str], Point]]:
-    """Yield the drawn nodes in order, each with its attributes, which include those of its groups, and its offset."""
-    for node in parent:
-        node_style = {**style, **node.attrib}
-        if node.tag == "title":
+def _columns(graph: Drawing) -> list[list[str]]:
+    """Return the names of the nodes in each column, see `graph_picture`."""
+    reached = {target for start, target in graph.edges if start != target}
+    columns = [[name for name in graph.nodes if name not in reached] or [next(iter(graph.nodes))]]
+    placed = set(columns[0])
+    while len(placed) < len(graph.nodes):
+        following = [target for start, target in graph.edges if start in columns[-1] and target not in placed]
+        if not following:  # a part that no node so far leads to
+            columns[0].append(next(name for name in graph.nodes if name not in placed))
+            placed.add(columns[0][-1])
             continue
-        if node.tag != "g":
-            yield node, node_style, offset
+        columns.append(list(dict.fromkeys(following)))
+        placed |= set(following)
+    return columns
+
+
+def _edge(start: tuple[float, float], target: tuple[float, float]) -> str:
+    """Draw an arrow between the borders of two nodes; below its row if other nodes of the row lie between them."""
+    right, down = target[0] - start[0], target[1] - start[1]
+    if down == 0 and abs(right) > _APART[0]:
+        x, y, right, down = target[0], target[1] + _NODE[1] / 2, 0.0, -1.0
+        line = f"M{start[0]:g} {start[1]:g}V{start[1] + _APART[1] / 2:g}H{x:g}V{y:g}"
+    else:
+        inside = min(_NODE[0] / 2 / abs(right) if right else np.inf, _NODE[1] / 2 / abs(down) if down else np.inf)
+        x, y = target[0] - right * inside, target[1] - down * inside
+        right, down = right / float(np.hypot(right, down)), down / float(np.hypot(right, down))
+        line = f"M{start[0]:g} {start[1]:g}L{x:.1f} {y:.1f}"
+    base = x - 7 * right, y - 7 * down
+    corners = ((x, y), (base[0] - 3.5 * down, base[1] + 3.5 * right), (base[0] + 3.5 * down, base[1] - 3.5 * right))
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
+    return f'<path d="{line}" stroke="{MUTED}" fill="none"/><polygon points="{points}" fill="{MUTED}"/>'
+
+
+def _masks(grid: Grid) -> str:
+    """Draw walls and fog; each run of equal cells in a row is one rectangle."""
+    elements = []
+    for symbol, mask in (("#", grid.walls), ("*", grid.fog)):
+        if mask is None:
             continue
-        translation = re.fullmatch(
-            r"translate\(([-\d.]+)[ ,]([-\d.]+)\)", node_style.pop("transform", "translate(0 0)")
+        commands = []
+        for row, cells in enumerate(mask):
+            edges = np.flatnonzero(np.diff(np.concatenate(([False], cells, [False])).astype(int)))
+            for first, end in edges.reshape(-1, 2).tolist():
+                commands.append(f"M{first * _CELL} {row * _CELL}h{(end - first) * _CELL}v{_CELL}H{first * _CELL}z")
+        elements.append(f'<path d="{"".join(commands)}" fill="{_FILL[symbol]}"/>')
+    return "".join(elements)
+
+
+def _lattice(grid: Grid) -> str:
+    width, height = grid.width * _CELL, grid.height * _CELL
+    commands = [f"M{col * _CELL} 0v{height}" for col in range(1, grid.width)]
+    commands += [f"M0 {row * _CELL}h{width}" for row in range(1, grid.height)]
+    return f'<path d="{"".join(commands)}" stroke="{_LINE}" stroke-width="0.6" stroke-opacity="0.55" fill="none"/>'
+
+
+def _marked(grid: Grid) -> list[tuple[Position, str]]:
+    """Return the cells of start, goal, key, door and things, each with its letter."""
+    named = [(grid.start, "S"), (grid.goal, "G"), (grid.key, "K"), (grid.door, "D"), *grid.things]
+    return [(cell, letter) for cell, letter in named if cell is not None]
+
+
+def _objects(grid: Grid) -> str:
+    fills = {**_FILL, "S": _START_FILL}
+    return "".join(
+        f'<rect x="{cell[1] * _CELL}" y="{cell[0] * _CELL}" width="{_CELL}" height="{_CELL}" '
+        f'fill="{fills.get(letter, _OTHER_FILL)}"/>'
+        for cell, letter in _marked(grid)
+    )
+
+
+def _letters(grid: Grid) -> str:
+    """Write the letters over the path, each with a halo that keeps it readable."""
+    halo = 'text-anchor="middle" stroke="#ffffff" stroke-width="2.4" stroke-opacity="0.8" paint-order="stroke"'
+    return "".join(_letter(cell, letter, halo) for cell, letter in _marked(grid))
+
+
+def _letter(cell: Position, text: str, style: str = 'text-anchor="middle"') -> str:
+    x, y = _middle(cell)
+    return f'<text x="{x:g}" y="{y + 4.3:g}" {style} fill="{INK}">{escape(text)}</text>'
+
+
+def _square(row: int, col: int, fill: str) -> str:
+    sides = f'x="{col * _CELL}" y="{row * _CELL}" width="{_CELL}" height="{_CELL}"'
+    return f'<rect {sides} stroke="{_LINE}" stroke-width="0.6" fill="{fill}"/>'
+
+
+def _moves(path: Sequence[Position], wrong: frozenset[int]) -> str:
+    passes: Counter[tuple[Position, Position]] = Counter()
+    elements = []
+    last_end: tuple[float, float] | None = None
+    final = max((index for index in range(1, len(path)) if path[index] != path[index - 1]), default=0)
+    for index in range(1, len(path)):
+        start, target = path[index - 1], path[index]
+        if start == target:
+            continue
+        down, right = target[0] - start[0], target[1] - start[1]
+        offset = 2.2 + 1.5 * min(passes[start, target], 3)
+        passes[start, target] += 1
+        begin, end = ((x - down * offset, y + right * offset) for x, y in (_middle(start), _middle(target)))
+        colour = OTHER_STEP if index - 1 in wrong else OPTIMAL_STEP
+        joint = (
+            f"M{last_end[0]:g} {last_end[1]:g}L{begin[0]:g} {begin[1]:g}" if last_end else f"M{begin[0]:g} {begin[1]:g}"
         )
-        if translation is None:
-            raise ValueError(
-                f"a group of a picture may only be moved, got {node.attrib['transform']!r}: write it as .svg"
-            )
-        yield from _drawn_nodes(
-            node, node_style, (offset[0] + float(translation[1]), offset[1] + float(translation[2]))
+        if index == final:
+            elements.append(_arrow(end, (right, down), colour))
+        elements.append(
+            f'<path d="{joint}L{end[0]:g} {end[1]:g}" fill="none" stroke="{colour}" stroke-width="2" '
+            'stroke-linejoin="round" stroke-linecap="round"/>'
         )
+        last_end = end
+    return "".join(elements)
 
 
-def _polylines(node: ElementTree.Element) -> Shape:
-    """Return the polylines of a shape; a circle is a regular polygon of 48 sides."""
-    attributes = node.attrib
-    if node.tag == "rect":
-        x, y, width, height = (float(attributes.get(name, "0")) for name in ("x", "y", "width", "height"))
-        return [([(x, y), (x + width, y), (x + width, y + height), (x, y + height)], True)]
-    if node.tag == "circle":
-        x, y, radius = (float(attributes[name]) for name in ("cx", "cy", "r"))
-        angles = (math.tau * corner / 48 for corner in range(48))
-        return [([(x + radius * math.cos(angle), y + radius * math.sin(angle)) for angle in angles], True)]
-    if node.tag in ("polygon", "polyline"):
-        numbers = [float(number) for number in re.split(r"[\s,]+", attributes["points"].strip())]
-        return [(list(zip(numbers[::2], numbers[1::2], strict=True)), node.tag == "polygon")]
-    if node.tag == "path":
-        return _path(attributes["d"])
-    raise ValueError(
-        f"a picture may hold rect, circle, polygon, polyline, path and text, got {node.tag!r}: write it as .svg"
+def _stays(path: Sequence[Position], invalid: frozenset[int]) -> str:
+    bumps = Counter(
+        path[index] for index in range(len(path) - 1) if path[index] == path[index + 1] and index not in invalid
     )
+    no_action = Counter(path[index] for index in invalid)
+    elements = []
+    for cell, count in sorted(bumps.items()):
+        x, y = _middle(cell)
+        elements.append(f'<circle cx="{x + 4.5:g}" cy="{y + 4.5:g}" r="4.6" fill="#fff4e6" stroke="#b35900"/>')
+        elements.append(_count(x + 4.5, y + 7, count, "#7a3d00"))
+    for cell, count in sorted(no_action.items()):
+        x, y = _middle(cell)
+        elements.append(f'<path d="M{x - 8:g} {y - 8:g}l6 6m0 -6l-6 6" stroke="#b00020" stroke-width="1.8"/>')
+        if count > 1:
+            elements.append(_count(x + 3, y - 3, count, "#b00020"))
+    return "".join(elements)
 
 
-def _path(commands: str) -> Shape:
-    """Return the polylines of a path of M, L, H, V and Z; capitals are absolute, small letters relative."""
-    polylines: Shape = []
-    x = y = 0.0
-    for letter, arguments in re.findall(r"([A-Za-z])([^A-Za-z]*)", commands):
-        numbers = [float(number) for number in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", arguments)]
-        command, count = letter.upper(), 1 if letter in "HhVv" else 2
-        if command not in ("MLHVZ" if polylines else "M"):
-            raise ValueError(
-                f"a path of a picture must begin with M and hold L, H, V and Z alone, got {letter!r}: write it as .svg"
-            )
-        if command == "Z":
-            polylines[-1] = (polylines[-1][0], True)
-            x, y = polylines[-1][0][0]
-        for pair in (numbers[index : index + count] for index in range(0, len(numbers), count)):
-            origin = (x, y) if letter.islower() else (0.0, 0.0)
-            if command == "M":
-                polylines.append(([], False))
-            elif polylines[-1][1]:
-                polylines.append(([(x, y)], False))
-            x, y = (x if command == "V" else origin[0] + pair[0]), (y if command == "H" else origin[1] + pair[-1])
-            polylines[-1][0].append((x, y))
-            command = "L" if command == "M" else command  # further pairs are lines
-    return polylines
+def _count(x: float, y: float, count: int, colour: str) -> str:
+    return f'<text x="{x:g}" y="{y:g}" font-size="7" text-anchor="middle" fill="{colour}">{count}</text>'
 
 
-def _add_shape(axes: Any, shape: Shape, style: Mapping[str, str], offset: Point, order: int) -> None:
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
-    vertices, codes = [], []
-    for corners, closed in shape:
-        outline = [*corners, corners[0]] if closed else corners
-        vertices += [(x + offset[0], y + offset[1]) for x, y in outline]
-        codes += [Path.MOVETO, *[Path.LINETO] * (len(corners) - 1), *([Path.CLOSEPOLY] if closed else [])]
-    fill, stroke, dashes = style.get("fill", "black"), style.get("stroke", "none"), style.get("stroke-dasharray", "")
-    width, opacity = float(style.get("stroke-width", "1")), float(style.get("opacity", "1"))
-    # SVG gives the lengths of dashes in pixels, matplotlib expects multiples of the line width.
-    dash = (0.0, tuple(float(length) / width for length in re.split(r"[\s,]+", dashes))) if dashes else "-"
-    patch = PathPatch(
-        Path(vertices, codes),
-        facecolor="none" if fill == "none" else (fill, float(style.get("fill-opacity", "1")) * opacity),
-        edgecolor="none" if stroke == "none" else (stroke, float(style.get("stroke-opacity", "1")) * opacity),
-        linewidth=width if stroke != "none" else 0.0,
-        linestyle=dash,
-        joinstyle=style.get("stroke-linejoin", "miter"),
-        capstyle=style.get("stroke-linecap", "butt"),
-        zorder=order,
-        clip_on=False,
-    )
-    axes.add_patch(patch)
+def _middle(cell: Position) -> tuple[float, float]:
+    return cell[1] * _CELL + _CELL / 2, cell[0] * _CELL + _CELL / 2
 
 
-def _add_text(axes: Any, node: ElementTree.Element, style: Mapping[str, str], offset: Point, order: int) -> None:
-    from matplotlib.patheffects import withStroke
+def _arrow(end: tuple[float, float], direction: tuple[int, int], colour: str) -> str:
+    (x, y), (right, down) = end, direction
+    corners = [
+        (x + 4 * right, y + 4 * down),
+        (x - 3 * right - 4 * down, y - 3 * down + 4 * right),
+        (x - 3 * right + 4 * down, y - 3 * down - 4 * right),
+    ]
+    return f'<polygon points="{" ".join(f"{a:g},{b:g}" for a, b in corners)}" fill="{colour}"/>'
 
-    halo = style.get("stroke", "none")
-    width, opacity = float(style.get("stroke-width", "1")), float(style.get("stroke-opacity", "1"))
-    turn = re.fullmatch(r"rotate\((-?\d+) [\d. -]+\)", style.get("transform", "rotate(0 0 0)"))
-    if turn is None:
-        raise ValueError(f"a text of a picture may only be turned, got {style['transform']!r}: write it as .svg")
-    axes.text(
-        float(node.attrib["x"]) + offset[0],
-        float(node.attrib["y"]) + offset[1],
-        node.text or "",
-        color=style.get("fill", INK),
-        fontsize=float(style.get("font-size", "12")),
-        fontweight=style.get("font-weight", "normal"),
-        horizontalalignment=_ANCHORS[style.get("text-anchor", "start")],
-        verticalalignment="baseline",
-        rotation=-float(turn[1]),
-        rotation_mode="anchor",
-        zorder=order,
-        path_effects=[withStroke(linewidth=width, foreground=halo, alpha=opacity)] if halo != "none" else [],
-    )
+
+def map_picture(map_lines: Sequence[str], label: str, *, outline: tuple[int, int] | None = None) -> Picture:
+    """Draw a map in the format of `DecodedMaps.text`; the dashed outline has the true grid's rows and columns."""
+    cells = [(row, col, symbol) for row, line in enumerate(map_lines) for col, symbol in enumerate(line)]
+    parts = [_square(row, col, _MAP_FILL[symbol]) for row, col, symbol in cells]
+    parts += [_letter((row, col), symbol) for row, col, symbol in cells if symbol in "AG"]
+    if outline is not None:
+        parts.append(
+            f'<rect x="1" y="1" width="{outline[1] * _CELL - 2}" height="{outline[0] * _CELL - 2}" fill="none" '
+            'stroke="#d9480f" stroke-width="1.6" stroke-dasharray="5 3"/>'
+        )
+    words = labels("labels/cells of maps")
+    records = ({"row": row, "column": col, "shows": words.get(symbol, symbol)} for row, col, symbol in cells)
+    svg = drawing(len(map_lines[0]) * _CELL, len(map_lines) * _CELL, label, _FONT, parts)
+    return Picture(svg, tuple(records))
+
+
+def framed(grid_picture: Picture, shape: tuple[int, int], frame: int) -> Picture:
+    """Pad the picture of a grid to the right and below, so that it has the size of a decoded map, and return it."""
+    height, width = (side * _CELL for side in shape)
+    side = frame * _CELL
+    size, framed_size = (f'viewBox="0 0 {w} {h}" width="{w}"' for w, h in ((width, height), (side, side)))
+    opening, content = grid_picture.svg.split(">", 1)
+    padding = f'<rect width="{side}" height="{side}" fill="{_MAP_FILL[" "]}"/>'
+    return replace(grid_picture, svg=f"{opening.replace(size, framed_size, 1)}>{padding}{content}")

@@ -19,13 +19,7 @@ from goalscope._ground.extras import lacking
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.parts import attempt
 from goalscope._ground.words import counted
-from goalscope.report.blocks import Table, estimates_table, number, numbers_table
-from goalscope.report.charts import HeatMap, Lines, Series
-from goalscope.report.definitions import in_words
-from goalscope.report.figures import as_csv, standalone, themed, visible
-from goalscope.report.ledger import RunData
-from goalscope.report.sections import about
-from goalscope.report.specs import (
+from goalscope.report.blocks import (
     AXES,
     AnyFigure,
     AnyTable,
@@ -37,10 +31,18 @@ from goalscope.report.specs import (
     MapSpec,
     RivalsSentence,
     Sentence,
+    Table,
     TableSpec,
+    estimates_table,
+    number,
+    numbers_table,
 )
+from goalscope.report.charts import HeatMap, Lines, Series
+from goalscope.report.definitions import claim_in_words, in_words
+from goalscope.report.figures import as_csv, standalone, themed, visible
+from goalscope.report.ledger import RunData
+from goalscope.report.sections import about
 from goalscope.report.texts import TEXTS
-from goalscope.report.verdicts import claim_in_words
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
 

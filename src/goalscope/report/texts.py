@@ -1,4 +1,4 @@
-"""The sentences of reports, from the catalogue `texts.yaml` beside this file."""
+"""The sentences and labels of reports, from the catalogue `texts.yaml` beside this file."""
 
 from typing import Final
 
@@ -6,3 +6,8 @@ from goalscope._ground.texts import Catalogue
 
 TEXTS: Final = Catalogue.of_package("goalscope.report")
 """The explanations, rules, legends and notices of the sections of a report."""
+
+
+def labels(branch: str) -> dict[str, str]:
+    """Return the texts of a branch of the catalogue by name, e.g. the labels of all axes for "labels/axes"."""
+    return {key.removeprefix(f"{branch}/"): TEXTS(key) for key in TEXTS.keys(branch)}

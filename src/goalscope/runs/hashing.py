@@ -27,8 +27,7 @@ from goalscope.runs.record import NO_ACTION
 from goalscope.runs.row_groups import GROUP_ROWS, pack, unpack
 from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
-from goalscope.stats.columns import encoded
-from goalscope.stats.rows import Rows, Tag
+from goalscope.stats.rows import Rows, Tag, encoded
 
 MAX_SORTED_ROWS: Final = 1 << 19
 """Maximum number of rows of a measure that are sorted at once; more are sorted in parts of about half this size."""

@@ -16,8 +16,7 @@ import numpy.typing as npt
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.untrusted import UntrustedError, decode_object
 from goalscope.runs.codec import encode_tags
-from goalscope.stats.columns import Coded, Column, column_of, constant, encoded
-from goalscope.stats.rows import Rows
+from goalscope.stats.rows import Coded, Column, Rows, column_of, constant, encoded
 
 GROUP_ROWS: Final = 16_384
 """Maximum number of rows of a group."""

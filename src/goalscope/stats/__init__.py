@@ -1,25 +1,37 @@
 """Statistics that turn rows of measured values into estimates with intervals over clusters."""
 
 from goalscope._ground.rng import stream
-from goalscope.stats.compare import PairedComparison, SignedRank, paired_difference, signed_rank
-from goalscope.stats.crossed import crossed_difference, estimate_crossed, estimate_table
-from goalscope.stats.equivalence import Equivalence, equivalence
-from goalscope.stats.estimate import FEWEST, UNBOUNDED, Estimate, estimate_mean, estimate_pooled
-from goalscope.stats.family import Corrected, Family, corrected, holm
+from goalscope.stats.compare import (
+    Corrected,
+    Equivalence,
+    Family,
+    PairedComparison,
+    Sensitivity,
+    SignedRank,
+    UnpairedComparison,
+    corrected,
+    equivalence,
+    holm,
+    paired_difference,
+    sensitivity,
+    signed_rank,
+    unpaired_difference,
+)
+from goalscope.stats.estimate import (
+    FEWEST,
+    UNBOUNDED,
+    Estimate,
+    crossed_difference,
+    estimate_crossed,
+    estimate_mean,
+    estimate_pooled,
+    estimate_table,
+)
 from goalscope.stats.groups import DIFFERENCES, DRAW, LESS, Grouped, clusters_of, distinct, estimate_rows, numbers_of
 from goalscope.stats.intervals import exact_binomial
-from goalscope.stats.power import (
-    Paired,
-    PairedDesign,
-    SimulatedPower,
-    grids_needed,
-    power,
-    simulate_power,
-)
+from goalscope.stats.power import Paired, PairedDesign, SimulatedPower, grids_needed, power, simulate_power
 from goalscope.stats.regression import Regression, indicators, regress
 from goalscope.stats.rows import Rows
-from goalscope.stats.sensitivity import Sensitivity, sensitivity
-from goalscope.stats.unpaired import UnpairedComparison, unpaired_difference
 
 __all__ = [
     "DIFFERENCES",

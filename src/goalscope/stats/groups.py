@@ -1,14 +1,13 @@
 """Estimates per measure and combination of tags, computed from rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.stats.crossed import estimate_crossed
-from goalscope.stats.estimate import UNBOUNDED, Estimate, from_codes
+from goalscope.stats.estimate import UNBOUNDED, Estimate, estimate_crossed, from_codes
 from goalscope.stats.intervals import check_confidence
 from goalscope.stats.rows import Rows, Tag
 
@@ -54,7 +53,7 @@ def estimate_rows(
 
     Rows with the tag "differences" are paired differences and get the interval of `paired_difference`. Rows with the
     tag "draw" belong to random controls with several seeds and get an interval over clusters and seeds
-    (`goalscope.stats.crossed.estimate_crossed`).
+    (`goalscope.stats.estimate_crossed`).
 
     Args:
         rows: the rows. NaN values are not used, but counted in ``estimate.undefined``.
@@ -85,7 +84,7 @@ def estimate_rows(
     if not len(rows):
         return []
     measures, *_ = factors = [_ordered(name, rows) for name in ("measure", *names)]
-    kinds, group = np.unique(_combined(factors, len(rows)), return_inverse=True)
+    kinds, group = np.unique(_combined(factors, np.zeros(len(rows), dtype=np.int64)), return_inverse=True)
     cluster, labels = rows.numbered("cluster")
     if order is not None:
         cluster = np.array([order[label] for label in labels], dtype=np.int64)[cluster]
@@ -145,7 +144,8 @@ def clusters_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
     """
     factors = [rows.numbered(name) for name in by if name not in PARTS]
     cluster, clusters = rows.numbered("cluster")
-    kinds, first, group = np.unique(_combined(factors, len(rows)), return_index=True, return_inverse=True)
+    codes = _combined(factors, np.zeros(len(rows), dtype=np.int64))
+    kinds, first, group = np.unique(codes, return_index=True, return_inverse=True)
     pairs = np.unique(group * len(clusters) + cluster)
     counts = np.bincount(pairs // len(clusters), minlength=len(kinds))
     keys = [tuple(labels[codes[index]] for codes, labels in factors) for index in first]
@@ -162,22 +162,18 @@ def distinct(rows: Rows, names: Sequence[str]) -> Rows:
 
 def numbers_of(rows: Rows, names: Sequence[str], codes: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
     """Number rows ``[N]`` by their combination of the named columns and tags, and of optional additional codes."""
-    combined = np.zeros(len(rows), dtype=np.int64) if codes is None else codes
-    count = int(combined.max(initial=0)) + 1
-    for column_codes, labels in map(rows.numbered, names):
+    return _combined(map(rows.numbered, names), np.zeros(len(rows), dtype=np.int64) if codes is None else codes)
+
+
+def _combined(factors: Iterable[_Factor], codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Number rows ``[N]`` by their codes and their labels, in lexical order."""
+    count = int(codes.max(initial=0)) + 1
+    for column_codes, labels in factors:
         if count * max(len(labels), 1) >= 2**62:  # renumbered to avoid an overflow
-            combined = np.unique(combined, return_inverse=True)[1].reshape(-1)
-            count = int(combined.max(initial=0)) + 1
-        combined, count = combined * max(len(labels), 1) + column_codes, count * max(len(labels), 1)
-    return combined
-
-
-def _combined(factors: Sequence[_Factor], count: int) -> npt.NDArray[np.int64]:
-    """Number rows ``[N]`` by their combination of labels."""
-    group = np.zeros(count, dtype=np.int64)
-    for codes, labels in factors:
-        group = group * len(labels) + codes
-    return group
+            codes = np.unique(codes, return_inverse=True)[1].reshape(-1)
+            count = int(codes.max(initial=0)) + 1
+        codes, count = codes * max(len(labels), 1) + column_codes, count * max(len(labels), 1)
+    return codes
 
 
 def _ordered(name: str, rows: Rows) -> _Factor:

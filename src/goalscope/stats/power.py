@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from goalscope._ground.rng import stream
-from goalscope.stats.compare import least_p, smallest
-from goalscope.stats.equivalence import chance_beyond
+from goalscope.stats.compare import chance_beyond, least_p, smallest
 from goalscope.stats.intervals import Vector, mean_interval
 
 REPEATS = 1000
@@ -141,7 +140,10 @@ def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, le
         ValueError: an effect of 0, an effect too small to detect with a million grids, or a required power that is not
             between the level and 1.
     """
-    _check_chance(chance, level)
+    if not 0 < level < chance < 1:
+        raise ValueError(
+            f"chance (the required power) must lie between level and 1, got chance {chance!r} and level {level!r}"
+        )
     sizes = range(2, _MOST_GRIDS + 1)
     index = bisect_left(
         sizes, True, key=lambda grids: power(replace(design, grids=grids), effect, level=level) >= chance
@@ -152,13 +154,6 @@ def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, le
             "effect or more trajectories per grid"
         )
     return sizes[index]
-
-
-def _check_chance(chance: float, level: float) -> None:
-    if not 0 < level < chance < 1:
-        raise ValueError(
-            f"chance (the required power) must lie between level and 1, got chance {chance!r} and level {level!r}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,9 @@
 
 A row has the name and unit of a measure, one value, the grid (the cluster of every interval), the episode and step if
 any, and tags to group by. Behaviour, goal-directedness, exploration errors and probes all produce such rows.
+
+Columns of many equal values are dictionary-encoded: they store each distinct value once and a small integer code per
+row.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,10 +15,188 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.extras import lacking
-from goalscope.stats.columns import Coded, Column, ColumnDecoder, DecodedColumns, constant, joined, numbered, repeated
 
 if TYPE_CHECKING:
     import pandas
+
+Objects = npt.NDArray[np.object_]
+Numbers = npt.NDArray[np.int64]
+
+_NUMBERS = (bool, int, float, np.generic)
+_SPARSE = 4  # labels per row above which a selection is made compact
+_WIDTHS = (np.uint8, np.uint16, np.uint32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coded:
+    """A dictionary-encoded column.
+
+    Attributes:
+        labels: ``[K]`` distinct values. A label may occur in no row.
+        codes: ``[N]`` index of each row's value, of the smallest unsigned type.
+    """
+
+    labels: Objects
+    codes: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Any) -> "Coded":
+        """Select rows of the column."""
+        selected = Coded(self.labels, self.codes[rows])
+        return selected.compact() if _SPARSE * len(selected) < len(self.labels) else selected
+
+    def decoded(self) -> Objects:
+        """Decode the column to its values ``[N]``."""
+        values: Objects = self.labels[self.codes] if len(self.labels) else np.empty(0, dtype=object)
+        return values
+
+    def numbered(self) -> tuple[Numbers, list[Any]]:
+        """Number the values in order of appearance, merging 1 and 1.0. Return the numbers ``[N]`` and the values."""
+        values, codes = self.appearing()
+        used_labels = [self.labels[code] for code in values]
+        numbers = {label: number for number, label in enumerate(dict.fromkeys(used_labels))}
+        number_of_label = np.fromiter(map(numbers.__getitem__, used_labels), dtype=np.int64, count=len(used_labels))
+        return number_of_label[codes] if len(used_labels) else codes, list(numbers)
+
+    def appearing(self) -> tuple[Numbers, Numbers]:
+        """Return the codes that rows use, in order of appearance, and ``[N]`` the index of each row's code in that
+        list.
+        """
+        count = len(self.codes)
+        first = np.full(len(self.labels), count, dtype=np.int64)
+        # in reverse, so that the first row of each code is the last to be assigned
+        first[self.codes[::-1]] = np.arange(count - 1, -1, -1)
+        order = np.argsort(first, kind="stable")[: int((first < count).sum())]
+        number = np.zeros(len(self.labels), dtype=np.int64)
+        number[order] = np.arange(len(order))
+        return order, number[self.codes]
+
+    def compact(self) -> "Coded":
+        """Drop labels that no row uses, and sort the others by first appearance."""
+        values, codes = self.appearing()
+        return Coded(self.labels[values], narrowed(codes, len(values)))
+
+    def where_label(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Expand a mask ``[K]`` over labels to a mask ``[N]`` over rows."""
+        result: npt.NDArray[np.bool_] = mask[self.codes]
+        return result
+
+
+Column = Coded | Objects
+
+
+def narrowed(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """Convert codes below ``count`` to the smallest unsigned integer type that can store them."""
+    return codes.astype(next(kind for kind in _WIDTHS if count <= np.iinfo(kind).max + 1), copy=False)
+
+
+def column_of(values: Sequence[Any]) -> Objects:
+    """Convert values of any types to an object array."""
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
+def encoded(column: Column) -> Coded:
+    """Encode a column by dictionary. The values 1, 1.0 and True stay distinct."""
+    if isinstance(column, Coded):
+        return column
+    numbers, labels = _numbers(column.tolist())
+    return Coded(column_of(labels), narrowed(numbers, len(labels)))
+
+
+def constant(value: Any, count: int) -> Coded:
+    """Build a column in which all ``count`` rows have the same value."""
+    return Coded(column_of([value]), np.zeros(count, dtype=np.uint8))
+
+
+def joined(columns: Sequence[Column]) -> Column:
+    """Concatenate columns. The result is dictionary-encoded if any column is."""
+    if not any(isinstance(column, Coded) for column in columns):
+        return np.concatenate([column for column in columns if not isinstance(column, Coded)])
+    parts = [encoded(column) for column in columns]
+    if all(part.labels is parts[0].labels for part in parts):
+        return Coded(parts[0].labels, np.concatenate([part.codes for part in parts]))
+    all_labels = [label for part in parts for label in part.labels.tolist()]
+    numbers, labels = _numbers(all_labels)
+    # 32 bits until the number of labels is known
+    new_codes = np.split(numbers.astype(np.uint32), np.cumsum([len(part.labels) for part in parts])[:-1])
+    codes = [new[part.codes] for new, part in zip(new_codes, parts, strict=True)]
+    return Coded(column_of(labels), narrowed(np.concatenate(codes), len(labels)))
+
+
+def numbered(column: Column) -> tuple[Numbers, list[Any]]:
+    """Number a column's values in order of appearance. Return the numbers ``[N]`` and the values."""
+    if isinstance(column, Coded):
+        return column.numbered()
+    values = column.tolist()
+    numbers: dict[Any, int] = {label: index for index, label in enumerate(dict.fromkeys(values))}
+    return np.fromiter(map(numbers.__getitem__, values), dtype=np.int64, count=len(values)), list(numbers)
+
+
+def _numbers(values: list[Any]) -> tuple[Numbers, list[Any]]:
+    """Number values in order of appearance, with 1, 1.0 and True distinct. Return numbers ``[N]`` and values."""
+    kinds = set(map(type, values))
+    # Types matter only if the column mixes numbers of several types; most columns are strings.
+    typed = sum(issubclass(kind, _NUMBERS) for kind in kinds) > 1
+    keys: list[Any] = list(zip(map(type, values), values, strict=True)) if typed else values
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    codes = np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
+    return codes, [key[1] for key in numbers] if typed else list(numbers)
+
+
+class DecodedColumns(Mapping[str, Objects]):
+    """Mapping from tag names to columns that are decoded on access.
+
+    Args:
+        columns: the columns by name.
+        decode: function that decodes a column.
+    """
+
+    def __init__(self, columns: Mapping[str, Column], decode: "ColumnDecoder") -> None:
+        self._columns, self._decode = columns, decode
+
+    def __getitem__(self, name: str) -> Objects:
+        return self._decode(self._columns[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def held(self, name: str) -> Column:
+        """Return the column of a tag as it is stored, without decoding it."""
+        return self._columns[name]
+
+
+class ColumnDecoder:
+    """Decoder of columns with a small cache for repeated access in loops."""
+
+    __slots__ = ("_cache",)
+
+    def __init__(self) -> None:
+        self._cache: dict[int, tuple[Coded, Objects]] = {}
+
+    def __call__(self, column: Column) -> Objects:
+        """Decode a column to its values ``[N]``."""
+        if not isinstance(column, Coded):
+            return column
+        entry = self._cache.get(id(column))
+        if entry is None:
+            if sum(len(values) for _, values in self._cache.values()) + len(column) > _CACHE_CELLS:
+                self._cache.clear()
+            # The cache entry keeps the column alive, so that no other object can get the same id.
+            entry = self._cache[id(column)] = (column, column.decoded())
+        return entry[1]
+
+
+_CACHE_CELLS = 1_000_000
 
 Tag = str | int | float | bool | None
 
@@ -203,13 +384,7 @@ class Rows:
         """Select the rows whose columns and tags equal the given values, e.g. ``select(measure="success", size=7)``."""
         mask = np.ones(len(self), dtype=bool)
         for name, expected in equal.items():
-            column = self.held(name)
-            if isinstance(column, Coded):
-                mask &= column.where_label((column.labels == expected).astype(bool))
-            elif column.dtype == object:
-                mask &= (column == expected).astype(bool)
-            else:
-                mask &= np.fromiter((item == expected for item in column), dtype=bool, count=len(self))
+            mask &= self.among(name, [expected])
         return self.where(mask)
 
     def among(self, name: str, wanted: Iterable[Tag]) -> npt.NDArray[np.bool_]:
@@ -217,21 +392,13 @@ class Rows:
         ["success"])``.
         """
         allowed, column = set(wanted), self.held(name)
-        if isinstance(column, Coded):
-            labels = column.labels.tolist()
-            return column.where_label(np.fromiter(map(allowed.__contains__, labels), dtype=bool, count=len(labels)))
-        return np.fromiter(map(allowed.__contains__, column.tolist()), dtype=bool, count=len(self))
+        values = (column.labels if isinstance(column, Coded) else column).tolist()
+        mask = np.fromiter(map(allowed.__contains__, values), dtype=bool, count=len(values))
+        return column.where_label(mask) if isinstance(column, Coded) else mask
 
     def known(self, name: str) -> npt.NDArray[np.bool_]:
         """Return ``[N]`` whether each row has the tag; all False if no row has it."""
-        column = self._tags.get(name)
-        if column is None:
-            return np.zeros(len(self), dtype=bool)
-        none = np.array(None, dtype=object)
-        if isinstance(column, Coded):
-            return column.where_label(np.not_equal(column.labels, none).astype(bool))
-        present: npt.NDArray[np.bool_] = np.not_equal(column, none).astype(bool)
-        return present
+        return ~self.among(name, [None]) if name in self._tags else np.zeros(len(self), dtype=bool)
 
     def to_frame(self) -> "pandas.DataFrame":
         """Convert the rows to a pandas DataFrame with one column per column and tag.
@@ -298,31 +465,9 @@ class Rows:
             cluster: ``[G]`` grids.
             tags: name -> ``[G]`` values, or one value for all rows, for all measures.
         """
-        items = list(measured)
-        if not items:
-            return cls.from_rows([])
-        measures, units, values, item_tags = zip(*items, strict=True)
-        grids, times = len(cluster), len(items)
-
-        def column(name: str) -> Column:
-            if any(name in tags_of_one for tags_of_one in item_tags):
-                cells = [tags_of_one.get(name, tags.get(name)) for tags_of_one in item_tags]
-                if all(type(cell) in _PLAIN for cell in cells):
-                    return repeated(cells, grids)
-                return joined([_column(cell, grids) for cell in cells])
-            if type(tags[name]) in _PLAIN:
-                return constant(tags[name], grids * times)
-            return joined([_column(tags[name], grids)] * times)
-
-        names = dict.fromkeys(name for tags_of_one in item_tags for name in (*tags, *tags_of_one))
-        return cls(
-            measure=repeated(measures, grids),
-            unit=repeated(units, grids),
-            value=np.concatenate([np.asarray(block, dtype=np.float64) for block in values]),
-            cluster=joined([_column(cluster, grids)] * times),
-            episode_id=constant("", grids * times),
-            step=np.full(grids * times, WHOLE_EPISODE, dtype=np.int64),
-            tags={name: column(name) for name in names},
+        return cls.concatenate(
+            cls.from_columns(measure=name, unit=unit, value=values, cluster=cluster, tags={**tags, **own_tags})
+            for name, unit, values, own_tags in measured
         )
 
     @classmethod

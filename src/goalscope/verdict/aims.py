@@ -12,7 +12,7 @@ from goalscope.goals.hypotheses import Hypothesis, Undefined
 from goalscope.goals.hypotheses.score import HABITS
 from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.reading import default_hypotheses, hypotheses_of, phases_in, read_states
-from goalscope.stats.record import EstimateRecord
+from goalscope.stats.records import EstimateRecord
 from goalscope.verdict.arms import GIVEN, HYPOTHESES, NO_GRIDS, Arm, arm
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
 from goalscope.verdict.rules import question

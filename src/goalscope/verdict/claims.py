@@ -12,7 +12,7 @@ from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.sealed import SealedRecord, Sha256, StrictRecord, read_sealed, seal
 from goalscope._ground.words import short
 from goalscope.goals.finding import Answer, Finding
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 from goalscope.stats.power import PairedDesign, grids_needed
 from goalscope.stats.records import frame, html_table
 from goalscope.verdict.texts import TEXTS

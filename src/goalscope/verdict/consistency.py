@@ -11,7 +11,7 @@ from typing import Final
 from goalscope._ground.words import short
 from goalscope.goals.decision import GOAL
 from goalscope.goals.finding import Finding, say_all, where_text
-from goalscope.stats.record import EstimateRecord
+from goalscope.stats.records import EstimateRecord
 from goalscope.verdict.aims import FOLLOWS
 from goalscope.verdict.claims import Claim, ClaimLedger
 from goalscope.verdict.sentences import aims_of, headline

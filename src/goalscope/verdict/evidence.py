@@ -21,8 +21,8 @@ from goalscope.report.ledger import split_probing
 from goalscope.runs.episode_columns import read_episode_columns, read_heads
 from goalscope.runs.store import Store
 from goalscope.stats import Estimate, estimate_mean, paired_difference
+from goalscope.stats.compare import sensitivity
 from goalscope.stats.rows import Rows, Tag
-from goalscope.stats.sensitivity import sensitivity
 from goalscope.verdict.arms import Arm
 from goalscope.verdict.chance import STAGES, outcomes
 from goalscope.verdict.subject import Subject
@@ -358,7 +358,7 @@ class ArmData:
         """Return the mean squared true difference on single grids, or None if no grid was played twice under both
         values.
 
-        The estimate of the square is unbiased, see `goalscope.stats.sensitivity`.
+        The estimate of the square is unbiased, see `goalscope.stats.compare`.
         """
         columns = (first.value, first.cluster, second.value, second.cluster)
         result = sensitivity(

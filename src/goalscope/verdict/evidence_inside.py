@@ -20,8 +20,8 @@ from goalscope.inside.probing.pipeline import INFO
 from goalscope.inside.probing.plan_scores import PREFIX, STEPWISE, summarise_plans
 from goalscope.inside.probing.scores import AREA, chosen, pairs, summarise
 from goalscope.inside.probing.suite import SEEN
+from goalscope.report.definitions import NEEDED, NETWORKS, strictest, verdict
 from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
-from goalscope.report.verdicts import NEEDED, NETWORKS, strictest, verdict
 from goalscope.runs.provenance import noted
 from goalscope.stats import Estimate, Grouped, estimate_rows
 from goalscope.stats.rows import Rows, Tag

@@ -10,7 +10,7 @@ from typing import Any, Final
 from goalscope._ground import own, registry
 from goalscope._ground.folder import Folder
 from goalscope._ground.words import listed
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.opening import unmade

@@ -10,7 +10,7 @@ Source: Holm, Scandinavian Journal of Statistics 6 (1979).
 """
 
 from goalscope._ground.words import counted
-from goalscope.stats.family import corrected
+from goalscope.stats.compare import corrected
 from goalscope.verdict.claims import Claim, ClaimLedger
 from goalscope.verdict.texts import TEXTS, percent
 

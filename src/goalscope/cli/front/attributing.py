@@ -39,7 +39,7 @@ from goalscope.goals.hypotheses.states import Answers, States, answers_of, state
 from goalscope.goals.hypotheses.written import check_names
 from goalscope.goals.prediction.expected import say_expected, say_seen
 from goalscope.goals.reading import by_phase, phases_in, read_states
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 from goalscope.runs import Store, Study
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE

@@ -20,20 +20,23 @@ from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.comparison import LEVEL, Compared, compare_transforms
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.blocks import Table, number
-from goalscope.report.comparison import as_json, comparison_records, comparison_table, grids_table, varying_tags
-from goalscope.report.exports import write
-from goalscope.report.figures import as_csv
-from goalscope.report.measured import MeasuredRows
-from goalscope.report.pairings import (
+from goalscope.report.comparison import (
     CheckpointCurve,
     ComparisonSettings,
     RunComparison,
     agents_among,
+    as_json,
     check_known,
     compare_runs,
+    comparison_records,
+    comparison_table,
     curve_of,
+    grids_table,
+    varying_tags,
 )
-from goalscope.report.reading import Run
+from goalscope.report.exports import write
+from goalscope.report.figures import as_csv
+from goalscope.report.ledger import MeasuredRows, Run
 from goalscope.report.sections.meg import untold_in
 from goalscope.runs import Store
 from goalscope.runs.probing_config import check_margin

@@ -23,7 +23,7 @@ from goalscope.goals.counterfactual.dependence import (
     visited_states,
 )
 from goalscope.goals.counterfactual.worlds import TURNS
-from goalscope.report.sections.dependence import dependence_table
+from goalscope.report.sections.explanations import dependence_table
 from goalscope.runs import Store, Study
 from goalscope.runs.kinds import expand
 from goalscope.stats import Estimate

@@ -24,8 +24,7 @@ from goalscope.goals.meg.file import FileMEG, meg_of_file
 from goalscope.goals.reading import asked_hypotheses, phases_in, remembers
 from goalscope.inside.beliefs import DRAWS, joined, measure_decoded_beliefs
 from goalscope.measures.table import StepTable
-from goalscope.report.measured import MeasuredRows
-from goalscope.report.reading import Run
+from goalscope.report.ledger import MeasuredRows, Run
 from goalscope.report.sections.meg import (
     belief_words,
     contrasts_table,

@@ -32,8 +32,8 @@ from goalscope.inside.probing.heads import trains_on
 from goalscope.inside.probing.pipeline import InsideSummary, study_inside
 from goalscope.inside.probing.scores import chosen, paired_rows, summarise
 from goalscope.report.blocks import size_in_words
+from goalscope.report.definitions import MADE_RULE, strictest
 from goalscope.report.sections.probing import ProbeRows
-from goalscope.report.verdicts import MADE_RULE, strictest
 from goalscope.runs import Store, StudyShard
 from goalscope.runs.executors import open_executor
 from goalscope.runs.probing_config import Inside

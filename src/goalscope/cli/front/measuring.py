@@ -25,11 +25,10 @@ from goalscope.measures.behaviour import (
     why_left_out,
 )
 from goalscope.report.blocks import SPARSE, few_of, interval, number
+from goalscope.report.comparison import check_measures
 from goalscope.report.definitions import HEADLINE, explain_failed_turns, shown_accuracies, title_of
-from goalscope.report.measured import MeasuredRows, episodes_by_agent
+from goalscope.report.ledger import MeasuredRows, Run, RunEstimates, episodes_by_agent
 from goalscope.report.page import not_measured
-from goalscope.report.pairings import check_measures
-from goalscope.report.reading import Run, RunEstimates
 from goalscope.report.sections.about import format_lines, unfinished
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes

@@ -30,7 +30,7 @@ from goalscope.goals.hypotheses.states import Answers, answers_of
 from goalscope.goals.prediction.expected import TEXTS, doubts_about, expect, trust_of
 from goalscope.goals.prediction.kinds import SHIPPED, KindsOfWorlds, WorldsKind
 from goalscope.goals.prediction.predictor import Predictor
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 from goalscope.runs import Study
 
 

@@ -21,8 +21,7 @@ from goalscope.cli.overrides import StudyOptions, load_study, study_entries
 from goalscope.inside.interventions.experiment import InterventionSummary, study_interventions
 from goalscope.inside.probing.pipeline import InsideSummary, study_inside
 from goalscope.measures.behaviour import BEHAVIOUR
-from goalscope.report.measured import MeasuredRows
-from goalscope.report.reading import Run
+from goalscope.report.ledger import MeasuredRows, Run
 from goalscope.runs import Store, Study, StudyShard, content_hash
 from goalscope.runs import merge as merge_shards
 from goalscope.runs import run as run_episodes

@@ -38,8 +38,7 @@ from goalscope.inside.probing.scores import chosen
 from goalscope.runs import Store
 from goalscope.runs.kinds import StudyPart, listed
 from goalscope.runs.provenance import note, note_libraries
-from goalscope.stats.columns import constant
-from goalscope.stats.rows import Rows, Tag
+from goalscope.stats.rows import Rows, Tag, constant
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridView, GridWorld
 

@@ -28,8 +28,7 @@ from goalscope.inside.probing.probe import Probe
 from goalscope.inside.probing.scores import AREA, UNDETERMINED_PRECISION, Grids, pairs, score_cells
 from goalscope.inside.probing.suite import Score, Truth, fit_suite, truths
 from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows
-from goalscope.stats.columns import constant
-from goalscope.stats.rows import Rows, Tag
+from goalscope.stats.rows import Rows, Tag, constant
 
 CURVE: Final = "learning curve"
 """The tag ``scope`` of rows of curves: ordinary tables leave them out."""

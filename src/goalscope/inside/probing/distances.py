@@ -36,8 +36,7 @@ from goalscope.inside.probing.suite import (
     truths,
 )
 from goalscope.stats import DRAW, Estimate, Grouped, estimate_crossed, estimate_pooled, estimate_rows
-from goalscope.stats.crossed import ONE_SEED
-from goalscope.stats.estimate import factorize
+from goalscope.stats.estimate import ONE_SEED, factorize
 from goalscope.stats.rows import Rows, Tag
 
 ERROR, SQUARED, DEVIATION = "distance error", "squared distance error", "squared distance deviation"

@@ -46,18 +46,11 @@ from goalscope.inside.probing.labels import (
 )
 from goalscope.inside.probing.logit_lens import OWN, Lens, LensSteps, Network, label_tokens
 from goalscope.inside.probing.probe import ProbeStore
-from goalscope.inside.probing.suite import (
-    Entry,
-    FittedProbes,
-    probe_cells,
-    probe_cells_by_size,
-    without,
-)
+from goalscope.inside.probing.suite import Entry, FittedProbes, probe_cells, probe_cells_by_size, without
 from goalscope.runs import Episode, Store
 from goalscope.runs.probing_config import READS, Inside
 from goalscope.runs.provenance import note, note_libraries
-from goalscope.stats.columns import constant
-from goalscope.stats.rows import Rows
+from goalscope.stats.rows import Rows, constant
 from goalscope.worlds.gridworld import GridView
 
 Reading = tuple[Rows, list[ShownMap]]

@@ -17,9 +17,8 @@ from goalscope.inside.activations.load import Columns
 from goalscope.inside.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Decisions, Undetermined
 from goalscope.inside.probing.maps import Prediction
 from goalscope.stats import DIFFERENCES, DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows
-from goalscope.stats.columns import constant
 from goalscope.stats.estimate import factorize
-from goalscope.stats.rows import Rows, Tag
+from goalscope.stats.rows import Rows, Tag, constant
 
 READINGS: Final = ("balanced", "natural")
 """Probabilities as if all classes were equally frequent, and at the frequencies of the training split."""

@@ -8,7 +8,7 @@ from typing import Any
 from goalscope._ground.words import counted, listed
 from goalscope._ground.yaml_text import write_yaml
 from goalscope.measures.table import CONDITIONS
-from goalscope.report.blocks import Table, number, numbers_table
+from goalscope.report.blocks import Declared, FoldSpec, Table, number, numbers_table, section
 from goalscope.report.definitions import (
     CITED,
     FORMAT_SHARE,
@@ -19,10 +19,8 @@ from goalscope.report.definitions import (
     Definition,
     definition_of,
 )
-from goalscope.report.ledger import Key, RunData, describe_key
-from goalscope.report.measured import AgentEpisodes
-from goalscope.report.specs import Declared, FoldSpec, section
-from goalscope.report.texts import TEXTS
+from goalscope.report.ledger import AgentEpisodes, Key, RunData, describe_key
+from goalscope.report.texts import TEXTS, labels
 from goalscope.runs.provenance import LIBRARIES, noted
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.runs.store import Store
@@ -47,18 +45,16 @@ def summary(run: RunData) -> list[str]:
     """Return sentences that summarise the run."""
     agents, tasks, episodes = run.ledger.agents, run.worlds == "tasks", run.rows_of("success", episodes=False)
     steps = run.rows_of("steps").value.sum() if tasks else run.measured.counts.get("action optimality", 0)
-    policies_known = tasks or steps or not len(episodes)
     clusters = len(episodes.numbered("cluster")[1])
     if tasks:
-        worlds_text = TEXTS("summary/on task maps", worlds=counted(clusters, "task map"))
-    elif policies_known:
-        sized = run.measured.values.get("size", (None,)) != (None,)  # environments have no size
-        if sized:
-            worlds_text = TEXTS("summary/on grids", grids=counted(clusters, "grid"))
-        else:
-            worlds_text = TEXTS("summary/in worlds", worlds=counted(clusters, "world"))
-    else:
-        worlds_text = TEXTS("summary/in unsolved worlds", worlds=counted(clusters, "world"))
+        place, noun = "on task maps", "task map"
+    elif not steps and len(episodes):
+        place, noun = "in unsolved worlds", "world"
+    elif run.measured.values.get("size", (None,)) != (None,):
+        place, noun = "on grids", "grid"
+    else:  # environments have no size
+        place, noun = "in worlds", "world"
+    worlds_text = TEXTS(f"summary/{place}", worlds=counted(clusters, noun))
     agents_text = TEXTS("summary/agents", count=counted(len(agents), "agent"), names=listed(agents))
     fields = {"agents": agents_text, "episodes": counted(len(episodes), "episode"), "worlds": worlds_text}
     if steps or not len(episodes):
@@ -155,25 +151,21 @@ def definitions(run: RunData) -> Iterator[Declared]:
     """Yield the section with the definition and source of each measure of the run."""
     tasks = run.worlds == "tasks"
     unregistered = TEXTS(f"definitions/{'unregistered' if tasks else 'foreign'}")
-    by_measure = {
-        measure: GOALS
-        if measure in run.measured.goals
-        else definition_of(run.measured.places.get(measure, measure), run.worlds) or Definition(unregistered, "–")
-        for measure in run.ledger.measures
-    }
     noun = "world" if run.ledger.noun == "world" else "grid"  # worlds of other kinds have the definitions of grids
-    rows = [
-        (name, unit, by_measure[name].text.replace("grid", noun), by_measure[name].source.replace("grid", noun))
-        for name, unit in run.ledger.measures.items()
-    ]
     # In task worlds all measures have one source: the closing text cites it.
     columns = 3 if tasks else 4
+    rows = []
+    for name, unit in run.ledger.measures.items():
+        registered = definition_of(run.measured.places.get(name, name), run.worlds)
+        definition = GOALS if name in run.measured.goals else registered or Definition(unregistered, "–")
+        texts = (definition.text.replace("grid", noun), definition.source.replace("grid", noun))
+        rows.append((name, unit, *texts)[:columns])
     headings = ("measure", "unit", "definition", "source")[:columns]
     yield Declared(
         anchor="definitions",
         title="What the measures mean",
         folded=True,
-        tables=[Table(headings=headings, rows=tuple(row[:columns] for row in rows))],
+        tables=[Table(headings=headings, rows=tuple(rows))],
         closing=TASK_CITED if tasks else CITED,
     )
 
@@ -233,18 +225,7 @@ _FACTS = {
     "goalscope": "goalscope",
     "python": "Python",
     **{name: name for name in LIBRARIES},
-    "libraries of capture": "libraries of the capture",
-    "libraries of probes": "libraries of the probes",
-    "sqlite": "SQLite",
-    "platform": "platform",
-    "processors": "processor cores",
-    "started": "started",
-    "device": "device",
-    "durability": "durability",
-    "journal_mode": "journal",
-    "journal_notice": "notice",
-    "arguments": "arguments",
-    "schema": "layout of run.db, version",
+    **labels("labels/facts of runs"),
 }
 
 

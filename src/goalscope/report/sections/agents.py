@@ -9,12 +9,11 @@ from goalscope._ground.words import counted, listed
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.comparison import SideRows
 from goalscope.measures.transcript import OUTCOMES, transcript, write_step
-from goalscope.report.blocks import number
+from goalscope.report.blocks import Declared, Figure, FoldSpec, number, section
 from goalscope.report.comparison import family_table
+from goalscope.report.figures import drawn_picture, episode_picture, graph_picture
 from goalscope.report.ledger import RunData, describe_key
-from goalscope.report.pictures import drawn_picture, episode_picture, graph_picture
-from goalscope.report.sections.environments import MAX_PAIRS, has_goal_tables
-from goalscope.report.specs import Declared, Figure, FoldSpec, section
+from goalscope.report.sections.behaviour import MAX_PAIRS, has_goal_tables
 from goalscope.report.texts import TEXTS
 from goalscope.runs.record import Episode
 from goalscope.stats.rows import Rows, Tag
@@ -145,18 +144,12 @@ def episode_figure(episode: Episode, opening: str = "") -> Figure | None:
         episode: the episode.
         opening: beginning of the caption; the name of the agent by default.
     """
-    ends = {
-        "goal": "arrived",
-        "horizon": "did not arrive within the horizon",
-        "failure": "ended by a turn without an action",
-        "stopped": "recording stops before the goal",
-        "ended": "ended without reaching the goal",
-    }
     tags = episode.world.tags
     condition = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
     steps = counted(len(episode.steps), "step")
     world = condition or episode.world.id
-    caption = f"{opening or episode.agent}: {ends[episode.outcome]} after {steps} ({world}); {episode.id}"
+    end = TEXTS(f"labels/ends of episodes/{episode.outcome}")
+    caption = f"{opening or episode.agent}: {end} after {steps} ({world}); {episode.id}"
     if "drawing" in episode.world.offers:
         return Figure(episode_picture(episode, caption), caption=caption)
     try:
@@ -187,7 +180,6 @@ def _centre(rows: Rows, name: str) -> float:
     return float(np.median(sorted(values))) if values else 0.0
 
 
-_TRANSCRIPT_RULE = TEXTS("examples/transcripts")
 _MAX_WRITERS, _MAX_STEPS, _MAX_CHARACTERS = 4, 12, 1500
 
 
@@ -197,7 +189,7 @@ def transcripts(run: RunData) -> Iterator[Declared]:
     by_agent = {agent: episodes for agent in run.ledger.agents if (episodes := _chosen(run, agent))}
     folds = [fold for agent in [*by_agent][:_MAX_WRITERS] for fold in _folds(agent, by_agent[agent])]
     if folds:
-        rule = [_TRANSCRIPT_RULE, *_cut_note([*by_agent], _MAX_WRITERS)]
+        rule = [TEXTS("examples/transcripts"), *_cut_note([*by_agent], _MAX_WRITERS)]
         yield Declared(anchor="transcripts", title="Transcripts", paragraphs=rule, folds=folds)
 
 

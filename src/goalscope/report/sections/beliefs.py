@@ -1,16 +1,42 @@
-"""Actions against decoded beliefs, compared with shuffled beliefs.
+"""Decoded beliefs: maps beside the true grids, and actions against what is decoded from the activations.
 
-Source: behavioural and representational evaluation, section 5.2, Table 2, Figures 6 and 9.
+Maps are shown if they are better than what the same probe decodes from random networks. Actions are compared with
+decoded maps and, as a control, with shuffled ones.
+
+Source: behavioural and representational evaluation, sections 5.1 and 5.2, Table 2, Figures 6 and 9.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from goalscope._ground.words import listed
 from goalscope.inside.probing import beliefs as names
+from goalscope.inside.probing.beliefs import RULE, SOURCE, ShownMap
+from goalscope.inside.probing.curves import TRAINED_ON
 from goalscope.inside.probing.heads import CELL_HEADS
-from goalscope.report.blocks import Table, estimates_table, number
-from goalscope.report.ledger import Estimates, Key
+from goalscope.inside.probing.scores import AREA, KEY, summarise
+from goalscope.report.blocks import (
+    BANDS,
+    MEAN,
+    Column,
+    Curve,
+    CurveSpec,
+    Declared,
+    Figure,
+    FoldSpec,
+    Line,
+    Sentence,
+    Table,
+    TableSpec,
+    estimates_table,
+    number,
+    section,
+)
+from goalscope.report.definitions import MADE, NETWORKS, RULES, claim_in_words, verdict
+from goalscope.report.figures import framed, map_picture, picture
+from goalscope.report.ledger import Estimates, Key, RunData
 from goalscope.report.sections.probing import (
     NOWHERE,
+    PROBES,
     RANDOM_NETWORKS,
     READINGS,
     Contrast,
@@ -18,28 +44,99 @@ from goalscope.report.sections.probing import (
     ReadPoint,
     claims,
     contrasted,
-    in_order,
     over_layers,
-    probe_name,
     probe_section,
-    probe_table,
-    undefined_of,
 )
-from goalscope.report.specs import (
-    BANDS,
-    MEAN,
-    Column,
-    Curve,
-    CurveSpec,
-    Declared,
-    FoldSpec,
-    Line,
-    Sentence,
-    TableSpec,
-)
-from goalscope.report.texts import TEXTS
-from goalscope.report.verdicts import NETWORKS, RULES
+from goalscope.report.texts import TEXTS, labels
+from goalscope.runs.record import Episode
 from goalscope.stats import estimate_rows
+from goalscope.stats.rows import Tag
+from goalscope.worlds.dynamics import shown
+from goalscope.worlds.grid import Action
+
+
+@section("decoded maps", source="behavioural and representational evaluation, Fig. 6", worlds="grids")
+def decoded_maps(run: RunData) -> Iterator[Declared]:
+    """The stored maps of a run, each with the state to which it belongs.
+
+    Raises:
+        ValueError: the stored maps are invalid.
+    """
+    stored = run.store.info().get(SOURCE)
+    if stored is None:
+        return
+    try:
+        stored_maps = [ShownMap.model_validate(shown_map) for shown_map in stored["maps"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{run.store.path} must hold sound maps of beliefs, but: {error}") from error
+    episode_ids = run.store.episode_ids() & {shown_map.episode_id for shown_map in stored_maps}
+    episodes = {episode.id: episode for episode in run.store.episodes(sorted(episode_ids))}
+    steps = {identity: range(len(episode.steps)) for identity, episode in episodes.items()}
+    maps = [shown_map for shown_map in stored_maps if shown_map.step in steps.get(shown_map.episode_id, ())]
+    if maps:
+        missing = len(stored_maps) - len(maps)
+        above, sentence = _standing(run, maps[0].tags)
+        if not above:
+            yield Declared(anchor="decoded-maps", title="Decoded maps", paragraphs=(sentence,))
+            return
+        yield Declared(
+            anchor="decoded-maps",
+            title="Decoded maps beside the true grid",
+            paragraphs=(
+                sentence,
+                RULE,
+                *([TEXTS("decoded maps/gone", count=missing)] if missing else []),
+            ),
+            figures=[figure for shown_map in maps for figure in _pair(shown_map, episodes[shown_map.episode_id])],
+            layout="maps",
+            legend=TEXTS("decoded maps/legend"),
+        )
+
+
+def _standing(run: RunData, tags: Mapping[str, Tag]) -> tuple[bool, str]:
+    """Return whether a probe decodes walls better than from random networks of every kind, and the sentence
+    about it.
+    """
+    point = ReadPoint(tags.get("site"), tags.get("layer"))
+    rows = ProbeRows(run.measured.probed).where(
+        measure=AREA, head=tags.get("head"), scope=("general", None), reading=("natural", None), **{"class": "wall"}
+    )
+    rows = rows.where(**{TRAINED_ON: None}, cells=None).at(point)
+    if tags.get("agent") is not None:
+        rows = rows.where(agent=(tags["agent"], None))
+    contrast = Contrast({"control": "none"}, RANDOM_NETWORKS, KEY)
+    differences = contrasted(rows, [contrast], summarise, ("head", "class"))
+    key: Key = {"measure": AREA, "class": "wall", "head": tags.get("head")}
+    rivals = {kind: differences.get(key, less=kind) for kind in NETWORKS}
+    if not (sentence := claim_in_words([("walls", rivals)], MADE)):
+        return False, TEXTS("decoded maps/unknown")
+    above = verdict(rivals) == "above"
+    place = f"{PROBES(tags.get('head'))} at {point}"
+    return above, TEXTS(f"decoded maps/{'shown' if above else 'not shown'}", place=place, sentence=sentence)
+
+
+def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:
+    """Yield the true grid of a state with its action, and the decoded map."""
+    step, tags = episode.steps[shown_map.step], episode.world.tags
+    grid = shown(episode.world.grid, step.state)
+    later = [
+        *(later_step.state for later_step in episode.steps[shown_map.step + 1 : shown_map.step + 2]),
+        episode.final,
+    ]
+    action = "none" if step.action is None else Action(step.action).name
+    condition = listed([f"{name} {number(tags[name])}" for name in ("size", "density") if name in tags])
+    caption = f"Action {action}, {shown_map.verdict} ({condition}; step {shown_map.step} of {shown_map.episode_id})"
+    wrong = [] if shown_map.verdict == names.VERDICTS[0] else [0]
+    truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
+    outline = (grid.height, grid.width)
+    frame = max(len(shown_map.lines), len(shown_map.lines[0]), *outline)
+    yield Figure(framed(truth, outline, frame), caption=caption)
+    agent = [] if shown_map.tags.get("agent") is None else [str(shown_map.tags["agent"])]
+    probe = PROBES(shown_map.tags.get("head"), shown_map.tags.get("control", "none"))
+    point = ReadPoint(shown_map.tags.get("site"), shown_map.tags.get("layer"))
+    probe_caption = f"Decoded: {', '.join([*agent, probe, str(point)])}"
+    yield Figure(map_picture(shown_map.lines, f"{probe_caption}; {caption}", outline=outline), caption=probe_caption)
+
 
 _TAGS = ("head", "control", "site", "layer")
 _TOPS = {count: names.top_name(count) for count in names.TOPS}
@@ -57,18 +154,9 @@ _MEASURES = _LESS_SHUFFLED.union(
     (names.TRUTH, names.ACTIONS, names.WRONG, names.WRONG_ON_MAP),
     (name + end for name in _SHARES for end in ("", names.SHUFFLED)),
 )
-_HEADINGS = {
-    names.TRUTH: "optimal in truth",
-    names.DECODED: "optimal on the map",
-    names.OVERLAP: "agreement: policies overlap",
-    names.BOTH: "agreement: both optimal",
-    names.VERDICT: "agreement: same verdict",
-    names.EXPECTED: "expected optimality",
-    **{name: f"optimal for top-{count}" for count, name in _TOPS.items()},
-}
+_HEADINGS = labels("labels/belief measures") | {name: f"optimal for top-{count}" for count, name in _TOPS.items()}
 _FLOORS = {"position": "position alone"}
 _SYMBOLS = {"size": "n", "density": "d"}
-_TEXT = (TEXTS("beliefs/how"), TEXTS("beliefs/shuffled"))
 
 
 @probe_section(
@@ -89,11 +177,11 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         main = base.where(head=head, control=("none", None))
     estimates = base.estimated(estimate_rows, _TAGS)
     page_estimates = [grouped for grouped in estimates if grouped.key["measure"] in _ON_PAGE]
-    probe_place = f"{probe_name(head)} at {point}"
+    probe_place = f"{PROBES(head)} at {point}"
     same_layer = [layer_point for layer_point in points if layer_point.layer == point.layer] or [point]
-    probes = {f"{probe_name(head)}, {layer_point}": layer_point.key for layer_point in same_layer}
+    probes = {f"{PROBES(head)}, {layer_point}": layer_point.key for layer_point in same_layer}
     parts = {f"“{_heading(name)}”": {"measure": name + names.DIFFERENCE} for name in _IN_SENTENCES}
-    keys = in_order(estimates.keys(*_TAGS), points)
+    keys = PROBES.in_order(estimates.keys(*_TAGS), points)
     differences = _differences(base, head, same_layer)
     balanced = rows.where(reading="balanced" if len(natural) else ())
     beyond = [(NETWORKS[kind], end) for kind, end in _BEYOND.items()]
@@ -107,7 +195,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     yield Declared(
         anchor="beliefs",
         title=rows.title("Actions against decoded beliefs"),
-        explained=_TEXT,
+        explained=(TEXTS("beliefs/how"), TEXTS("beliefs/shuffled")),
         rule=f"{TEXTS('beliefs/rule')} {RULES}",
         sentences=[
             *claims(
@@ -162,7 +250,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             ),
             FoldSpec(f"All probes {READINGS['balanced']}", balanced_tables),
         ),
-        undefined=undefined_of(page_estimates),
+        undefined=PROBES.undefined(page_estimates),
         why=_why,
         counted=page_estimates,
     )
@@ -218,7 +306,7 @@ def _parts(rows: ProbeRows, fewest: int = 1) -> list[tuple[str, Key]]:
 def _of_probes(estimates: Estimates, keys: Sequence[Key], ends: Mapping[str, str]) -> list[TableSpec]:
     """Return a table of all probes for each caption, with the measures whose names have this ending."""
     return [
-        probe_table(caption, estimates, keys, _columns(_IN_PROBE_TABLES, end), first="probe")
+        PROBES.table(caption, estimates, keys, _columns(_IN_PROBE_TABLES, end), first="probe")
         for caption, end in ends.items()
     ]
 
@@ -263,7 +351,7 @@ def _over_layers(estimates: Estimates, points: Sequence[ReadPoint], head: str) -
     figures = list[CurveSpec]()
     for name in (names.DECODED, names.RECOVERY):
         key = {"head": head, "measure": name + names.DIFFERENCE}
-        probes = {"none": probe_name(head), **NETWORKS}
+        probes = {"none": PROBES(head), **NETWORKS}
         curves = [Curve(title, {**key, "control": control}) for control, title in probes.items()]
         title = f"{_heading(name).capitalize()} minus shuffled, by layer"
         figures += over_layers(points, title, "difference (share)", estimates, curves, bounds=None)

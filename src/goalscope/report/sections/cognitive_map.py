@@ -13,28 +13,7 @@ from goalscope.inside.probing.heads import CELL_HEADS, COUNTED
 from goalscope.inside.probing.labels import CLASSES
 from goalscope.inside.probing.scores import AREA, CALLED, KEY, summarise
 from goalscope.inside.probing.suite import FULL
-from goalscope.report.blocks import interval
-from goalscope.report.charts import Forest, ForestBar, HeatMap
-from goalscope.report.ledger import Estimates, Key, number_of
-from goalscope.report.sections.probing import (
-    CONTROLS,
-    HEADS,
-    NOWHERE,
-    READINGS,
-    Contrast,
-    ProbeRows,
-    ReadPoint,
-    claims,
-    contrasted,
-    data_bounds,
-    in_order,
-    layers_and_sites,
-    probe_name,
-    probe_section,
-    share_bounds,
-    undefined_of,
-)
-from goalscope.report.specs import (
+from goalscope.report.blocks import (
     BANDS,
     MEAN,
     Column,
@@ -46,9 +25,29 @@ from goalscope.report.specs import (
     Line,
     Sentence,
     TableSpec,
+    interval,
+)
+from goalscope.report.charts import Forest, ForestBar, HeatMap
+from goalscope.report.definitions import NETWORKS, RULES
+from goalscope.report.ledger import Estimates, Key, number_of
+from goalscope.report.sections.probing import (
+    CONTROLS,
+    HEADS,
+    NOWHERE,
+    PROBES,
+    READINGS,
+    Contrast,
+    ProbeNames,
+    ProbeRows,
+    ReadPoint,
+    claims,
+    contrasted,
+    data_bounds,
+    layers_and_sites,
+    probe_section,
+    share_bounds,
 )
 from goalscope.report.texts import TEXTS
-from goalscope.report.verdicts import NETWORKS, RULES
 from goalscope.stats import Grouped
 from goalscope.stats.rows import Tag
 
@@ -60,16 +59,13 @@ BY = ("head", "control", "class")
 
 MLP, PERCELL, _POSITION = ({"head": head, "control": "none"} for head in ("mlp", "percell", "position"))
 _PUBLISHED_SIZE = 11  # of the grids of Fig. 15
-_PERMUTED, _LINEAR_PERMUTED = ({"head": head, "control": "permuted"} for head in ("mlp", "percell"))
-_COMPARED: dict[str, dict[str, str]] = {
-    "MLP": MLP,
-    "per-cell linear": PERCELL,
-    "additive linear": {"head": "additive", "control": "none"},
-    "position alone": _POSITION,
-    "majority class": {"head": "majority", "control": "none"},
-    "MLP, permuted weights": _PERMUTED,
-    "per-cell linear, permuted weights": _LINEAR_PERMUTED,
-    "MLP, shuffled labels": {"head": "mlp", "control": "shuffled"},
+_PERMUTED: Key = {"head": "mlp", "control": "permuted"}
+_COMPARED = {
+    PROBES(head, control): {"head": head, "control": control}
+    for head, control in (
+        *((head, "none") for head in ("mlp", "percell", "additive", "position", "majority")),
+        *(("mlp", "permuted"), ("percell", "permuted"), ("mlp", "shuffled")),
+    )
 }
 
 
@@ -91,14 +87,8 @@ _MAIN: Final[Sequence[tuple[str, str, Key]]] = (
 """Title, axis and key of each main figure."""
 
 
-def _figure(
-    title: str,
-    y_label: str,
-    axis: str,
-    estimates: Estimates,
-    curves: Sequence[Curve],
-    ticks: Sequence[float] | None = None,
-) -> CurveSpec:
+def _figure(axis: str, shown: _Shown, ticks: Sequence[float] | None = None) -> CurveSpec:
+    title, y_label, estimates, curves = shown
     bounds = share_bounds if "(share)" in y_label else data_bounds
     return CurveSpec(title, y_label, axis, estimates, curves, bounds=bounds, ticks=ticks)
 
@@ -132,7 +122,7 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
         anchor="cognitive-map-layers",
         title=f"{rows.title('Cognitive map')}: by layer",
         figures=[
-            _figure(f"{title}, {site}", y_label, "layer", estimates, _at_site(curves, site), layers)
+            _figure("layer", (f"{title}, {site}", y_label, estimates, _at_site(curves, site)), layers)
             for title, y_label, estimates, curves in figures
             for site in sites
         ],
@@ -201,7 +191,7 @@ def _by_tag(at_point: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Groupe
                 for name in ("agent", "goal")
             ]
             figures.append((f"{title} by size (MLP)", y_label, natural, curves))
-    return [_figure(title, y_label, tag, estimates, curves) for title, y_label, estimates, curves in figures], counted
+    return [_figure(tag, shown) for shown in figures], counted
 
 
 def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[CurveSpec], list[Grouped]]:
@@ -227,7 +217,7 @@ def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[
     ]
     figures = [
         _figure(
-            title, label, "size", general, [Curve("general", key), Curve("of one size each", key, estimates=of_size)]
+            "size", (title, label, general, [Curve("general", key), Curve("of one size each", key, estimates=of_size)])
         )
         for title, label, (of_size, general), key in declared_figures
     ]
@@ -244,7 +234,6 @@ def _balanced(rows: ProbeRows, measures: Sequence[str] = RATES, probe: Key = MLP
 
 _LEARNT = (*((AREA, name) for name in ("wall", "goal", "agent")), *((LOCAL, name) for name in ("goal", "agent")))
 _HEAD = ("site", "layer", "head", "class")
-_LEARNING = (TEXTS("cognitive map/learning curves"), TEXTS("cognitive map/flattened", margin=f"{MARGIN:g}"))
 
 
 @probe_section(
@@ -259,7 +248,7 @@ def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
     if not counts:
         return
     estimates = curve_rows.estimated(summarise, (*_HEAD, TRAINED_ON))
-    keys = in_order(
+    keys = PROBES.in_order(
         ({**key, "control": "none"} for key in estimates.keys("site", "layer", "head")), curve_rows.points()
     )
     heads: list[Key] = [{name: key[name] for name in ("site", "layer", "head")} for key in keys]
@@ -267,7 +256,7 @@ def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
     yield Declared(
         anchor="learning-curves",
         title=curve_rows.title("Learning curves"),
-        explained=_LEARNING,
+        explained=(TEXTS("cognitive map/learning curves"), TEXTS("cognitive map/flattened", margin=f"{MARGIN:g}")),
         facts=[
             (f"{_where(end.key)}: {end.key['measure']}, {end.key['class']}", _gain_text(end))
             for end in curve_ends(curve_rows.rows, _HEAD)
@@ -293,7 +282,7 @@ def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
                 TRAINED_ON,
                 estimates,
                 [
-                    Curve(probe_name(head["head"]), {**head, "measure": measure, "class": name})
+                    Curve(PROBES(head["head"]), {**head, "measure": measure, "class": name})
                     for head in heads
                     if head["site"] is None or ReadPoint(head["site"], head["layer"]) == point
                 ],
@@ -310,7 +299,7 @@ def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
 
 
 def _where(key: Key) -> str:
-    name = probe_name(key["head"])
+    name = PROBES(key["head"])
     return name if key["site"] is None else f"{name}, {ReadPoint(key['site'], key['layer'])}"
 
 
@@ -351,10 +340,6 @@ _SENTENCE_PAIRS = (
     *((head, against) for head in ("mlp", "percell") for against in ("shuffled", "control-task")),
     ("mlp", "percell"),
 )
-_TEXT = (TEXTS("cognitive map/how"), TEXTS("cognitive map/recall"))
-_ADDITIVE = TEXTS("cognitive map/additive")
-_LEGEND = TEXTS("cognitive map/legend")
-_SILENCE = TEXTS("cognitive map/silence")
 
 
 @probe_section(
@@ -386,8 +371,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     estimates, balanced = summaries[kind], summaries["balanced"]
     differences = _differences(point_rows.where(reading=kind))
     site_differences = _between_sites(base.where(reading=kind))
-    ranks = {head: at for at, head in enumerate(CELL_HEADS)}
-    keys = in_order(estimates.keys("head", "control"), heads=lambda head: ranks.get(head, len(ranks)))
+    keys = ProbeNames(first=CELL_HEADS).in_order(estimates.keys("head", "control"))
     # Heads that read no activations give the same frequencies under every control: shown once outside of the folds.
     front = [key for key in keys if key["head"] not in COUNTED or key["control"] == "none"]
     network_keys = [key for key in front if key["control"] in ("none", *NETWORKS)]
@@ -405,10 +389,14 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         anchor="cognitive-map",
         title=base.title("Cognitive map"),
         paragraphs=tuple(_missing(keys)),
-        explained=(*_TEXT, *([_ADDITIVE] if "additive" in heads else [])),
+        explained=(
+            TEXTS("cognitive map/how"),
+            TEXTS("cognitive map/recall"),
+            *([TEXTS("cognitive map/additive")] if "additive" in heads else []),
+        ),
         sentences=(
             *claims(
-                differences, [(probe_name(head), _parts({"head": head})) for head in ("percell", "mlp")], floors=_FLOORS
+                differences, [(PROBES(head), _parts({"head": head})) for head in ("percell", "mlp")], floors=_FLOORS
             ),
             *(
                 Sentence(_less(head, against), differences, _parts({"head": head, "less": against}))
@@ -422,7 +410,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
             ),
         ),
         rule=f"{TEXTS('cognitive map/rule', area=AREA, point=str(point))} {RULES}",
-        silence=_SILENCE,
+        silence=TEXTS("cognitive map/silence"),
         tables=(
             _table(f"Accuracy and average precision ({title})", _ACCURACY, front, estimates, noun="grid"),
             TableSpec(
@@ -444,7 +432,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
             *_rate_tables("{name} by class ({where})", balanced_title, network_keys, balanced),
         ),
         figures=(*_forests(differences, point), *_confusion(estimates, point)),
-        legend=_LEGEND,
+        legend=TEXTS("cognitive map/legend"),
         folds=(
             FoldSpec("All heads and controls: finding agent and goal", [_table(title, _FINDING, keys, estimates)]),
             FoldSpec(
@@ -459,7 +447,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
                 [_table(balanced_title, _ACCURACY, keys, balanced)] if kind != "balanced" else [],
             ),
         ),
-        undefined=undefined_of(page_estimates, and_tags=("class",)),
+        undefined=PROBES.undefined(page_estimates, and_tags=("class",)),
         why=lambda measure: TEXTS(f"cognitive map/{'called' if measure in _PRECISION else 'no such cell'}"),
         counted=(*page_estimates, *differences),
     )
@@ -468,7 +456,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
 def _table(
     caption: str, columns: Sequence[Column], keys: Sequence[Key], estimates: Estimates, *, noun: str = ""
 ) -> TableSpec:
-    lines = [Line(probe_name(key["head"], key["control"]), key) for key in keys]
+    lines = [Line(PROBES(key["head"], key["control"]), key) for key in keys]
     return TableSpec(f"{caption}: {MEAN}", "probe", estimates, columns, lines, noun)
 
 
@@ -508,17 +496,17 @@ def _parts(key: Key) -> list[tuple[str, Key]]:
 
 
 def _less(head: str, against: str) -> str:
-    return f"{probe_name(head)} minus {_RIVALS[against]}"
+    return f"{PROBES(head)} minus {_RIVALS[against]}"
 
 
 def _missing(keys: Sequence[Key]) -> list[str]:
     """Return a sentence about heads and controls of the full suite that have no rows."""
     measured = {(key["head"], key["control"]) for key in keys}
     heads = {head for head, _ in measured}
-    parts = [f"the head “{probe_name(head)}”" for head in CELL_HEADS if head not in heads]
+    parts = [f"the head “{PROBES(head)}”" for head in CELL_HEADS if head not in heads]
     for control, title in CONTROLS.items():
         lacking = [
-            probe_name(head)
+            PROBES(head)
             for head, probe_control in FULL
             if probe_control == control and head in heads and head not in COUNTED and (head, control) not in measured
         ]
@@ -538,7 +526,7 @@ def _forests(differences: Estimates, point: ReadPoint) -> Iterator[Figure]:
             if (estimate := differences.get(key, {"less": against})) is not None
         ]
         if bars:
-            title = f"{probe_name(head)} minus its controls"
+            title = f"{PROBES(head)} minus its controls"
             chart = Forest(bars, title=title, x_label=f"difference in {AREA} (share)")
             yield Figure(chart, f"{title}, {point}", str(point))
 
@@ -551,7 +539,7 @@ def _confusion(estimates: Estimates, point: ReadPoint) -> Iterator[Figure]:
             for label in CLASSES[:-1]
         ]
         if any(cell for row in cells for cell in row):
-            title = f"{probe_name(key['head'])}: confusion of classes"
+            title = f"{PROBES(key['head'])}: confusion of classes"
             chart = HeatMap(
                 cells,
                 rows=CLASSES[:-1],

@@ -3,7 +3,7 @@
 Source: behavioural and representational evaluation, Section 5.2 and Appendix F.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,9 +16,7 @@ from goalscope.inside.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STA
 from goalscope.inside.interventions.steering import MEAN as DIFFERENCE
 from goalscope.inside.interventions.steering import OWN, PROBE, RANDOM, SHUFFLED
 from goalscope.inside.probing.scores import chosen
-from goalscope.report.ledger import Estimates, Key, RunData
-from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
-from goalscope.report.specs import (
+from goalscope.report.blocks import (
     BANDS,
     MEAN,
     Column,
@@ -32,36 +30,19 @@ from goalscope.report.specs import (
     TableSpec,
     section,
 )
-from goalscope.report.texts import TEXTS
-from goalscope.report.verdicts import CARRIES, CARRIES_RULE, NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
+from goalscope.report.definitions import CARRIES, CARRIES_RULE, NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE
+from goalscope.report.ledger import Estimates, Key, RunData
+from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
+from goalscope.report.texts import TEXTS, labels
 from goalscope.runs.provenance import noted
 from goalscope.stats import LESS, Grouped, estimate_rows
 from goalscope.stats.rows import Rows, Tag
 
-_SITES: Final = {
-    "grid": "all cells of the grid",
-    "changed": "the cells that differ",
-    "pre": "the tokens before the reasoning",
-    "post": "the tokens between reasoning and answer",
-    "action": "the token before the action",
-    WHOLE: "the whole prompt",
-}
-_PATCHES: Final = {
-    "source": "source",
-    "isotropic": "isotropic noise",
-    "covariance": "noise with the activations' covariance",
-    "wrong": "another pair's source",
-    "identity": "itself (identity)",
-}
+_SITES: Final = labels("labels/patched sites")
+_PATCHES: Final = labels("labels/patches")
 _CONTROLS: Final[tuple[str, ...]] = tuple(name for name in PATCHES if name not in ("source", "identity"))
 _PLACE: Final = ("layers", "layer", "component")
 _BY: Final = ("site", *_PLACE, "patch", "reading")
-_PATCHED: Final = TEXTS("interventions/patched")
-_NULLS: Final = TEXTS("interventions/nulls")
-_FORCED: Final = TEXTS("interventions/forced")
-_STEERED: Final = (TEXTS("interventions/steered"), TEXTS("interventions/steered controls"))
-_ABLATED: Final = (TEXTS("interventions/ablated"),)
-_EDITED: Final = (TEXTS("interventions/edited"), TEXTS("interventions/edited beside"))
 
 
 @section("patching", source="behavioural and representational evaluation, Section 5.2 and Appendix F", worlds="grids")
@@ -82,8 +63,9 @@ def _experiments(run: RunData, *kinds: str) -> Iterator[Declared]:
     Effects differ between pairs in which different things are moved, so they are not pooled. The title names the thing,
     and the agent if there are several.
     """
+    changed = run.measured.changed
     for kind in kinds:
-        rows = chosen(run.changed, **{TAG: kind}) if len(run.changed) else run.changed
+        rows = chosen(changed, **{TAG: kind}) if len(changed) else changed
         agents = list(dict.fromkeys(rows["agent"].tolist())) if len(rows) else []
         facts = noted(run.store, INFO).get(kind, {})
         for agent in agents:
@@ -113,36 +95,24 @@ def _facts(facts: Mapping[str, Any], thing: Tag) -> list[tuple[str, str]]:
     if (numbers := facts.get("by thing moved", {}).get(thing)) is not None:
         found_pairs, requested = numbers["pairs"], numbers["asked for"]
         fields = {"pairs": counted(found_pairs, "pair"), "thing": str(thing)}
+        text = TEXTS("interventions/pairs", **fields)
         if found_pairs < requested:
-            details.append(("pairs", TEXTS("interventions/too few pairs", requested=requested, **fields)))
-        else:
-            details.append(("pairs", TEXTS("interventions/pairs", **fields)))
+            text = TEXTS("interventions/too few pairs", requested=requested, **fields)
+        details.append(("pairs", text))
     if "passes left out" in facts:
         left_out = {
             f"{kind}, {reason}": count
             for kind, reasons in facts["left out"].items()
             for reason, count in reasons.items()
         }
-        reasons_and_counts = (left_out | facts["passes left out"]).items()
-        details.append(
-            ("left out", "; ".join(f"{reason}: {count}" for reason, count in reasons_and_counts) or "nothing")
-        )
+        left_out |= facts["passes left out"]
+        text = "; ".join(f"{reason}: {count}" for reason, count in left_out.items())
+        details.append(("left out", text or "nothing"))
     return details
 
 
 def _estimated(rows: Rows, *by: str) -> Estimates:
     return Estimates(estimate_rows(rows, by=by))
-
-
-def _claim(
-    differences: Estimates,
-    title: str,
-    parts: Iterable[tuple[str, Key]],
-    rivals: Iterable[str],
-    word: Word,
-    **options: Any,
-) -> RivalsSentence:
-    return RivalsSentence(title, differences, list(parts), {name: name for name in rivals}, word, **options)
 
 
 def _patching(rows: Rows, title_suffix: str) -> Declared:
@@ -157,6 +127,7 @@ def _patching(rows: Rows, title_suffix: str) -> Declared:
     following = ProbeRows(chosen(free, measure=FOLLOWS_SOURCE))
     differences = contrasted(following, [contrast], estimate_rows, ("site", *_PLACE))
     all_sites = dict.fromkeys([*_SITES, *map(str, estimates.values("site"))])
+    controls = {name: name for name in _CONTROLS}
     sites = [site for site in all_sites if estimates.values("layers", measure=FOLLOWS_SOURCE, site=site)]
 
     def table(
@@ -173,12 +144,11 @@ def _patching(rows: Rows, title_suffix: str) -> Declared:
     return Declared(
         anchor="patching",
         title=f"Patched activations{title_suffix}",
-        explained=(_PATCHED, _NULLS),
+        explained=(TEXTS("interventions/patched"), TEXTS("interventions/nulls")),
         sentences=[
-            _claim(
-                differences, site_name(site), _patched_parts(site, estimates), _CONTROLS, CARRIES, needed=("isotropic",)
-            )
+            RivalsSentence(site_name(site), differences, parts, controls, CARRIES, needed=("isotropic",))
             for site in sites
+            for parts in [list(_patched_parts(site, estimates))]
         ],
         rule=CARRIES_RULE,
         tables=(
@@ -225,7 +195,7 @@ def _patching(rows: Rows, title_suffix: str) -> Declared:
                         unit="nats",
                     ),
                 ],
-                paragraphs=[_FORCED],
+                paragraphs=[TEXTS("interventions/forced")],
             ),
             FoldSpec("By direction", [_directions(free, sites)], paragraphs=[TEXTS("interventions/direction")]),
             FoldSpec("Experts", [table("Tokens that are routed to other experts", REROUTED)]),
@@ -366,13 +336,13 @@ def _steering(rows: Rows, title_suffix: str) -> Declared:
     return Declared(
         anchor="steering",
         title=f"Steering{title_suffix}",
-        explained=_STEERED,
+        explained=(TEXTS("interventions/steered"), TEXTS("interventions/steered controls")),
         sentences=[
-            _claim(
-                differences,
+            RivalsSentence(
                 f"{kind}, {_where(position)}",
+                differences,
                 doses({"direction": kind, "measure": FOLLOWS, **position}),
-                rivals,
+                {name: name for name in rivals},
                 TURNS,
             )
             for kind in (PROBE, DIFFERENCE)
@@ -440,9 +410,11 @@ def _ablation(rows: Rows, title_suffix: str) -> Declared:
     return Declared(
         anchor="ablation",
         title=f"Ablation of what probes read{title_suffix}",
-        explained=_ABLATED,
+        explained=(TEXTS("interventions/ablated"),),
         sentences=[
-            _claim(differences, f"Cell of the {thing}", places(thing), rivals, NEEDED_BY_ACTION)
+            RivalsSentence(
+                f"Cell of the {thing}", differences, places(thing), {name: name for name in rivals}, NEEDED_BY_ACTION
+            )
             for thing in estimates.values("thing")
         ],
         rule=NEEDED_RULE,
@@ -460,7 +432,7 @@ def _reasoning(rows: Rows, title_suffix: str) -> Declared:
     return Declared(
         anchor="reasoning-edits",
         title=f"Edits of the written reasoning{title_suffix}",
-        explained=_EDITED,
+        explained=(TEXTS("interventions/edited"), TEXTS("interventions/edited beside")),
         tables=(TableSpec(f"The answer after an edit: {MEAN}", "edit", estimates, columns, lines),),
         counted=[*estimates],
     )

@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 
 from goalscope._ground.words import counted, short
 from goalscope.goals import GoalContrast, GoalEstimate, HeldOut
-from goalscope.report.blocks import Table, TextColumns, plain_table
+from goalscope.report.blocks import Declared, Figure, FoldSpec, Table, TextColumns, plain_table, section
 from goalscope.report.charts import Forest, ForestBar
+from goalscope.report.definitions import NETWORKS
 from goalscope.report.ledger import RunData, describe_key
-from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.report.texts import TEXTS
-from goalscope.report.verdicts import NETWORKS
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.store import Store
 from goalscope.stats import Estimate
@@ -22,8 +21,6 @@ from goalscope.stats.rows import Tag
 _Record = TypeVar("_Record", GoalEstimate, GoalContrast, HeldOut)
 
 _NAMED = 3  # maximum lines that a note names; further lines are counted
-
-_TEXT = TEXTS("meg/how")
 
 
 @section("meg", source="MacDermott et al. (2024)", worlds="grids")
@@ -67,7 +64,7 @@ def goals(run: RunData) -> Iterator[Declared]:
         anchor="goals",
         title="What the agents are after",
         paragraphs=[*([" ".join(believed)] if believed else []), *([stale] if episode_count != now else [])],
-        explained=(_TEXT,),
+        explained=(TEXTS("meg/how"),),
         figures_first=True,
         tables=tables,
         figures=figures,

@@ -1,13 +1,18 @@
-"""Decoded plans: curves with controls and baselines, differences, lengths.
+"""What else probes decode: plans, the distance to the goal, and actions by the logit lens, each beside its controls.
 
-Source: behavioural and representational evaluation, Fig. 10, Table 5.
+The logit lens applies the model's final norm and unembedding to the activations at each captured position.
+
+Source: behavioural and representational evaluation, Fig. 10, Table 5, Appendix E.3 and Table 4.
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from goalscope.inside.probing.distances import DEVIATION, ERROR, SQUARED, summarise_distance
+from goalscope.inside.probing.heads import NUMBER_HEADS
+from goalscope.inside.probing.logit_lens import AMONG, BLIND, HEAD, MEASURES, OPTIMAL, PROBABILITY, RANK, TAKEN
 from goalscope.inside.probing.plan_scores import (
     DECODER_LAYERS,
     LENGTHS,
@@ -17,49 +22,42 @@ from goalscope.inside.probing.plan_scores import (
     guess,
     summarise_plans,
 )
+from goalscope.inside.probing.scores import summarise
+from goalscope.report.blocks import BANDS, MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
+from goalscope.report.definitions import NEEDED, NETWORKS, RULES
 from goalscope.report.ledger import Estimates, Key, number_of
 from goalscope.report.sections.probing import (
     CONTROLS,
+    HEADS,
     NOWHERE,
+    PROBES,
+    RANDOM_NETWORKS,
     TAGS,
     Contrast,
+    ProbeNames,
     ProbeRows,
     ReadPoint,
     claims,
     contrasted,
+    data_bounds,
     over_layers,
-    probe_name,
     probe_section,
-    probe_table,
-    undefined_of,
 )
-from goalscope.report.specs import BANDS, MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
-from goalscope.report.texts import TEXTS
-from goalscope.report.verdicts import NEEDED, NETWORKS, RULES
-from goalscope.stats import Estimate, Grouped
+from goalscope.report.texts import TEXTS, labels
+from goalscope.stats import Estimate, Grouped, estimate_rows
 from goalscope.stats.rows import Tag
 
-_CONTROLS = {
+_PLAN_CONTROLS = {
     "shuffled": "plans of other grids",
     **NETWORKS,
     "repeat": "first action repeated",
     "continuation": "first action continued",
 }
-_BASELINES = {"commonest": "commonest plan", "planner": "planner on decoded map", "text": "named in the text"}
-_FLOORS = {"commonest": _BASELINES["commonest"]}
-_RIVALS = {**_CONTROLS, **_BASELINES, "pre": "the same before the reasoning"}
-_NAMES = {
-    "commonest": "commonest plan of the training grids",
-    "marginal": "drawn place by place",
-    "repeat executed": "executed first action repeated",
-    "planner": "planner (ties at random)",
-    "planner, best ties": "planner (ties at best)",
-    "text": "actions named in the text",
-}
-_ALL_CONTROLS = {**CONTROLS, **_CONTROLS}
+_BASELINES = labels("labels/plan baselines")
+_PLAN_FLOORS = {"commonest": _BASELINES["commonest"]}
+_PLAN_RIVALS = {**_PLAN_CONTROLS, **_BASELINES, "pre": "the same before the reasoning"}
 _TABLE_NUMBERS = (1, 2, 3, 4, 5, 10)
 _SENTENCE_NUMBERS = (1, 3, 5)
-_TEXT = (TEXTS("plans/how"), TEXTS("plans/not used"))
 _KINDS = {"all": "all plans", "long": "plans with at least N actions (the authors' subset)"}
 
 
@@ -96,7 +94,7 @@ class _Decoders:
     source="behavioural and representational evaluation, Fig. 10, Table 5",
     measures=lambda measure: measure in (PREFIX, *LENGTHS),
 )
-def declared(rows: ProbeRows) -> Iterator[Declared]:
+def plans_section(rows: ProbeRows) -> Iterator[Declared]:
     """Yield the section on the accuracy of decoded plans beside controls and baselines."""
     numbers = [int(number) for number in rows.numbers("N")]
     horizon = max(numbers, default=1)
@@ -109,16 +107,13 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     decoders = _Decoders(rows)
     main_decoders = decoders.among(prefixes.where(**rows.main_point().key, control="none").values("head"))
     head = MAIN_DECODER if MAIN_DECODER in main_decoders or not main_decoders else main_decoders[0]
-    heads = {**_NAMES, **{decoder: decoders.name(decoder) for decoder in decoders.forms}}
-    name_of = partial(probe_name, heads=heads, controls=_ALL_CONTROLS)
-    table = partial(
-        probe_table, name=name_of, heads=lambda head: int(head not in decoders.forms), controls=_ALL_CONTROLS
-    )
+    heads = {**labels("labels/plan heads"), **{decoder: decoders.name(decoder) for decoder in decoders.forms}}
+    probes = ProbeNames(heads, {**CONTROLS, **_PLAN_CONTROLS}, sorted(decoders.forms))
     all_plans = prefixes.where(plans="all")
     differences = Estimates(
         grouped
         for point in near
-        for grouped in contrasted(all_plans, _contrasts(all_plans, point, head), summarise, ("site", "layer", "N"))
+        for grouped in contrasted(all_plans, _plan_contrasts(all_plans, point, head), summarise, ("site", "layer", "N"))
     )
     table_numbers = [number for number in _TABLE_NUMBERS if number in numbers]
     keys = {plans: estimates.keys(*TAGS, "plans", plans=plans) for plans in _KINDS}
@@ -126,25 +121,25 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     less_lines = [
         Line(f"{point}: minus {label}", {**point.key, "less": name})
         for point in near
-        for name, label in _RIVALS.items()
+        for name, label in _PLAN_RIVALS.items()
     ]
     yield Declared(
         anchor="plans",
         title=rows.title("Decoded plans"),
-        explained=_TEXT,
+        explained=(TEXTS("plans/how"), TEXTS("plans/not used")),
         rule=f"{TEXTS('plans/rule', decoder=decoders.name(head))} {RULES}",
         sentences=[
-            *claims(differences, [(str(point), _first(point)) for point in near], floors=_FLOORS),
+            *claims(differences, [(str(point), _first(point)) for point in near], floors=_PLAN_FLOORS),
             *(
-                Sentence(f"{point} minus {_RIVALS[name]}", differences, _first(point, less=name))
+                Sentence(f"{point} minus {_PLAN_RIVALS[name]}", differences, _first(point, less=name))
                 for point in near
                 # Not for shuffled plans: a decoder that learned nothing repeats one token, which one is chance.
                 for name in ("continuation", "planner", "pre")
             ),
         ],
         tables=(
-            table(
-                "Prefix accuracy, all plans", estimates, _front(keys["all"], same_size), _prefixes(table_numbers), near
+            probes.table_at(
+                near, "Prefix accuracy, all plans", estimates, _front(keys["all"], same_size), _prefixes(table_numbers)
             ),
             TableSpec(
                 f"Prefix accuracy of the {decoders.name(head)} minus that of controls and baselines, paired by grid: "
@@ -154,29 +149,30 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                 _prefixes(table_numbers),
                 less_lines,
             ),
-            table("Length of plans (Table 5)", lengths, _front(length_keys, same_size), _columns(lengths), near),
+            probes.table_at(
+                near, "Length of plans (Table 5)", lengths, _front(length_keys, same_size), _length_columns(lengths)
+            ),
         ),
         figures=(
             *(figure for point in near for figure in _by_number(prefixes, estimates, point, decoders, head, horizon)),
-            *_over_layers(estimates, points, decoders.name(head), head, numbers),
+            *_prefixes_over_layers(estimates, points, decoders.name(head), head, numbers),
         ),
         legend=f"{BANDS} {TEXTS('plans/legend', decoder=decoders.name(head))}",
         folds=(
             *(
                 FoldSpec(
                     f"Prefix accuracy, {label}: all layers and N",
-                    [table(f"Prefix accuracy, {label}", estimates, keys[plans], _prefixes(numbers), points)],
+                    [probes.table_at(points, f"Prefix accuracy, {label}", estimates, keys[plans], _prefixes(numbers))],
                 )
                 for plans, label in _KINDS.items()
             ),
             FoldSpec(
                 "Length of plans: all decoders and controls",
-                [table("Length of plans", lengths, length_keys, _columns(lengths), points)],
+                [probes.table_at(points, "Length of plans", lengths, length_keys, _length_columns(lengths))],
             ),
         ),
-        undefined=undefined_of(
+        undefined=probes.undefined(
             [grouped for grouped in (*estimates, *lengths) if grouped.key.get("plans", "all") == "all"],
-            name_of,
             ("N",),
             ", N = ",
         ),
@@ -190,12 +186,12 @@ def _first(point: ReadPoint, **key: Tag) -> list[tuple[str, Key]]:
     return [(f"N = {number}", {**point.key, "measure": PREFIX, **key, "N": number}) for number in _SENTENCE_NUMBERS]
 
 
-def _contrasts(rows: ProbeRows, point: ReadPoint, head: str) -> Iterator[Contrast]:
+def _plan_contrasts(rows: ProbeRows, point: ReadPoint, head: str) -> Iterator[Contrast]:
     """Yield the contrasts of one decoder with controls and baselines, and of "post" with "pre"."""
     decoder_key = {**point.key, "head": head, "control": "none"}
     if point.site == "post":
         yield Contrast(decoder_key, {"pre": {"site": "pre"}}, ("plans", "N"))
-    rivals = {**{control: {"control": control} for control in _CONTROLS}, **dict(_baselines(rows, point))}
+    rivals = {**{control: {"control": control} for control in _PLAN_CONTROLS}, **dict(_baselines(rows, point))}
     yield Contrast(decoder_key, rivals, ("site", "layer", "plans", "N"))
 
 
@@ -223,7 +219,7 @@ def _prefixes(numbers: Sequence[int]) -> list[Column]:
     return [Column(f"N = {number}", "share", {"measure": PREFIX, "N": number}) for number in numbers]
 
 
-def _columns(lengths: Estimates) -> list[Column]:
+def _length_columns(lengths: Estimates) -> list[Column]:
     units = {str(grouped.key["measure"]): grouped.estimate.unit for grouped in lengths}
     return [
         Column(f"{name} (bias)" if name == "length error" else name, units[name], {"measure": name})
@@ -245,9 +241,9 @@ def _by_number(
     plain = [Curve(decoders.name(decoder), {**point_key, "head": decoder}) for decoder in heads]
     with_controls = [
         Curve(decoders.name(head), {**point_key, "head": head}),
-        *(Curve(label, {**point_key, "head": head, "control": name}) for name, label in _CONTROLS.items()),
+        *(Curve(label, {**point_key, "head": head, "control": name}) for name, label in _PLAN_CONTROLS.items()),
         *(
-            Curve(_BASELINES[name], {**all_key, **key}, style=1 + len(_CONTROLS) + list(_BASELINES).index(name))
+            Curve(_BASELINES[name], {**all_key, **key}, style=1 + len(_PLAN_CONTROLS) + list(_BASELINES).index(name))
             for name, key in _baselines(rows, point)
         ),
     ]
@@ -261,7 +257,7 @@ def _by_number(
         )
 
 
-def _over_layers(
+def _prefixes_over_layers(
     estimates: Estimates, points: Sequence[ReadPoint], title: str, head: str, numbers: Sequence[int]
 ) -> list[CurveSpec]:
     """Return the accuracy of the first tokens by layer and site, beside that with permuted weights."""
@@ -274,3 +270,180 @@ def _over_layers(
             caption = f"First {number} tokens by layer" if number > 1 else "First token by layer"
             figures += over_layers(points, caption, f"prefix accuracy, N = {number} (share)", estimates, curves)
     return figures
+
+
+_DISTANCE_RIVALS = {
+    **{kind: f"the same on {name}" for kind, name in NETWORKS.items()},
+    "shuffled": "the same on shuffled labels",
+    "mean": "the mean of the training grids",
+    "true map": "the line on the Manhattan distance, true map",
+    "decoded map": "the line on the Manhattan distance, decoded map",
+}
+_DISTANCE_FLOORS = {"mean": "mean"}
+_OTHERS = {name: label for name, label in _DISTANCE_RIVALS.items() if name not in (*NETWORKS, *_DISTANCE_FLOORS)}
+_DISTANCE_COLUMNS = (
+    Column("absolute error", "steps", {"measure": ERROR}),
+    Column("R²", "share of the variance", {"measure": "R^2"}),
+)
+_DISTANCE_PROBES = ProbeNames(
+    {**HEADS, "manhattan, none": f"{HEADS['manhattan']}, decoded map"}, first=tuple(NUMBER_HEADS)
+)
+_Y_LABEL = "absolute error (steps)"
+_MIN_GRIDS = 5  # grids behind a point of a curve over distances
+_OPENINGS = labels("labels/distance openings")
+
+
+@probe_section(
+    "distance",
+    source="behavioural and representational evaluation, Appendix E.3, Table 4",
+    measures=lambda measure: measure in (ERROR, SQUARED, DEVIATION),
+)
+def distance_section(rows: ProbeRows) -> Iterator[Declared]:
+    """Yield the section with the errors of the decoded distance beside those of baselines and controls."""
+    estimates = rows.estimated(summarise_distance, TAGS)
+    points, near, keys = rows.points(), rows.near(), estimates.keys(*TAGS)
+    differences = Estimates(
+        grouped for point in near for grouped in _distance_differences(rows.where(measure=ERROR, distance=None), point)
+    )
+    by_distance = rows.estimated(summarise_distance, (*TAGS, "distance"))
+    probe_lines = [
+        Line(f"{point}: {PROBES(head)}", {**point.key, "head": head}) for point in near for head in NUMBER_HEADS
+    ]
+    error_keys = {line.title: {**line.key, "measure": ERROR} for line in probe_lines}
+    figures = [_by_distance(by_distance, point) for point in near]
+    drawn_keys = [{name: curve.key[name] for name in TAGS} for figure in figures for curve in figure.curves]
+    yield Declared(
+        anchor="distance-inside",
+        title=rows.title("Decoded distance to the goal"),
+        explained=(TEXTS("distance/how"),),
+        rule=f"{TEXTS('distance/rule')} {RULES}",
+        sentences=[
+            *claims(
+                differences,
+                [(title, [("the distance", key)]) for title, key in error_keys.items()],
+                floors=_DISTANCE_FLOORS,
+                higher=False,
+            ),
+            *(
+                Sentence(
+                    title, differences, [(label, {**key, "less": name}) for name, label in _OTHERS.items()], _OPENINGS
+                )
+                for title, key in error_keys.items()
+            ),
+        ],
+        tables=(
+            _DISTANCE_PROBES.table_at(near, "Distance (Table 4)", estimates, keys, _DISTANCE_COLUMNS),
+            TableSpec(
+                "Absolute error minus that of its baselines and controls, paired by grid; below 0 the probe is better: "
+                f"{MEAN}",
+                "probe",
+                differences,
+                [
+                    Column(f"minus {label}", "steps", {"measure": ERROR, "less": name})
+                    for name, label in _DISTANCE_RIVALS.items()
+                ],
+                probe_lines,
+            ),
+        ),
+        figures=(*_distance_over_layers(estimates, points), *figures),
+        legend=TEXTS("distance/legend", fewest=_MIN_GRIDS),
+        folds=[
+            FoldSpec(
+                "All layers", [_DISTANCE_PROBES.table_at(points, "All layers", estimates, keys, _DISTANCE_COLUMNS)]
+            )
+        ]
+        if points != near
+        else [],
+        undefined=_DISTANCE_PROBES.undefined(estimates),
+        counted=(
+            *estimates,
+            *differences,
+            *(grouped for grouped in by_distance if {name: grouped.key[name] for name in TAGS} in drawn_keys),
+        ),
+    )
+
+
+def _distance_differences(rows: ProbeRows, point: ReadPoint) -> Estimates:
+    """Return the differences in error between each head and its baselines and controls at one read point."""
+    rivals = {
+        **RANDOM_NETWORKS,
+        "shuffled": {"control": "shuffled"},
+        "mean": {**NOWHERE, "head": "mean"},
+        "true map": {**NOWHERE, "head": "manhattan", "control": "true map"},
+        "decoded map": {"head": "manhattan"},
+    }
+    contrasts = [Contrast({**point.key, "head": head, "control": "none"}, rivals) for head in NUMBER_HEADS]
+    return contrasted(rows, contrasts, estimate_rows, ("site", "layer", "head"))
+
+
+def _distance_curve(title: str, head: str, control: str = "none", point_key: Key | None = None) -> Curve:
+    return Curve(title, {"measure": ERROR, **(point_key or {}), "head": head, "control": control})
+
+
+def _distance_over_layers(estimates: Estimates, points: list[ReadPoint]) -> list[CurveSpec]:
+    curves = [
+        _distance_curve("MLP", "mlp"),
+        _distance_curve("linear", "linear"),
+        _distance_curve("MLP, permuted weights", "mlp", "permuted"),
+    ]
+    flat = [_distance_curve("Manhattan, true map", "manhattan", "true map"), _distance_curve("mean", "mean")]
+    title = "Error of the decoded distance by layer"
+    return over_layers(points, title, _Y_LABEL, estimates, curves, flat=flat, bounds=data_bounds)
+
+
+def _by_distance(estimates: Iterable[Grouped], point: ReadPoint) -> CurveSpec:
+    curves = [
+        _distance_curve("linear", "linear", point_key=point.key),
+        _distance_curve("MLP", "mlp", point_key=point.key),
+        _distance_curve("MLP, permuted weights", "mlp", "permuted", point.key),
+        _distance_curve("Manhattan on the decoded map", "manhattan", point_key=point.key),
+        _distance_curve("Manhattan on the true map", "manhattan", "true map", NOWHERE),
+        _distance_curve("mean", "mean", point_key=NOWHERE),
+    ]
+    with_enough_grids = Estimates(grouped for grouped in estimates if grouped.estimate.clusters >= _MIN_GRIDS)
+    return CurveSpec(
+        f"Error by distance, {point}",
+        _Y_LABEL,
+        "distance",
+        with_enough_grids,
+        curves,
+        bounds=data_bounds,
+        ticks=(),
+        counts=True,
+    )
+
+
+_LENS_COLUMNS = (
+    Column("best action was taken", "share", {"measure": TAKEN}),
+    Column("best action is optimal", "share", {"measure": OPTIMAL}),
+    Column("action taken among the four", "probability", {"measure": AMONG}),
+    Column("its token among all", "probability", {"measure": PROBABILITY}),
+    Column("rank of its token", "rank", {"measure": RANK}),
+)
+_LENS_NAMES = labels("labels/lens heads")
+_LENS_CURVES = ((TAKEN, "best action was taken"), (OPTIMAL, "best action is optimal"))
+
+
+@probe_section(
+    "logit-lens",
+    source="nostalgebraist 2020, interpreting GPT: the logit lens",
+    measures=lambda measure: measure in MEASURES,
+)
+def logit_lens_section(rows: ProbeRows) -> Iterator[Declared]:
+    """Yield the section on the actions that the logit lens reads from the model and from random networks."""
+    estimates, points, probes = rows.estimated(summarise, TAGS), rows.points(), ProbeNames(_LENS_NAMES)
+    networks = [str(control) for control in rows.values("control")]
+    figures = list[CurveSpec]()
+    for measure, label in _LENS_CURVES:
+        curves = [Curve(name, {"measure": measure, "head": HEAD, "control": name}) for name in networks]
+        flat = [Curve(BLIND, {"measure": measure, "head": BLIND, "control": "none"})]
+        title = f"Logit lens, {label}, by layer"
+        figures += over_layers(points, title, f"{label} (share)", estimates, curves, flat=flat)
+    yield Declared(
+        anchor="logit-lens",
+        title=rows.title("Actions by the logit lens"),
+        explained=(TEXTS("logit lens/how"),),
+        tables=(probes.table_at(points, "Logit lens", estimates, estimates.keys(*TAGS), _LENS_COLUMNS),),
+        figures=figures,
+        counted=estimates,
+    )

@@ -3,12 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Annotated, Any, Final, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from goalscope._ground import registry
@@ -16,9 +15,7 @@ from goalscope._ground.words import counted, listed
 from goalscope.inside.activations.sites import SITES
 from goalscope.inside.probing.pipeline import INFO
 from goalscope.inside.probing.scores import pairs
-from goalscope.report.charts import Series
-from goalscope.report.ledger import Estimates, Key, RunData, number_of
-from goalscope.report.specs import (
+from goalscope.report.blocks import (
     MEAN,
     SHARE,
     Bounds,
@@ -31,8 +28,10 @@ from goalscope.report.specs import (
     TableSpec,
     section,
 )
-from goalscope.report.texts import TEXTS
-from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
+from goalscope.report.charts import Series
+from goalscope.report.definitions import MADE, NEEDED, NETWORKS, READABLE
+from goalscope.report.ledger import Estimates, Key, RunData, number_of
+from goalscope.report.texts import TEXTS, labels
 from goalscope.runs.probing_config import READS
 from goalscope.runs.store import Store
 from goalscope.stats import Estimate, Grouped
@@ -43,16 +42,7 @@ TAGS = ("site", "layer", "head", "control")
 NOWHERE: Key = {"site": None, "layer": None}
 """Tags of rows that do not read activations."""
 
-HEADS = {
-    "majority": "majority class",
-    "position": "position alone",
-    "additive": "additive linear",
-    "percell": "per-cell linear",
-    "mlp": "MLP",
-    "linear": "linear",
-    "mean": "mean of the training grids",
-    "manhattan": "line on the Manhattan distance",
-}
+HEADS = labels("labels/heads")
 CONTROLS = {
     "shuffled": "shuffled labels",
     "control-task": "control task",
@@ -61,13 +51,7 @@ CONTROLS = {
     "input": "prompt's cells",
     "text": "reasoning text",
 }
-READINGS = {
-    "natural": "at natural class frequencies",
-    "balanced": "as if all classes were equally frequent (as trained and as published)",
-}
-_FACTS_TEXT: Final = TEXTS("inside/facts")
-_Name = Callable[[Tag, Tag], str]
-"""Head and control -> their label."""
+READINGS = labels("labels/readings")
 
 
 class ReadPoint(NamedTuple):
@@ -98,11 +82,10 @@ Selection = Mapping[str, Tag | Sequence[Tag]]
 
 
 class ProbeRows:
-    """Rows about activations, with each column encoded only once. ``agent`` is "" on a page about a single agent."""
+    """Rows about activations. ``agent`` is "" on a page about a single agent."""
 
     def __init__(self, rows: Rows, agent: str = "") -> None:
         self.rows, self.agent = rows, agent
-        self._coded: dict[str, tuple[npt.NDArray[np.int64], list[Any]]] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -113,7 +96,7 @@ class ProbeRows:
 
     def values(self, name: str) -> list[Tag]:
         """Return the distinct values of a tag or column in order of appearance, without None."""
-        return [value for value in self._column(name)[1] if value is not None]
+        return [value for value in self.rows.numbered(name)[1] if value is not None]
 
     def numbers(self, name: str) -> list[float]:
         """Return the distinct values of a tag that are numbers, ascending."""
@@ -126,7 +109,7 @@ class ProbeRows:
         mask = np.ones(len(self.rows), dtype=bool)
         for name, accepted in tags.items():
             allowed = set(accepted) if isinstance(accepted, tuple | list) else {accepted}
-            codes, labels = self._column(name)
+            codes, labels = self.rows.numbered(name)
             mask &= np.array([label in allowed for label in labels], dtype=bool)[codes] if len(labels) else True
         return type(self)(self.rows.where(mask), self.agent)
 
@@ -165,11 +148,6 @@ class ProbeRows:
         main = self.main_point()
         return [point for point in self.points() if point.layer == main.layer]
 
-    def _column(self, name: str) -> tuple[npt.NDArray[np.int64], list[Any]]:
-        if name not in self._coded:
-            self._coded[name] = self.rows.numbered(name)
-        return self._coded[name]
-
 
 def claims(
     differences: Estimates,
@@ -178,7 +156,7 @@ def claims(
     floors: Mapping[str, str],
     higher: bool = True,
 ) -> Iterator[RivalsSentence]:
-    """Yield the claims "readable" and "made more readable by training", see `goalscope.report.verdicts`.
+    """Yield the claims "readable" and "made more readable by training", see `goalscope.report.definitions`.
 
     Args:
         less: differences to the floors and to random networks.
@@ -231,7 +209,7 @@ def probe_section(
             for agent_rows in of_agents(rows, measures):
                 yield from declare(agent_rows)
 
-        section(name, source=source, worlds="grids")(wraps(declare)(lambda run: of_rows(run.probed)))
+        section(name, source=source, worlds="grids")(wraps(declare)(lambda run: of_rows(run.measured.probed)))
         return of_rows
 
     return add
@@ -246,71 +224,84 @@ def of_agents(rows: Rows, measures: Callable[[str], bool]) -> list[ProbeRows]:
     return [ProbeRows(matching)] if len(matching) else []
 
 
-def probe_name(
-    head: Tag, control: Tag = "none", *, heads: Mapping[str, str] = HEADS, controls: Mapping[str, str] = CONTROLS
-) -> str:
-    """Write ``MLP``, ``MLP, permuted weights``, with the descriptions of heads and controls."""
-    name = heads.get(str(head), str(head))
-    return name if control in (None, "none") else f"{name}, {controls.get(str(control), str(control))}"
+@dataclass(frozen=True, slots=True)
+class ProbeNames:
+    """How a section names and orders probes.
 
-
-def title_of(key: Key, name: _Name = probe_name) -> str:
-    """Write ``pre, layer 3: MLP``, or only the name if no activations are read."""
-    point = "" if key.get("site") is None else f"{ReadPoint(key['site'], key['layer'])}: "
-    return f"{point}{name(key['head'], key['control'])}"
-
-
-def undefined_of(
-    estimates: Iterable[Grouped], name: _Name = probe_name, and_tags: Sequence[str] = (), joint: str = ", "
-) -> list[tuple[str, str, Estimate]]:
-    """Return the entries for the list of undefined values: for each given estimate its measure with tags, its probe,
-    and itself.
+    Attributes:
+        heads: label of each head, or of a head with a control as ``"mean, none"``; other heads are labelled by name.
+        controls: label of each control, in order; other controls follow.
+        first: heads in order; others follow alphabetically.
     """
-    undefined = []
-    for grouped in estimates:
-        quantity = joint.join(str(grouped.key[tag]) for tag in ("measure", *and_tags) if grouped.key.get(tag))
-        undefined.append((quantity, title_of(grouped.key, name), grouped.estimate))
-    return undefined
 
+    heads: Mapping[str, str] = field(default_factory=lambda: HEADS)
+    controls: Mapping[str, str] = field(default_factory=lambda: CONTROLS)
+    first: Sequence[str] = ()
 
-def in_order(
-    keys: Iterable[Key],
-    points: Sequence[ReadPoint] = (),
-    *,
-    heads: Callable[[str], int] = lambda head: 0,
-    controls: Iterable[str] = CONTROLS,
-) -> list[Key]:
-    """Sort keys by read point, then head, then control; no control comes first, unknown read points last."""
-    control_order = ["none", *controls]
+    def __call__(self, head: Tag, control: Tag = "none") -> str:
+        """Write ``MLP``, ``MLP, permuted weights``."""
+        name = self.heads.get(f"{head}, {control}", self.heads.get(str(head), str(head)))
+        return name if control in (None, "none") else f"{name}, {self.controls.get(str(control), str(control))}"
 
-    def order(key: Key) -> tuple[int, int, str, int, str]:
-        point, head, control = (key.get("site"), key.get("layer")), str(key["head"]), str(key["control"] or "none")
-        position = points.index(ReadPoint(*point)) if point in points else len(points)
-        rank = control_order.index(control) if control in control_order else len(control_order)
-        return position, heads(head), head, rank, control
+    def at(self, key: Key) -> str:
+        """Write ``pre, layer 3: MLP``, or only the name if no activations are read."""
+        point = "" if key.get("site") is None else f"{ReadPoint(key['site'], key['layer'])}: "
+        return f"{point}{self(key['head'], key['control'])}"
 
-    return sorted(keys, key=order)
+    def undefined(
+        self, estimates: Iterable[Grouped], and_tags: Sequence[str] = (), joint: str = ", "
+    ) -> list[tuple[str, str, Estimate]]:
+        """Return the entries for the list of undefined values: for each given estimate its measure with tags, its
+        probe, and itself.
+        """
+        undefined = []
+        for grouped in estimates:
+            quantity = joint.join(str(grouped.key[tag]) for tag in ("measure", *and_tags) if grouped.key.get(tag))
+            undefined.append((quantity, self.at(grouped.key), grouped.estimate))
+        return undefined
 
+    def in_order(self, keys: Iterable[Key], points: Sequence[ReadPoint] = ()) -> list[Key]:
+        """Sort keys by read point, then head, then control; no control comes first, unknown read points last."""
+        heads, controls = list(self.first), ["none", *self.controls]
 
-def probe_table(
-    caption: str,
-    estimates: Estimates,
-    keys: Iterable[Key],
-    columns: Sequence[Column],
-    points: Sequence[ReadPoint] | None = None,
-    *,
-    first: str = "read from",
-    name: _Name = probe_name,
-    heads: Callable[[str], int] = lambda head: 0,
-    controls: Iterable[str] = CONTROLS,
-) -> TableSpec:
-    """Return the table of heads and controls at ``points`` or without activations, sorted; all of them if ``points`` is
-    None.
-    """
-    if points is not None:
+        def order(key: Key) -> tuple[int, int, str, int, str]:
+            point, head, control = (key.get("site"), key.get("layer")), str(key["head"]), str(key["control"] or "none")
+            return (
+                points.index(ReadPoint(*point)) if point in points else len(points),
+                heads.index(head) if head in heads else len(heads),
+                head,
+                controls.index(control) if control in controls else len(controls),
+                control,
+            )
+
+        return sorted(keys, key=order)
+
+    def table(
+        self,
+        caption: str,
+        estimates: Estimates,
+        keys: Iterable[Key],
+        columns: Sequence[Column],
+        first: str = "read from",
+    ) -> TableSpec:
+        """Return a table with one line per probe."""
+        return TableSpec(f"{caption}: {MEAN}", first, estimates, columns, [Line(self.at(key), key) for key in keys])
+
+    def table_at(
+        self,
+        points: Sequence[ReadPoint],
+        caption: str,
+        estimates: Estimates,
+        keys: Iterable[Key],
+        columns: Sequence[Column],
+    ) -> TableSpec:
+        """Return the table of the probes at some read points, and of those that read no activations, in order."""
         near = [key for key in keys if key["site"] is None or ReadPoint(key["site"], key["layer"]) in points]
-        keys = in_order(near, points, heads=heads, controls=controls)
-    return TableSpec(f"{caption}: {MEAN}", first, estimates, columns, [Line(title_of(key, name), key) for key in keys])
+        return self.table(caption, estimates, self.in_order(near, points), columns)
+
+
+PROBES: Final = ProbeNames()
+"""The usual names of probes."""
 
 
 def layers_and_sites(points: Iterable[ReadPoint]) -> tuple[list[float], list[Tag]]:
@@ -398,7 +389,7 @@ class _Facts(BaseModel):
 @section("activations", worlds="grids")
 def activations(run: RunData) -> list[Declared]:
     """Return the sections of all analyses of activations, with their numbers of grids and steps."""
-    return probing_facts(run.store) if len(run.probed) else []
+    return probing_facts(run.store) if len(run.measured.probed) else []
 
 
 def _title(name: str) -> str:
@@ -423,4 +414,8 @@ def probing_facts(store: Store) -> list[Declared]:
         raise ValueError(
             f"{store.path} contains a record of what was read from activations that goalscope did not write: {reason}"
         ) from error
-    return [Declared(anchor="inside", title="What was read from activations", explained=(_FACTS_TEXT,), facts=facts)]
+    return [
+        Declared(
+            anchor="inside", title="What was read from activations", explained=(TEXTS("inside/facts"),), facts=facts
+        )
+    ]

@@ -1,4 +1,4 @@
-"""Records for the viewer: a table of all episodes, and shards with their steps.
+"""Records for the viewer: a table of all episodes, shards with their steps, and the claims of evaluations.
 
 A shard stores each distinct line of text and each distinct picture once; steps refer to them by number.
 """
@@ -10,14 +10,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from goalscope._ground import registry
+from goalscope.inside.interventions.experiment import TAG
+from goalscope.inside.interventions.patching import FOLLOWS, KIND, PAIRS
 from goalscope.measures.exploration.score import score_recorded
 from goalscope.measures.table import PROVENANCE
 from goalscope.measures.transcript import TranscriptStep
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 from goalscope.runs.record import Episode, Step
 from goalscope.stats.rows import WHOLE_EPISODE, Rows
+from goalscope.verdict.arms import arms as all_arms
+from goalscope.verdict.claims import Evaluation
+from goalscope.verdict.opening import runs_by_arm
+from goalscope.verdict.rules import Rule
 from goalscope.verdict.viewer.inside import Readings, inside_of, token_texts
-from goalscope.verdict.viewer.patched import patched
 from goalscope.worlds.dynamics import phase_index, shown, transitions
 from goalscope.worlds.grid import KEY
 from goalscope.worlds.things import name_of
@@ -54,19 +60,11 @@ class ViewedRun:
     run: Run
 
 
-@dataclass(slots=True)
-class _Numbered:
-    """Distinct values, numbered in order of first appearance."""
+class _Numbers(dict[str, int]):
+    """Distinct texts, numbered in order of first appearance."""
 
-    values: list[Any] = field(default_factory=list)
-    _numbers: dict[str, int] = field(default_factory=dict)
-
-    def number(self, key: str, value: Any = None) -> int:
-        index = self._numbers.get(key)
-        if index is None:
-            index = self._numbers[key] = len(self.values)
-            self.values.append(key if value is None else value)
-        return index
+    def number(self, text: str) -> int:
+        return self.setdefault(text, len(self))
 
 
 @dataclass(slots=True)
@@ -86,13 +84,13 @@ class EpisodeList:
 
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
     runs: list[str] = field(default_factory=list)
-    agents: _Numbered = field(default_factory=_Numbered)
-    worlds: _Numbered = field(default_factory=_Numbered)
-    outcomes: _Numbered = field(default_factory=_Numbered)
-    tags: dict[str, _Numbered] = field(default_factory=dict)
-    measures: _Numbered = field(default_factory=_Numbered)
-    states: _Numbered = field(default_factory=_Numbered)
-    moved: _Numbered = field(default_factory=_Numbered)
+    agents: _Numbers = field(default_factory=_Numbers)
+    worlds: _Numbers = field(default_factory=_Numbers)
+    outcomes: _Numbers = field(default_factory=_Numbers)
+    tags: dict[str, _Numbers] = field(default_factory=dict)
+    measures: _Numbers = field(default_factory=_Numbers)
+    states: _Numbers = field(default_factory=_Numbers)
+    moved: _Numbers = field(default_factory=_Numbers)
     left_out: set[str] = field(default_factory=set)
     notes: dict[str, str] = field(default_factory=dict)
     repeats: dict[str, int] = field(default_factory=dict)
@@ -104,16 +102,14 @@ class EpisodeList:
 
     def plain(self) -> Record:
         """Return the table as plain values, without the tags that are not filters."""
-        useful = {
-            name: tag for name, tag in self.tags.items() if 2 <= len(tag.values) <= _MOST_VALUES and name not in _ORIGIN
-        }
+        useful = {name: tag for name, tag in self.tags.items() if 2 <= len(tag) <= _MOST_VALUES and name not in _ORIGIN}
         tags = {name: [row.get(name, -1) for row in self.columns["tags"]] for name in useful}
         return {
             "columns": {name: column for name, column in self.columns.items() if name != "tags"} | {"tags": tags},
             "runs": self.runs,
-            **{name: getattr(self, name).values for name in ("agents", "worlds", "outcomes", "measures")},
-            "tags": {name: tag.values for name, tag in useful.items()},
-            "moved": self.moved.values,
+            **{name: list(getattr(self, name)) for name in ("agents", "worlds", "outcomes", "measures")},
+            "tags": {name: list(tag) for name, tag in useful.items()},
+            "moved": list(self.moved),
             "left_out": sorted(self.left_out),
             "notes": self.notes,
         }
@@ -124,8 +120,8 @@ class _Shard:
     """The records of some episodes; `letters` counts their characters."""
 
     episodes: list[Record] = field(default_factory=list)
-    lines: _Numbered = field(default_factory=_Numbered)
-    drawings: _Numbered = field(default_factory=_Numbered)
+    lines: _Numbers = field(default_factory=_Numbers)
+    drawings: _Numbers = field(default_factory=_Numbers)
     worlds: dict[str, Record] = field(default_factory=dict)
     letters: int = 0
 
@@ -135,10 +131,8 @@ class _Shard:
             return None
         lines = text.split("\n")
         self.letters += 6 * len(lines)
-        before = len(self.lines.values)
-        numbers = [self.lines.number(line) for line in lines]
-        self.letters += sum(map(len, self.lines.values[before:]))
-        return numbers
+        self.letters += sum(len(line) for line in dict.fromkeys(lines) if line not in self.lines)
+        return [self.lines.number(line) for line in lines]
 
     def drawing(self, drawing: Drawing | None) -> list[Any] | None:
         """Return the number of a drawing and the cell of its agent."""
@@ -150,19 +144,16 @@ class _Shard:
             "nodes": list(drawing.nodes.items()),
             "edges": drawing.edges,
         }
-        plain = {name: value for name, value in plain.items() if value}
-        key = json.dumps(plain)
-        before = len(self.drawings.values)
-        number = self.drawings.number(key, plain)
-        self.letters += len(key) if len(self.drawings.values) > before else 0
-        return [number, *(drawing.agent or ())]
+        text = json.dumps({name: value for name, value in plain.items() if value})
+        self.letters += len(text) if text not in self.drawings else 0
+        return [self.drawings.number(text), *(drawing.agent or ())]
 
     def plain(self) -> Record:
         return {
             "episodes": self.episodes,
             "worlds": self.worlds,
-            "lines": self.lines.values,
-            "drawings": self.drawings.values,
+            "lines": list(self.lines),
+            "drawings": list(map(json.loads, self.drawings)),
         }
 
 
@@ -217,7 +208,7 @@ def _enter(table: EpisodeList, run: int, shard: int, episode: Episode, record: R
             step["a"] in belief["fits"] and step["a"] not in (step["best"] or ()) for belief, step in beliefs
         ),
         "tags": {
-            name: table.tags.setdefault(name, _Numbered()).number(str(value)[:80])
+            name: table.tags.setdefault(name, _Numbers()).number(str(value)[:80])
             for name, value in tags.items()
             if value is not None
         },
@@ -383,3 +374,102 @@ def _values(rows: Rows, table: EpisodeList) -> dict[str, dict[int, dict[int, flo
             by_step = result.setdefault(ids[identities[at]], {}).setdefault(int(steps[at]), {})
             by_step[table.measures.number(names[codes[at]])] = round(float(values[at]), 6)
     return result
+
+
+_LINE: Final = ("moved", "site", "layers", "layer")
+_PATCH: Final = "patch"
+_CHOSEN: Final[Mapping[str, Any]] = {TAG: KIND, "reading": "free", "component": "residual", "pairs": PAIRS[False]}
+
+
+def patched(rows: Rows) -> dict[str, list[list[Any]]]:
+    """Return cluster of a grid -> for each place, [moved, site, layers, {patch: [share that follows the source,
+    runs]}].
+
+    Pairs with the same optimal actions in both grids are left out, as in the report.
+    """
+    tags = rows.tags
+    if not {*_CHOSEN, *_LINE, _PATCH} <= set(tags):
+        return {}
+    selected = rows.measure == FOLLOWS
+    for name, value in _CHOSEN.items():
+        selected &= rows.among(name, [value])
+    if "structural" in tags:  # places that cannot move anything, whatever the model does
+        selected &= ~rows.known("structural")
+    chosen = rows.where(selected)
+    columns = [chosen[name].tolist() for name in (*_LINE, _PATCH)]
+    entries = zip(chosen.cluster.tolist(), chosen.value.tolist(), *columns, strict=True)
+    found: dict[str, dict[tuple[str, ...], dict[str, list[float]]]] = {}
+    for cluster, value, moved, site, layers, layer, patch in entries:
+        if value == value:  # not undefined
+            place = (str(moved), str(site), str(layers) if layer is None else f"layer {layer}")
+            found.setdefault(cluster, {}).setdefault(place, {}).setdefault(str(patch), []).append(value)
+    return {
+        cluster: [
+            [*place, {patch: [round(sum(values) / len(values), 3), len(values)] for patch, values in by.items()}]
+            for place, by in sorted(places.items())
+        ]
+        for cluster, places in found.items()
+    }
+
+
+MOST: Final = 4
+"""Maximum number of episodes listed on each side of a claim."""
+
+
+def claims_of(evaluation: Evaluation, places: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the claims as plain values, each with the run of its arm and the episodes that influence the estimate
+    most.
+
+    If a rule names a measure, the ids of the episodes with its highest and lowest values are given, otherwise only the
+    run.
+
+    Args:
+        evaluation: a judged evaluation.
+        places: path of a run -> number of this run in the viewer.
+    """
+    arms = runs_by_arm(evaluation.directory)
+    # An arm that looks inside has the run of another one.
+    arms |= {arm.name: arms[arm.looks.at] for arm in all_arms() if arm.looks is not None and arm.looks.at in arms}
+    rules: dict[str, Rule] = {name: registry.resolve("claim", name) for name in registry.names("claim")}
+    claims = []
+    for number, ledger in enumerate(evaluation.models):
+        for claim in ledger.claims:
+            run = _run_of(arms.get(claim.arm, ()), number, ledger.model)
+            measure = rules[claim.name].measure if claim.name in rules else ""
+            high, low = ([], []) if run is None or not measure else _extremes(run, measure, ledger.model)
+            claims.append(
+                {
+                    "model": ledger.model,
+                    **{name: getattr(claim, name) for name in _FIELDS},
+                    "estimate": claim.attributed_estimate,
+                    "run": None if run is None else places.get(str(run.path)),
+                    "measure": measure,
+                    "high": high,
+                    "low": low,
+                }
+            )
+    return claims
+
+
+_FIELDS: Final = ("name", "question", "answer", "says", "quantity", "threshold", "unit", "clusters", "n")
+
+
+def _run_of(runs: Sequence[Run], number: int, model: str) -> Run | None:
+    """Return the run of a model in an arm: the run that contains the model, otherwise the run at its position."""
+    named = [run for run in runs if model in run.agents]
+    return named[0] if named else runs[number] if number < len(runs) else None
+
+
+def _extremes(run: Run, measure: str, model: str) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Return [id, value] of a model's episodes with the highest and the lowest values; ties are ordered by id."""
+    rows = run.rows()
+    rows = rows.where((rows.measure == measure) & (rows.episode_id != "") & np.isfinite(rows.value))
+    if "agent" in rows.tags and (rows.tags["agent"] == model).any():
+        rows = rows.where(rows.tags["agent"] == model)
+    values = dict(zip(rows.episode_id.tolist(), rows.value.tolist(), strict=True))
+    if len(set(values.values())) < 2:  # none decides more than another one
+        return [[identity, round(value, 4)] for identity, value in sorted(values.items())[:MOST]], []
+    order = sorted(values, key=lambda identity: (values[identity], identity))
+    half = min(MOST, len(order) // 2)
+    low, high = order[:half], order[::-1][:half]
+    return ([[identity, round(values[identity], 4)] for identity in part] for part in (high, low))  # type: ignore[return-value]

@@ -17,7 +17,7 @@ from goalscope.inside.probing.logit_lens import OWN, Network
 from goalscope.inside.probing.pipeline import INFO, ProbeDataset, probe_dataset
 from goalscope.inside.probing.probe import Probe, stored_probes
 from goalscope.measures.transcript import agent_of
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.store import Store
 

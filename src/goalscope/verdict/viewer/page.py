@@ -1,20 +1,28 @@
-"""The viewer's page: one HTML file with all data, or with a folder of shards beside it if the data are too large."""
+"""The viewer's page: write it, serve it to this machine, or show it in a notebook.
+
+It is one HTML file with all data, or has a folder of shards beside it if the data are too large. A notebook shows the
+same page in its own frame, and the selected step is available as traits of the widget.
+"""
 
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope._ground.folder import Folder, NamedFile, package_text
+from goalscope._ground.extras import lacking
+from goalscope._ground.folder import Folder, NamedFile, package_text, temporary_folder
+from goalscope._ground.untrusted import StrangeFileError
 from goalscope._ground.version import __version__
-from goalscope.report.reading import Run
+from goalscope.report.ledger import Run
 from goalscope.verdict.claims import Evaluation
 from goalscope.verdict.opening import open_results
-from goalscope.verdict.viewer.claims import claims_of
-from goalscope.verdict.viewer.collect import EpisodeList, ViewedRun, collect
+from goalscope.verdict.viewer.collect import EpisodeList, ViewedRun, claims_of, collect
 
 MOST_OF_FILE: Final = 20_000_000
 """Maximum bytes of data inside the page; beyond it, shards are written to a folder beside the page."""
@@ -113,3 +121,131 @@ def pack(value: Any) -> str:
 
 def _block(name: str, packed: str) -> str:
     return f'<script type="text/plain" id="{name}">{packed}</script>'
+
+
+_LOCAL: Final = "127.0.0.1"
+
+
+@contextmanager
+def serving(page: Path, port: int = 0) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Serve a page and its shards and nothing else; yield its address, and a function that serves requests.
+
+    Args:
+        page: the page, as `write_view` returns it.
+        port: the port; 0 for any free one.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    shards = page.with_name(f"{page.stem}.data")
+
+    class Handler(BaseHTTPRequestHandler):
+        """Handler that answers only requests for the written files, by their exact names."""
+
+        def do_GET(self) -> None:
+            # A name of this machine, so that no page of somebody else's reads it under a name of theirs.
+            is_local = self.headers.get("Host", "") in (
+                f"{_LOCAL}:{server.server_port}",
+                f"localhost:{server.server_port}",
+            )
+            name = self.path.partition("?")[0]
+            folder, _, file = name.lstrip("/").partition("/")
+            number = file.removesuffix(".js")
+            path = page.name if name == "/" else None
+            if folder == shards.name and file.endswith(".js") and number.isascii() and number.isdigit():
+                path = f"{shards.name}/{file}"
+            body = _content(Folder(page.parent), path) if is_local and path is not None else None
+            if body is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8" if path == page.name else "text/javascript")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer((_LOCAL, port), Handler) as server:
+
+        def wait() -> None:
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
+
+        yield f"http://{_LOCAL}:{server.server_port}/", wait
+
+
+def _content(folder: Folder, path: str) -> bytes | None:
+    """Return the content of a file that was written beside the page, or None for any other name."""
+    try:
+        return folder.load_bytes(path)
+    except (OSError, StrangeFileError):
+        return None
+
+
+SCRIPT: Final = """
+function render({ model, el }) {
+  const frame = document.createElement("iframe");
+  // Scripts alone: the page has an origin of its own, and reaches neither the notebook nor the network.
+  frame.sandbox = "allow-scripts";
+  frame.style.cssText = `width: 100%; height: ${model.get("height")}px; border: 1px solid #8884`;
+  const address = URL.createObjectURL(new Blob([model.get("page")], { type: "text/html" }));
+  const [episode, step] = [model.get("episode").replace(/^episode-/, "").slice(0, 12), model.get("step")];
+  frame.src = episode ? `${address}#e=${episode}&s=${step}` : address;
+  const follow = ({ source, data }) => {
+    if (source !== frame.contentWindow || typeof data?.episode !== "string" || !Number.isInteger(data.step)) return;
+    model.set("episode", data.episode);
+    model.set("step", data.step);
+    model.save_changes();
+  };
+  addEventListener("message", follow);
+  el.append(frame);
+  return () => {
+    removeEventListener("message", follow);
+    URL.revokeObjectURL(address);
+  };
+}
+export default { render };
+"""
+"""Script of the widget: it shows the page and listens for the selected step, nothing else."""
+
+
+def view(*paths: str | Path, episode: str = "", step: int = 0, height: int = 760) -> Any:
+    """Return a notebook widget that shows runs and evaluations in the viewer.
+
+    Its traits ``episode`` and ``step`` contain the id of the selected episode and the number of the selected step.
+
+    Args:
+        paths: directories of runs and evaluations. One page shows the episodes of all of them.
+        episode: id of the episode to open first, or its beginning; "" for the list.
+        step: step to open first.
+        height: height of the widget in pixels.
+
+    Raises:
+        ImportError: anywidget is not installed (it comes with the extra ``notebook``).
+        FileNotFoundError: a path contains neither a run nor an evaluation.
+        ValueError: there are no episodes, or more data than fit on a page.
+    """
+    try:
+        anywidget, traitlets = import_module("anywidget"), import_module("traitlets")
+    except ImportError as error:
+        raise lacking("the viewer in a notebook needs anywidget", "notebook", error) from error
+    with temporary_folder() as folder:
+        written = write_view(paths, folder.file("view.html"))
+        if written.shards:
+            raise ValueError(
+                f"a notebook holds at most {MOST_OF_FILE / 1e6:g} MB of episodes, these are {written.octets / 1e6:.0f} "
+                "MB: goalscope view writes them as a page with a folder"
+            )
+        page = folder.load_text("view.html")
+    fields = {
+        "_esm": SCRIPT,
+        "page": traitlets.Unicode().tag(sync=True),
+        "episode": traitlets.Unicode().tag(sync=True),
+        "step": traitlets.Int().tag(sync=True),
+        "height": traitlets.Int().tag(sync=True),
+    }
+    widget: Any = type("EpisodeViewer", (anywidget.AnyWidget,), fields)
+    return widget(page=page, episode=episode, step=step, height=height)
