@@ -27,6 +27,7 @@ from typing import Final, TypeVar
 
 from goalscope._ground.checks import check_choice, note_namesake
 from goalscope._ground.folder import NamedFile, package_text
+from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.agents.agent import Past
 from goalscope.agents.models.base import ANSWER_CUE, COMPLETION, TEMPLATE_FORMS
 from goalscope.worlds.grid import AGENT, DOOR, GOAL, KEY, LISTS, OPEN, WALL, Action, Grid, check_encoding, written
@@ -65,27 +66,8 @@ class PrintedPrompt:
 
 
 PRINTED: Final[Mapping[str, PrintedPrompt]] = {
-    "505c8ca0aa94a808c2107725252e65146f3386dcb6f2bb5fbac688a8f651b530": PrintedPrompt(
-        name="telos G.2", title="behaviour in grids"
-    ),
-    "f7ccbafb649e43912f579a19b3ec0b949ea9204c5ed599ec3b45aa43bedda930": PrintedPrompt(
-        name="telos G.3", title="keys and doors"
-    ),
-    "58d8c54e21556c4bda0b24f60c7201b5b7ec53ed8a3656544774c8e24dd27f62": PrintedPrompt(
-        name="exploration C.3 base", title="task worlds, no strategy", strategy="base"
-    ),
-    "f211909fc724537bd5930463ff70df380785007dc1aabba24d69b356c67aa250": PrintedPrompt(
-        name="exploration C.3 exploration", title="task worlds, exploration", strategy="exploration"
-    ),
-    "1fa7ab7bf9cf06bb9e2686a53ef5679ff2f496723ea32caf6a937e6ffda15621": PrintedPrompt(
-        name="exploration C.3 exploitation", title="task worlds, exploitation", strategy="exploitation"
-    ),
-    "b1cde904a55141fcd8d3d01514c8de6591f272d0bf170d7c2db8fb1662715e44": PrintedPrompt(
-        name="exploration C.3 balance", title="task worlds, balance", strategy="balance"
-    ),
-    "e7ed23e18e5eaf245e1673b3bdf462bd4823c671616ebd52eaa056b64f77a060": PrintedPrompt(
-        name="exploration D", title="task worlds with the memory summary", strategy="base", memory=True
-    ),
+    words: PrintedPrompt(**entry)
+    for words, entry in read_yaml_text(package_text(__name__, "printed.yaml"), "printed.yaml").items()
 }
 """Hash of a prompt's words -> the prompt."""
 
