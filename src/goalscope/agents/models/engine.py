@@ -45,16 +45,7 @@ _PROGRAM: Final = Path(__file__).with_name("engine_process.py")
 _BEAT: Final = 0.5  # seconds between two checks whether to stop
 _MOST_LINE: Final = 1 << 28  # maximum characters of an answer
 _MOST_TOLD: Final = 4000  # bytes that are read from the end of an ended engine's messages
-_OPENED: Final = -1  # number of the answer to the first order
 _MOST_SAID: Final = 600  # maximum characters of these messages in an error
-
-
-class Ready(BaseModel):
-    """The engine's first answer: vLLM's version, and ``length``, the number of token positions of its model."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    version: str
-    length: int
 
 
 class Numbered(BaseModel):
@@ -62,6 +53,13 @@ class Numbered(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     number: int
+
+
+class Ready(Numbered):
+    """The engine's first answer: vLLM's version, and ``length``, the number of token positions of its model."""
+
+    version: str
+    length: int
 
 
 class Output(Numbered):
@@ -79,7 +77,6 @@ class LogProbabilities(Numbered):
 
 
 Answer = TypeVar("Answer", bound=Numbered)
-Checked = TypeVar("Checked")
 
 
 def interpreter() -> str:
@@ -129,9 +126,9 @@ class Engine:
         self._sending, self._ending, self._problem = threading.Lock(), threading.Lock(), ""
         threading.Thread(target=_read, args=(self._process.stdout, self._lines), daemon=True).start()
         self._end = weakref.finalize(self, _kill, self._process, self._log)
-        opened = self._lines.expect([_OPENED])
-        self._send(order)
-        self.ready = self._next(opened, lambda: None, Ready.model_validate)
+        answers: list[Ready] = []
+        self.ask(order, [{}], Ready, lambda new: answers.extend(answer for _, answer in new))
+        [self.ready] = answers
 
     @property
     def ended(self) -> bool:
@@ -164,7 +161,7 @@ class Engine:
                 {**order, "calls": [{**call, "number": number} for number, call in zip(left, calls, strict=True)]}
             )
             while left:
-                answer = self._next(answers, lambda: take([]), form.model_validate)
+                answer = self._next(answers, lambda: take([]), form)
                 take([(left.pop(answer.number), answer)])
         finally:
             self._lines.forget(left)
@@ -178,9 +175,7 @@ class Engine:
             self._process.stdin.write(json.dumps(order) + "\n")
             self._process.stdin.flush()
 
-    def _next(
-        self, answers: "queue.SimpleQueue[str]", beat: Callable[[], None], checked: Callable[[Any], Checked]
-    ) -> Checked:
+    def _next(self, answers: "queue.SimpleQueue[str]", beat: Callable[[], None], form: type[Answer]) -> Answer:
         """Return the next answer; a process that ended, failed or writes anything else is ended."""
         while True:
             try:
@@ -189,27 +184,20 @@ class Engine:
             except queue.Empty:
                 beat()
         with self._ending:
-            if self._problem:
-                raise RuntimeError(self._problem)
             try:
-                return self._understood(line, checked)
-            except RuntimeError as error:
-                self._problem = str(error)
+                if self._problem:
+                    raise RuntimeError(self._problem)
+                if not line:
+                    raise RuntimeError(f"vLLM ended before it answered; its last messages: {self._said()}")
+                answer = json.loads(line)
+                if isinstance(answer, dict) and "error" in answer:
+                    raise RuntimeError(f"vLLM could not carry out the request: {_line(answer['error'])}")
+                return form.model_validate(answer)
+            except (RuntimeError, ValueError) as error:  # a ValueError for malformed JSON and for wrong fields
+                wrong = f"vLLM gave an unexpected answer: {_line(error)}"
+                self._problem = str(error) if isinstance(error, RuntimeError) else wrong
                 self._end()  # the next order starts a new process
-                raise
-
-    def _understood(self, line: str, checked: Callable[[Any], Checked]) -> Checked:
-        if not line:
-            raise RuntimeError(f"vLLM ended before it answered; its last messages: {self._said()}")
-        try:
-            answer = json.loads(line)
-            if not isinstance(answer, dict):
-                raise ValueError("not a JSON object")
-            if "error" not in answer:
-                return checked(answer)
-        except ValueError as error:  # raised for malformed JSON and for wrong fields
-            raise RuntimeError(f"vLLM gave an unexpected answer: {_line(error)}") from None
-        raise RuntimeError(f"vLLM could not carry out the request: {_line(answer['error'])}")
+                raise RuntimeError(self._problem) from None
 
     def forget(self) -> None:
         """Stop using the process, because after a fork it belongs to the parent."""
@@ -271,7 +259,7 @@ class _Lines:
         """Hand a line to whom it concerns."""
         try:
             answer = json.loads(line)
-            number = None if "error" in answer else answer.get("number", _OPENED)
+            number = None if "error" in answer else answer.get("number")
         except (ValueError, AttributeError, TypeError):
             number = None
         with self._lock:

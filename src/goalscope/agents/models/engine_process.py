@@ -2,8 +2,9 @@
 
 It runs in the environment of vLLM, which need not have goalscope installed, so this file imports nothing from
 goalscope. Each line of standard input is a JSON object with the key ``do``, and is carried out between two steps of the
-engine, whatever else is under way. Each call of an order has a ``number``, with which it is answered when it is
-complete. Answers go to the original standard output, which is set aside because vLLM prints to standard output, too.
+engine, whatever else is under way. Each call of an order, also of the first, has a ``number``, with which it is
+answered when it is complete. Answers go to the original standard output, which is set aside because vLLM prints to
+standard output, too.
 """
 
 import json
@@ -143,7 +144,7 @@ def serve(say: Say, lines: "queue.SimpleQueue[str]") -> None:
         if order["do"] == "open":
             engine, description = opened(order)
             calls = Calls(engine, say)
-            say(description)
+            say({**description, "number": order["calls"][0]["number"]})
         elif calls is not None:
             calls.add(order)
 
