@@ -238,7 +238,7 @@ def quantity_in_words(quantity: str, subject: str) -> str:
         quantity: "consistency", "strength", "predictable", "meg" or "share", see `Finding.quantity`.
         subject: the hypothesis as a noun phrase; "" for "predictable", which is of none.
     """
-    return _filled(f"quantities/{quantity}", subject=subject)
+    return filled(f"quantities/{quantity}", subject=subject)
 
 
 def _join(sentences: Sequence[str], agent: str) -> str:
@@ -252,9 +252,7 @@ def _sentences(finding: Finding, who: str) -> list[str]:
     names = [finding.nouns.get(name, name) for name in finding.names]
     aims = listed(names, "and")
     rivals = [(key, name) for key, mark in _TELLING.items() for name in finding.alike if mark in name]
-    alike = [
-        _filled(f"made rivals/{key}", names=aims, side=name.partition(_TELLING["side"])[2]) for key, name in rivals
-    ]
+    alike = [filled(f"made rivals/{key}", names=aims, side=name.partition(_TELLING["side"])[2]) for key, name in rivals]
     fields = {
         "who": who,
         "whose": "its" if who == "it" else f"{who}'s",
@@ -266,11 +264,11 @@ def _sentences(finding: Finding, who: str) -> list[str]:
         "why": finding.why.rstrip("."),
     }
     key = _key(finding)
-    answer = _filled(key, **fields)
+    answer = filled(key, **fields)
     if finding.confirmed == "no":
         answer = TEXTS("tested/before", sentence=answer)
     telling = dict.fromkeys(f"told apart by/{key}" for key, _ in rivals)
-    sentences = [answer, *(_filled(key, names=aims) for key in telling), *_figures(finding)]
+    sentences = [answer, *(filled(key, names=aims) for key in telling), *_figures(finding)]
     if finding.steps:
         steps = listed([finding.nouns.get(name, name) for name in finding.steps])
         sentences.append(TEXTS(f"added/{'several steps' if len(finding.steps) > 1 else 'one step'}", steps=steps))
@@ -282,7 +280,7 @@ def _sentences(finding: Finding, who: str) -> list[str]:
     return sentences
 
 
-def _filled(key: str, **fields: str) -> str:
+def filled(key: str, **fields: str | int) -> str:
     """Return a text of the catalogue with those of the fields that it has."""
     return TEXTS(key, **{field: value for field, value in fields.items() if field in TEXTS.fields(key)})
 
@@ -290,14 +288,8 @@ def _filled(key: str, **fields: str) -> str:
 def part_in_words(part: BehaviourPart) -> str:
     """Say in which turns an agent follows a hypothesis, as in "in its first 3 turns"."""
     key = "parts/until first turn" if part.kind == "until turn" and part.limit == 1 else f"parts/{part.kind}"
-    fields: dict[str, str | int] = {
-        "limit": part.limit,
-        "turns": counted(part.limit, "turn"),
-        "steps": counted(part.limit, "step"),
-        "rows": counted(part.limit, "row"),
-        "side": part.side,
-    }
-    return TEXTS(key, **{field: fields[field] for field in TEXTS.fields(key)})
+    counts = {f"{noun}s": counted(part.limit, noun) for noun in ("turn", "step", "row")}
+    return filled(key, limit=part.limit, side=part.side, **counts)
 
 
 def _key(finding: Finding) -> str:

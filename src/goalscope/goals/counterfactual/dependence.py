@@ -52,7 +52,7 @@ from goalscope._ground.words import listed
 from goalscope.goals.attribution.definition import Attribution, Trial, attribution
 from goalscope.goals.attribution.methods import of_verdict
 from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, REMOVED, THINGS, Thing, best_actions, changed_grids
-from goalscope.goals.finding import Answer
+from goalscope.goals.finding import TEXTS, Answer, filled
 from goalscope.goals.hypotheses.definition import FiniteWorld, Undefined, finite_world
 from goalscope.goals.hypotheses.score import evidence, judge
 from goalscope.goals.hypotheses.states import Answers
@@ -274,50 +274,27 @@ class Dependence:
 
 def sentence(dependence_records: Sequence[Dependence]) -> str:
     """Describe in one sentence what the moves of one agent depend on."""
-    words: dict[str, list[str]] = {}
+    things: dict[str, list[str]] = {}
     for dependence in dependence_records:
         few = dependence.answer == "untestable" and not dependence.predictable.has_interval
-        words.setdefault("few worlds" if few else dependence.answer, []).append(noun_of(dependence.moved))
-    agent, parts = dependence_records[0].agent, []
-    if "yes" in words:
-        parts.append(f"the actions of {agent} depend on {listed(words['yes'])}")
-    if "no" in words:
-        subject = "they" if parts else f"the actions of {agent}"
-        share = f"less than {LEAST:g} of what is predictable of them changes"
-        parts.append(f"{subject} do not depend on {listed(words['no'])} ({share})")
-    if "undecided" in words:
-        parts.append(f"undecided: {listed(words['undecided'])}")
-    if "few worlds" in words:
-        parts.append(f"undecided, because too few worlds allow this change: {listed(words['few worlds'])}")
-    if "untestable" in words:
-        subject = "the rest" if parts else listed(words["untestable"])
-        parts.append(f"what the actions of {agent} have in common in one state is too little to decide about {subject}")
+        things.setdefault("few worlds" if few else dependence.answer, []).append(noun_of(dependence.moved))
+    agent, parts = dependence_records[0].agent, list[str]()
+    for key in (key for key in ("yes", "no", "undecided", "few worlds", "untestable") if key in things):
+        fields = {"agent": agent, "things": listed(things[key]), "least": f"{LEAST:g}"}
+        key = f"{key} too" if parts and TEXTS.has(f"dependence/{key} too") else key
+        parts.append(filled(f"dependence/{key}", **fields))
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}."
 
 
 def noun_of(moved: str) -> str:
     """Return a noun phrase for what the moves depend on if they change with this thing."""
+    if TEXTS.has(f"moved/{moved}"):
+        return TEXTS(f"moved/{moved}")
     name = moved.removeprefix(REMOVED)
-    if moved in NAMES or not registry.registered("thing", name):
-        return NAMES.get(moved, moved)
-    return f"the {name}'s place" if moved == name else f"whether the {name} is there"
-
-
-NAMES: Final[Mapping[str, str]] = {
-    "goal": "the goal's place",
-    "key": "the key's place",
-    "door": "whether the door is open",
-    "added key": "whether a key lies there",
-    "removed key": "whether the key lies there",
-    "wall": "walls beside the agent and its shortest paths",
-    "corner": "where the corners are",
-    "agent": "where the agent stands",
-    "names": "the symbols of the cells",
-    "order": "the order of legend and moves in the prompt",
-    "words": "the words of the prompt",
-}
-"""Changed thing -> noun phrase for what the moves depend on."""
+    if not registry.registered("thing", name):
+        return moved
+    return TEXTS("moved/a thing" if moved == name else "moved/a removed thing", name=name)
 
 
 def dependences(
