@@ -10,7 +10,6 @@ in worlds that did not fit it. The rules are in docs/small-learners.md.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -96,7 +95,7 @@ def hidden_utilities(out: Path, *, stage: Display = lines) -> list[UtilityRow]:
         return OrganismRows[UtilityRow].of(
             results,
             f"{name}.json",
-            partial(examine, name, folder, card),
+            lambda: examine(name, folder, card),
             about=card.weights,
             other=f"other weights of {name}",
         )

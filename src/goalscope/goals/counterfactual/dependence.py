@@ -281,8 +281,8 @@ def sentence(dependence_records: Sequence[Dependence]) -> str:
     agent, parts = dependence_records[0].agent, list[str]()
     for key in (key for key in ("yes", "no", "undecided", "few worlds", "untestable") if key in things):
         fields = {"agent": agent, "things": listed(things[key]), "least": f"{LEAST:g}"}
-        key = f"{key} too" if parts and TEXTS.has(f"dependence/{key} too") else key
-        parts.append(filled(f"dependence/{key}", **fields))
+        later = f"dependence/{key} too"
+        parts.append(filled(later if parts and TEXTS.has(later) else f"dependence/{key}", **fields))
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}."
 
