@@ -26,6 +26,7 @@ from goalscope.report.exports import drawn
 from goalscope.runs import Store, content_hash
 from goalscope.stats.rows import Row, Rows
 from goalscope.verdict import Evaluation, Subject, judging, sizing, subject_of
+from goalscope.verdict.arms import arms
 from goalscope.verdict.budget import Budget, divide
 from goalscope.verdict.claims import runs_in, worlds_to_decide
 from goalscope.verdict.evidence import ArmRun
@@ -240,7 +241,6 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
 
 
 def test_a_budget_is_divided_by_the_rule() -> None:
-    from goalscope.verdict.arms import arms
 
     listed = arms()
     cost = {one.name: 10.0 for one in listed}
@@ -249,13 +249,26 @@ def test_a_budget_is_divided_by_the_rule() -> None:
     most = {one.name: (4 if one.looks is None else 1) * one.full for one in listed}
     assert divide(listed, cost, 100 * whole) == most
     half = divide(listed, cost, whole / 2)
-    assert all(one.quick <= half[one.name] <= -(-(one.full + one.quick) // 2) for one in listed)
+    assert all(one.quick <= half.get(one.name, 0) <= -(-(one.full + one.quick) // 2) for one in listed)
     assert sum(10.0 * count for count in half.values()) <= whole / 2
     least = sum(10.0 * one.quick for one in listed)
     assert divide(listed, cost, least) == {one.name: one.quick for one in listed if one.quick}
     assert divide(listed, cost, least - 1) != divide(listed, cost, least)
     assert list(divide(listed, cost, 10.0 * listed[0].quick)) == [listed[0].name]
     assert divide(listed, cost, 1.0) == {}
+
+
+def test_no_budget_asks_a_question_with_too_few_worlds_for_a_yes() -> None:
+    listed = [one for one in arms() if one.least]
+    assert {one.name for one in listed} == {"transforms", "wordings"}
+    cost = {one.name: 1.0 for one in arms()}
+    divided = [divide(arms(), cost, limit) for limit in range(900)]
+    asked = {one.name: {sizes.get(one.name, 0) for sizes in divided} for one in listed}
+    for one in listed:
+        assert {0, one.least} <= asked[one.name] and not asked[one.name] & {*range(1, one.least)}
+        assert one.quick_size(named=True) >= one.least
+    alone = listed[0]
+    assert divide([alone], {alone.name: 1.0}, alone.least - 1) == {}, "a larger budget is asked for"
 
 
 @pytest.mark.parametrize(

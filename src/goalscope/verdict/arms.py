@@ -69,6 +69,7 @@ class Arm:
         agent: keys that the arm sets in a language model's entry.
         study: further keys of its study.
         quick: worlds per cell with ``--quick``; 0 if ``--quick`` leaves the arm out unless the user names it.
+        least: worlds per cell below which no budget asks the arm, because its answer could not be yes.
         full: worlds per cell at which its claims are expected to be decided, for agents with planted goals.
         varies: tag that must take two values among recorded episodes, or "".
         variants: name -> keys of an agent's entry. Each model plays the same worlds once per variant.
@@ -90,6 +91,7 @@ class Arm:
     agent: Mapping[str, Any] = field(default_factory=dict)
     study: Mapping[str, Any] = field(default_factory=dict)
     quick: int
+    least: int = 0
     full: int
     varies: str = ""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -118,8 +120,10 @@ class Arm:
         return subject.logs is not None or self.needs <= subject.access
 
     def quick_size(self, *, named: bool) -> int:
-        """Return the size with ``--quick``; an arm that this leaves out has a tenth of its full size if it is named."""
-        return self.quick or (-(-self.full // 10) if named and self.looks is None else 0)
+        """Return the size with ``--quick``. An arm that this leaves out has a tenth of its full size, and at least its
+        least one, if it is named.
+        """
+        return self.quick or (max(self.least, -(-self.full // 10)) if named and self.looks is None else 0)
 
     def names(self, subject: Subject) -> list[str]:
         """Return the names under which a model acts in the runs of the arm: its own name, or one per variant."""
@@ -212,7 +216,8 @@ arm(
         varies="transform",
         agent={"task": "grid"},
         study={"trajectories": 2, "horizon": {"factor": 1.5}},  # differences of single grids need two
-        quick=0,  # with fewer than 30 grids the answer cannot be yes
+        quick=0,
+        least=8,  # with fewer than 30 grids the answer cannot be yes
         full=110,
     )
 )
@@ -252,7 +257,7 @@ arm(
         # A list of what was told and done, which is far shorter than the conversation with all answers.
         agent={"kind": TASK_CHAT, "history": "actions"},
         study={"trajectories": 1},
-        quick=4,
+        quick=9,
         full=40,
     )
 )
@@ -266,7 +271,7 @@ arm(
         recorded=lambda tags: tags.get("kind") == "named-place",
         agent={"task": NAMED},
         study={"trajectories": 1, "horizon": {"factor": 1.5}},
-        quick=4,
+        quick=3,
         full=12,
         varies="named",
     )
@@ -281,7 +286,8 @@ arm(
         recorded=lambda tags: tags.get("wording") is not None,
         agent={"task": "grid"},
         study={"trajectories": 1, "horizon": {"factor": 1.5}},
-        quick=3,
+        quick=0,
+        least=8,  # with fewer than 30 grids the answer cannot be yes
         full=15,
         varies="wording",
         variants={USUAL: {}, **{name: {"wording": name} for name in WORDINGS}},

@@ -3,8 +3,8 @@
 Each arm first gets `Arm.quick` worlds per cell; if the budget does not allow that, the last arms are dropped until it
 does, those of the core (`Arm.core`) after all others. The rest of the budget is divided so that all arms come equally
 close to `Arm.full`, the size at which their claims are expected to be decided, and then beyond it up to `MOST` times
-this size. An arm left without worlds is dropped. Arms that look inside count random networks or pairs of grids instead
-of worlds, and never exceed their full size.
+this size. An arm left without worlds, or with fewer than `Arm.least`, is dropped, and the others get its share. Arms
+that look inside count random networks or pairs of grids instead of worlds, and never exceed their full size.
 """
 
 import math
@@ -98,6 +98,9 @@ def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict
             fraction = (limit - quick_cost) / (full_cost - quick_cost) if full_cost > quick_cost else 0.0
             grown = {arm.name: int(arm.quick + fraction * (arm.full - arm.quick)) for arm in kept_arms}
             sizes = {arm.name: min(grown[arm.name], _largest_size(arm)) for arm in kept_arms}
+            if too_small := [arm for arm in kept_arms if sizes[arm.name] < arm.least]:
+                kept_arms.remove(too_small[-1])  # the others get its share
+                continue
             return {name: size for name, size in sizes.items() if size}
         others = [arm for arm in kept_arms if not arm.core]
         kept_arms.remove((others or kept_arms)[-1])
