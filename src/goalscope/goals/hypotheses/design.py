@@ -48,17 +48,15 @@ import numpy as np
 
 from goalscope._ground.checks import check_number, check_whole
 from goalscope._ground.rng import stream
-from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Mask, Undefined, finite_world
+from goalscope.goals.hypotheses.definition import Array, Hypothesis, Undefined, finite_world
 from goalscope.goals.hypotheses.score import (
-    AIMS,
     APART,
-    FREQUENCIES,
     HALF,
     LEVEL,
     MARGIN,
     STRONG,
     Predictions,
-    about_aims,
+    ScoredBank,
     predictions_in,
 )
 from goalscope.goals.hypotheses.separability import ENOUGH, FEWEST, LAPSE, Separability, separability
@@ -264,14 +262,14 @@ def needed(
     level, episodes = check_number("level", level, 1e-12, 0.5), check_whole("episodes", episodes, 1, "episodes")
     bank = with_sentinels({name: bind(hypothesis, worlds) for name, hypothesis in hypotheses.items()}, worlds)
     spaced = np.unique(np.linspace(0, max(len(worlds) - 1, 0), min(WORLDS, len(worlds))).round().astype(int)).tolist()
-    names, clusters = _Bank(bank), dict[str, list[_WorldPolicies]]()
+    names, clusters = ScoredBank(bank), dict[str, list[Predictions]]()
     for world in (worlds[index] for index in spaced):
         try:
             finite = finite_world(world, horizon(world))
         except Undefined:
             continue
-        world_policies = _WorldPolicies.of(finite, predictions_in(finite, bank, len(hypotheses)))
-        clusters.setdefault(world.cluster or world.id, []).append(world_policies)
+        predictions = predictions_in(finite, bank, len(hypotheses))
+        clusters.setdefault(world.cluster or world.id, []).append(predictions)
     if len(clusters) < 2:
         raise ValueError(
             f"computing the number of worlds needs at least two clusters of worlds with known decision processes, got "
@@ -302,24 +300,6 @@ def sentences(needs: Sequence[Need]) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True, slots=True)
-class _WorldPolicies:
-    """A world, and the policy of each hypothesis in this world, by the index of the hypothesis.
-
-    `events` maps each pair (goal, step), where the second is an intermediate step of the first, to the ``[S]`` states
-    in which the event of the step holds.
-    """
-
-    world: FiniteWorld
-    policies: dict[int, Array]
-    events: dict[tuple[int, int], Mask]
-
-    @classmethod
-    def of(cls, world: FiniteWorld, predictions: Predictions) -> "_WorldPolicies":
-        events = {pair: predictions.events[pair[1]] for pair in predictions.steps}
-        return cls(world, dict(predictions.policies), events)
-
-
 class _Walk:
     """The state distribution of an agent that follows hypothesis h in one world, over the n states it may visit.
 
@@ -328,10 +308,10 @@ class _Walk:
         often: ``[A]`` expected number of each action.
     """
 
-    def __init__(self, world_policies: _WorldPolicies, h: int, lapse: float) -> None:
-        self.world_policies, self.h = world_policies, h
-        world, process = world_policies.world, world_policies.world.process
-        policy = (1 - lapse) * world_policies.policies[h] + lapse * world.even
+    def __init__(self, predictions: Predictions, h: int, lapse: float) -> None:
+        self.predictions, self.h = predictions, h
+        world, process = predictions.world, predictions.world.process
+        policy = (1 - lapse) * predictions.policies[h] + lapse * world.even
         mass, over, often = np.zeros((world.horizon, process.states)), process.start * world.live, np.zeros(1)
         for time, row in enumerate(mass):
             row[:] = over
@@ -349,29 +329,17 @@ class _Walk:
         """Return the expected value after each action, ``[J, n, A]``, from values ``[J, n]``; 0 at the end."""
         if self.following is not None:
             return np.asarray(np.concatenate([values, np.zeros((len(values), 1))], axis=1)[:, self.following])
-        process, shape = self.world_policies.world.process, (len(values), *self.even.shape)
+        process, shape = self.predictions.world.process, (len(values), *self.even.shape)
         rows = (self.states[:, None] * process.actions + np.arange(process.actions)).reshape(-1)
         return np.asarray((process.transitions.tocsr()[rows][:, self.states] @ values.T).T.reshape(shape))
 
-    def steps(self, bank: "_Bank", often: Array) -> Iterator[tuple[Array, "_Step"]]:
+    def steps(self, bank: ScoredBank, often: Array) -> Iterator[tuple[Array, "_Step"]]:
         """Yield backwards from the last decision the state distribution ``[n]`` and the contribution of a decision."""
-        timed = len(self.policy) > 1 or any(len(policy) > 1 for policy in self.world_policies.policies.values())
+        timed = len(self.policy) > 1 or any(len(policy) > 1 for policy in self.predictions.policies.values())
         step = None
         for time in reversed(range(len(self.mass))):
             step = _Step(self, bank, often, time) if timed or step is None else step
             yield self.mass[time], step
-
-
-class _Bank:
-    """The names of all hypotheses and, last, of the move frequencies.
-
-    `silent` marks those that predict nothing where all actions are equally good, and `aims` marks goals.
-    """
-
-    def __init__(self, hypotheses: Mapping[str, Hypothesis]) -> None:
-        self.names = (*hypotheses, FREQUENCIES)
-        self.silent = np.array([hypothesis.kind in AIMS for hypothesis in hypotheses.values()] + [False])
-        self.aims = np.array([about_aims(hypothesis) for hypothesis in hypotheses.values()] + [False])
 
 
 class _Step:
@@ -380,23 +348,24 @@ class _Step:
     Arrays have the axes K (hypotheses and move frequencies), n (states) and A (actions).
     """
 
-    def __init__(self, walk: _Walk, bank: _Bank, often: Array, time: int) -> None:
+    def __init__(self, walk: _Walk, bank: ScoredBank, often: Array, time: int) -> None:
         even, h = walk.even, walk.h
         self.chance, self.share = walk.policy[min(time, len(walk.policy) - 1)], even.max(axis=1)
         exact = np.tile(even, (len(bank.names), 1, 1))
-        for number, policy in walk.world_policies.policies.items():
+        for number, policy in walk.predictions.policies.items():
             exact[number] = policy[min(time, len(policy) - 1), walk.states]
         offered = np.where(even > 0, often, 0.0)
         exact[-1] = offered / offered.sum(axis=1, keepdims=True)
         self.away = exact - even  # u, [K, n, A]
         self.size = np.einsum("kna,kna->kn", self.away, self.away)
-        defined = np.isin(np.arange(len(exact)), [*walk.world_policies.policies, len(exact) - 1])
+        defined = np.isin(np.arange(len(exact)), [*walk.predictions.policies, len(exact) - 1])
         self.said = ((self.size > _NONE) | ~bank.silent[:, None]) & defined[:, None]
         self.both_said = self.said & self.said[h]
         self.common = self.both_said.copy()  # with the decisions after an intermediate step
-        for pair, states in walk.world_policies.events.items():
-            if h in pair:
-                self.common[sum(pair) - h] |= states[walk.states] & ~self.said[pair[1]]
+        for goal, event in walk.predictions.steps:
+            if h in (goal, event):
+                states = walk.predictions.events[event]
+                self.common[goal + event - h] |= states[walk.states] & ~self.said[event]
         product = np.einsum("kna,na->kn", self.away, self.away[h])
         self.ahead, self.behind = (self.size[h] - product) * self.common, (self.size - product) * self.common
         self.bar = (1 + MARGIN) * self.ahead - (1 - MARGIN) * self.behind
@@ -458,8 +427,8 @@ class _Law:
 
     def __init__(
         self,
-        clusters: Sequence[Sequence[_WorldPolicies]],
-        bank: _Bank,
+        clusters: Sequence[Sequence[Predictions]],
+        bank: ScoredBank,
         h: int,
         lapse: float,
         level: float,
@@ -467,7 +436,7 @@ class _Law:
     ) -> None:
         self.bank, self.h, self.level, self.strength = bank, h, level, 1 - lapse
         walks = [
-            [_Walk(world_policies, h, lapse) for world_policies in cluster if h in world_policies.policies]
+            [_Walk(predictions, h, lapse) for predictions in cluster if h in predictions.policies]
             for cluster in clusters
         ]
         self.count, self.often = len(bank.names), dict[int, Array]()  # number of actions -> how often each is taken

@@ -173,6 +173,7 @@ class Predictions:
     """The solved hypotheses of one world, by their index.
 
     Attributes:
+        world: the world.
         policies: index of a hypothesis -> its policy ``[n, S, A]``.
         regions: index -> its `regions`.
         events: index -> ``[S]`` states in which its event holds, of the hypotheses that the user asked for.
@@ -180,11 +181,24 @@ class Predictions:
         begun: indices of the hypotheses whose event holds from the beginning.
     """
 
+    world: FiniteWorld
     policies: Mapping[int, Array]
     regions: Mapping[int, Mask]
     events: Mapping[int, Mask] = field(default_factory=dict)
     steps: frozenset[tuple[int, int]] = frozenset()
     begun: frozenset[int] = frozenset()
+
+
+class ScoredBank:
+    """The names of all hypotheses and, last, of the move frequencies.
+
+    `silent` marks those that predict nothing where all actions are equally good, and `aims` marks goals.
+    """
+
+    def __init__(self, hypotheses: Mapping[str, Hypothesis]) -> None:
+        self.names = (*hypotheses, FREQUENCIES)
+        self.silent = np.array([hypothesis.kind in AIMS for hypothesis in hypotheses.values()] + [False])
+        self.aims = np.array([about_aims(hypothesis) for hypothesis in hypotheses.values()] + [False])
 
 
 def predictions_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], asked_count: int) -> Predictions:
@@ -207,6 +221,7 @@ def predictions_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], ask
                 events[number] = place_states[number]
     steps = steps_in(world, place_states, events)
     return Predictions(
+        world=world,
         policies=policies,
         regions=regions_of,
         events=events,
@@ -234,9 +249,8 @@ def evidence(
     """
     if not all_answers:
         raise ValueError("scoring hypotheses needs steps with an action, got none: run the agent in these worlds first")
-    names = (*hypotheses, FREQUENCIES)
-    silent = np.array([hypothesis.kind in AIMS for hypothesis in hypotheses.values()] + [False])
-    aims = np.array([about_aims(hypothesis) for hypothesis in hypotheses.values()] + [False])
+    bank = ScoredBank(hypotheses)
+    names, silent, aims = bank.names, bank.silent, bank.aims
     clusters = {
         cluster: number for number, cluster in enumerate(dict.fromkeys(answers.cluster for answers in all_answers))
     }
