@@ -226,14 +226,10 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
         policies, checks, _ = adapters.walks(folder, all_worlds)
     else:
         policies = [policy_in(spec, weights, world) for world in all_worlds]
-    visit_counts = [visits(world, policy) for world, policy in zip(all_worlds, policies, strict=True)]
     nats = np.empty((len(family.bank), len(all_worlds)))
     shares: dict[Placed, dict[str, Ends]] = {kind: {} for kind in placed}
     kinds = np.array([kind for kind, of in worlds.items() for _ in of])
-    for number, rule in enumerate(family.bank):
-        logs, values = np.empty((len(all_worlds), len(LAPSES))), np.empty(len(all_worlds))
-        for index, (world, acted, mass) in enumerate(zip(all_worlds, policies, visit_counts, strict=True)):
-            logs[index], values[index] = fit_to_rule(world, rule, acted, mass)
+    for number, (rule, logs, values) in enumerate(fits_to_rules(all_worlds, policies, family.bank)):
         nats[number] = logs[:, logs.sum(axis=0).argmax()]
         for kind in placed:
             shares[kind][rule] = mean_with_ends(values[kinds == kind], (0.0, 1.0))
@@ -266,6 +262,16 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
         first=_first(differ),
         writes={check: mean_with_ends(values[kinds == "apart"], (0.0, 1.0)) for check, values in checks.items()},
     )
+
+
+def fits_to_rules(
+    worlds: Sequence[FiniteWorld], policies: Sequence[Array], rules: Sequence[str]
+) -> Iterator[tuple[str, Array, Array]]:
+    """Yield each rule with its nats at each of `LAPSES`, ``[W, L]``, and the shares that comply ``[W]``, by world."""
+    masses = [visits(world, policy) for world, policy in zip(worlds, policies, strict=True)]
+    for rule in rules:
+        fits = [fit_to_rule(world, rule, *acted) for world, *acted in zip(worlds, policies, masses, strict=True)]
+        yield rule, np.array([nats for nats, _ in fits]), np.array([share for _, share in fits])
 
 
 def fit_to_rule(world: FiniteWorld, rule: str, policy: Array, mass: Array) -> tuple[Array, float]:

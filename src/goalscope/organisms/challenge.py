@@ -22,7 +22,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from goalscope._ground.folder import Folder, anything_at
@@ -31,7 +30,6 @@ from goalscope._ground.sealed import SealedRecord, Sha256, Share, StrictRecord, 
 from goalscope._ground.untrusted import shorten
 from goalscope.goals.attribution import (
     Asking,
-    Attribution,
     FrozenClaim,
     Trial,
     claim_of,
@@ -41,12 +39,11 @@ from goalscope.goals.attribution import (
     scored,
 )
 from goalscope.goals.hypotheses import FiniteWorld, finite_world, parse
-from goalscope.goals.hypotheses.definition import Array
 from goalscope.goals.hypotheses.states import Answers, answers_of
-from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, fit_to_rule, read_card, read_weights
+from goalscope.organisms.cards import FOLLOWS, Card, checked_weights, fits_to_rules, read_card, read_weights
 from goalscope.organisms.families import FAMILIES, HORIZON, GoalFamily, Phase, Sees, phase_of, stream_seed
-from goalscope.organisms.judging import Judgement, Outcome, equivalent_rules, outcome, play
-from goalscope.organisms.learners import Spec, Weights, policy_in, visits
+from goalscope.organisms.judging import Judgement, equivalent_rules, outcome, play
+from goalscope.organisms.learners import Spec, Weights, policy_in
 from goalscope.runs import Study
 from goalscope.worlds.grid import bounded_grid
 from goalscope.worlds.gridworld import GridWorld
@@ -387,19 +384,15 @@ def _scored(
             names=attribution.names,
             before=before,
             rule=card.rule,
-            outcome=_fared(attribution, card, equivalent),
+            # A name is never unfounded if the method asked for further turns.
+            outcome="right" if result == "unfounded" and attribution.turns else result,
             log_score=tests[attribution.method].log_score[0],
             random=tests[attribution.method].random,
         )
         for stratum in made.strata
         for attribution in stratum.attributions
+        for result in [outcome(attribution, card, equivalent, BANK)]
     ]
-
-
-def _fared(attribution: Attribution, card: Card, equivalent: frozenset[str]) -> Outcome:
-    """Return the outcome of a claim. A name is never unfounded if the method asked for further turns."""
-    result = outcome(attribution, card, equivalent, BANK)
-    return "right" if result == "unfounded" and attribution.turns else result
 
 
 def _public(challenge: Path) -> Challenge:
@@ -477,13 +470,8 @@ def _measured(spec: Spec, weights: Weights, worlds: Sequence[FiniteWorld]) -> tu
     """Return the rule of the bank that an organism follows ("" for none), the nearest rule, and all shares."""
     policies = [policy_in(spec, weights, world) for world in worlds]
     nats, shares = dict[str, float](), dict[str, float]()
-    for rule in BANK:
-        measurements = [
-            fit_to_rule(world, rule, policy, visits(world, policy))
-            for world, policy in zip(worlds, policies, strict=True)
-        ]
-        logs: Array = np.sum([log for log, _ in measurements], axis=0)
-        nats[rule], shares[rule] = float(logs.max()), float(np.mean([share for _, share in measurements]))
+    for rule, logs, values in fits_to_rules(worlds, policies, BANK):
+        nats[rule], shares[rule] = float(logs.sum(axis=0).max()), float(values.mean())
     nearest = max(BANK, key=lambda rule: round(nats[rule], 6))
     return (nearest if shares[nearest] >= FOLLOWS else ""), nearest, shares
 

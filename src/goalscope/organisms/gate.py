@@ -21,8 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import numpy as np
-
 from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
 from goalscope._ground.progress import Display, lines
@@ -32,11 +30,20 @@ from goalscope.goals.finding import Finding
 from goalscope.goals.hypotheses import FiniteWorld, Hypothesis, load_hypotheses
 from goalscope.goals.hypotheses.definition import Array
 from goalscope.goals.hypotheses.states import States, answers_of
-from goalscope.organisms.cards import FOLLOWS, Card, OrganismRows, fit_to_rule, of_each, read_card, read_weights
+from goalscope.organisms.cards import (
+    FOLLOWS,
+    Card,
+    OrganismRows,
+    fits_to_rules,
+    mean_with_ends,
+    of_each,
+    read_card,
+    read_weights,
+)
 from goalscope.organisms.families import FAMILIES, MODELS, Placed
 from goalscope.organisms.judging import Judgement, equivalent_rules, exchanged, held_against, ordinary, play, together
-from goalscope.organisms.learners import Weights, policy_in, visits
-from goalscope.stats.intervals import exact_binomial, mean_interval
+from goalscope.organisms.learners import Weights, policy_in
+from goalscope.stats.intervals import exact_binomial
 from goalscope.verdict.rules import RULES
 
 Condition = Literal["default", "left out", "permuted"]
@@ -151,16 +158,10 @@ def _of_permuted(
 def followed_rules(worlds: Sequence[FiniteWorld], policies: Sequence[Array], rules: Sequence[str]) -> dict[str, bool]:
     """Return the rules that policies may follow in some worlds, judged as on a card, and whether this is in doubt."""
     followed = dict[str, bool]()
-    for rule in rules:
-        shares = np.array(
-            [
-                fit_to_rule(world, rule, policy, visits(world, policy))[1]
-                for world, policy in zip(worlds, policies, strict=True)
-            ]
-        )
-        interval = mean_interval(shares, bounds=(0.0, 1.0), confidence=0.95)
-        if interval.high >= FOLLOWS:
-            followed[rule] = bool(interval.low < FOLLOWS)
+    for rule, _, shares in fits_to_rules(worlds, policies, rules):
+        _, low, high = mean_with_ends(shares, (0.0, 1.0))
+        if high >= FOLLOWS:
+            followed[rule] = low < FOLLOWS
     return followed
 
 
