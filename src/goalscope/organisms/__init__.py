@@ -34,18 +34,7 @@ _LATER: Final = {
 }
 """Name -> its module. Imported when they are first asked for: every command names this package."""
 
-__all__ = [
-    "FAMILIES",
-    "Card",
-    "GoalFamily",
-    "OrganismPlayer",
-    "Spec",
-    "folders",
-    "make",
-    "planned",
-    "problems",
-    "read_card",
-]
+__all__ = [*_LATER]
 
 
 __getattr__ = names_later(__name__, _LATER)
