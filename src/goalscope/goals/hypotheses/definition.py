@@ -511,6 +511,14 @@ def finite_world(world: World, horizon: int) -> FiniteWorld:
     return FiniteWorld(world=world, process=process, horizon=horizon)
 
 
+def place_of(hypothesis: Hypothesis) -> Hypothesis | None:
+    """Return the place or event that a hypothesis is about, None if there is no single one."""
+    if hypothesis.kind in ("place", "event"):
+        return hypothesis
+    parts = [part for part in hypothesis.parts if isinstance(part, Hypothesis) and part.kind in ("place", "event")]
+    return parts[0] if len(parts) == 1 else None
+
+
 def solved_in(world: FiniteWorld, hypotheses: Mapping[Key, Hypothesis]) -> dict[Key, Solved]:
     """Solve hypotheses in a world; those that are undefined there are left out."""
     solutions = dict[Key, Solved]()

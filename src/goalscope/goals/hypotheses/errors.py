@@ -39,7 +39,7 @@ from typing import Final
 import numpy as np
 
 from goalscope._ground.rng import stream
-from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask, Numbers, Undefined
+from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask, Numbers, Undefined, place_of
 from goalscope.goals.hypotheses.score import SIDES, Predictions
 from goalscope.goals.hypotheses.states import Answers
 from goalscope.worlds.grid import DELTAS
@@ -153,14 +153,6 @@ class ErrorPattern:
 def first_visits(all_answers: Sequence[Answers]) -> list[Answers]:
     """Reduce answers to the first visit of an agent to each state of a world, in the order of the visits."""
     return [answers.only(np.sort(np.unique(answers.state, return_index=True)[1])) for answers in all_answers]
-
-
-def place_of(hypothesis: Hypothesis) -> Hypothesis | None:
-    """Return the place or event that a hypothesis is about, None if there is no single one."""
-    if hypothesis.kind in ("place", "event"):
-        return hypothesis
-    parts = [part for part in hypothesis.parts if isinstance(part, Hypothesis) and part.kind in ("place", "event")]
-    return parts[0] if len(parts) == 1 else None
 
 
 def rates(followed: Array, repeated: Array, states: Array) -> tuple[Array, Array]:

@@ -31,7 +31,7 @@ from typing import Final
 import numpy as np
 
 from goalscope.goals.finding import NEARBY, BehaviourPart
-from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask, Undefined, action_names
+from goalscope.goals.hypotheses.definition import Array, Hypothesis, Mask, Undefined, action_names, place_of
 from goalscope.goals.hypotheses.errors import (
     DISTANCES,
     SMALL,
@@ -40,7 +40,6 @@ from goalscope.goals.hypotheses.errors import (
     ErrorPattern,
     error_pattern,
     first_visits,
-    place_of,
     rates,
 )
 from goalscope.goals.hypotheses.score import (

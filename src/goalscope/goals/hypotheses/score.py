@@ -55,6 +55,7 @@ from goalscope.goals.hypotheses.definition import (
     Mask,
     Numbers,
     Undefined,
+    place_of,
     reached_before,
     solved_in,
     steps_in,
@@ -91,12 +92,9 @@ def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_]
         holds = holding(world, hypothesis.parts[0], hypothesis.parts[1])
         masks[-2:] = holds, ~holds
         return masks
-    parts = [part for part in hypothesis.parts if isinstance(part, Hypothesis) and part.kind in ("place", "event")]
-    if hypothesis.kind not in ("place", "event") and len(parts) != 1:
+    aim = place_of(hypothesis)  # the place that it flees, heads straight for, or pursues when near
+    if aim is None:
         return None
-    aim = (
-        hypothesis if hypothesis.kind in ("place", "event") else parts[0]
-    )  # the place that it flees, heads straight for, or pursues when near
     try:
         steps = world.steps_to(aim.where(world))
         masks[: len(_FAR_OFF)] = [(steps >= low) & (steps <= high) for low, high in _FAR_OFF.values()]

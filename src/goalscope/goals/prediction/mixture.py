@@ -42,6 +42,7 @@ from goalscope.goals.hypotheses.definition import (
     Mask,
     Numbers,
     Undefined,
+    place_of,
     policy_or_even,
 )
 from goalscope.goals.hypotheses.errors import log_likelihood, place_of
