@@ -27,7 +27,7 @@ the bar, and refuted if it lies below.
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Final
 
@@ -240,38 +240,35 @@ def _split(states: Sequence[States], tag: str) -> dict[Tag, list[States]]:
     return parts
 
 
+@dataclass(eq=False)
 class _Rules:
     """The decision rules with their common inputs.
 
-    Args:
+    Attributes:
         states: of one agent, in worlds with a known process.
         bank: name -> hypothesis, bound to these worlds.
-        about: fields of every finding; a rule adds its own.
-        level, seed, measured: as in `decide`.
+        fields: those of every finding; a rule adds its own.
+        level, seed: as in `decide`.
+        given_measure: the argument `measured` of `decide`.
     """
 
-    def __init__(
-        self,
-        states: Sequence[States],
-        bank: Mapping[str, Hypothesis],
-        common_fields: Mapping[str, Any],
-        level: float,
-        seed: int,
-        measured: RunDirectedness | Callable[[], RunDirectedness | None] | None,
-    ) -> None:
-        self.states, self.bank, self.fields, self.level, self.seed = states, bank, dict(common_fields), level, seed
-        self._measured = measured
+    states: Sequence[States]
+    bank: Mapping[str, Hypothesis]
+    fields: dict[str, Any]
+    level: float
+    seed: int
+    given_measure: RunDirectedness | Callable[[], RunDirectedness | None] | None
 
     def measured(self) -> RunDirectedness | None:
         """Return MEG towards all hypotheses with all contrasts; None if no hypothesis has a utility in these worlds."""
-        if self._measured is None:
+        if self.given_measure is None:
             return _all_meg(self.states, self.bank, self.level, self.seed)
-        return self._measured() if callable(self._measured) else self._measured
+        return self.given_measure() if callable(self.given_measure) else self.given_measure
 
     def meg_towards(self, names: Sequence[str]) -> RunDirectedness | None:
         """Measure MEG towards these hypotheses, to be reported with a finding of the consistency score."""
-        if self._measured is not None and not callable(self._measured):
-            return self._measured
+        if self.given_measure is not None and not callable(self.given_measure):
+            return self.given_measure
         chosen = {name: hypothesis for name, hypothesis in self.bank.items() if name in names}
         untagged = [replace(episodes, tags={}) for episodes in self.states]
         try:

@@ -24,7 +24,8 @@ hypothesis for the whole behaviour, and the errors have a pattern beyond doubt.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import permutations, product
 from typing import Final
 
@@ -117,23 +118,23 @@ def verdict_of(
     return verdict, sums
 
 
+@dataclass(eq=False)
 class _Naming:
-    """An agent's answers in all worlds, with the tests of this module."""
+    """An agent's answers in all worlds, with the tests of this module; the arguments are those of `verdict_of`."""
 
-    def __init__(
-        self,
-        all_answers: Sequence[Answers],
-        hypotheses: Mapping[str, Hypothesis],
-        asked_count: int,
-        predictions: Mapping[str, Predictions],
-        seed: int,
-        level: float,
-        inside: Mapping[str, Mask] | None = None,
-    ) -> None:
-        self.answers, self.hypotheses, self.asked_count = all_answers, hypotheses, asked_count
-        self.predictions, self.seed, self.level = predictions, seed, level
-        self.names, self.inside = list(hypotheses), inside
-        self._patterns = dict[int, ErrorPattern]()
+    answers: Sequence[Answers]
+    hypotheses: Mapping[str, Hypothesis]
+    asked_count: int
+    predictions: Mapping[str, Predictions]
+    seed: int
+    level: float
+    inside: Mapping[str, Mask] | None = None
+    _patterns: dict[int, ErrorPattern] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the hypotheses in their order."""
+        return list(self.hypotheses)
 
     def refine(self, verdict: ScoreVerdict) -> ScoreVerdict:
         """Return the verdict of the score, changed where errors or parts explain the answers better."""

@@ -45,7 +45,7 @@ from goalscope.goals.hypotheses.definition import (
     place_of,
     policy_or_even,
 )
-from goalscope.goals.hypotheses.errors import log_likelihood, place_of
+from goalscope.goals.hypotheses.errors import log_likelihood
 from goalscope.goals.hypotheses.written import made, parse
 from goalscope.worlds.grid import CORNERS, DELTAS
 
