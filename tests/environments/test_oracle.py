@@ -280,9 +280,19 @@ def test_an_environment_of_ones_own_takes_part_with_its_rules_and_others_are_ref
         TrainingCurve(every=0)
 
 
-def test_a_level_whose_obstacles_move_by_chance_is_refused() -> None:
+def test_a_small_level_whose_obstacles_move_by_chance_is_followed_and_a_large_one_is_refused() -> None:
     with pytest.raises(ValueError, match="random numbers"):
+        oracle(gymnasium.make("MiniGrid-Dynamic-Obstacles-16x16-v0")).reset(seed=1)
+    with pytest.raises(ValueError, match="horizon=N"):
         oracle(gymnasium.make("MiniGrid-Dynamic-Obstacles-5x5-v0")).reset(seed=1)
+    env, arrived = oracle(gymnasium.make("MiniGrid-Dynamic-Obstacles-5x5-v0"), horizon=30), list[bool]()
+    for seed in range(5):
+        _, info = env.reset(seed=seed)
+        while "episode" not in info["goalscope"]:
+            best = np.flatnonzero(info["goalscope"]["optimal"])
+            *_, info = env.step(int(best[0]) if len(best) else 0)
+        arrived.append(info["goalscope"]["episode"]["success"])
+    assert sum(arrived) >= 3
 
 
 @pytest.mark.full

@@ -2,6 +2,8 @@
 
 import time
 import warnings
+from collections import Counter
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,13 +70,32 @@ def test_levels_that_draw_random_numbers_in_a_step_are_refused_with_the_reason()
         level("MiniGrid-Dynamic-Obstacles-16x16-v0")
 
 
+def test_obstacles_that_move_at_random_move_as_often_as_in_the_level_itself() -> None:
+    environment = level("MiniGrid-Dynamic-Obstacles-5x5-v0")
+    (state,) = environment.initial()
+    real, rng = environment.make(), np.random.default_rng(1)
+    for action in (2, 0, 1, 2):
+        expected = environment.step(state, action)
+        assert sum(expected.values()) == pytest.approx(1)
+        real.real.np_random, drawn = rng, Counter[Any]()
+        for _ in range(2_000):
+            environment.write(real, state)
+            drawn[environment.act(real, action)] += 1
+        assert set(drawn) <= set(expected)
+        # Each difference is a multiple of its standard error; five of them come once in a million.
+        for result, chance in expected.items():
+            assert abs(drawn[result] - 2_000 * chance) <= 5 * np.sqrt(2_000 * chance * (1 - chance)) + 1
+        state = max(expected, key=lambda one: (not environment.done(one), expected[one]))
+
+
 def believed(names: list[str]) -> tuple[list[str], list[str]]:
     """Return the levels that are believed within 10 s of processor time, and those refused for chance."""
     found, chance = [], []
     for name in names:
         begin = time.process_time()
         try:
-            believe_visited(lambda name=name: level(name), limit=30_000)  # type: ignore[misc]
+            whole = "Dynamic-Obstacles" in name  # a search along visited states needs a level without chance
+            (believe if whole else partial(believe_visited, limit=30_000))(partial(level, name))
         except ValueError as error:
             chance += [name] if "random numbers" in str(error) else []
             continue
@@ -83,7 +104,7 @@ def believed(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("first", "step", "least", "refused"), [("BabyAI-", 8, 10, 0), ("MiniGrid-", 1, 33, 6)])
+@pytest.mark.parametrize(("first", "step", "least", "refused"), [("BabyAI-", 8, 10, 0), ("MiniGrid-", 1, 35, 4)])
 def test_so_many_registered_levels_are_believed_within_ten_seconds(
     first: str, step: int, least: int, refused: int
 ) -> None:

@@ -1,7 +1,7 @@
 """MiniGrid and BabyAI levels as environments, with states that can be read and written, and bounds for search."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
 from goalscope.agents.policies import indicators, tokens
 from goalscope.integrations.gymnasium.toy_text import copied, make
-from goalscope.worlds.environments.environment import Observed, StateCopy, environment_kind
+from goalscope.worlds.environments.environment import Observed, StateCopy, StatePlayer, environment_kind
 
 # Memory of BabyAI's instruction verifiers, which is part of the state of a level.
 #
@@ -83,6 +83,8 @@ CARRIED, GONE, INSIDE = -1, -2, -10
 Key = tuple[Any, ...]
 MOVABLE = ("key", "ball", "box", "door")
 """Types of the objects that a state says the position of."""
+
+_MOST_PLACED: Final = 5_000  # states of a level whose obstacles move at random; each has many outcomes
 
 
 class LevelSimulator:
@@ -170,6 +172,68 @@ class LevelSimulator:
                 "balls, boxes and doors of the initial level may change"
             )
         positions[number] = position
+
+
+class Placements:
+    """Random placements of the objects of a level, of which every possible one is tried.
+
+    MiniGrid places an object by drawing cells of a rectangle until one is free. This object takes the place of that
+    method, and decides each placement in turn in place of the level's random numbers.
+
+    Args:
+        level: the level, whose method `place_obj` is replaced.
+    """
+
+    def __init__(self, level: Any) -> None:
+        self._level = level
+        self._waiting: list[list[int]] = []
+        self.begin([])
+        level.place_obj = self.place
+
+    def begin(self, script: list[int]) -> None:
+        """Begin a step in which placements are decided by a script, and later ones in the first way."""
+        self._script, self.made, self._chance = script, 0, 1.0
+
+    def outcomes(self, play: Callable[[], Hashable]) -> dict[Hashable, float]:
+        """Return the probability of each result of a function that may place objects, which is called for each way."""
+        chances: dict[Hashable, float] = {}
+        self._waiting = [[]]
+        while self._waiting:
+            self.begin(self._waiting.pop())
+            result = play()
+            chances[result] = chances.get(result, 0.0) + self._chance
+        return chances
+
+    def place(
+        self, item: Any, top: Any = (0, 0), size: Any = None, reject_fn: Any = None, max_tries: float = math.inf
+    ) -> tuple[int, int]:
+        """Place an object as MiniGrid's method of this name, in the free cell that the script says.
+
+        Raises:
+            RecursionError: the script says that no drawn cell was free.
+        """
+        grid, (left, upper) = self._level.grid, (max(int(part), 0) for part in top or (0, 0))
+        wide, high = size or (grid.width, grid.height)
+        columns, rows = range(left, min(left + wide, grid.width)), range(upper, min(upper + high, grid.height))
+        cells = [(col, row) for col in columns for row in rows]
+        agent = tuple(int(part) for part in self._level.agent_pos)
+        free = [cell for cell in cells if grid.get(*cell) is None and cell != agent]
+        free = [cell for cell in free if reject_fn is None or not reject_fn(self._level, cell)]
+        missed = (1 - len(free) / len(cells)) ** (max_tries + 1)  # the chance that no drawn cell is free
+        if self.made == len(self._script):  # a decision that no earlier run has met: the others are tried later
+            choices = len(free) + (missed > 0)
+            self._waiting += [[*self._script, choice] for choice in range(1, choices)]
+            self._script = [*self._script, 0]
+        choice = self._script[self.made]
+        self.made += 1
+        if choice == len(free):
+            self._chance *= missed
+            raise RecursionError("no drawn cell was free")
+        self._chance *= (1 - missed) / len(free)
+        cell = free[choice]
+        grid.set(*cell, item)
+        item.init_pos = item.cur_pos = cell
+        return cell
 
 
 # Lower bounds on the steps to the goal of a MiniGrid or BabyAI level, used by A* search.
@@ -480,23 +544,37 @@ class MiniGridLevel(StateCopy):
         self._simulator: LevelSimulator = self._real
         real = self._simulator.real
         real.gen_obs = dict  # rendering takes most of the time of a step, and its pictures are not used here
-        self.actions = tuple(action.name.replace("pickup", "pick up") for action in real.actions)
+        names = [action.name.replace("pickup", "pick up") for action in real.actions]
+        self.actions = tuple(names[: int(real.action_space.n)])
         self._first, self._mission = self._simulator.read(), str(real.mission)
+        self._placements = Placements(real)
         self._refuse_chance()
 
     def _refuse_chance(self) -> None:
-        """Raise an error if the level draws random numbers in a step, e.g. to move obstacles."""
-        numbers = self._simulator.real.np_random.bit_generator
-        before = numbers.state
+        """Raise an error if a step draws random numbers, unless it only places objects, in few enough ways."""
+        simulator = self._simulator
+        numbers, free = simulator.real.np_random.bit_generator, [word == "" for word in simulator.layout()]
+        before, states = numbers.state, 4 * sum(free) * math.perm(sum(free), len(simulator.movable))
         for action in range(len(self.actions)):
-            self._simulator.write(self._first)
-            self._simulator.step(action)
-            if numbers.state != before:
+            self._placements.begin([])
+            simulator.write(self._first)
+            simulator.step(action)
+            if numbers.state != before or (self._placements.made and states > _MOST_PLACED):
                 raise ValueError(
-                    f"{self._level} draws random numbers in a step (e.g. for moving obstacles), so its state does "
-                    "not determine what happens next: choose a deterministic level"
+                    f"{self._level} draws random numbers in a step. Nothing but obstacles may move at random, and only "
+                    f"in levels of at most {_MOST_PLACED:,} states, got up to {states:,}: choose one without chance, "
+                    "or a small one such as MiniGrid-Dynamic-Obstacles-5x5-v0"
                 )
-        self._simulator.write(self._first)
+        simulator.write(self._first)
+
+    def step(self, state: Key, action: int) -> dict[Hashable, float]:
+        """Return the probabilities of the states after an action: one state, unless obstacles move at random."""
+
+        def play() -> Hashable:
+            self.write(self._simulator, state)
+            return self.act(self._simulator, action)
+
+        return self._placements.outcomes(play)
 
     def observe(self, state: Key) -> Observed:
         """Return the observation as text and as an array in the configured form."""
@@ -505,6 +583,12 @@ class MiniGridLevel(StateCopy):
             return observation
         self._simulator.write(state)
         return Observed(text=observation.text, array=_array(self._simulator.real, self._array))
+
+    def play(self, seed: int) -> StatePlayer:
+        """Return the level at the beginning of an episode, which draws its own random numbers from a seed."""
+        simulator = self.make()
+        simulator.real.np_random = np.random.default_rng(seed)
+        return StatePlayer(self, self.read(simulator), lambda action: self.act(simulator, action))
 
     def make(self) -> LevelSimulator:
         """Create the level at the beginning of an episode, always with the same layout."""
@@ -522,6 +606,8 @@ class MiniGridLevel(StateCopy):
         """Return the further goals of the level: to hold each object that can be held, and to have each door open."""
         goals: dict[str, Any] = {}
         for number, item in enumerate(self._simulator.movable):
+            if item.type != "door" and "pick up" not in self.actions:
+                continue  # obstacles
             name = f"{item.color} {item.type} {'open' if item.type == 'door' else 'held'}"
             goals.setdefault(name, partial(self._opened if item.type == "door" else self._held, number))
         return goals
