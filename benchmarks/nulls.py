@@ -46,8 +46,8 @@ from goalscope.inside.probing import (
 from goalscope.inside.probing.beliefs import compare_beliefs
 from goalscope.report.blocks import Declared, RivalsSentence, Sentence
 from goalscope.report.definitions import READABLE, verdict
-from goalscope.report.sections import beliefs, cognitive_map
-from goalscope.report.sections.plans import distance_section, plans_section
+from goalscope.report.sections import cognitive_map
+from goalscope.report.sections.decoded import beliefs_section, distance_section, plans_section
 from goalscope.stats.rows import Rows
 from goalscope.worlds import ACTIONS, Grid
 from goalscope.worlds.planning.shortest import distances_to
@@ -56,7 +56,7 @@ KINDS = ("noise", "grid-constant noise", "permuted grids", "twins")
 SEEDS, GRIDS, STEPS, SIDE, WIDTH = 5, 80, 2, 5, 24
 SECTIONS = {
     "cognitive map": cognitive_map.declared,
-    "beliefs": beliefs.declared,
+    "beliefs": beliefs_section,
     "plans": plans_section,
     "distance": distance_section,
 }

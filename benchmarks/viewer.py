@@ -11,7 +11,7 @@ from statistics import median
 
 from goalscope.report.ledger import Run
 from goalscope.runs import Study, run
-from goalscope.verdict.viewer.collect import EpisodeList, ViewedRun, collect
+from goalscope.verdict.viewer.collect import EpisodeList, collect
 from goalscope.verdict.viewer.page import pack, write_packed
 
 SIZES = ((3_000, 2.0), (60_000, 4.0))
@@ -46,7 +46,7 @@ def main() -> None:
         run(Study.parse({"worlds": [grids], "agents": agents, "trajectories": 1}), folder / "run")
         begin = time.perf_counter()
         table = EpisodeList()
-        shards = list(collect([ViewedRun(name="run", run=Run(folder / "run"))], table))
+        shards = list(collect([("run", Run(folder / "run"))], table))
         print(f"written: {(time.perf_counter() - begin) / PLAYED * 1000:.1f} ms an episode (Python, {PLAYED} episodes)")
         for count, most in SIZES:
             page = repeated(folder / f"{count}.html", count, table, shards)

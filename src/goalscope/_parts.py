@@ -33,9 +33,9 @@ _MODULES: Final = {
     "claim": "verdict.questions verdict.aims verdict.depends verdict.inside",
     "arm": "verdict.arms verdict.aims verdict.depends verdict.inside",
     "section": (
-        "report.sections.results report.sections.probing report.sections.cognitive_map report.sections.beliefs "
-        "report.sections.plans report.sections.interventions report.sections.explanations report.sections.behaviour "
-        "report.sections.tasks report.sections.meg report.sections.agents report.sections.about"
+        "report.sections.results report.sections.probing report.sections.cognitive_map report.sections.decoded "
+        "report.sections.interventions report.sections.explanations report.sections.behaviour report.sections.tasks "
+        "report.sections.meg report.sections.agents report.sections.about"
     ),
 }
 """Kind -> modules below `goalscope`, in the order in which their parts are listed; those of sections as on the page."""

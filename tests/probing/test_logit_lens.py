@@ -28,7 +28,7 @@ from goalscope.inside.probing.logit_lens import (
     LensSteps,
     label_tokens,
 )
-from goalscope.report.sections.plans import logit_lens_section
+from goalscope.report.sections.decoded import logit_lens_section
 from goalscope.runs import Store
 from goalscope.stats.rows import Rows
 from goalscope.worlds import ACTIONS

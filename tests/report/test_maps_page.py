@@ -14,7 +14,7 @@ from goalscope.inside.probing.beliefs import DECODED, SHUFFLED, SOURCE, VERDICTS
 from goalscope.inside.probing.scores import AREA
 from goalscope.report import RunData, lay_out, sections_of, split_probing, write_report
 from goalscope.report.figures import map_picture
-from goalscope.report.sections import beliefs as belief_section
+from goalscope.report.sections.decoded import beliefs_section
 from goalscope.runs import Store
 from goalscope.stats import DRAW
 from goalscope.stats.rows import Row, Rows
@@ -136,7 +136,7 @@ def test_a_run_without_beliefs_has_no_section(tmp_path: Path) -> None:
     with Store(measured(tmp_path / "run", small_study())) as store:
         rows, inside = split_probing(store.rows())
         assert len(rows) and not len(inside)
-        assert lay_out(belief_section.declared(inside)) == sections_of(RunData.of(store), "decoded maps") == []
+        assert lay_out(beliefs_section(inside)) == sections_of(RunData.of(store), "decoded maps") == []
 
 
 def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from goalscope._ground.rng import stream
 from goalscope.report import Declared, lay_out, short, split_probing
 from goalscope.report.definitions import MADE_RULE, USED_RULE
-from goalscope.report.sections.plans import distance_section, plans_section
+from goalscope.report.sections.decoded import distance_section, plans_section
 from goalscope.stats import crossed_difference, estimate_mean, paired_difference
 from goalscope.stats.rows import COLUMNS, Rows
 

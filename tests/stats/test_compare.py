@@ -91,11 +91,9 @@ def test_exchanging_the_conditions_turns_the_signs(differences: list[float]) -> 
     assert forth.effect == -back.effect or (math.isnan(forth.effect) and math.isnan(back.effect))
 
 
-def test_too_few_non_zero_differences_are_said() -> None:
+def test_differences_of_zero_are_not_ranked() -> None:
     few = signed_rank([0.0] * 20 + [0.5] * 5)
-    assert few.p_value == pytest.approx(2 / 32)
-    assert "only 5 non-zero differences" in few.note
-    assert signed_rank([0.5] * 6).note == ""
+    assert few.p_value == pytest.approx(2 / 32) and few.note == ""
     none = signed_rank([0.0] * 20)
     assert (none.p_value, none.nonzero) == (1.0, 0)
     assert math.isnan(none.effect)
@@ -110,8 +108,6 @@ def test_grids_without_partner_are_named_and_means_are_taken_within_grids() -> N
     assert found.differences.tolist() == [0.5, 0.5]
     assert (found.unpaired_a, found.unpaired_b, found.undefined) == (("only a",), ("z",), 1)
     assert found.difference.value == 0.5
-    assert "without partner in b: only a" in str(found)
-    assert "without partner in a: z" in str(found)
     with pytest.raises(ValueError, match="read-only"):
         found.differences[0] = 1
 
@@ -120,7 +116,7 @@ def test_no_common_grid_is_undefined_not_missing() -> None:
     found = paired_difference([1.0], ["a"], [1.0], ["b"], unit="share", bounds=SHARE)
     assert math.isnan(found.difference.value)
     assert not equivalence(found, 0.1).equivalent
-    assert "no cluster" in str(found)
+    assert "no cluster" in found.difference.note
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -238,12 +234,6 @@ def test_three_hundred_differences_are_counted_out_and_one_more_is_approximated(
     assert (balanced.p_value, balanced.effect, balanced.method) == (1.0, 0.0, "normal approximation")
 
 
-def test_too_few_depends_on_the_level() -> None:
-    assert signed_rank([0.5] * 5).note == "only 5 non-zero differences: the smallest possible p is 0.0625"
-    assert signed_rank([0.5] * 5, level=0.0625).note == "" and "only 7" in signed_rank([0.5] * 7, level=0.01).note
-    assert signed_rank([-0.5]).note.startswith("only 1 non-zero difference:")
-
-
 def test_values_of_grids_without_partner_are_not_counted() -> None:
     found = paired_difference(
         [1, 0, 1, 1, math.nan], ["x", "x", "y", "only a", "y"], [0, 0.5, 1], ["x", "y", "z"], unit="share", bounds=SHARE
@@ -251,15 +241,6 @@ def test_values_of_grids_without_partner_are_not_counted() -> None:
     assert found.counts == (3, 2) and found.undefined == 1
     assert found.bounds == (-1.0, 1.0)
     assert paired([0.1, 0.2], (-1.0, 3.0)).bounds == (-4.0, 4.0)
-
-
-def test_the_line_of_a_comparison_says_test_effect_and_notes() -> None:
-    line = str(paired([0.5, -0.25, 0.0, 0.75]))
-    # Ranks of .25, .5, .75: 1, 2, 3; positive 5, negative 1; three differences cannot be fewer than p = .25.
-    assert "signed-rank p = 0.5 (exact, effect +0.67, 3 of 4 differences non-zero)" in line
-    assert "only 3 non-zero differences: the smallest possible p is 0.25" in line
-    assert "effect undefined, 0 of 2 differences non-zero" in str(paired([0.0, 0.0]))
-    assert "effect -1.00" in str(paired([-0.5, -0.25]))
 
 
 def found(a: list[list[float]], b: list[list[float]], **more: object) -> Sensitivity:

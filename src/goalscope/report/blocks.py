@@ -8,13 +8,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from itertools import compress
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 from goalscope._ground import registry
 from goalscope._ground.words import counted, short
-from goalscope.report.charts import WIDE, Series
-from goalscope.report.definitions import Rivals, Word, in_sentence, title_of
+from goalscope.report.charts import WIDE, HeatMap, Lines, Series
+from goalscope.report.definitions import Rivals, Word, claim_in_words, in_sentence, in_words, title_of
 from goalscope.report.figures import Drawn, embed
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
 from goalscope.report.texts import TEXTS, labels
@@ -177,15 +178,11 @@ def estimates_table(
     """Return a table of estimates with units in the headings; a last column counts ``noun``, unless it is ""."""
     headings = (*columns, *([(f"{noun}s", "")] if noun else []))
     lines: list[tuple[str, list[Cell]]] = []
-    for label, estimates in rows:
-        cells = [
-            estimate if isinstance(estimate, Cell) else Cell.of(estimate, noun or "grid") for estimate in estimates
-        ]
+    for label, entries in rows:
+        cells = [entry if isinstance(entry, Cell) else Cell.of(entry, noun or "grid") for entry in entries]
         if noun:
-            maximum = max(
-                (estimate.all_clusters for estimate in estimates if isinstance(estimate, Estimate)), default=0
-            )
-            cells.append(Cell(value=str(maximum)))
+            counts = [entry.all_clusters for entry in entries if isinstance(entry, Estimate)]
+            cells.append(Cell(value=str(max(counts, default=0))))
         lines.append((label, cells))
     return Table(
         caption=caption,
@@ -301,6 +298,38 @@ class TableSpec:
     noun: str = "grid"  # unit of the intervals; the last column counts it, "" for no such column
     whole: bool = False  # keep empty lines and columns unless all are empty
 
+    def table(self) -> Table | None:
+        """Fill the table with estimates; None if it has none."""
+        cells = [[self.estimates.get(line.key, column.key) for column in self.columns] for line in self.lines]
+        if not any(map(any, cells)):
+            return None
+        has_cells = [self.whole or any(row) for row in cells]
+        used_columns = [self.whole or any(column) for column in zip(*cells, strict=True)]
+        columns = [(self.first, ""), *((column.title, column.unit) for column in compress(self.columns, used_columns))]
+        rows = [
+            (line.title, [*compress(row, used_columns)])
+            for line, row in compress(zip(self.lines, cells, strict=True), has_cells)
+        ]
+        return estimates_table(self.caption, columns, rows, self.noun)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure: its drawing, a sentence that describes it if the drawing has none, and its caption.
+
+    The SVG is made by this package; it is the only text that a page does not escape.
+    """
+
+    drawn: Drawn
+    label: str = ""
+    caption: str = ""
+    name: str = ""  # name on pages and in commands; set by the layout
+
+    @property
+    def svg(self) -> str:
+        """SVG text, with its sentence for screen readers."""
+        return embed(self.drawn.svg, self.label) if self.label else self.drawn.svg
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
@@ -338,6 +367,47 @@ class CurveSpec:
     names_one: bool = False  # a single drawn curve of several is named in the title
     caption: str = ""  # text below the figure
 
+    def figure(self) -> Figure | None:
+        """Draw the curves; None if there are no values."""
+        series_by_index = {index: self._series(curve, index) for index, curve in enumerate(self.curves)}
+        # A level, which is drawn at every tick, is for comparison: on its own it is not a figure.
+        if not any(series_by_index[index] and not curve.flat for index, curve in enumerate(self.curves)):
+            return None
+        series = [line for line in series_by_index.values() if line is not None]
+        title = self.title
+        if self.names_one and len(series) == 1 < len(self.curves):
+            title += f", {series[0].label}"  # one line has no legend
+        x_values = sorted({x for line in series for x in line.x})
+        ticks = x_values if self.ticks is None else self.ticks
+        if isinstance(ticks, Mapping):
+            ticks = {x: ticks[x] for x in ticks if x in x_values}
+        chart = Lines(
+            series,
+            title=title,
+            x_label=self.x_label or AXES[self.axis],
+            y_label=self.y_label,
+            bounds=self.bounds(series) if callable(self.bounds) else self.bounds,
+            ticks=ticks or None,
+            counts=self.counts,
+            bands=self.most_bands is None or len(series) <= self.most_bands,
+            joined=self.joined,
+        )
+        return Figure(chart, title + self.label_end, self.caption)
+
+    def _series(self, curve: Curve, at: int) -> Series | None:
+        """Return the points of a curve; None if they are too few."""
+        all_estimates = curve.estimates or self.estimates
+        x, estimates = all_estimates.along(self.axis, curve.key, self.places)
+        if curve.flat:
+            level = all_estimates.get(curve.key)
+            x = tuple(self.ticks or ()) if level is not None else ()
+            estimates = (level,) * len(x) if level is not None else ()
+        enough = [estimate.clusters >= self.fewest_grids for estimate in estimates]
+        x, estimates = tuple(compress(x, enough)), tuple(compress(estimates, enough))
+        if len(estimates) < curve.fewest or all(math.isnan(estimate.value) for estimate in estimates):
+            return None
+        return Series(label=curve.title, style=at if curve.style is None else curve.style, x=x, estimates=estimates)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapSpec:
@@ -354,23 +424,25 @@ class MapSpec:
     column_label: str
     bounds: tuple[float, float] | None = SHARE  # range of the colours; from 0 to the maximum where None
 
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure: its drawing, a sentence that describes it if the drawing has none, and its caption.
-
-    The SVG is made by this package; it is the only text that a page does not escape.
-    """
-
-    drawn: Drawn
-    label: str = ""
-    caption: str = ""
-    name: str = ""  # name on pages and in commands; set by the layout
-
-    @property
-    def svg(self) -> str:
-        """SVG text, with its sentence for screen readers."""
-        return embed(self.drawn.svg, self.label) if self.label else self.drawn.svg
+    def figure(self) -> Figure | None:
+        """Draw the map; None if there are no values."""
+        among = self.key if self.among is None else self.among
+        rows, columns = (self.estimates.values(tag, **among) for tag in (self.rows, self.columns))
+        cells = [[self.estimates.get(self.key, {self.rows: row, self.columns: at}) for at in columns] for row in rows]
+        values = [estimate.value for row in cells for estimate in row if estimate is not None]
+        defined = [value for value in values if not math.isnan(value)]
+        if not values:
+            return None
+        chart = HeatMap(
+            cells,
+            rows=[number(row) for row in rows],
+            columns=[number(column) for column in columns],
+            title=self.title,
+            row_label=self.row_label,
+            column_label=self.column_label,
+            bounds=self.bounds or (0.0, max([*defined, 0.01]) if defined else 1.0),
+        )
+        return Figure(chart, self.label or self.title)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +453,11 @@ class Sentence:
     estimates: Estimates
     parts: Sequence[tuple[str, Key]]  # name and key of each difference
     openings: Mapping[str, str] = field(default_factory=dict)  # arguments of `goalscope.report.definitions.in_words`
+
+    @property
+    def text(self) -> str:
+        """The sentence, or "" if no difference is defined."""
+        return in_words([(name, self.estimates.get(key)) for name, key in self.parts], **self.openings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +481,11 @@ class RivalsSentence:
             (part, {rival: self.estimates.get(key, less=name) for rival, name in self.rivals.items()})
             for part, key in self.parts
         ]
+
+    @property
+    def text(self) -> str:
+        """The sentence, or "" if there are no rivals."""
+        return claim_in_words(self.differences, self.word, needed=self.needed, higher=self.higher)
 
 
 AnyTable = Any
@@ -507,7 +589,6 @@ def by_agent(
     group: Key,
     caption: str,
     *,
-    first: str = "agent",
     labels: Sequence[tuple[str, str]] = (),
 ) -> TableSpec:
     """Return a table of measures with one line per agent.
@@ -517,12 +598,11 @@ def by_agent(
         measures: the columns; those without a value for any agent are left out.
         group: the conditions of the table, see `Ledger.groups`.
         caption: the content; the conditions and the kind of mean are appended.
-        first: heading of the lines.
         labels: agents and their labels; all agents under their names if empty.
     """
     return TableSpec(
         f"{caption}{after(group)}, {mean_over(ledger.noun)}",
-        first,
+        "agent",
         ledger.tables["agent"],
         [Column(title_of(name), ledger.measures.get(name, ""), {"measure": name}) for name in measures],
         [Line(label, {**group, "agent": name}) for name, label in labels or [(name, name) for name in ledger.agents]],

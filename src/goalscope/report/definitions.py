@@ -73,8 +73,6 @@ UNCERTAINTY = (
 )
 UNCERTAINTY_FIGURES = ("policy entropy, excess, 5+ visits", "JSD from optimal, excess, 5+ visits")
 
-RULE = TEXTS("compared/rule")
-
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -213,15 +211,11 @@ class Word:
 READABLE: Final = Word(**labels("verdicts/readable"))
 MADE: Final = Word(**labels("verdicts/made"))
 CARRIES: Final = Word(**labels("verdicts/carries"))
-READABLE_RULE: Final = TEXTS("inside/rule")
 MADE_RULE: Final = TEXTS("inside/made rule", kinds=", ".join(f"{kind}: {name}" for kind, name in NETWORKS.items()))
 USED_RULE: Final = TEXTS("inside/used rule")
-CARRIES_RULE: Final = TEXTS("interventions/carries rule")
 TURNS: Final = Word(**labels("verdicts/turns"))
-TURNS_RULE: Final = TEXTS("interventions/turns rule")
 NEEDED_BY_ACTION: Final = Word(**labels("verdicts/needed"))
-NEEDED_RULE: Final = TEXTS("interventions/needed rule")
-RULES: Final = f"{RULE} {READABLE_RULE} {MADE_RULE} {USED_RULE}"
+RULES: Final = " ".join((TEXTS("compared/rule"), TEXTS("inside/rule"), MADE_RULE, USED_RULE))
 """How sentences about probes follow from intervals."""
 
 Rivals = Mapping[str, Estimate | None]

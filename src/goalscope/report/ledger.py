@@ -416,16 +416,6 @@ class Estimates:
             if all(grouped.key.get(tag) == value for tag, value in conditions.items()):
                 yield grouped
 
-    def picked(self, keys: Iterable[Key], **shared: Tag) -> list[Grouped]:
-        """Return the estimate for each key; keys without an estimate are left out.
-
-        Args:
-            keys: the keys; each result holds the one that it was found for.
-            shared: tags that are added to every key for the search.
-        """
-        estimates = ((key, self.get(key, shared)) for key in keys)
-        return [Grouped(key=key, estimate=estimate) for key, estimate in estimates if estimate is not None]
-
     def along(
         self, axis: str, key: Key, places: Mapping[Any, float] | None = None
     ) -> tuple[tuple[float, ...], tuple[Estimate, ...]]:

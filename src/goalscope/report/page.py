@@ -6,10 +6,10 @@ are left out; undefined values are listed with their reasons.
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import chain, compress, count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -19,26 +19,7 @@ from goalscope._ground.extras import lacking
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.parts import attempt
 from goalscope._ground.words import counted
-from goalscope.report.blocks import (
-    AXES,
-    AnyFigure,
-    AnyTable,
-    Curve,
-    CurveSpec,
-    Declared,
-    Figure,
-    FoldSpec,
-    MapSpec,
-    RivalsSentence,
-    Sentence,
-    Table,
-    TableSpec,
-    estimates_table,
-    number,
-    numbers_table,
-)
-from goalscope.report.charts import HeatMap, Lines, Series
-from goalscope.report.definitions import claim_in_words, in_words
+from goalscope.report.blocks import AnyTable, Declared, Figure, FoldSpec, Table, numbers_table
 from goalscope.report.figures import as_csv, standalone, themed, visible
 from goalscope.report.ledger import RunData
 from goalscope.report.sections import about
@@ -254,11 +235,11 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
     figures = tuple(
         replace(figure, name=f"{anchor}-figure-{index}")
         for index, spec in enumerate(declared.figures, start=1)
-        if (figure := _drawn(spec)) is not None
+        if (figure := spec if isinstance(spec, Figure) else spec.figure()) is not None
     )
     names = (f"{anchor}-table-{index}" for index in count(1))
     tables = _tables(declared.tables, names)
-    facts = tuple((sentence.title, text) for sentence in declared.sentences if (text := _sentence_text(sentence)))
+    facts = tuple((sentence.title, text) for sentence in declared.sentences if (text := sentence.text))
     explained = (*declared.explained, *([declared.rule] if facts and declared.rule else []))
     folds = [
         replace(fold, tables=_tables(fold.tables, names))
@@ -285,33 +266,12 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
     )
 
 
-def _sentence_text(sentence: Sentence | RivalsSentence) -> str:
-    """Write a sentence, or "" if no difference is defined."""
-    if isinstance(sentence, Sentence):
-        return in_words([(name, sentence.estimates.get(key)) for name, key in sentence.parts], **sentence.openings)
-    return claim_in_words(sentence.differences, sentence.word, needed=sentence.needed, higher=sentence.higher)
-
-
 def _tables(specs: Sequence[AnyTable], names: Iterator[str]) -> tuple[Table, ...]:
     """Return tables without those that have no lines; every declared table uses up a name."""
     tables = (
-        (name, spec if isinstance(spec, Table) else _table(spec)) for spec, name in zip(specs, names, strict=False)
+        (name, spec if isinstance(spec, Table) else spec.table()) for spec, name in zip(specs, names, strict=False)
     )
     return tuple(replace(table, name=name) for name, table in tables if table is not None)
-
-
-def _table(spec: TableSpec) -> Table | None:
-    cells = [[spec.estimates.get(line.key, column.key) for column in spec.columns] for line in spec.lines]
-    if not any(map(any, cells)):
-        return None
-    has_cells = [spec.whole or any(row) for row in cells]
-    used_columns = [spec.whole or any(column) for column in zip(*cells, strict=True)]
-    columns = [(spec.first, ""), *((column.title, column.unit) for column in compress(spec.columns, used_columns))]
-    rows = [
-        (line.title, [*compress(row, used_columns)])
-        for line, row in compress(zip(spec.lines, cells, strict=True), has_cells)
-    ]
-    return estimates_table(spec.caption, columns, rows, spec.noun)
 
 
 def _undefined(declared: Declared) -> Iterator[FoldSpec]:
@@ -336,68 +296,3 @@ def _counts(estimates: Iterable[Grouped]) -> Iterator[FoldSpec]:
         tables.setdefault(tuple(grouped.key), []).append(grouped)
     title = f"Counts and methods ({counted(sum(map(len, tables.values())), 'estimate')})"
     yield FoldSpec(title, [numbers_table(table) for table in tables.values()])
-
-
-def _drawn(spec: AnyFigure) -> Figure | None:
-    return spec if isinstance(spec, Figure) else _curves(spec) if isinstance(spec, CurveSpec) else _map(spec)
-
-
-def _curves(spec: CurveSpec) -> Figure | None:
-    series_by_index = {index: _series(curve, spec, index) for index, curve in enumerate(spec.curves)}
-    # A level, which is drawn at every tick, is for comparison: on its own it is not a figure.
-    if not any(series_by_index[index] and not curve.flat for index, curve in enumerate(spec.curves)):
-        return None
-    series = [line for line in series_by_index.values() if line is not None]
-    title = spec.title
-    if spec.names_one and len(series) == 1 < len(spec.curves):
-        title += f", {series[0].label}"  # one line has no legend
-    x_values = sorted({x for line in series for x in line.x})
-    ticks = x_values if spec.ticks is None else spec.ticks
-    if isinstance(ticks, Mapping):
-        ticks = {x: ticks[x] for x in ticks if x in x_values}
-    chart = Lines(
-        series,
-        title=title,
-        x_label=spec.x_label or AXES[spec.axis],
-        y_label=spec.y_label,
-        bounds=spec.bounds(series) if callable(spec.bounds) else spec.bounds,
-        ticks=ticks or None,
-        counts=spec.counts,
-        bands=spec.most_bands is None or len(series) <= spec.most_bands,
-        joined=spec.joined,
-    )
-    return Figure(chart, title + spec.label_end, spec.caption)
-
-
-def _series(curve: Curve, spec: CurveSpec, at: int) -> Series | None:
-    all_estimates = curve.estimates or spec.estimates
-    x, estimates = all_estimates.along(spec.axis, curve.key, spec.places)
-    if curve.flat:
-        level = all_estimates.get(curve.key)
-        x = tuple(spec.ticks or ()) if level is not None else ()
-        estimates = (level,) * len(x) if level is not None else ()
-    enough = [estimate.clusters >= spec.fewest_grids for estimate in estimates]
-    x, estimates = tuple(compress(x, enough)), tuple(compress(estimates, enough))
-    if len(estimates) < curve.fewest or all(math.isnan(estimate.value) for estimate in estimates):
-        return None
-    return Series(label=curve.title, style=at if curve.style is None else curve.style, x=x, estimates=estimates)
-
-
-def _map(spec: MapSpec) -> Figure | None:
-    among = spec.key if spec.among is None else spec.among
-    rows, columns = (spec.estimates.values(tag, **among) for tag in (spec.rows, spec.columns))
-    cells = [[spec.estimates.get(spec.key, {spec.rows: row, spec.columns: at}) for at in columns] for row in rows]
-    values = [estimate.value for row in cells for estimate in row if estimate is not None]
-    defined = [value for value in values if not math.isnan(value)]
-    if not values:
-        return None
-    chart = HeatMap(
-        cells,
-        rows=[number(row) for row in rows],
-        columns=[number(column) for column in columns],
-        title=spec.title,
-        row_label=spec.row_label,
-        column_label=spec.column_label,
-        bounds=spec.bounds or (0.0, max([*defined, 0.01]) if defined else 1.0),
-    )
-    return Figure(chart, spec.label or spec.title)

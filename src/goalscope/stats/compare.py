@@ -51,7 +51,7 @@ class SignedRank:
         effect: signed matched-pairs rank-biserial correlation, (positive - negative) / (positive + negative), from -1
             (all below) to 1 (all above); NaN if all differences are 0.
         method: "exact" (all sign patterns, ties included) or "normal approximation".
-        note: a warning if there are too few non-zero differences to reach a small p value, else "".
+        note: the reason if no difference can be ranked, else "".
     """
 
     positive: float
@@ -124,22 +124,6 @@ class PairedComparison:
             return max(least, _SMALLEST_P)
         return max(least, math.exp(smallest(excludes_zero, log_lowest, log_highest, 36)))
 
-    def __str__(self) -> str:
-        """Summarise the difference, the test and the unpaired clusters in one line."""
-        effect = "undefined" if math.isnan(self.test.effect) else f"{self.test.effect:+.2f}"
-        parts = [
-            f"difference {self.difference}",
-            f"signed-rank p = {self.test.p_value:.3g} ({self.test.method}, effect {effect}, "
-            f"{self.test.nonzero} of {len(self.labels)} differences non-zero)",
-        ]
-        parts += [self.test.note] if self.test.note else []
-        parts += [
-            f"without partner in {name}: {', '.join(map(str, unpaired))}"
-            for name, unpaired in (("b", self.unpaired_a), ("a", self.unpaired_b))
-            if unpaired
-        ]
-        return "; ".join(parts)
-
 
 def paired_difference(
     values_a: npt.ArrayLike,
@@ -209,7 +193,7 @@ def least_p(clusters: int) -> float:
     return min(1.0, 2.0 ** (1 - clusters))
 
 
-def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRank:
+def signed_rank(differences: npt.ArrayLike) -> SignedRank:
     """Test whether independent paired differences are symmetric about 0 (two-sided Wilcoxon signed-rank test).
 
     Zeros are counted but not ranked (Wilcoxon's own rule), and ties get their mean rank. Up to 300 non-zero
@@ -217,7 +201,6 @@ def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRan
 
     Args:
         differences: ``[P]`` finite differences.
-        level: the result carries a note if there are too few differences for a p value below this level.
 
     Raises:
         ValueError: a difference that is not finite.
@@ -230,19 +213,12 @@ def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRan
     nonzero = numbers[numbers != 0]
     count = len(nonzero)
     if count == 0:
+        note = "no non-zero difference: nothing to rank"
         return SignedRank(
-            positive=0.0,
-            negative=0.0,
-            nonzero=0,
-            p_value=1.0,
-            effect=math.nan,
-            method="exact",
-            note="no non-zero difference: nothing to rank",
+            positive=0.0, negative=0.0, nonzero=0, p_value=1.0, effect=math.nan, method="exact", note=note
         )
     ranks = _mean_ranks(np.abs(nonzero))
     positive, total = float(ranks[nonzero > 0].sum()), float(ranks.sum())
-    smallest = 2.0 ** (1 - count)
-    too_few = f"only {count} non-zero difference{'s' if count > 1 else ''}: the smallest possible p is {smallest:.3g}"
     exact = count <= _EXACT_UP_TO
     return SignedRank(
         positive=positive,
@@ -251,7 +227,6 @@ def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRan
         p_value=_exact_p(ranks, positive) if exact else _normal_p(ranks, positive),
         effect=(2 * positive - total) / total,
         method="exact" if exact else "normal approximation",
-        note=too_few if smallest > level else "",
     )
 
 

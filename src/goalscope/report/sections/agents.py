@@ -87,7 +87,6 @@ def _compared(
     )
 
 
-RULE = TEXTS("examples/rule")
 OWN_LEGEND = TEXTS("examples/own legend")
 _MAX_AGENTS = 12
 
@@ -118,7 +117,11 @@ def examples(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="examples",
         title="Example trajectories",
-        paragraphs=[RULE, *([f"{'; '.join(missing)}."] if missing else []), *_cut_note(agents, _MAX_AGENTS)],
+        paragraphs=[
+            TEXTS("examples/rule"),
+            *([f"{'; '.join(missing)}."] if missing else []),
+            *_cut_note(agents, _MAX_AGENTS),
+        ],
         figures=list(figures.values()),
         layout="pictures",
         legend=legend_of([episodes[identity].world for identity in chosen.values()]),

@@ -69,8 +69,6 @@ _KINDS = labels("labels/kinds of key worlds")
 _NOT_IN = {"key-door": _LURE, "key-no-door": _STAGES}
 _EMPTY = Cell(value="–", hint="not defined here")
 _NO_ERRORS = Cell(value="undefined", note="no errors", hint="no non-optimal action before the key is reached")
-_ABOUT_CONTROL = TEXTS("goals/control")
-_ABOUT_LURE = TEXTS("goals/lure")
 
 
 def has_goal_tables(run: RunData) -> bool:
@@ -90,18 +88,17 @@ def goal_tables(run: RunData) -> Iterator[Declared]:
     for condition, columns in conditions.items():
         suffix = f", {condition}" if condition else ""
         for anchor, title, measures, texts in (
-            ("goals", "Instrumental and implicit goals", _ROOMS, (_ABOUT_CONTROL, _ABOUT_LURE)),
-            ("paths", "Choice of path", _PATHS, (_ABOUT_CONTROL, TEXTS("goals/choice"), _ABOUT_LURE)),
+            ("goals", "Instrumental and implicit goals", _ROOMS, ("control", "lure")),
+            ("paths", "Choice of path", _PATHS, ("control", "choice", "lure")),
         ):
-            section_columns = {
-                key: group for key, group in columns.items() if (key[0] == "two-path") == (anchor == "paths")
-            }
-            if section_columns:
-                yield _declared(run, section_columns, measures, anchor, f"{title}{suffix}", texts)
+            in_section = {key: group for key, group in columns.items() if (key[0] == "two-path") == (anchor == "paths")}
+            if in_section:
+                explained = [TEXTS(f"goals/{text}") for text in texts]
+                yield _declared(run, in_section, measures, anchor, f"{title}{suffix}", explained)
 
 
 def _declared(
-    run: RunData, columns: Columns, measures: Sequence[str], anchor: str, title: str, paragraphs: Sequence[str]
+    run: RunData, columns: Columns, measures: Sequence[str], anchor: str, title: str, explained: Sequence[str]
 ) -> Declared:
     agents, ledger = run.groups, run.ledger
     missing = [
@@ -112,7 +109,7 @@ def _declared(
         anchor=anchor,
         title=title,
         paragraphs=[text] if missing else (),
-        explained=paragraphs,
+        explained=explained,
         tables=[
             *(_table(ledger, columns, measures, agent) for agent in agents.subjects),
             *_against_control(run.rows, columns, agents.subjects),
@@ -138,8 +135,9 @@ def _declared(
 
 def _estimates_of(ledger: Ledger, agents: Sequence[str], measures: Sequence[str], group: Key) -> list[Grouped]:
     """Return the estimates of some agents and measures in a group, for the table of counts and methods."""
-    keys = ({"measure": name, "agent": agent} for agent in agents for name in measures)
-    return ledger.tables["agent"].picked(keys, **group)
+    keys: list[Key] = [{"measure": name, "agent": agent} for agent in agents for name in measures]
+    estimates = [(key, ledger.tables["agent"].get(key, group)) for key in keys]
+    return [Grouped(key=key, estimate=estimate) for key, estimate in estimates if estimate is not None]
 
 
 def _table(ledger: Ledger, columns: Columns, measures: Sequence[str], agent: str) -> Table:
@@ -181,11 +179,8 @@ def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> lis
             controls = [SideRows(f"{agent}, control", rows.select(agent=agent, **control_group)) for agent in agents]
             caption = TEXTS("goals/against control", kind=_KINDS[kind], level=f"{LEVEL:g}")
             measures = (*_PAIRED, *_CHOICE) if kind == "two-path" else _PAIRED
-            tables.append(
-                family_table(
-                    [*zip(with_key, controls, strict=True)], caption, measures, name=f"{kind} against control"
-                )[1]
-            )
+            pairs = [*zip(with_key, controls, strict=True)]
+            tables.append(family_table(pairs, caption, measures, name=f"{kind} against control")[1])
     return tables
 
 
@@ -212,7 +207,7 @@ def fog(run: RunData) -> Iterator[Declared]:
             title="Under fog",
             paragraphs=[text] if text else (),
             explained=(TEXTS("fog/how"),),
-            tables=[by_agent(run.ledger, COLUMNS, group, caption, first="agent", labels=shown_agents), *tests],
+            tables=[by_agent(run.ledger, COLUMNS, group, caption, labels=shown_agents), *tests],
             figures=[over_tag(run.ledger, name, "size", group) for name in WASTE],
             legend=BANDS,
             counted=_estimates_of(run.ledger, run.ledger.agents, COLUMNS, group),
@@ -268,13 +263,7 @@ def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
     return [family_table(side_pairs, caption, COMPARED, name="arms under fog")[1]], ""
 
 
-_KEY_MEASURES = (
-    "accuracy on the way to the key",
-    "accuracy on the way to the door",
-    "accuracy on the way to the goal",
-    "key pickup",
-    "key attraction bias",
-)
+_KEY_MEASURES = (*_STAGES, "key pickup", "key attraction bias")
 FIGURE_12 = ("success", "policy entropy", "JSD from optimal", "calibration error")
 _EXCESS = ("policy entropy, excess, per visit", "JSD from optimal, excess, per visit", "calibration error, excess")
 _CELLS = "agent, size, density"
@@ -291,23 +280,22 @@ def import_checks(run: RunData) -> Iterator[Declared]:
         return
     noted_there = (import_info.get(name) for name in ("counts", "compared"))
     counts, compared = (entries if isinstance(entries, Mapping) else {} for entries in noted_there)
-    checked_counts = [(str(name), int(checked), int(agreeing)) for name, (checked, agreeing) in compared.items()]
+    checked = [(str(name), int(total), int(agree)) for name, (total, agree) in compared.items()]
     table = Table(
         caption=TEXTS("import/checked"),
         headings=("recorded value", "checked", "agree", "disagree"),
-        rows=tuple((name, str(total), str(agree), str(total - agree)) for name, total, agree in checked_counts),
+        rows=tuple((name, str(total), str(agree), str(total - agree)) for name, total, agree in checked),
         numbers=(1, 2, 3),
     )
-    problems = int(import_info.get("problems", 0) or 0)
     source = str(import_info.get("source", ""))
     state = TEXTS("import/none", source=source)
-    if problems:
+    if problems := int(import_info.get("problems", 0) or 0):
         state = TEXTS("import/some", problems=counted(problems, "problem"), source=source)
     yield Declared(
         anchor="import",
         title="Checks of the imported data",
         paragraphs=(state,),
-        tables=[table] if checked_counts else [],
+        tables=[table] if checked else [],
         facts=[(str(name), str(count)) for name, count in counts.items()],
     )
 

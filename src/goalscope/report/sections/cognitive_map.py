@@ -31,8 +31,6 @@ from goalscope.report.charts import Forest, ForestBar, HeatMap
 from goalscope.report.definitions import NETWORKS, RULES
 from goalscope.report.ledger import Estimates, Key, number_of
 from goalscope.report.sections.probing import (
-    CONTROLS,
-    HEADS,
     NOWHERE,
     PROBES,
     READINGS,
@@ -333,7 +331,7 @@ _DIFFERENCES = (*_AREAS, *_ACCURACY[5:9], *(column for column in _FINDING if col
 _MEASURES = frozenset(column.key["measure"] for column in (*_ACCURACY, *_FINDING, *sum(_RATES.values(), ())))
 _PRECISION = frozenset(f"precision, {name}" for name in CLASSES)
 _CALLED = frozenset(f"{CALLED}{name}" for name in CLASSES)
-_RIVALS = {name: {**CONTROLS, **HEADS}[name] for name in (*CONTROLS, "position", "percell")}
+_RIVALS = {name: {**PROBES.controls, **PROBES.heads}[name] for name in (*PROBES.controls, "position", "percell")}
 _FLOORS = {name: _RIVALS[name] for name in ("position", "wall-count", "input")}
 _AGAINST = (*NETWORKS, "shuffled", "control-task", *_FLOORS, "text", "percell")
 _SENTENCE_PAIRS = (
@@ -473,7 +471,7 @@ def _differences(point_rows: ProbeRows) -> Estimates:
     trained = tuple(head for head in rows.values("head") if head not in COUNTED)
     no_control, by = {"control": ("none", None)}, ("site", "layer", "reading", "class")
     contrasts = [
-        Contrast({"head": trained, "control": "none"}, {name: {"control": name} for name in CONTROLS}, KEY),
+        Contrast({"head": trained, "control": "none"}, {name: {"control": name} for name in PROBES.controls}, KEY),
         *(
             Contrast({**no_control, "head": head}, {name: {"head": name}}, by)
             for name, heads in (("position", ("additive", "percell", "mlp")), ("percell", ("mlp",)))
@@ -504,7 +502,7 @@ def _missing(keys: Sequence[Key]) -> list[str]:
     measured = {(key["head"], key["control"]) for key in keys}
     heads = {head for head, _ in measured}
     parts = [f"the head “{PROBES(head)}”" for head in CELL_HEADS if head not in heads]
-    for control, title in CONTROLS.items():
+    for control, title in PROBES.controls.items():
         lacking = [
             PROBES(head)
             for head, probe_control in FULL

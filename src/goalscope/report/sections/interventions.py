@@ -30,7 +30,7 @@ from goalscope.report.blocks import (
     TableSpec,
     section,
 )
-from goalscope.report.definitions import CARRIES, CARRIES_RULE, NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE
+from goalscope.report.definitions import CARRIES, NEEDED_BY_ACTION, TURNS
 from goalscope.report.ledger import Estimates, Key, RunData
 from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
 from goalscope.report.texts import TEXTS, labels
@@ -150,7 +150,7 @@ def _patching(rows: Rows, title_suffix: str) -> Declared:
             for site in sites
             for parts in [list(_patched_parts(site, estimates))]
         ],
-        rule=CARRIES_RULE,
+        rule=TEXTS("interventions/carries rule"),
         tables=(
             table("Action follows the source, single layers and all of them"),
             TableSpec(
@@ -348,7 +348,7 @@ def _steering(rows: Rows, title_suffix: str) -> Declared:
             for kind in (PROBE, DIFFERENCE)
             for position in positions
         ],
-        rule=TURNS_RULE,
+        rule=TEXTS("interventions/turns rule"),
         tables=(table("Action follows the edited grid", FOLLOWS), table("Its own probe flips", steering.FLIPPED)),
         figures=[
             CurveSpec(
@@ -417,7 +417,7 @@ def _ablation(rows: Rows, title_suffix: str) -> Declared:
             )
             for thing in estimates.values("thing")
         ],
-        rule=NEEDED_RULE,
+        rule=TEXTS("interventions/needed rule"),
         tables=(table("Action stays optimal", first, estimates, by, fall),),
         folds=[FoldSpec("By size, if the probe is at chance", [by_size])],
         counted=[*estimates, *sizes, *differences],

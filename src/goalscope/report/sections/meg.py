@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from pydantic import TypeAdapter
+
 from goalscope._ground.words import counted, short
 from goalscope.goals import GoalContrast, GoalEstimate, HeldOut
 from goalscope.report.blocks import Declared, Figure, FoldSpec, Table, TextColumns, plain_table, section
@@ -187,11 +189,9 @@ def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
         ),
         TEXTS("meg/shuffled", draws=counted(int(beliefs["draws"]), "draw")),
     )
-    if beliefs["missing"]:
-        text = str(beliefs["missing"])
-        return (*sentences, f"{text[:1].upper()}{text[1:]}")
-    last = TEXTS("meg/one network", kind=f"{kind[:1].upper()}{kind[1:]}", network=network)
-    return (*sentences, last)
+    missing = str(beliefs["missing"] or "")
+    last = missing or TEXTS("meg/one network", kind=f"{kind[:1].upper()}{kind[1:]}", network=network)
+    return (*sentences, f"{last[:1].upper()}{last[1:]}")
 
 
 def where(cell: Mapping[str, Tag]) -> str:
@@ -224,22 +224,9 @@ def _sound(store: Store) -> Iterator[None]:
 
 
 def _restored(kind: type[_Record], stored: Any) -> _Record:
-    """Return a record from stored values; raise an error for a value of another type."""
-    values: dict[str, Any] = {}
-    for name, field_type in kind.__annotations__.items():
-        value = stored[name]
-        if field_type is float:
-            value = math.nan if value is None else float(value)
-        elif field_type is int and (isinstance(value, bool) or not isinstance(value, int)):
-            raise ValueError(f"{name} must be a whole number, got {value!r}")
-        elif field_type is str and not isinstance(value, str):
-            raise ValueError(f"{name} must be text, got {value!r}")
-        elif name == "cell" and not (
-            isinstance(value, dict) and not any(isinstance(part, list | dict) for part in value.values())
-        ):
-            raise ValueError(f"cell must name tags, got {value!r}")
-        values[name] = value
-    return kind(**values)
+    """Return a record from stored values, in which undefined numbers are None."""
+    values = {name: math.nan if value is None else value for name, value in dict(stored).items()}
+    return TypeAdapter(kind).validate_python(values)
 
 
 def _nats(value: float) -> str:

@@ -42,8 +42,7 @@ TAGS = ("site", "layer", "head", "control")
 NOWHERE: Key = {"site": None, "layer": None}
 """Tags of rows that do not read activations."""
 
-HEADS = labels("labels/heads")
-CONTROLS = {
+_CONTROLS = {
     "shuffled": "shuffled labels",
     "control-task": "control task",
     **NETWORKS,
@@ -234,8 +233,8 @@ class ProbeNames:
         first: heads in order; others follow alphabetically.
     """
 
-    heads: Mapping[str, str] = field(default_factory=lambda: HEADS)
-    controls: Mapping[str, str] = field(default_factory=lambda: CONTROLS)
+    heads: Mapping[str, str] = field(default_factory=lambda: labels("labels/heads"))
+    controls: Mapping[str, str] = field(default_factory=lambda: _CONTROLS)
     first: Sequence[str] = ()
 
     def __call__(self, head: Tag, control: Tag = "none") -> str:

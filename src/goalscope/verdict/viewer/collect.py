@@ -47,17 +47,8 @@ _COLUMNS: Final = (
 Record = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewedRun:
-    """A run to be shown in the viewer.
-
-    Attributes:
-        name: its name in the viewer: the folder, or the arm of an evaluation.
-        run: the run.
-    """
-
-    name: str
-    run: Run
+ViewedRun = tuple[str, Run]
+"""A run to be shown in the viewer, under a name: that of its folder, or of the arm of an evaluation."""
 
 
 class _Numbers(dict[str, int]):
@@ -160,14 +151,14 @@ class _Shard:
 def collect(sources: Sequence[ViewedRun], table: EpisodeList) -> Iterator[Record]:
     """Yield the shards of some runs, and fill the table of their episodes."""
     shard, number = _Shard(), 0
-    for place, source in enumerate(sources):
-        table.runs.append(source.name)
-        rows = source.run.rows()
+    for place, (name, run) in enumerate(sources):
+        table.runs.append(name)
+        rows = run.rows()
         values, exchanged = _values(rows, table), patched(rows)
-        readings, note = inside_of(source.run)
+        readings, note = inside_of(run)
         if note:
-            table.notes[source.name] = note
-        for episode, steps in source.run.transcripts():
+            table.notes[name] = note
+        for episode, steps in run.transcripts():
             shard.episodes.append(_episode(episode, steps, shard, table, values.get(episode.id, {}), readings))
             shard.episodes[-1]["id"] = table.distinct(episode.id)
             if (places := exchanged.get(episode.world.cluster_id)) is not None:
@@ -357,22 +348,17 @@ def _values(rows: Rows, table: EpisodeList) -> dict[str, dict[int, dict[int, flo
     """Return episode -> step (-1 for the whole episode) -> number of a measure -> value, for measures with a single
     value.
     """
-    codes, names = rows.numbered("measure")
-    identities, ids = rows.numbered("episode_id")
-    steps, values = np.asarray(rows["step"], dtype=np.int64), np.asarray(rows["value"], dtype=np.float64)
-    keys = np.stack([codes, identities, steps], axis=1)
-    selected = np.ones(len(ids), dtype=bool)
-    selected[[at for at, identity in enumerate(ids) if not identity]] = False
-    of_episodes = selected[identities] if len(identities) else np.zeros(0, dtype=bool)
+    rows = rows.where(~rows.among("episode_id", [""]))
+    (codes, names), (identities, ids) = rows.numbered("measure"), rows.numbered("episode_id")
+    keys = np.stack([codes, identities, rows.step], axis=1)
     _, inverse, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    several = {names[code] for code in np.unique(codes[of_episodes & (counts[inverse.reshape(-1)] > 1)]).tolist()}
+    several = {names[code] for code in np.unique(codes[counts[inverse.reshape(-1)] > 1]).tolist()}
     table.left_out |= several
     result: dict[str, dict[int, dict[int, float]]] = {}
-    indices = np.flatnonzero(of_episodes & np.isfinite(values))
-    for at in indices.tolist():
+    for at in np.flatnonzero(np.isfinite(rows.value)).tolist():
         if names[codes[at]] not in several:
-            by_step = result.setdefault(ids[identities[at]], {}).setdefault(int(steps[at]), {})
-            by_step[table.measures.number(names[codes[at]])] = round(float(values[at]), 6)
+            by_step = result.setdefault(ids[identities[at]], {}).setdefault(int(rows.step[at]), {})
+            by_step[table.measures.number(names[codes[at]])] = round(float(rows.value[at]), 6)
     return result
 
 

@@ -66,7 +66,7 @@ def write_view(paths: Sequence[str | Path], out: str | Path, *, most: int = MOST
     shards = [pack(shard) for shard in collect(sources, table)]
     if not shards:
         raise ValueError(f"there are no episodes to show in {', '.join(map(str, paths))}: run it first")
-    places = {str(source.run.path): number for number, source in enumerate(sources)}
+    places = {str(run.path): number for number, (_, run) in enumerate(sources)}
     claims = [claim for evaluation in evaluations for claim in claims_of(evaluation, places)]
     title = ", ".join(Path(path).resolve().name for path in paths)
     index = {"title": title, "version": __version__, "table": table.plain(), "claims": claims, "shards": len(shards)}
@@ -106,10 +106,10 @@ def _sources(paths: Sequence[str | Path]) -> tuple[list[ViewedRun], list[Evaluat
         prefix = f"{Path(path).resolve().name}/" if len(paths) > 1 else ""
         results = open_results(path)
         if isinstance(results, Run):
-            sources.append(ViewedRun(name=prefix.rstrip("/") or Path(path).resolve().name, run=results))
+            sources.append((prefix.rstrip("/") or Path(path).resolve().name, results))
         else:
             evaluations.append(results)
-            sources += [ViewedRun(name=f"{prefix}{name}", run=run) for name, run in results.runs.items()]
+            sources += [(f"{prefix}{name}", run) for name, run in results.runs.items()]
     return sources, evaluations
 
 
