@@ -738,15 +738,13 @@ def chosen(
     usage = dict(scored.usage)
     for name, value in (prior.usage if prior is not None else {}).items():
         usage[name] = usage.get(name, 0.0) + value
-    extra: dict[str, Any] = {} if reasoned is None else {"finish": reasoned.finish, "generated": reasoned.answer}
-    if reasoned is not None and reasoned.redraws:
-        extra[REDRAWS] = reasoned.redraws
-    if reasoned is not None and reasoned.error:
-        extra["error"] = reasoned.error
-    if scored.unsupported:
-        extra["unsupported"] = list(scored.unsupported)
-    if scored.answered_by:
-        extra[ANSWERED_BY] = scored.answered_by
+    stored: dict[str, Any] = {
+        "unsupported": list(scored.unsupported) or None,
+        ANSWERED_BY: scored.answered_by or None,
+    }
+    if reasoned is not None:
+        stored |= {"finish": reasoned.finish, "generated": reasoned.answer}
+        stored |= {REDRAWS: reasoned.redraws or None, "error": reasoned.error or None}
     action, text, output = None, "", None if reasoned is None else reasoned.output_tokens
     failure: str | None = None
     if not scored.logprobs:
@@ -754,15 +752,15 @@ def chosen(
         failure = "empty" if reasoned is None else failures.get(reasoned.finish, "empty")
     else:
         mass = math.fsum(map(math.exp, scored.logprobs))
-        extra["likelihood"] = {"logprobs": list(scored.logprobs), "beginning": scored.beginning, "mass": mass}
+        stored["likelihood"] = {"logprobs": list(scored.logprobs), "beginning": scored.beginning, "mass": mass}
         if prior is not None:
-            extra["likelihood"]["prior"] = list(prior.logprobs)
+            stored["likelihood"]["prior"] = list(prior.logprobs)
         failure = None if mass >= choice.least_mass else LITTLE_MASS
     if failure is None:
         policy = policy_of(scored.logprobs, None if prior is None else prior.logprobs, sampling.temperature)
         index = int(np.searchsorted(np.cumsum(policy), observation.uniform("choice"), side="right"))
         action = policy.index(1.0) if sampling.temperature == 0 else min(index, len(policy) - 1)
-        extra["policy"] = policy
+        stored["policy"] = policy
         text, output = answers_of(observation.view.actions)[action], scored.outputs[action]
     return Turn(
         action=action,
@@ -772,5 +770,5 @@ def chosen(
         prompt_tokens=scored.prompt_tokens,
         output_tokens=output,
         usage=usage,
-        extra=extra,
+        extra={name: value for name, value in stored.items() if value is not None},
     )

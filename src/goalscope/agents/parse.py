@@ -355,23 +355,18 @@ def turn(reply: Reply, names: tuple[str, ...] = MOVES) -> Turn:
     else:
         parsed = parse_action(reply.answer, truncated=reply.finish == "length", names=names)
         action, failure = parsed.action, parsed.failure
-    extra: dict[str, Any] = {"finish": reply.finish, "parser": PARSER_VERSION}
-    if reply.logprobs is not None:
-        extra["logprobs"] = [dict(entry) for entry in reply.logprobs]
-    if reply.reconstructed:
-        extra["reconstructed"] = True
-    if reply.unsupported:
-        extra["unsupported"] = list(reply.unsupported)
-    if reply.answered_by:
-        extra[ANSWERED_BY] = reply.answered_by
-    if reply.raw is not None and reply.output_tokens is None:
-        extra["raw"] = reply.raw
-    if reply.redraws:
-        extra[REDRAWS] = reply.redraws
-    if reply.error:
-        extra["error"] = reply.error
-    if reply.call is not None:
-        extra["call"] = reply.call
+    stored = {
+        "finish": reply.finish,
+        "parser": PARSER_VERSION,
+        "logprobs": None if reply.logprobs is None else [dict(entry) for entry in reply.logprobs],
+        "reconstructed": reply.reconstructed or None,
+        "unsupported": list(reply.unsupported) or None,
+        ANSWERED_BY: reply.answered_by or None,
+        "raw": reply.raw if reply.output_tokens is None else None,
+        REDRAWS: reply.redraws or None,
+        "error": reply.error or None,
+        "call": reply.call,
+    }
     return Turn(
         action=action,
         failure=failure,
@@ -380,7 +375,7 @@ def turn(reply: Reply, names: tuple[str, ...] = MOVES) -> Turn:
         prompt_tokens=reply.prompt_tokens,
         output_tokens=reply.output_tokens,
         usage=reply.usage,
-        extra=extra,
+        extra={name: value for name, value in stored.items() if value is not None},
     )
 
 

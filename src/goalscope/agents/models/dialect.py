@@ -46,6 +46,7 @@ from goalscope.agents.models.loading import (
     token_ids,
 )
 from goalscope.agents.models.marks import NONE, Marks, Style, find_marks, split, text_segments, token_segments
+from goalscope.agents.models.reading import common_length
 from goalscope.agents.models.weight_files import read_header
 from goalscope.worlds.grid import Grid, cell_offsets
 
@@ -663,20 +664,20 @@ def alternatives(
         raise ValueError(f"likelihoods need at least two answers, got {len(answers)}: pass the answers of all actions")
     text_ids = [*ids, *dialect.encode(text)]
     answer_rows = [[*ids, *dialect.encode(text + answer)] for answer in answers]
-    common = _common(answer_rows)
+    common = common_length(answer_rows)
     if not all(len(tokens) > common for tokens in answer_rows) or len(set(map(tuple, answer_rows))) < len(answer_rows):
         raise ValueError(
             "answers must differ in their tokens, and none may be the beginning of another, got "
             f"{', '.join(answers)}: rename the actions, or use answer: generated"
         )
-    n_context = _common([text_ids, *answer_rows])
+    n_context = common_length([text_ids, *answer_rows])
     if not n_context:
         raise ValueError("a prompt must have at least one token before the answer: check the model's chat template")
     return Alternatives(
         context=tuple(answer_rows[0][:n_context]),
         answers=tuple(tuple(tokens[n_context:]) for tokens in answer_rows),
         shared=common - n_context,
-        prompt=min(_common([prompt, tokens]) for tokens in answer_rows),
+        prompt=min(common_length([prompt, tokens]) for tokens in answer_rows),
     )
 
 
@@ -740,13 +741,6 @@ def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Repl
         return None
     before, text = start
     return alternatives(dialect, ids, text, answers, ids=(*ids, *before))
-
-
-def _common(rows: Sequence[Sequence[int]]) -> int:
-    """Return how many ids at the beginning all rows share."""
-    low, high = min(rows, key=tuple), max(rows, key=tuple)  # all other rows lie between these two
-    limit = min(len(low), len(high))
-    return next((index for index in range(limit) if low[index] != high[index]), limit)
 
 
 # Which token of a prompt stands for each grid cell.

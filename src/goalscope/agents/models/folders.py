@@ -71,7 +71,7 @@ def model_folder(path_or_name: str | Path) -> Path | None:
         )
     if text in PACKAGED and not isinstance(path_or_name, Path):
         note_namesake(text, "model")
-        folder = Path(str(files("goalscope"))) / PACKAGED[text]
+        folder = _packaged()[text]
         if not Folder(folder, links=True).has_file("config.json"):
             raise FileNotFoundError(
                 f"the bundled model {text!r} is missing in this installation: install the released package"
@@ -144,18 +144,22 @@ def has_chat_template(folder: Path) -> bool:
 
 
 @cache
+def _packaged() -> Mapping[str, Path]:
+    """Return the folders of the bundled models by name."""
+    return {name: Path(str(files("goalscope"))) / place for name, place in PACKAGED.items()}
+
+
+@cache
 def bundled_templates() -> frozenset[str]:
     """Return the sources of the chat templates that come with the package."""
-    folders = (Path(str(files("goalscope"))) / place for place in PACKAGED.values())
-    candidates = (folder / TEMPLATE_FILES[0] for folder in folders)
+    candidates = (folder / TEMPLATE_FILES[0] for folder in _packaged().values())
     return frozenset(NamedFile(file).load_text() for file in candidates if NamedFile(file).is_there())
 
 
 @cache
 def _bundled_tokenizers() -> frozenset[tuple[tuple[str, str], ...]]:
     """Return the digests of the tokenizer files of each bundled model."""
-    folders = (Path(str(files("goalscope"))) / place for place in PACKAGED.values())
-    return frozenset(_tokenizer_digests(folder) for folder in folders if Folder(folder).is_there())
+    return frozenset(_tokenizer_digests(folder) for folder in _packaged().values() if Folder(folder).is_there())
 
 
 def _tokenizer_digests(folder: Path) -> tuple[tuple[str, str], ...]:

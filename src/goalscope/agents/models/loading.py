@@ -28,6 +28,7 @@ from goalscope.agents.models.folders import (
     has_bundled_tokenizer,
     weight_octets,
 )
+from goalscope.agents.models.reading import common_length
 from goalscope.agents.models.weight_files import converted, keep
 from goalscope.worlds.grid import SYMBOLS, Action
 
@@ -317,7 +318,7 @@ class TokenizerContract:
 
     def _unlike_file(self, ids: Sequence[int], reference: Sequence[int]) -> ValueError:
         """Return the error for ids that differ from those of the file."""
-        first = _first_difference(ids, reference)
+        first = common_length([ids, reference])
         to_tokens = self.tokenizer.convert_ids_to_tokens
 
         def token(numbers: Sequence[int]) -> str:
@@ -334,7 +335,7 @@ class TokenizerContract:
         """Refuse ids whose decoded text differs from the original text."""
         if decoded == text or self._differs_in_known_ways(text, decoded):
             return
-        first = _first_difference(text, decoded)
+        first = common_length([text, decoded])
         begin = max(0, first - _SHOWN // 2)
         raise ValueError(
             f"the tokenizer of {self.source} must decode to the original prompt, but it turns "
@@ -577,9 +578,3 @@ def needed(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise lacking("local models need torch and transformers", "lm", error) from error
-
-
-def _first_difference(first: Sequence[Any], second: Sequence[Any]) -> int:
-    """Return the first position at which two sequences differ; the shorter length if they agree up to there."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((index for index, (one, other) in pairs if one != other), min(len(first), len(second)))

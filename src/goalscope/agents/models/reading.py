@@ -411,12 +411,16 @@ _MOST_LEVELS: Final = 4  # of beginnings, each a part of the next
 _MOST_OCTETS: Final = {"cpu": 1 << 28, "cuda": 1 << 32}  # maximum bytes of the cache of a pass
 
 
+def common_length(rows: Sequence[Sequence[Any]]) -> int:
+    """Return how many entries at the beginning all rows share."""
+    low, high = min(rows, key=tuple), max(rows, key=tuple)  # all other rows lie between these two
+    limit = min(len(low), len(high))
+    return next((index for index in range(limit) if low[index] != high[index]), limit)
+
+
 def common_prefix(prompts: Prompts) -> int:
     """Return the length of the longest common prefix that leaves at least one token of each prompt."""
-    # All other prompts lie between these two in lexicographic order.
-    low, high = min(prompts, key=tuple), max(prompts, key=tuple)
-    limit = min(len(prompt) for prompt in prompts) - 1
-    return next((index for index in range(limit) if low[index] != high[index]), limit)
+    return min(common_length(prompts), min(map(len, prompts)) - 1)
 
 
 class PromptReader:
