@@ -8,7 +8,7 @@ from tiny_models import request
 
 from goalscope.agents.models import HttpModel, Reply, Sampling, Server
 from goalscope.agents.models.http_answers import Served, chat_answer, continued
-from goalscope.agents.models.http_client import GarbledError
+from goalscope.agents.models.http_settings import GarbledError
 from goalscope.agents.parse import turn
 from goalscope.worlds import Action
 

@@ -15,7 +15,7 @@ from families import long_after
 from goalscope.agents import ChatAgent
 from goalscope.agents.models import LocalModel
 from goalscope.agents.models.abilities import other_names
-from goalscope.agents.models.http_budget import BELIEVED
+from goalscope.agents.models.http_settings import BELIEVED
 from goalscope.measures import measure_episodes
 from goalscope.report import write_report
 from goalscope.runs import Store, run

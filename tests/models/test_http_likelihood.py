@@ -12,7 +12,7 @@ from goalscope.agents import ChatAgent
 from goalscope.agents.models import HttpModel, LocalModel, Message, Request, Sampling
 from goalscope.agents.models.abilities import ServerNeeds, check_server
 from goalscope.agents.models.http_answers import scores_answer
-from goalscope.agents.models.http_client import GarbledError
+from goalscope.agents.models.http_settings import GarbledError
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import Action
 

@@ -13,8 +13,8 @@ from families import long_after
 from goalscope.agents import agent_id, build_agent
 from goalscope.agents.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Reply, Sampling, Server
 from goalscope.agents.models.http_answers import chat_answer, completions_answer
-from goalscope.agents.models.http_budget import CallBudget
-from goalscope.agents.models.http_client import GarbledError, retry_after
+from goalscope.agents.models.http_client import retry_after
+from goalscope.agents.models.http_settings import CallBudget, GarbledError
 from goalscope.agents.models.marks import Marks
 from goalscope.runs import Store, run
 from goalscope.runs.server_checks import noted_of_answers

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from families import examples
 from goalscope.agents.models import Message, Sampling
 from goalscope.agents.models.dialect import Dialect
-from goalscope.agents.models.http_budget import (
+from goalscope.agents.models.http_settings import (
     CHAT_ALLOWANCE,
     MESSAGE_ALLOWANCE,
     most_prompt_tokens,

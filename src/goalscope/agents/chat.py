@@ -47,7 +47,7 @@ from goalscope.agents.models.base import (
     build_model,
     check_type,
 )
-from goalscope.agents.models.http_budget import CallBudget
+from goalscope.agents.models.http_settings import CallBudget
 from goalscope.agents.parse import DRAWN_UNDER, EXAMPLE, LIKELIHOOD, LITTLE_MASS, turn
 from goalscope.agents.prompts import (
     ANY,

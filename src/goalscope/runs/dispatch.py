@@ -16,7 +16,7 @@ from goalscope._ground.checks import check_text
 from goalscope._ground.progress import TALLY, StoppedError, takes_arrived
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.agents.models.base import NotSentError
-from goalscope.agents.models.http_budget import CallBudget
+from goalscope.agents.models.http_settings import CallBudget
 from goalscope.runs.codec import encode_tags
 from goalscope.runs.executors import Recipe, answer, answer_in_worker, lost_worker
 from goalscope.runs.journal import Call, Journal, call_for

@@ -19,7 +19,7 @@ from goalscope.agents.models.abilities import (
     read_server_info,
 )
 from goalscope.agents.models.http import HttpModel
-from goalscope.agents.models.http_budget import BELIEVED, DOUBTED
+from goalscope.agents.models.http_settings import BELIEVED, DOUBTED
 from goalscope.agents.parse import CALLED, IN_REASONING, remedy
 from goalscope.runs.store import Store
 

@@ -27,9 +27,16 @@ from goalscope.agents.models.http import (
     trial_words,
 )
 from goalscope.agents.models.http_answers import Served
-from goalscope.agents.models.http_budget import most_prompt_tokens
 from goalscope.agents.models.http_client import Client, MissingError, RejectedError, SilentServerError, rejection
-from goalscope.agents.models.http_settings import CONSTRAINTS, RECORDING, Constraint, Server, constraint, kept_to
+from goalscope.agents.models.http_settings import (
+    CONSTRAINTS,
+    RECORDING,
+    Constraint,
+    Server,
+    constraint,
+    kept_to,
+    most_prompt_tokens,
+)
 from goalscope.agents.models.marks import left_over
 from goalscope.agents.parse import IN_REASONING, advice_text, cause_of, remedy, turn
 

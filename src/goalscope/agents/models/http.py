@@ -29,17 +29,21 @@ from goalscope.agents.models.http_answers import (
     from_tokens,
     scores_answer,
 )
-from goalscope.agents.models.http_budget import BELIEVED, CHAT_ALLOWANCE, CallBudget, Reservation, most_prompt_tokens
 from goalscope.agents.models.http_client import Client, RejectedError, WithheldError, rejection
 from goalscope.agents.models.http_settings import (
+    BELIEVED,
+    CHAT_ALLOWANCE,
     CONSTRAINTS,
     RECORDING,
+    CallBudget,
     Caps,
     Prices,
+    Reservation,
     Server,
     constraint,
     constraint_name,
     kept_to,
+    most_prompt_tokens,
 )
 from goalscope.agents.models.marks import Marks
 from goalscope.agents.parse import advice_text

@@ -9,8 +9,8 @@ from typing import Any
 from goalscope._ground.untrusted import printable
 from goalscope.agents.models.base import Finish, Message, Part, Reply, Request, finish_of
 from goalscope.agents.models.dialect import Dialect
-from goalscope.agents.models.http_budget import BELIEVED
-from goalscope.agents.models.http_client import GarbledError, ending
+from goalscope.agents.models.http_client import ending
+from goalscope.agents.models.http_settings import BELIEVED, GarbledError
 from goalscope.agents.models.marks import THINK, Marks, split, split_said, text_segments
 
 _STOPS = ("stop_reason", "matched_stop")  # the keys of vLLM and of SGLang for what ended the output
@@ -58,7 +58,7 @@ class Served:
 
     @property
     def reported(self) -> dict[str, Any]:
-        """The values that determine the cost: the arguments of `agents.models.http_budget.Reservation.settle`."""
+        """The values that determine the cost: the arguments of `agents.models.http_settings.Reservation.settle`."""
         ids = None if self.reply.output_tokens is None else len(self.reply.output_tokens)
         return {"prompt": self.prompt_count, "output": self.output_count, "written": self.written, "ids": ids}
 

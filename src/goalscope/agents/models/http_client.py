@@ -27,7 +27,7 @@ from goalscope._ground.rng import uniform
 from goalscope._ground.untrusted import UntrustedError, decode_json, printable
 from goalscope._ground.version import __version__
 from goalscope.agents.models.base import CallKey
-from goalscope.agents.models.http_settings import Server
+from goalscope.agents.models.http_settings import ExchangeError, GarbledError, PassingError, Server
 
 # Remove API keys from texts that are stored or printed, in all forms in which a server may echo them.
 #
@@ -151,10 +151,6 @@ _LONGEST_REASON: Final = 80
 _SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[\w*.…•-]{6,}")
 
 
-class GarbledError(ValueError):
-    """A malformed response body; the request is retried."""
-
-
 class RejectedError(ValueError):
     """The server rejects a request as it stands; ``parameter`` is the parameter that the server names, or ""."""
 
@@ -177,32 +173,6 @@ class WithheldError(ValueError):
 
 class MissingError(ValueError):
     """The server does not have the requested model or address."""
-
-
-class PassingError(ConnectionError):
-    """A temporary failure.
-
-    Attributes:
-        seconds: the wait that the server requests, 0 for none.
-        drawn: whether the server may have generated a reply, which is lost.
-    """
-
-    def __init__(self, text: str, seconds: float, *, drawn: bool) -> None:
-        super().__init__(text)
-        self.seconds, self.drawn = seconds, drawn
-
-
-class ExchangeError(ConnectionError):
-    """A request without an answer.
-
-    Attributes:
-        sent: whether any part of the request may have reached the server.
-        connected: whether there was a connection to the server.
-    """
-
-    def __init__(self, text: str, *, sent: bool = True, connected: bool = True) -> None:
-        super().__init__(text)
-        self.sent, self.connected = sent, connected
 
 
 class SilentServerError(ConnectionError):
