@@ -2,6 +2,11 @@
 
 `PolicyAgent` acts by the method ``predict`` of any object, and receives the same observations as in training. It is
 used from Python and loads no file.
+
+`PolicyFile` acts by a file of network layers that contains nothing that could run code. `save_policy` writes such a
+file from a policy of stable-baselines3 or from PyTorch modules, in the process that has loaded them. The file is in the
+safetensors format; its metadata describe the layers and how observations are preprocessed. Files that contain code or
+pickles (archives of stable-baselines3, TorchScript) are refused.
 """
 
 import sys
@@ -136,12 +141,6 @@ class PolicyAgent:
             raise ValueError(f"probabilities must have shape [1, {count}], got {probabilities!r:.200}")
         return observation.draw(to_shares("probabilities", probabilities).tolist())
 
-
-# Trained policies as agents, stored as files of network layers that contain nothing that could run code.
-#
-# `save_policy` writes such a file from a policy of stable-baselines3 or from PyTorch modules, in the process that has
-# loaded them. The file is in the safetensors format; its metadata describe the layers and how observations are
-# preprocessed. Files that contain code or pickles (archives of stable-baselines3, TorchScript) are refused.
 
 # MiniGrid's missions as arrays of numbers: either one indicator per character, or one number per word.
 

@@ -175,6 +175,11 @@ _RECORDED: Final = {
     **dict.fromkeys(CONSTRAINTS, "constrained"),
 }
 """Parameter -> the name under which it is recorded, if the two differ."""
+_COMPLETIONS_ONLY: Final = {
+    "today": "sets the date: leave it out",
+    "chat_template": "renders the chat with its own template: choose the template when starting the server",
+}
+"""Setting that works only in mode completions -> what the server does in mode chat, and what helps."""
 _SCORED: Final[tuple[Mapping[str, Any], ...]] = ({"prompt_logprobs": 0}, {"echo": True, "logprobs": 1})
 """Parameters that request the log-probabilities of a prompt: vLLM's own, and those of OpenAI's protocol."""
 
@@ -256,16 +261,12 @@ class HttpModel:
                 "in mode chat the server separates harmony channels itself, so reasoning must be auto, think, none or "
                 "{open: ..., close: ...}, got 'harmony': leave reasoning out, or use mode completions"
             )
-        elif chat.get("today") is not None:
-            raise ValueError(
-                "today works only in mode completions, since the server sets the date in mode chat: leave it out, or "
-                "use mode completions"
-            )
-        elif chat.get("chat_template") is not None:
-            raise ValueError(
-                "chat_template works only in mode completions, since in mode chat the server renders the chat with its "
-                "own template: choose the template when starting the server, or use mode completions"
-            )
+        for setting, instead in _COMPLETIONS_ONLY.items():
+            if self.dialect is None and chat.get(setting) is not None:
+                raise ValueError(
+                    f"{setting} works only in mode completions, since in mode chat the server {instead}, or use mode "
+                    "completions"
+                )
 
     @property
     def name(self) -> str:
