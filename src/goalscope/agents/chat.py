@@ -375,12 +375,11 @@ class ChatAgent:
             with lock:  # the two prompts may be answered in different threads
                 scored.update(answers)
                 for number in sorted({index // per_turn for index, _ in answers}):
-                    results = [
-                        scored[index] for index in range(per_turn * number, per_turn * (number + 1)) if index in scored
-                    ]
-                    if len(results) == per_turn:
-                        prior = results[1] if choice.prior_symbol else None
-                        turns.append((number, chosen(choice, self.sampling, results[0], prior, observations[number])))
+                    indices = range(per_turn * number, per_turn * (number + 1))
+                    if all(index in scored for index in indices):
+                        prior = scored[indices[1]] if choice.prior_symbol else None
+                        result = scored[indices[0]]
+                        turns.append((number, chosen(choice, self.sampling, result, prior, observations[number])))
             take(turns)
 
         requests = [self.request(observation) for observation in questions]

@@ -331,13 +331,8 @@ class PolicyNetwork:
             array, read = array.ravel()[: -form.words.numbers], self._read(array.ravel()[-form.words.numbers :])
         if form.transposed:
             array = _picture(array).transpose(2, 0, 1)
-        values, strides, cells, kept, left = (
-            array / form.divided,
-            iter(form.strides),
-            iter(form.cells),
-            [],
-            iter(memory),
-        )
+        strides, cells, left = iter(form.strides), iter(form.cells), iter(memory)
+        values, kept = array / form.divided, list[tuple[Array, Array]]()
         for number, (layer, activation) in enumerate(zip(self.layers, form.activations, strict=True)):
             if layer.weights.ndim == 4:
                 values = _convolved(values, layer.weights, next(strides)) + layer.biases[:, None, None]

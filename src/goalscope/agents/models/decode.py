@@ -118,15 +118,13 @@ def _drawn(ordered: Any, order: Any, numbers: Any, top_p: float) -> tuple[Draws,
     enough = (mass_before[:, -1] > top_p + _ROUNDING) & ~split_ties.any(dim=-1)
     ids, by_id = torch.sort(order, dim=-1)
     probabilities_left = ordered.masked_fill(dropped, 0.0).gather(-1, by_id)
-    cumulative = torch.cumsum(probabilities_left, dim=-1)
+    cumulative, width = torch.cumsum(probabilities_left, dim=-1), probabilities_left.shape[-1]
     total = cumulative[:, -1:]
     target = numbers * total
     # The first id whose cumulative probability exceeds the target; it always has a probability above 0.
-    places = torch.searchsorted(cumulative, target, right=True).clamp(max=probabilities_left.shape[-1] - 1)
+    places = torch.searchsorted(cumulative, target, right=True).clamp(max=width - 1)
     overshot = probabilities_left.gather(-1, places) == 0  # the target was rounded up to the total mass
-    last = (
-        probabilities_left.shape[-1] - 1 - (probabilities_left.flip(-1) > 0).to(torch.int8).argmax(dim=-1, keepdim=True)
-    )
+    last = width - 1 - (probabilities_left.flip(-1) > 0).to(torch.int8).argmax(dim=-1, keepdim=True)
     places = torch.where(overshot, last, places)
     upper = cumulative.gather(-1, places)
     lower = upper - probabilities_left.gather(-1, places)

@@ -517,10 +517,9 @@ class Dialect:
         value, folder = tokenizer.chat_template, self._folder
         with explained(folder or self._source, "chat templates"):
             if not value and folder is not None and not NamedFile(folder).is_there():
-                place = Folder(folder, links=True)  # tokenizers ignore chat_template.json
-                value = (
-                    read_json(folder / _TEMPLATE_JSON).get("chat_template") if place.has_file(_TEMPLATE_JSON) else None
-                )
+                value = None
+                if Folder(folder, links=True).has_file(_TEMPLATE_JSON):  # which tokenizers ignore
+                    value = read_json(folder / _TEMPLATE_JSON).get("chat_template")
             if isinstance(value, list):  # as in tokenizer_config.json; `check_tokenizer` has looked at its entries
                 value = {entry["name"]: entry["template"] for entry in value}
             templates = value if isinstance(value, Mapping) else {_DEFAULT: value}

@@ -524,10 +524,8 @@ class CallBudget:
         """Return why a new call, or another request of a current call, would exceed a limit; None if it fits."""
         caps = self._caps
         reservations = [*self._reservations, *([] if candidate is None else [candidate])]
-        tokens, usd = (
-            sum(reservation.tokens for reservation in reservations),
-            sum(reservation.usd for reservation in reservations),
-        )
+        tokens = sum(reservation.tokens for reservation in reservations)
+        usd = sum(reservation.usd for reservation in reservations)
         if caps.tokens is not None and self.tokens + tokens > caps.tokens:
             return (
                 f"caps.tokens must leave room for the next call: {self.tokens} of {caps.tokens} tokens are spent, and "

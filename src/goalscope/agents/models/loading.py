@@ -438,23 +438,18 @@ def _gguf_tokenizer(source: str, where: Mapping[str, Any], file: Path) -> Any:
 
 def _alike(first: Any, second: Any) -> bool:
     """Return whether two tokenizers have equal vocabularies, special tokens and templates, and encode texts alike."""
-    facts = [
-        (
-            tokenizer.get_vocab(),
-            *(
-                tokenizer.bos_token_id,
-                tokenizer.eos_token_id,
-                tokenizer.unk_token_id,
-                sorted(tokenizer.all_special_ids),
-            ),
-            *(tokenizer.chat_template, tokenizer.get_added_vocab()),
-            [tokenizer(text, add_special_tokens=special)["input_ids"] for text in _TEXTS for special in (True, False)],
-            [tokenizer.decode(tokenizer(text)["input_ids"]) for text in _TEXTS],
-        )
-        for tokenizer in (first, second)
-    ]
-    template = str(facts[0][5] or "")
-    return facts[0] == facts[1] and first(template)["input_ids"] == second(template)["input_ids"]
+
+    def facts(tokenizer: Any) -> list[Any]:
+        texts = (*_TEXTS, str(first.chat_template or ""))
+        encoded = [
+            tokenizer(text, add_special_tokens=special)["input_ids"] for text in texts for special in (True, False)
+        ]
+        names = ("bos_token_id", "eos_token_id", "unk_token_id", "chat_template")
+        special_ids = [*(getattr(tokenizer, name) for name in names), sorted(tokenizer.all_special_ids)]
+        decoded = [tokenizer.decode(ids) for ids in encoded]
+        return [tokenizer.get_vocab(), tokenizer.get_added_vocab(), special_ids, encoded, decoded]
+
+    return facts(first) == facts(second)
 
 
 _LONGEST_CONNECT: Final = 5.0  # seconds

@@ -512,9 +512,8 @@ class PromptReader:
         # Without a configuration, no layer of the cache drops old columns; the mask still contains the sliding windows.
         cache: Any = DynamicCache() if rows is None else rows.cache
         if self._direct is not None:
-            before, dead = (
-                (0, None) if rows is None else (rows.length, torch.tensor(rows.dead) if any(rows.dead) else None)
-            )
+            before = 0 if rows is None else rows.length
+            dead = torch.tensor(rows.dead) if rows is not None and any(rows.dead) else None
             logits = self._direct(ids, dead, torch.tensor(positions), cache, before, all_columns=all_columns)
             return logits, cache
         output = self.model(
