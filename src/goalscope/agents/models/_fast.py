@@ -296,11 +296,8 @@ class _Layer:
         import torch
 
         block, self._experts = layer.self_attn, layer.mlp.experts
-        self._before, self._after, self._router = (
-            layer.input_layernorm,
-            layer.post_attention_layernorm,
-            layer.mlp.router,
-        )
+        self._before, self._after = layer.input_layernorm, layer.post_attention_layernorm
+        self._router = layer.mlp.router
         parts = (block.q_proj, block.k_proj, block.v_proj)
         self._weight = torch.cat([part.weight for part in parts])
         self._bias = torch.cat([part.bias for part in parts]) if block.q_proj.bias is not None else None

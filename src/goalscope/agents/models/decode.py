@@ -277,16 +277,10 @@ class Job:
     ) -> None:
         limit = check_prompts(model, prompts)
         self.settings, self._arrived = settings, arrived
-        self.requests = [
-            LaneRequest(
-                job=self,
-                index=index,
-                prompt=tuple(prompt),
-                rng=rng,
-                most=min(settings.max_tokens, limit - len(prompt)) if limit else settings.max_tokens,
-            )
-            for index, (prompt, rng) in enumerate(zip(prompts, rngs, strict=True))
-        ]
+        self.requests = list[LaneRequest]()
+        for index, (prompt, rng) in enumerate(zip(prompts, rngs, strict=True)):
+            most = min(settings.max_tokens, limit - len(prompt)) if limit else settings.max_tokens
+            self.requests.append(LaneRequest(job=self, index=index, prompt=tuple(prompt), rng=rng, most=most))
         self.problem: BaseException | None = None
         self.done = threading.Event()
         self._left, self._lock = len(self.requests), threading.Lock()

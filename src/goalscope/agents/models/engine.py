@@ -379,12 +379,7 @@ class EngineModel(Answering):
 
         def take(outputs: Sequence[tuple[int, Output]]) -> None:
             TALLY.add(computed_output=sum(len(output.tokens) for _, output in outputs))
-            arrived(
-                [
-                    (index, Decoded(tokens=output.tokens, finish=output.finish, logprobs=output.logprobs))
-                    for index, output in outputs
-                ]
-            )
+            arrived([(index, Decoded(**output.model_dump(exclude={"number"}))) for index, output in outputs])
 
         self._ask({"do": "complete", "sampling": settings}, calls, Output, take)
 
