@@ -135,8 +135,9 @@ def completions_answer(body: Mapping[str, Any], limit: int | None = None) -> Ser
     if not isinstance(text, str):
         raise GarbledError("the choice of a response contains no text")
     returned = choice.get("logprobs")
-    has_logprobs = isinstance(returned, Mapping) and returned.get("tokens") is not None
-    logprobs = _completion_logprobs(returned) if has_logprobs else None
+    logprobs: Logprobs | None = None
+    if isinstance(returned, Mapping) and returned.get("tokens") is not None:
+        logprobs = _completion_logprobs(returned)
     output = _ids(choice.get("token_ids"))
     if output is None and logprobs and all(isinstance(entry["token"], int) for entry in logprobs):
         output = tuple(entry["token"] for entry in logprobs)
