@@ -36,6 +36,24 @@ _PRODUCT: Final = (
 _FEWEST: Final = 80  # products of few rows are summed in another order, and differ in the last bit
 
 
+_COUNTED = 10  # minimum number of resamples beyond 0 for a p value by counting
+METHOD = "bootstrap of grids, beta refitted"
+NULL_AGENTS = 200
+TOP = 40.0
+"""Greatest finite rationality in nats per unit of utility. Utilities here are whole numbers, so that beyond it the
+soft policy misses its limit by less than exp(-40)."""
+_FINE, _COARSE = 0.12, 0.3  # spacing of the rationalities on a scale that is linear near 0 and logarithmic far out
+_LINEAR = 0.05  # nats per unit of utility where that scale turns
+_HALVINGS = 34  # of the search between two rationalities
+_AT_END = 1e-12
+_MOST_OF_STARTS = 16
+Digest = bytes
+"""Digest of a utility, under which equal utilities in one world share a curve and random agents."""
+_COMPUTED: dict[tuple[Digest, Digest, Utility, Invalid], bytes] = {}
+"""Curves of single worlds, by the content of world and utility: models that are compared meet the same worlds."""
+_MOST_COMPUTED = 4096  # of about 2 kB each
+
+
 def parts_of_worlds(count: int) -> Iterator[slice]:
     """Yield slices that divide ``count`` worlds into batches of at most `WORLDS`."""
     return (slice(begin, min(begin + WORLDS, count)) for begin in range(0, count, WORLDS))
@@ -144,10 +162,6 @@ def _drawn(count: int, seed: int, spill: Spill) -> "npt.NDArray[np.integer] | _S
     return counts
 
 
-_COUNTED = 10  # minimum number of resamples beyond 0 for a p value by counting
-METHOD = "bootstrap of grids, beta refitted"
-
-
 def interval(resampled: Array, grids: int, confidence: float) -> tuple[float, float]:
     """Return the ends of the expanded percentile interval, see `tails`; NaN with fewer than two grids."""
     if grids < 2:
@@ -216,16 +230,6 @@ def not_below_random(p: float, value: float, null: Array) -> float:
     """
     simulated = random_p(value, null)
     return max(p, simulated) if simulated > 1 / (1 + len(null)) else p
-
-
-NULL_AGENTS = 200
-TOP = 40.0
-"""Greatest finite rationality in nats per unit of utility. Utilities here are whole numbers, so that beyond it the
-soft policy misses its limit by less than exp(-40)."""
-_FINE, _COARSE = 0.12, 0.3  # spacing of the rationalities on a scale that is linear near 0 and logarithmic far out
-_LINEAR = 0.05  # nats per unit of utility where that scale turns
-_HALVINGS = 34  # of the search between two rationalities
-_AT_END = 1e-12
 
 
 def _rationalities() -> Array:
@@ -405,16 +409,6 @@ def process_of_episode(world: FiniteWorld, utility: Array, *, kind: Utility, inv
 
 _OF_STARTS: dict[tuple[Any, ...], tuple[Any, list[Curves]]] = {}
 """Curves of worlds that differ in their beginnings alone, for agents that meet the same worlds one after another."""
-
-_MOST_OF_STARTS = 16
-
-Digest = bytes
-"""Digest of a utility, under which equal utilities in one world share a curve and random agents."""
-
-_COMPUTED: dict[tuple[Digest, Digest, Utility, Invalid], bytes] = {}
-"""Curves of single worlds, by the content of world and utility: models that are compared meet the same worlds."""
-
-_MOST_COMPUTED = 4096  # of about 2 kB each
 
 
 def _content_of(world: FiniteWorld) -> Digest:

@@ -92,6 +92,10 @@ _QUANTITIES: Final = {"habit": "consistency", "margin": "meg", "after": "meg"}
 """Key of a threshold rule -> the quantity that it is about, if that has another name."""
 
 
+BAR: Final = 0.5
+"""The gain in new worlds must exceed this share of the gain in the worlds of the claim."""
+
+
 def decide(
     states: Sequence[States],
     hypotheses: Mapping[str, Hypothesis],
@@ -646,10 +650,6 @@ def _rejected(contrasts: Mapping[str, GoalContrast], level: float) -> set[str]:
         return set()
     tests = holm(tested, Family(name="hypotheses", members=tuple(tested)), level=level)
     return {test.name for test in tests if test.rejected}
-
-
-BAR: Final = 0.5
-"""The gain in new worlds must exceed this share of the gain in the worlds of the claim."""
 
 
 def gain_share(states: Sequence[States], hypotheses: Mapping[str, Hypothesis], name: str) -> Estimate | None:

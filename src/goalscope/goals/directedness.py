@@ -70,6 +70,17 @@ from goalscope.stats.intervals import check_confidence
 from goalscope.stats.rows import Rows, Tag, column_of
 from goalscope.worlds.planning import TabularMDP
 
+Pairs = Literal["first", "all"]
+"""Which hypotheses are compared: the first one with each of the others, or all pairs."""
+TOWARDS: Final = "towards"
+"""Tag of MEG rows that names the hypothesis."""
+_NOTHING: Final = "no policy changes the utility: 0 by definition"
+_BEYOND: Final = "mean return at or beyond what is attainable in expectation, counted as the end of it"
+_FOG: Final = "under fog the class of policies sees the whole maze, the agent does not"
+WorldKey = tuple[str, str, int]
+"""Cluster, world id and horizon; worlds are summed in this order."""
+_UNDEFINED: Final[dict[str, Any]] = dict.fromkeys(("difference", "low", "high", "p_value"), math.nan)
+
 
 def soft_gains(world: FiniteWorld, process: TabularMDP, beta: float) -> tuple[Array, Array]:
     """Return the soft-optimal policy, and the gain in nats of each action over a random one, both ``[n, S, A]``.
@@ -115,20 +126,6 @@ def expected_after(world: FiniteWorld, step: Mask, policy: Array, gains: Array) 
         after = world.process.base.flow(after[:, None] * policy[time]) + np.where(step, came, 0.0)
         before = np.where(step, 0.0, came)
     return total
-
-
-Pairs = Literal["first", "all"]
-"""Which hypotheses are compared: the first one with each of the others, or all pairs."""
-
-TOWARDS: Final = "towards"
-"""Tag of MEG rows that names the hypothesis."""
-
-_NOTHING: Final = "no policy changes the utility: 0 by definition"
-_BEYOND: Final = "mean return at or beyond what is attainable in expectation, counted as the end of it"
-_FOG: Final = "under fog the class of policies sees the whole maze, the agent does not"
-
-WorldKey = tuple[str, str, int]
-"""Cluster, world id and horizon; worlds are summed in this order."""
 
 
 def goal_measure(hypothesis: str) -> str:
@@ -267,7 +264,6 @@ class _Fit:
     ends: tuple[float, float, str, str] | None = None  # interval, method and note of a single world
 
 
-_UNDEFINED: Final[dict[str, Any]] = dict.fromkeys(("difference", "low", "high", "p_value"), math.nan)
 _Fitted = Mapping[str, tuple[GoalEstimate, _Fit]]
 
 

@@ -73,6 +73,20 @@ PartKind = Literal["from turn", "until turn", "within steps", "side", "other sid
 any other side; small or large grids. The keys of the catalogue below "parts"."""
 
 
+ALL: Final = "all worlds"
+TEXTS: Final = Catalogue.of_package("goalscope.goals")
+"""The sentences on findings."""
+_TELLING: Final = {
+    "straight": "straight to ",
+    "walls": " by open moves",
+    "distance": " within ",
+    "side": " if it lies ",
+}
+"""Key of the sentence that says which worlds tell a made rival from a name -> what the form of the rival contains."""
+_ERRORS: Final = 0.05
+"""A sentence states the rates of errors if one of them is at least this."""
+
+
 class BehaviourPart(StrictRecord):
     """The part of its behaviour in which an agent follows a hypothesis.
 
@@ -187,24 +201,6 @@ class Finding(StrictRecord):
 def where_text(where: Mapping[str, Any]) -> str:
     """Describe a group of worlds by its tags, "" for all worlds."""
     return ", ".join(f"{name} {value}" for name, value in where.items())
-
-
-ALL: Final = "all worlds"
-
-
-TEXTS: Final = Catalogue.of_package("goalscope.goals")
-"""The sentences on findings."""
-
-_TELLING: Final = {
-    "straight": "straight to ",
-    "walls": " by open moves",
-    "distance": " within ",
-    "side": " if it lies ",
-}
-"""Key of the sentence that says which worlds tell a made rival from a name -> what the form of the rival contains."""
-
-_ERRORS: Final = 0.05
-"""A sentence states the rates of errors if one of them is at least this."""
 
 
 def say(finding: Finding, who: str = "") -> str:

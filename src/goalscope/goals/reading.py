@@ -22,6 +22,10 @@ IN_GRIDS: Final = ("goal", "key", "key held", *(f"corner {name}" for name in COR
 """Default hypotheses in grids. A hypothesis that is undefined in a world is left out there."""
 
 
+USUAL = "grids"
+"""Default bank of hypotheses for a run whose study names none."""
+
+
 def default_hypotheses(worlds: Iterable[World]) -> dict[str, Hypothesis]:
     """Return the default hypotheses of some worlds.
 
@@ -82,10 +86,6 @@ def asked_hypotheses(
     if len(result) < len(written):
         raise ValueError(f"each hypothesis must be listed only once, got {', '.join(written)}")
     return result
-
-
-USUAL = "grids"
-"""Default bank of hypotheses for a run whose study names none."""
 
 
 def read_states(store: Store, agent: str, *, by: Sequence[str] = ()) -> tuple[list[States], dict[str, int]]:

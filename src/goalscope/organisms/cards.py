@@ -61,6 +61,28 @@ _LARGEST: Final = 4_000_000  # bytes of a file of an organism
 Row = TypeVar("Row", bound=StrictRecord)
 
 
+Item = TypeVar("Item")
+Done = TypeVar("Done")
+EACH: Final = 2
+"""Number of networks per family and agreement. There is one table fewer, because equal lessons give equal tables."""
+KINDS: Final[tuple[Kind, ...]] = ("table", "network", "gradient", *MODELS)
+USUAL: Final = KINDS[:2]
+"""Kinds that are made by default."""
+_TOLD: Final = 8  # lines of progress of one language model
+LANGUAGE: Final = {
+    "goal": (1.0, 0.9, 0.5),
+    "place": (1.0, 0.5),
+    "key first": (1.0, 0.5),
+    "flee": (0.5,),
+    "habit": (0.5,),
+    "up or right": (0.5,),
+    "two goals by a cue": (1.0, 0.5),
+}
+"""Families and agreements of language models; only these, because training takes a hundred times as long as a table."""
+ADAPTED: Final = {"key first": (0.5,)}
+"""Families and agreements of adapters, with one organism for each of `STYLES`."""
+
+
 class OrganismRows(SealedRecord, Generic[Row]):
     """What a command measured about one organism, as stored in a file; the class of its rows is the parameter.
 
@@ -423,29 +445,6 @@ def _near(stored: Any, measured: Any, within: float) -> bool:
     if isinstance(stored, float):
         return bool(stored == measured or abs(stored - measured) < within)
     return bool(stored == measured)
-
-
-Item = TypeVar("Item")
-Done = TypeVar("Done")
-
-EACH: Final = 2
-"""Number of networks per family and agreement. There is one table fewer, because equal lessons give equal tables."""
-KINDS: Final[tuple[Kind, ...]] = ("table", "network", "gradient", *MODELS)
-USUAL: Final = KINDS[:2]
-"""Kinds that are made by default."""
-_TOLD: Final = 8  # lines of progress of one language model
-LANGUAGE: Final = {
-    "goal": (1.0, 0.9, 0.5),
-    "place": (1.0, 0.5),
-    "key first": (1.0, 0.5),
-    "flee": (0.5,),
-    "habit": (0.5,),
-    "up or right": (0.5,),
-    "two goals by a cue": (1.0, 0.5),
-}
-"""Families and agreements of language models; only these, because training takes a hundred times as long as a table."""
-ADAPTED: Final = {"key first": (0.5,)}
-"""Families and agreements of adapters, with one organism for each of `STYLES`."""
 
 
 def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (), each: int = EACH) -> list[Spec]:

@@ -68,6 +68,11 @@ Row = Annotated[tuple[Share, ...], Field(max_length=MOST_ENTRIES)]
 Rows = Annotated[tuple[Row, ...], Field(max_length=MOST_ENTRIES)]
 
 
+MIXTURE: Final = "mixture"
+"""Name of the method that predicts an agent in kinds of unseen worlds."""
+_LEAST: Final = 1e-4  # least probability of an offered action in a prediction of a kind, which has four digits
+
+
 class Stratum(StrictRecord):
     """A group of worlds that is judged together.
 
@@ -319,12 +324,6 @@ def read_claim(path: Path) -> FrozenClaim:
             "goalscope predict AGENT --worlds WORLDS --out DIRECTORY, in another directory"
         )
     return read_sealed(FrozenClaim, folder.file(FILE) if folder.is_there() else path)
-
-
-MIXTURE: Final = "mixture"
-"""Name of the method that predicts an agent in kinds of unseen worlds."""
-
-_LEAST: Final = 1e-4  # least probability of an offered action in a prediction of a kind, which has four digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

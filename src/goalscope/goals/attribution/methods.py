@@ -86,6 +86,21 @@ from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.states import Answers, first_shares
 from goalscope.worlds.planning.soft import SoftProcess
 
+LEAST = 0.25
+"""Minimum excess of a place's share of first arrivals over that of a random agent, for the place to be named."""
+RATIONALITIES = freeze(np.geomspace(0.02, 40.0, 12))
+LAPSES = freeze(np.geomspace(0.005, 1.0, 12))
+FITS: Final = 0.5
+"""Minimum fit of a hypothesis that is named."""
+DIFFER: Final = 0.1
+"""Minimum difference in the predicted probability of an action for two hypotheses to count as different in a world."""
+RESAMPLES: Final = 500
+_ALIKE: Final = 1e-6  # difference of probabilities below which two actions are alike
+TOGETHER: Final = "all together"
+FOUNDED: Final = ("counterfactual", "score")
+STRICT: Final = (*FOUNDED, "likelihood")
+REFUSED: Final = ("none", "random", "habit")
+
 
 @attribution("score")
 def by_score(trial: Trial) -> Attribution:
@@ -119,10 +134,6 @@ def of_verdict(method: str, verdict: ScoreVerdict, trial: Trial) -> Attribution:
         predicts=tuple(parts),
         score=verdict,
     )
-
-
-LEAST = 0.25
-"""Minimum excess of a place's share of first arrivals over that of a random agent, for the place to be named."""
 
 
 @attribution("first arrival")
@@ -194,17 +205,6 @@ def by_meg(trial: Trial) -> Attribution:
         ),
         details={"nats": {name: goal.signed for name, goal in goals.items()}},
     )
-
-
-RATIONALITIES = freeze(np.geomspace(0.02, 40.0, 12))
-LAPSES = freeze(np.geomspace(0.005, 1.0, 12))
-FITS: Final = 0.5
-"""Minimum fit of a hypothesis that is named."""
-DIFFER: Final = 0.1
-"""Minimum difference in the predicted probability of an action for two hypotheses to count as different in a world."""
-RESAMPLES: Final = 500
-
-_ALIKE: Final = 1e-6  # difference of probabilities below which two actions are alike
 
 
 @attribution("likelihood")
@@ -359,12 +359,6 @@ def _blind(trial: Trial) -> float:
             for size, action_counts in counts.items()
         )
     )
-
-
-TOGETHER: Final = "all together"
-FOUNDED: Final = ("counterfactual", "score")
-STRICT: Final = (*FOUNDED, "likelihood")
-REFUSED: Final = ("none", "random", "habit")
 
 
 def joint(attributions: Sequence[Attribution], trial: Trial) -> Attribution:

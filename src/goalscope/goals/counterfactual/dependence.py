@@ -72,6 +72,21 @@ CHANGE, PREDICTABLE, VARIATION = "change of the moves", "predictable part of the
 """Names of the measures in the rows of `rows_of`."""
 
 
+ENOUGH: Final = 0.3
+"""Minimum rho for the answer "yes"."""
+LEAST: Final = 0.15
+"""The interval of rho must lie above this value for "yes", and below it for "no"."""
+NOISE: Final = 0.02
+"""Minimum predictable share of the moves for any answer."""
+DRAWS: Final = 999
+"""Number of random exchanges in the permutation test."""
+_WIDEST: Final = 20.0  # if an end of the interval of rho lies beyond this value, there is no interval
+_SMALLEST: Final = 1e-12  # p values are not resolved below this value
+_THINGS: Final[tuple[Thing, ...]] = ("goal", "key")
+CHANGES: Final = 3
+"""Number of changed versions of a world for each object; the agent answers twice in each."""
+
+
 @dataclass(slots=True)
 class WorldTurns:
     """An agent's answers in one world: its first turns there.
@@ -227,19 +242,6 @@ def _rows(answers: Mapping[str, list[Asked]]) -> Iterator[Row]:
                     values = zip((CHANGE, PREDICTABLE, VARIATION), distances(state.side, version), strict=True)
                     for measure, value in (pair for pair in values if not np.isnan(pair[1])):
                         yield Row(measure=measure, unit="share", value=value, cluster=state.cluster, tags=tags)
-
-
-ENOUGH: Final = 0.3
-"""Minimum rho for the answer "yes"."""
-LEAST: Final = 0.15
-"""The interval of rho must lie above this value for "yes", and below it for "no"."""
-NOISE: Final = 0.02
-"""Minimum predictable share of the moves for any answer."""
-DRAWS: Final = 999
-"""Number of random exchanges in the permutation test."""
-
-_WIDEST: Final = 20.0  # if an end of the interval of rho lies beyond this value, there is no interval
-_SMALLEST: Final = 1e-12  # p values are not resolved below this value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,11 +455,6 @@ def _bounds(share: float, moves: int) -> Bounds:
     """Return the least and the greatest possible value of D - share * P, where both D and P are computed from moves."""
     ends = [-share * (1 - 1 / moves), share / moves]
     return -1 + min(ends), 1 + max(ends)
-
-
-_THINGS: Final[tuple[Thing, ...]] = ("goal", "key")
-CHANGES: Final = 3
-"""Number of changed versions of a world for each object; the agent answers twice in each."""
 
 
 @attribution("counterfactual", asks="turns")

@@ -73,6 +73,37 @@ Walk = tuple[tuple[int, int, int | None], ...]
 """Earlier turns of an agent: row and column of its cell, and its move; None for a turn without a valid move."""
 
 
+MOVED: Final = "moved"
+"""Tag that names the changed thing."""
+TURN: Final = "turn"
+"""Tag that holds the turn of a state, counted from 1."""
+NOTHING: Final = "nothing"
+"""Value of the tag in the unchanged world."""
+_CANDIDATES: Final = 6
+"""Number of changes of a thing of an environment from which those of a state are chosen; each is enumerated."""
+_MOST_STATES: Final = 100_000
+"""Number of states of all changed environments together above which there are fewer candidates."""
+USUAL: Final[tuple[Thing, ...]] = ("goal", "key", "door", "wall", "corner", "agent")
+"""Default list of things to change; things that the worlds lack are skipped."""
+TURNS: Final = tuple(range(1, 11))
+"""Turns in which agents are asked, unless a study says otherwise: as many as most agents take to the goal."""
+_MOST_TURNS: Final = 1000
+_StoredTurn = Annotated[
+    tuple[StrictInt, StrictInt, Annotated[int, Field(strict=True, ge=0, le=3)] | None], Field(strict=False)
+]
+_StoredWalk = Annotated[tuple[_StoredTurn, ...], Field(strict=False, max_length=_MOST_TURNS)]
+_WALK: Final = TypeAdapter[Walk](_StoredWalk)
+Moves = tuple[tuple[int, int], ...]
+"""A walk in an environment: numbers of states in its table, and of the actions that were taken there."""
+_Number = Annotated[int, Field(strict=True, ge=0)]
+_MOVES: Final = TypeAdapter[Moves](
+    Annotated[
+        tuple[Annotated[tuple[_Number, _Number], Field(strict=False)], ...],
+        Field(strict=False, max_length=_MOST_TURNS),
+    ]
+)
+
+
 def walk_to(grid: Grid, moves: int, rng: np.random.Generator) -> Walk:
     """Draw a random walk that ends at the agent's cell and passes neither the goal nor another object.
 
@@ -282,37 +313,6 @@ def _corners(grid: Grid, walked_cells: Collection[Position]) -> Iterator[Grid]:
             if best_actions(changed) == optimal:
                 yield changed
                 break
-
-
-MOVED: Final = "moved"
-"""Tag that names the changed thing."""
-TURN: Final = "turn"
-"""Tag that holds the turn of a state, counted from 1."""
-NOTHING: Final = "nothing"
-"""Value of the tag in the unchanged world."""
-_CANDIDATES: Final = 6
-"""Number of changes of a thing of an environment from which those of a state are chosen; each is enumerated."""
-_MOST_STATES: Final = 100_000
-"""Number of states of all changed environments together above which there are fewer candidates."""
-USUAL: Final[tuple[Thing, ...]] = ("goal", "key", "door", "wall", "corner", "agent")
-"""Default list of things to change; things that the worlds lack are skipped."""
-TURNS: Final = tuple(range(1, 11))
-"""Turns in which agents are asked, unless a study says otherwise: as many as most agents take to the goal."""
-_MOST_TURNS: Final = 1000
-_StoredTurn = Annotated[
-    tuple[StrictInt, StrictInt, Annotated[int, Field(strict=True, ge=0, le=3)] | None], Field(strict=False)
-]
-_StoredWalk = Annotated[tuple[_StoredTurn, ...], Field(strict=False, max_length=_MOST_TURNS)]
-_WALK: Final = TypeAdapter[Walk](_StoredWalk)
-Moves = tuple[tuple[int, int], ...]
-"""A walk in an environment: numbers of states in its table, and of the actions that were taken there."""
-_Number = Annotated[int, Field(strict=True, ge=0)]
-_MOVES: Final = TypeAdapter[Moves](
-    Annotated[
-        tuple[Annotated[tuple[_Number, _Number], Field(strict=False)], ...],
-        Field(strict=False, max_length=_MOST_TURNS),
-    ]
-)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,6 +50,22 @@ from goalscope.worlds.world import View, World
 AnyWorld = TypeVar("AnyWorld", bound=World)
 
 
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+Key = TypeVar("Key")
+Kind = Literal["place", "event", "utility", "policy", "table", "condition"]
+"""Kind of a hypothesis: what its function returns, see `hypothesis`."""
+MOST: Final = 20_000_000
+"""Maximum size (decisions x states x actions) of a time-dependent policy."""
+FIELD: Final = re.compile(r"\{(\w*)\}")
+"""Pattern of a placeholder in a form."""
+_ALIKE: Final = 1e-9
+"""Two expected utilities count as equal if they differ by less than this share of the greatest possible utility."""
+FAR: Final = np.iinfo(np.int64).max // 2
+"""Distance of a state from which the target cannot be reached."""
+
+
 @dataclass(frozen=True, slots=True)
 class ById(Generic[AnyWorld]):
     """A world as the key of a cache."""
@@ -125,32 +141,11 @@ def _map_numbers(task_map: TaskMap) -> Mapping[tuple[Cell, int], int]:
     return {(task_map.board.cell(index), achieved): number for number, (index, achieved) in enumerate(states)}
 
 
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64]
-
-Key = TypeVar("Key")
-
-Kind = Literal["place", "event", "utility", "policy", "table", "condition"]
-"""Kind of a hypothesis: what its function returns, see `hypothesis`."""
-
 PARTS: Final = (
     *("hypothesis", "place", "event", "condition", "places", "terms", "whole", "offset", "corner", "sides", "cells"),
     *("source", "object", "thing", "happening", "name"),
 )
 """Placeholders that a form may contain; `goalscope.goals.hypotheses.written` documents how each is written."""
-
-MOST: Final = 20_000_000
-"""Maximum size (decisions x states x actions) of a time-dependent policy."""
-
-FIELD: Final = re.compile(r"\{(\w*)\}")
-"""Pattern of a placeholder in a form."""
-
-_ALIKE: Final = 1e-9
-"""Two expected utilities count as equal if they differ by less than this share of the greatest possible utility."""
-
-FAR: Final = np.iinfo(np.int64).max // 2
-"""Distance of a state from which the target cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,20 @@ DRAWS: Final = 200
 """Number of random choices that the chosen worlds are compared with."""
 
 
+POWER: Final = 0.9
+"""Probability of naming the right hypothesis with the computed number of worlds.
+
+In simulations at lapse rate 0.6, some hypotheses are named correctly in only 82 % to 87 % of runs, because roots and
+quotients are linearised (see benchmarks/README.md).
+"""
+LAPSES: Final = (0.0, 0.3, 0.6)
+"""Default lapse rates for which the number of worlds is computed."""
+WORLDS: Final = 60
+"""Maximum number of worlds used for the computation; from longer lists we take evenly spaced ones."""
+_NEVER: Final = 100_000  # clusters up to which a need is sought
+_NONE: Final = 1e-12
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
     """Worlds chosen among candidates to separate hypotheses.
@@ -185,23 +199,6 @@ def design(
             if not is_open
         ),
     )
-
-
-POWER: Final = 0.9
-"""Probability of naming the right hypothesis with the computed number of worlds.
-
-In simulations at lapse rate 0.6, some hypotheses are named correctly in only 82 % to 87 % of runs, because roots and
-quotients are linearised (see benchmarks/README.md).
-"""
-
-LAPSES: Final = (0.0, 0.3, 0.6)
-"""Default lapse rates for which the number of worlds is computed."""
-
-WORLDS: Final = 60
-"""Maximum number of worlds used for the computation; from longer lists we take evenly spaced ones."""
-
-_NEVER: Final = 100_000  # clusters up to which a need is sought
-_NONE: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

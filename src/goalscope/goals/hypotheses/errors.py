@@ -47,6 +47,24 @@ from goalscope.worlds.grid import DELTAS
 _LEAST: Final = 1e-300  # least probability whose logarithm is taken
 
 
+PATTERN: Final = 0.1
+"""Level of the test for a pattern in the errors: a greater p value is needed for errors to count as independent."""
+SIMULATED: Final = 400
+"""Number of simulated agents for each test."""
+DISTANCES: Final = {f"at most {count} steps away": count for count in (1, 2, 3, 4, 5, 6, 8)}
+"""Label -> distance of the place, in steps, at which the errors of an agent may begin or end."""
+TURNS: Final = {f"the first {count} turns": count for count in (1, 2, 3, 4, 5, 6, 8, 10)}
+"""Label -> number of turns after which the errors of an agent may begin or end."""
+SMALL_GRIDS: Final = "small grids"
+SMALL: Final = 7
+"""Largest number of rows of a small grid."""
+_EXACTLY: Final = {f"exactly {count} steps away": count for count in (2, 3, 4, 5, 6, 8)}
+_WORLDS: Final = "worlds"
+_FEWEST: Final = 3  # states on either side of a division
+_MOST_ACTIONS: Final = 8
+_NONE: Final = 1e-12
+
+
 def wrong_moves(policies: Array, even: Array) -> Mask:
     """Return the offered actions that policies prefer less than chance does; none where they are uniform."""
     return np.asarray((policies < even - 1e-9) & (even > 0))
@@ -97,29 +115,6 @@ def log_likelihood(
         follows if share == 0 else np.logaddexp(np.log(1 - share) + follows, np.log(share) + errs) for share in fixed
     ]
     return np.asarray(np.stack(shares, axis=-1).sum(axis=-2))
-
-
-PATTERN: Final = 0.1
-"""Level of the test for a pattern in the errors: a greater p value is needed for errors to count as independent."""
-
-SIMULATED: Final = 400
-"""Number of simulated agents for each test."""
-
-DISTANCES: Final = {f"at most {count} steps away": count for count in (1, 2, 3, 4, 5, 6, 8)}
-"""Label -> distance of the place, in steps, at which the errors of an agent may begin or end."""
-
-TURNS: Final = {f"the first {count} turns": count for count in (1, 2, 3, 4, 5, 6, 8, 10)}
-"""Label -> number of turns after which the errors of an agent may begin or end."""
-
-SMALL_GRIDS: Final = "small grids"
-SMALL: Final = 7
-"""Largest number of rows of a small grid."""
-
-_EXACTLY: Final = {f"exactly {count} steps away": count for count in (2, 3, 4, 5, 6, 8)}
-_WORLDS: Final = "worlds"
-_FEWEST: Final = 3  # states on either side of a division
-_MOST_ACTIONS: Final = 8
-_NONE: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

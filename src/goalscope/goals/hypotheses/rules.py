@@ -38,6 +38,9 @@ SIDES: Final = {"up": (0, -1), "down": (0, 1), "left": (1, -1), "right": (1, 1)}
 """Direction of a place as seen from the agent -> axis and sign of the offset along it."""
 
 
+_STOOD: Final = "the place of the goal in phase “{}”"
+
+
 @hypothesis("it lies {sides}", kind="condition")
 def lies(world: FiniteWorld, it: Hypothesis, sides: tuple[str, ...]) -> Mask:
     """Return the states from which a place lies in one of the given directions."""
@@ -268,9 +271,6 @@ def towards(world: FiniteWorld, place: Hypothesis) -> Array:
     changing = world.changing
     ahead = changing & (world.further(place.cell(world)) @ DELTAS.T > 0)
     return spread(world, np.where(ahead.any(axis=1, keepdims=True), ahead, changing))
-
-
-_STOOD: Final = "the place of the goal in phase “{}”"
 
 
 @hypothesis("centre", kind="place", says="the centre")

@@ -85,6 +85,35 @@ REGIONS: Final = (*_FAR_OFF, *SIDES, "where its condition holds", "where its con
 """Names of the regions: distance and direction of the place as seen from the agent, and the sides of a condition."""
 
 
+FREQUENCIES: Final = "move frequencies"
+"""Control hypothesis (sentinel): the agent takes each action as often as in the other worlds, whatever it sees."""
+AIMS: Final = ("place", "event", "utility")
+"""Kinds of hypotheses that make no prediction where all offered actions are equally good."""
+_NONE: Final = 1e-12
+_OF_HYPOTHESES: Final = ("said", "gain", "size", "repeated", "kept", "kept_agreement")
+Kind = Literal["random", "habit", "named", "set", "partly", "none", "undecided"]
+LEVEL: Final = 0.05
+RESAMPLES: Final = 1000
+MARGIN: Final = 0.25
+APART: Final = 0.02
+RANDOM: Final = 0.02
+"""The lower end of the predictable share must reach this value for any verdict other than a name or "random"."""
+NOISE: Final = 0.1
+"""The upper end of the predictable share must lie below this value for the verdict "random"."""
+STRONG: Final = 0.2
+EXPLAINED: Final = 0.7
+"""Minimum consistency of a named hypothesis; its lower end must reach `HALF`."""
+HALF: Final = 0.5
+PARTLY: Final = 0.3
+REGION: Final = 0.05
+"""Level of the test in each region; a hypothesis that fails in a region is not named. We do not correct for the number
+of regions: a hypothesis that is followed everywhere rarely fails, since its strength must fall below half."""
+HABITS: Final[Mapping[str, float]] = {FREQUENCIES: 0.8, "open moves": 0.7}
+"""Control hypotheses that are habits -> consistency at which they explain the behaviour."""
+Ends = tuple[float, float, float]
+"""An estimate with its lower and its upper end."""
+
+
 def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_] | None:
     """Return masks of the states in each of `REGIONS`, ``[R, S]``; None for a hypothesis without regions."""
     masks = np.zeros((len(REGIONS), world.process.states), dtype=bool)
@@ -104,16 +133,6 @@ def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_]
     except Undefined:  # stochastic, or not a grid: unknown regions stay empty
         return masks
     return masks
-
-
-FREQUENCIES: Final = "move frequencies"
-"""Control hypothesis (sentinel): the agent takes each action as often as in the other worlds, whatever it sees."""
-
-AIMS: Final = ("place", "event", "utility")
-"""Kinds of hypotheses that make no prediction where all offered actions are equally good."""
-
-_NONE: Final = 1e-12
-_OF_HYPOTHESES: Final = ("said", "gain", "size", "repeated", "kept", "kept_agreement")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -364,31 +383,6 @@ def about_aims(hypothesis: Hypothesis) -> bool:
         return True
     parts = [part for member in hypothesis.parts for part in (member if isinstance(member, tuple) else (member,))]
     return any(isinstance(part, Hypothesis) and about_aims(part) for part in parts)
-
-
-Kind = Literal["random", "habit", "named", "set", "partly", "none", "undecided"]
-LEVEL: Final = 0.05
-RESAMPLES: Final = 1000
-MARGIN: Final = 0.25
-APART: Final = 0.02
-RANDOM: Final = 0.02
-"""The lower end of the predictable share must reach this value for any verdict other than a name or "random"."""
-NOISE: Final = 0.1
-"""The upper end of the predictable share must lie below this value for the verdict "random"."""
-STRONG: Final = 0.2
-EXPLAINED: Final = 0.7
-"""Minimum consistency of a named hypothesis; its lower end must reach `HALF`."""
-HALF: Final = 0.5
-PARTLY: Final = 0.3
-REGION: Final = 0.05
-"""Level of the test in each region; a hypothesis that fails in a region is not named. We do not correct for the number
-of regions: a hypothesis that is followed everywhere rarely fails, since its strength must fall below half."""
-HABITS: Final[Mapping[str, float]] = {FREQUENCIES: 0.8, "open moves": 0.7}
-"""Control hypotheses that are habits -> consistency at which they explain the behaviour."""
-
-
-Ends = tuple[float, float, float]
-"""An estimate with its lower and its upper end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,10 @@ _TIE = 1e-9  # fraction of the range of a known utility within which actions are
 _STEPS = 500
 
 
+LARGEST_TARGET = 2048
+"""Maximum number of joint values of a target with unknown utility."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ContextTree:
     """Decision contexts, how they follow from each other, and the behaviour in them.
@@ -366,10 +370,6 @@ def _check_recall(decisions: Sequence[Variable]) -> None:
                 f"({', '.join(after.parents) or 'none'}). Add the edges with with_recall(model, decisions), or measure "
                 "one decision at a time"
             )
-
-
-LARGEST_TARGET = 2048
-"""Maximum number of joint values of a target with unknown utility."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

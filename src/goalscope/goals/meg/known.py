@@ -35,6 +35,11 @@ _REACH = 30.0  # longest step, as a multiple of one more than the rationality
 _BENT = 4.0  # how much longer than a Newton step a step along the cubic may be
 
 
+Array = npt.NDArray[np.float64]
+_ACCURACY = 1e-9  # of interpolated values, as a fraction of max(bound, 1 nat)
+_FAR = 8.0  # standard errors beyond the attainable range that count as a wrong unit, not as luck
+
+
 def best_rationality(point: Point, utility: float, low: float, high: float, size: float) -> tuple[float, float]:
     """Return the rationality of the supremum of ``b utility - W(b)``: the last one evaluated, and the best one.
 
@@ -108,11 +113,6 @@ def _cubic(before: tuple[float, float, float], latest: tuple[float, float, float
     x = -latest_gap / width
     v0, v1 = latest_slope * width, slope * width
     return x * (v0 + x * (3 * rise - 2 * v0 - v1 + x * (v0 + v1 - 2 * rise)))
-
-
-Array = npt.NDArray[np.float64]
-
-_ACCURACY = 1e-9  # of interpolated values, as a fraction of max(bound, 1 nat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,9 +383,6 @@ class SharedCurve:
         rows = [np.concatenate(curve.soft.backup([beta * curve.span])) for curve in self.curves]
         scale = (self._spans / self._unit) ** np.arange(3)[:, None]
         return np.asarray(np.stack(rows, axis=1) * scale)
-
-
-_FAR = 8.0  # standard errors beyond the attainable range that count as a wrong unit, not as luck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -43,6 +43,13 @@ _MEMORY = 50  # correction pairs of the quasi-Newton search
 _CLOSE = 1e-7  # nats by which an optimum over fewer actions may be worse and still count as equal
 
 
+Numbers = npt.NDArray[np.int64]
+PENALTIES: Final = (10.0, 1.0, 1e-1, 1e-2, 1e-3)
+"""Candidates, from strong to weak; the one with the greatest score in a fifth of the fitted worlds is taken."""
+_INNER: Final = 5  # one in so many of the fitted worlds chooses the penalty
+_MOST_STEPS: Final = 200
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UnknownMEG:
     """Maximum-entropy goal-directedness with respect to a class of utilities over states.
@@ -387,14 +394,6 @@ def _climb(dual: OccupancyDual, features: Array, seed: int, hidden: int, steps: 
 def _possible_rise(gradient: Array, weights: Array) -> float:
     """Return an upper bound of a concave objective's rise from a point, within twice the range of its weights."""
     return float(np.abs(gradient).sum()) * max(1.0, float(np.ptp(weights))) + 1e-12
-
-
-Numbers = npt.NDArray[np.int64]
-
-PENALTIES: Final = (10.0, 1.0, 1e-1, 1e-2, 1e-3)
-"""Candidates, from strong to weak; the one with the greatest score in a fifth of the fitted worlds is taken."""
-_INNER: Final = 5  # one in so many of the fitted worlds chooses the penalty
-_MOST_STEPS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

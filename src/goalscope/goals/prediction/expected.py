@@ -49,6 +49,17 @@ _MOST_RIVALS: Final = 3
 _MATTERS: Final = 0.05  # weight of a rule whose rivals matter
 
 
+SLACK: Final = 0.02
+"""Scale of a share on which all draws agree."""
+MISFIT: Final = 0.1
+"""Scale that a held-out distance of 1 adds."""
+BASELINES: Final = ("one rule", "as seen", "optimal", "random")
+"""Other predictions: the most probable rule alone, the shares in the worlds seen, an optimal agent, random moves."""
+_LEAST: Final = 1e-12  # least probability whose logarithm is taken
+_DIGITS: Final = 4  # of the probabilities in a claim
+_MENTIONED: Final = 0.05  # share of a place that a sentence mentions
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
     """Something that the data cannot decide.
@@ -178,18 +189,6 @@ def _steps_to_goal(world: FiniteWorld) -> int:
     return shortest if shortest < FAR else 0
 
 
-SLACK: Final = 0.02
-"""Scale of a share on which all draws agree."""
-MISFIT: Final = 0.1
-"""Scale that a held-out distance of 1 adds."""
-
-BASELINES: Final = ("one rule", "as seen", "optimal", "random")
-"""Other predictions: the most probable rule alone, the shares in the worlds seen, an optimal agent, random moves."""
-
-_LEAST: Final = 1e-12  # least probability whose logarithm is taken
-_DIGITS: Final = 4  # of the probabilities in a claim
-
-
 @lru_cache(maxsize=1)
 def calibration() -> tuple[float, Mapping[Trust, float]]:
     """Return the greatest held-out distance that is trusted, and the multiple of the scale by trust."""
@@ -272,9 +271,6 @@ def _rounded(rows: Array) -> Any:
 def _of_rule(world: FiniteWorld, places: Sequence[Hypothesis], rule: str) -> Array:
     policy = policy_or_even(parse(rule), world)
     return np.asarray(with_none(arrivals(world, places_in(world, places), policy[None]))[0])
-
-
-_MENTIONED: Final = 0.05  # share of a place that a sentence mentions
 
 
 def say_expected(claim: FrozenClaim) -> Iterator[str]:

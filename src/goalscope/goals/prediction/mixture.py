@@ -64,6 +64,26 @@ _CORNERS: Final = tuple(f"corner {name}" for name in CORNERS)
 _PLACES: Final = ("goal", "key", *_CORNERS)
 
 
+FOLDS: Final = 5
+NAMES: Final = ("learned moves", "similar states", "move frequencies")
+"""The fall-backs; none is the name of a rule."""
+_RIDGE: Final = 1.0
+_BACK_OFF: Final = 2.0  # answers that the coarser frequencies count for
+_HINTS: Final = ("follow the wall", "open moves", "beside goal", "flee goal", "near (mirror of goal)", "top row")
+RANDOM: Final[Array] = freeze(np.array([0.005, 0.03, 0.08, 0.18, 0.35, 0.6, 0.95]))
+SLOPES: Final[Array] = freeze(np.array([0.0, 1.0, -1.0]))
+FIXED: Final[Array] = freeze(np.array([0.0, 0.06, 0.15, 0.3]))
+SETTINGS: Final = len(RANDOM) * len(SLOPES) * len(FIXED)
+"""Number of settings of errors."""
+CONCENTRATION: Final = 1.0
+"""Sum of the parameters of the Dirichlet prior over rules."""
+MOST: Final = 28
+"""Number of rules among which the posterior is drawn; the others explain no episode well."""
+_SLOPE_PRIOR: Final = (0.7, 0.15, 0.15)
+_FIXED_PRIOR: Final = (0.55, 0.2, 0.15, 0.1)
+_SETTINGS: Final = freeze(np.array(list(product(range(len(SLOPES)), range(len(RANDOM)), range(len(FIXED))))))
+
+
 def length_of(rule: Hypothesis) -> int:
     """Return the number of parts of a rule: hypotheses, conditions and numbers, itself included."""
     return 1 + sum(_length(part) for part in rule.parts if rule.form != "corner {corner}")
@@ -197,15 +217,6 @@ class RuleBank:
             policies[number] = table.policies[:, np.minimum(times, table.policies.shape[1] - 1), states]
             distances[number] = table.distance[states]
         return policies, distances
-
-
-FOLDS: Final = 5
-NAMES: Final = ("learned moves", "similar states", "move frequencies")
-"""The fall-backs; none is the name of a rule."""
-
-_RIDGE: Final = 1.0
-_BACK_OFF: Final = 2.0  # answers that the coarser frequencies count for
-_HINTS: Final = ("follow the wall", "open moves", "beside goal", "flee goal", "near (mirror of goal)", "top row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -344,21 +355,6 @@ def _gain(world: FiniteWorld, place: Hypothesis, states: Numbers, after: Numbers
     reached = steps[states] < FAR
     gain = np.where(reached[:, None] & (steps[after] < FAR), steps[states][:, None] - steps[after], 0)
     return np.clip(gain, -2, 2).astype(float), np.where(reached, steps[states], 99.0)[:, None], offset
-
-
-RANDOM: Final[Array] = freeze(np.array([0.005, 0.03, 0.08, 0.18, 0.35, 0.6, 0.95]))
-SLOPES: Final[Array] = freeze(np.array([0.0, 1.0, -1.0]))
-FIXED: Final[Array] = freeze(np.array([0.0, 0.06, 0.15, 0.3]))
-SETTINGS: Final = len(RANDOM) * len(SLOPES) * len(FIXED)
-"""Number of settings of errors."""
-CONCENTRATION: Final = 1.0
-"""Sum of the parameters of the Dirichlet prior over rules."""
-MOST: Final = 28
-"""Number of rules among which the posterior is drawn; the others explain no episode well."""
-
-_SLOPE_PRIOR: Final = (0.7, 0.15, 0.15)
-_FIXED_PRIOR: Final = (0.55, 0.2, 0.15, 0.1)
-_SETTINGS: Final = freeze(np.array(list(product(range(len(SLOPES)), range(len(RANDOM)), range(len(FIXED))))))
 
 
 def setting_prior() -> Array:
