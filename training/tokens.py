@@ -112,7 +112,7 @@ class Vocabulary:
         core.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
         core.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in SPECIAL])
         core.add_tokens([AddedToken(piece, normalized=False) for piece in self.pieces[len(SPECIAL) :]])
-        fast: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        fast: Any = PreTrainedTokenizerFast(
             tokenizer_object=core,
             pad_token=PAD,
             eos_token=RETURN,

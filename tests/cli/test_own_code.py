@@ -173,7 +173,9 @@ def test_no_module_takes_the_place_of_an_installed_one(
         load_own(f"{module}:Agent", ("act",), "an agent")
 
 
-@pytest.mark.parametrize("words", ["-m goalscope", "-mgoalscope", "-B -bm goalscope", "-m goalscope.__main__"])
+@pytest.mark.parametrize(
+    "words", long_after(2, ["-m goalscope", "-B -bm goalscope", "-mgoalscope", "-m goalscope.__main__"])
+)
 def test_python_imports_nothing_else_from_the_working_directory(words: str, tmp_path: Path) -> None:
     """However the module to run is spelled; Python itself imports about ten modules of its own before."""
     for module in ("typer", "click", "pydantic", "yaml", "typing", "re", "json", "numpy"):

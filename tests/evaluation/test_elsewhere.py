@@ -86,6 +86,7 @@ def test_without_second_answers_or_with_few_worlds_nothing_is_expected(seen) -> 
     assert predicted_from([replace(one, second=None) for one in answers], TABLES) is None
 
 
+@pytest.mark.full
 def test_the_page_shows_it_for_the_models_that_were_asked_twice(tmp_path) -> None:
     evaluate(["epsilon-greedy:epsilon=0.1", "random"], tmp_path / "found", arms=["hypotheses"], quick=True, seed=3)
     page = (tmp_path / "found" / "report.html").read_text()

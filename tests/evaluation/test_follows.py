@@ -19,6 +19,7 @@ from goalscope.verdict.consistency import contradictions
 from goalscope.verdict.plan import PLAN
 from goalscope.verdict.rules import level
 from goalscope.verdict.sentences import headline
+from goalscope.verdict.texts import TEXTS as VERDICT_TEXTS
 from planted_findings import stated
 
 PHASES = """
@@ -81,7 +82,9 @@ def test_hypotheses_that_coincide_everywhere_cannot_be_told(tmp_path: Path) -> N
         assert one.about("goal") == one.about("corner top-right") == "untestable"
 
 
-def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are_asked(tmp_path: Path) -> None:
+def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = PHASES.replace("count: 12, goal: not top-right", "count: 10, apart: 3, goal: not top-right")
     (tmp_path / "corner.yaml").write_text(text, encoding="utf-8")
     given: dict[str, Any] = {"worlds": str(tmp_path / "corner.yaml"), "hypotheses": "goal;corner top-right"}
@@ -105,8 +108,14 @@ def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are
     needs = [f"{one.worlds:.0f} at {100 * one.lapse:g} % random moves" for one in found if one.worlds > 20]
     assert all(need in str(few) for need in needs)
     assert any(stated("plan/enough", line) for line in told) == (len(short) < len(bank))
-    stored = asked(tmp_path / "found", TWIN, **given).directory / PLAN
-    assert Plan.read(stored).beforehand == told
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("goalscope.verdict.evaluating.play", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        asked(tmp_path / "found", TWIN, **given)
+    assert Plan.read(tmp_path / "found" / PLAN).beforehand == told
 
 
 def test_nothing_is_said_before_where_computing_it_would_take_minutes() -> None:
@@ -163,6 +172,8 @@ def test_hypotheses_that_do_not_fit_are_refused_and_those_of_ones_own_files_take
         (tmp_path / "mine.yaml").write_text(f"[goal, 'policy mine_here:{name}']", encoding="utf-8")
         words = ("optimal", "--arms", "hypotheses", "--hypotheses", "mine.yaml", "--quick", "--out", tmp_path / name)
         assert fact in call("evaluate", *words, status=status)
+    # What is expected elsewhere is on the page of every agent that was asked twice: see test_elsewhere.py.
+    assert VERDICT_TEXTS("elsewhere/title") in (tmp_path / "up" / "report.html").read_text(encoding="utf-8")
     (tmp_path / "long.yaml").write_text(f"- {{name: {'k' * 1000}, is: goal}}", encoding="utf-8")
     named = ("--hypotheses", tmp_path / "long.yaml", "--quick", "--out", tmp_path / "never")
     assert "at most 200 characters" in " ".join(call("evaluate", "optimal", *named, status=2).split())

@@ -177,6 +177,7 @@ def test_where_goal_and_corner_are_one_cell_no_verdict_names_one_of_them(verdict
         assert contradictions(ledger) == []
 
 
+@pytest.mark.full
 def test_in_shifted_worlds_the_misgeneraliser_is_after_the_corner(verdicts: Verdicts) -> None:
     for agent, name in {"network": "corner top-right", "network, goal anywhere": "goal"}.items():
         _, evaluation = verdicts("shifted")[agent]

@@ -18,6 +18,7 @@ from planted_answers import (
     where,
 )
 
+from families import long_after
 from goalscope.goals.finding import BehaviourPart
 from goalscope.goals.hypotheses import FiniteWorld, finite_world, parse
 from goalscope.goals.hypotheses.errors import PATTERN, error_pattern, first_visits, rates
@@ -68,16 +69,16 @@ def to_and_fro(first: str, second: str, moves: int) -> Agent:
 
 NEVER_WHOLE: dict[str, Agent] = {
     "beside it": beside_goal(0, 1),
-    "two below it": beside_goal(2, 0),
-    "one diagonally": beside_goal(1, 1),
     "stops one step before": stopping(1),
-    "stops three steps before": stopping(3),
     "right until blocked": until_blocked([3, 1, 0, 2]),
-    "up until blocked": until_blocked([0, 2, 3, 1]),
     "half of the worlds": goal_in_half,
-    "paces between goal and start": to_and_fro("goal", "start", 2),
     "at random": lambda world, rng: world.even[None],
     "a fixed move for each state": lambda world, rng: np.eye(4)[rng.integers(0, 4, len(world.even))][None],
+    "two below it": beside_goal(2, 0),
+    "one diagonally": beside_goal(1, 1),
+    "stops three steps before": stopping(3),
+    "up until blocked": until_blocked([0, 2, 3, 1]),
+    "paces between goal and start": to_and_fro("goal", "start", 2),
 }
 """Agents that pursue none of the hypotheses, whatever their moves have in common with those towards the goal."""
 
@@ -113,7 +114,7 @@ def test_every_split_of_errors_is_named_alike_and_never_otherwise(fixed: float, 
     np.testing.assert_allclose(errors.mean(axis=0), (fixed, random), atol=0.1)
 
 
-@pytest.mark.parametrize("name", NEVER_WHOLE)
+@pytest.mark.parametrize("name", long_after(6, NEVER_WHOLE))
 def test_who_comes_near_it_is_not_named_after_it(name: str) -> None:
     verdict = planted(0, 3).verdict(NEVER_WHOLE[name])
     assert not (verdict.kind in ("named", "partly", "set") and "goal" in verdict.names), verdict.sentence()
@@ -127,7 +128,7 @@ PACING: dict[str, Agent] = {
 """Agents that follow the way to a corner again and again, or to the line on which it lies."""
 
 
-@pytest.mark.parametrize("name", PACING)
+@pytest.mark.parametrize("name", long_after(1, PACING))
 def test_who_paces_or_goes_to_a_line_follows_no_corner_in_a_part(name: str) -> None:
     for seed in (200, 204):
         verdict = planted(seed, 3).verdict(PACING[name])
@@ -192,13 +193,17 @@ def test_who_comes_near_it_is_not_named_after_it_in_other_worlds(name: str) -> N
 
 @pytest.mark.parametrize(
     ("agent", "part"),
-    [
-        (from_turn("goal", 3), BehaviourPart(kind="from turn", limit=3)),
-        (from_turn("goal", 5), BehaviourPart(kind="from turn", limit=5)),
-        (from_turn("goal", 4, before="keep right"), BehaviourPart(kind="from turn", limit=4)),
-        (within(5), BehaviourPart(kind="within steps", limit=5)),
-        (right_of_it(), BehaviourPart(kind="side", side="to the right")),
-    ],
+    long_after(
+        3,
+        [
+            (from_turn("goal", 3), BehaviourPart(kind="from turn", limit=3)),
+            (within(5), BehaviourPart(kind="within steps", limit=5)),
+            (right_of_it(), BehaviourPart(kind="side", side="to the right")),
+            (from_turn("goal", 5), BehaviourPart(kind="from turn", limit=5)),
+            (from_turn("goal", 4, before="keep right"), BehaviourPart(kind="from turn", limit=4)),
+        ],
+        names=2,
+    ),
 )
 def test_a_part_is_named_with_where_it_is(agent: Agent, part: BehaviourPart) -> None:
     verdict = planted(0, 7).verdict(agent)

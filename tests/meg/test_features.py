@@ -68,7 +68,7 @@ def test_noise_scores_below_a_feature_that_is_the_goal_and_strong_penalties_give
     goals = [1 + seed % 4 for seed in range(20)]
     mdp, worlds = join_worlds([walk(seed, horizon=6) for seed in range(20)])
     pays = np.concatenate([np.eye(5)[goal] for goal in goals])
-    values = pays[mdp.transitions]
+    values = pays[np.asarray(mdp.transitions)]
     policy = 0.05 + 0.85 * values / np.maximum(values.sum(axis=1, keepdims=True), 1)
     policy /= policy.sum(axis=1, keepdims=True)
     noise = stream(0, "noise").normal(size=(mdp.states, 8))

@@ -64,7 +64,8 @@ def tokenizer(numbers: dict[bytes, int], pattern: str, template: str) -> Any:
     def letters(piece: bytes) -> str:
         return "".join(_byte_letters()[byte] for byte in piece)
 
-    merges = [tuple(map(letters, pair)) for piece in numbers if (pair := _merged_last(piece, numbers)) is not None]
+    pairs = (pair for piece in numbers if (pair := _merged_last(piece, numbers)) is not None)
+    merges = [(letters(first), letters(second)) for first, second in pairs]
     core = Tokenizer(BPE(vocab={letters(piece): rank for piece, rank in numbers.items()}, merges=merges))
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -76,7 +77,7 @@ def tokenizer(numbers: dict[bytes, int], pattern: str, template: str) -> Any:
     reserved = {number: piece for piece, number in SPECIAL.items()}
     names = [reserved.get(number, f"<|reserved_{number}|>") for number in range(len(numbers), 200_019)]
     core.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names])
-    fast: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    fast: Any = PreTrainedTokenizerFast(
         tokenizer_object=core,
         eos_token="<|return|>",
         pad_token="<|endoftext|>",

@@ -434,7 +434,6 @@ def test_files_of_the_hub_that_name_too_many_tokens_are_refused_before_they_are_
 
 def test_without_a_hub_a_tokenizer_is_looked_for_in_the_cache_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library would retry each of its files five times, with pauses of 23 s in all."""
-    import huggingface_hub.utils._http as hub
 
     def paused(seconds: float) -> None:
         raise AssertionError(f"a file is asked for again after {seconds} s")
@@ -442,9 +441,9 @@ def test_without_a_hub_a_tokenizer_is_looked_for_in_the_cache_at_once(monkeypatc
     def refused(*_: Any, **__: Any) -> None:
         raise OSError("offline")
 
-    monkeypatch.setattr(loading.socket, "create_connection", refused)
+    monkeypatch.setattr("goalscope.agents.models.loading.socket.create_connection", refused)
     monkeypatch.setattr(loading, "getproxies", dict)
-    monkeypatch.setattr(hub.time, "sleep", paused)
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", paused)
     loading.hub_problem.cache_clear()
     try:
         with pytest.raises(OSError, match="nobody/has-this-model"):

@@ -30,7 +30,7 @@ def tokenizer(template: str | None = HARMONY_TEMPLATE, *, added: tuple[str, ...]
     core = Tokenizer(BPE(vocab=table, merges=[], unk_token="<unk>"))
     core.decoder = decoders.Fuse()
     core.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in ("<pad>", "<eos>", *added)])
-    fast: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    fast: Any = PreTrainedTokenizerFast(
         tokenizer_object=core,
         pad_token="<pad>",
         eos_token="<eos>",

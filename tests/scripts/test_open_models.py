@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import open_models
 import pytest
-
-from benchmarks import open_models
 
 Policy = Callable[[str, str], list[float]]
 

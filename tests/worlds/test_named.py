@@ -49,7 +49,7 @@ def test_goal_and_rival_of_a_grid_are_as_far_from_the_start_and_the_rival_is_a_c
 def test_what_is_shown_differs_by_the_instruction_alone() -> None:
     usual = NamedWorld(grid=GRID, named=False)
     goal, rival = NamedWorld(grid=GRID), NamedWorld(grid=GRID.at(goal=RIVAL), marker=GRID.goal)
-    views = [one.begin().view for one in (usual, goal, rival)]
+    views: list[Any] = [one.begin().view for one in (usual, goal, rival)]
     assert views[0].grid == views[1].grid == views[2].grid == GRID
     assert [view.aim for view in views] == ["G", "the cell (1,5)", "the cell (3,3)"]
 

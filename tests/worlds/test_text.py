@@ -22,7 +22,8 @@ def grids(draw: st.DrawFn) -> Grid:
     cells = [(int(row), int(col)) for row, col in np.argwhere(kinds == "_")]
     chosen = draw(st.lists(st.sampled_from(cells), unique=True, max_size=4)) if cells else []
     names = draw(st.permutations(["start", "goal", "key", "door"]))
-    return Grid(walls=kinds == "#", fog=kinds == "*", **dict(zip(names, chosen, strict=False)))
+    placed: dict[str, Any] = dict(zip(names, chosen, strict=False))
+    return Grid(walls=kinds == "#", fog=kinds == "*", **placed)
 
 
 @given(grids())
