@@ -15,7 +15,7 @@ from goalscope._ground.extras import lacking
 from goalscope.agents.policies import PLANES, planes
 from goalscope.worlds.dynamics import State, initial_state, shown, step
 from goalscope.worlds.generate import generate
-from goalscope.worlds.grid import ACTIONS, Grid
+from goalscope.worlds.grid import ACTIONS, Grid, symbols
 from goalscope.worlds.gridworld import GridView, GridWorld
 from goalscope.worlds.planning.shortest import ShortestPaths, solve
 
@@ -132,11 +132,7 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
 
 def _symbols(grid: Grid) -> npt.NDArray[np.int64]:
     """Return ``[H, W]`` the index into `SYMBOLS` of each cell."""
-    indices = grid.walls.astype(np.int64)
-    for symbol, cell in (("G", grid.goal), ("K", grid.key), ("D", grid.door), ("A", grid.start)):
-        if cell is not None:
-            indices[cell] = SYMBOLS.index(symbol)
-    return indices
+    return np.argmax(symbols(grid)[..., None] == np.array(list(SYMBOLS)), axis=-1)
 
 
 def _space(form: Form, grid: Grid) -> Any:

@@ -352,15 +352,20 @@ def random_walk_success(task_map: TaskMap) -> float:
     Raises:
         ValueError: the map has more than 500,000 states.
     """
-    task = TaskProcess(task_map)
-    mdp, achieved = task.process(), task.achieved()
-    walk = (task.next != np.arange(mdp.states)[:, None]).astype(np.float64)  # a blocked move does not change the state
-    walk[achieved > 0] = 1.0  # every action stays there
-    walk /= walk.sum(axis=1, keepdims=True)
-    mass = mdp.start
-    for _ in range(mdp.horizon):
-        mass = mdp.flow(mass[:, None] * walk)
-    return min(1.0, float(mass @ achieved))
+    from scipy.sparse import csr_array
+
+    process = TaskProcess(task_map)
+    achieved, before = process.achieved(), np.arange(len(process.states))
+    moved = process.next != before[:, None]  # a blocked move does not change the state
+    start, action = np.nonzero(moved)
+    goal = np.flatnonzero(achieved)
+    probabilities = np.concatenate([1 / moved.sum(axis=1)[start], np.ones(len(goal))])
+    indices = np.concatenate([process.next[start, action], goal]), np.concatenate([start, goal])
+    backwards = csr_array((probabilities, indices), shape=(len(before), len(before)))
+    mass = (before == 0).astype(np.float64)
+    for _ in range(task_map.budget):
+        mass = np.asarray(backwards @ mass)
+    return float(min(1.0, mass @ achieved))
 
 
 @lru_cache(maxsize=256)
