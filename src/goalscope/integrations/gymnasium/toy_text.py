@@ -205,11 +205,11 @@ class ToyText:
             return Observed(text="The episode is over.")
         array = np.zeros(len(self._table), dtype=np.float32)
         array[state] = 1.0
-        return Observed(text=_words(self._name, self._real.unwrapped, state), array=array)
+        return Observed(text=_shown(self._name, self._real.unwrapped, state)[0], array=array)
 
     def drawing(self, state: int) -> Drawing | None:
         """Return the map of FrozenLake, CliffWalking or Taxi; None in other environments and in terminal states."""
-        return None if state < 0 else _drawing(self._name, self._real.unwrapped, state)
+        return None if state < 0 else _shown(self._name, self._real.unwrapped, state)[1]
 
     def describe(self) -> dict[str, Any]:
         """Return name, options and all transitions, because the transitions may differ between Gymnasium versions."""
@@ -284,56 +284,46 @@ _ACTIONS = {
 _PLACES = ("red", "green", "yellow", "blue")
 
 
-def _words(name: str, real: Any, state: int) -> str:
-    """Describe a state in words, or by its number in environments for which no description is implemented."""
+def _shown(name: str, real: Any, state: int) -> tuple[str, Drawing | None]:
+    """Return a state in words and as a picture.
+
+    In environments for which neither is implemented, the words are the number of the state.
+    """
     family = name.split("-")[0]
     if family.startswith("FrozenLake"):
-        lines = [[cell.decode() for cell in row] for row in real.desc]
-        row, col = divmod(state, len(lines[0]))
+        lines = ["".join(cell.decode() for cell in row) for row in real.desc]
+        row, col = agent = divmod(state, len(lines[0]))
         picture = "\n".join(
-            "".join("A" if (line_index, column) == (row, col) else cell for column, cell in enumerate(line))
-            for line_index, line in enumerate(lines)
+            line if index != row else f"{line[:col]}A{line[col + 1 :]}" for index, line in enumerate(lines)
         )
-        return (
+        text = (
             f"You stand on a frozen lake at row {row}, column {col}, counted from 0 at the top left. A is you, S the "
             f"start, F ice, H a hole that ends the episode, G the goal.\n{picture}"
         )
+        return text, Drawing(rows=tuple(line.replace("F", OPEN) for line in lines), agent=agent)
     if family.startswith("CliffWalking"):
-        row, col = divmod(state, 12)
-        return (
+        row, col = agent = divmod(state, 12)
+        text = (
             f"You stand at row {row}, column {col} of 4 rows and 12 columns, counted from 0 at the top left. The goal "
             "is row 3, column 11; the cells between the start (row 3, column 0) and it are a cliff that sends you back."
         )
+        return text, Drawing(rows=(*(OPEN * 12,) * 3, f"S{'C' * 10}G"), agent=agent)
     if family == "Taxi":
         row, col, passenger, destination = (int(number) for number in real.decode(state))
         cells = dict(zip(_PLACES, real.locs, strict=True))
         places = ", ".join(f"{place} at row {cell[0]}, column {cell[1]}" for place, cell in cells.items())
         who = "in your taxi" if passenger == len(_PLACES) else f"waiting at {_PLACES[passenger]}"
-        picture = "\n".join("".join(cell.decode() for cell in line) for line in real.desc)
-        return (
+        lines = ["".join(cell.decode() for cell in line) for line in real.desc]
+        text = (
             f"You drive a taxi at row {row}, column {col} of 5 rows and 5 columns, counted from 0 at the top left. The "
             f"places are {places}. The passenger is {who} and wants to go to {_PLACES[destination]}. A bar between two "
-            f"cells is a wall.\n{picture}"
+            "cells is a wall.\n" + "\n".join(lines)
         )
-    return f"You are in state {state} of {name}."
-
-
-def _drawing(name: str, real: Any, state: int) -> Drawing | None:
-    """Return the cells of an environment with the agent, or None in environments for which no map is implemented."""
-    family = name.split("-")[0]
-    if family.startswith("FrozenLake"):
-        rows = tuple("".join(cell.decode() for cell in row).replace("F", OPEN) for row in real.desc)
-        return Drawing(rows=rows, agent=divmod(state, len(rows[0])))
-    if family.startswith("CliffWalking"):
-        rows = (*(OPEN * 12,) * 3, f"S{'C' * 10}G")
-        return Drawing(rows=rows, agent=divmod(state, 12))
-    if family == "Taxi":
-        row, col, passenger, destination = (int(number) for number in real.decode(state))
         # The frame is left out; every second column contains the walls between cells.
-        rows = tuple("".join(cell.decode() for cell in line)[1:-1] for line in real.desc[1:-1])
-        rows = tuple(line.replace("|", "#").replace(":", OPEN).replace(" ", OPEN) for line in rows)
-        places = [(row, 2 * col) for row, col in real.locs]
-        labels = [(*places[destination], "to")]
-        labels += [] if passenger == len(places) else [(*places[passenger], "waits")]
-        return Drawing(rows=rows, agent=(row, 2 * col), labels=tuple(labels))
-    return None
+        walls = str.maketrans({"|": "#", ":": OPEN, " ": OPEN})
+        labels = [(real.locs[destination][0], 2 * real.locs[destination][1], "to")]
+        if passenger < len(_PLACES):
+            labels.append((real.locs[passenger][0], 2 * real.locs[passenger][1], "waits"))
+        rows = tuple(line[1:-1].translate(walls) for line in lines[1:-1])
+        return text, Drawing(rows=rows, agent=(row, 2 * col), labels=tuple(labels))
+    return f"You are in state {state} of {name}.", None
