@@ -132,7 +132,8 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
 
 def _symbols(grid: Grid) -> npt.NDArray[np.int64]:
     """Return ``[H, W]`` the index into `SYMBOLS` of each cell."""
-    return np.argmax(symbols(grid)[..., None] == np.array(list(SYMBOLS)), axis=-1)
+    is_symbol = symbols(grid)[..., None] == np.array(list(SYMBOLS))
+    return np.asarray(is_symbol.argmax(axis=-1), dtype=np.int64)
 
 
 def _space(form: Form, grid: Grid) -> Any:
