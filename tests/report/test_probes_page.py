@@ -1,8 +1,9 @@
-"""The sections on the cognitive map: numbers of the rows, controls that are missing, hostile names."""
+"""The sections on the cognitive map: numbers of the rows, missing controls, hostile names, numbers of grids."""
 
 import math
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from goalscope.inside.probing import CLASSES
 from goalscope.report import Declared, lay_out, render_page, short
 from goalscope.report.definitions import RULES
 from goalscope.report.sections import cognitive_map
-from goalscope.report.sections.probing import ProbeRows
+from goalscope.report.sections.probing import ProbeRows, probing_facts
 from goalscope.report.texts import TEXTS
+from goalscope.runs import Store
 from goalscope.stats import crossed_difference, estimate_mean
 from goalscope.stats.rows import Rows
 from measured_runs import HOSTILE
@@ -207,3 +209,57 @@ def test_controls_without_their_probe_are_shown_and_not_compared() -> None:
     other = (rows["control"] != "none") & np.isin(rows.cluster.astype(str), GRIDS[4:])
     (first, *_) = map_sections(rows.where(own | other))
     assert not [name for name, _ in first.facts if "training" in name or "shuffled" in name]
+
+
+ABOUT: dict[str, Any] = {
+    "agent": "Theseus",
+    "sites": ["pre", "post"],
+    "layers": [2, 4, 7],
+    "known walls": 0.19,
+    "training grids": 210,
+    "training steps": 2009,
+    "test grids": 90,
+    "test steps": 968,
+    "steps left out": 0,
+}
+
+
+def told(directory: Path, stored: Any) -> Any:
+    with Store(directory, "w") as store:
+        store.put_info("inside", stored)
+        return probing_facts(store)
+
+
+def test_grids_and_steps_of_both_parts_are_said(tmp_path: Path) -> None:
+    (section,) = told(
+        tmp_path / "run", {"plans": ABOUT, "cognitive-map": {**ABOUT, "layers": [4], "steps left out": 1}}
+    )
+    assert [name for name, _ in section.facts] == ["Cognitive map", "Decoded plans"]
+    assert section.facts[1][1] == (
+        "Theseus: pre and post, layers 2, 4 and 7. Fitted on 210 grids (2,009 steps), tested on 90 grids (968 steps). "
+        "19 % of the test grids have the same wall map as a training grid."
+    )
+    assert "layer 4. " in section.facts[0][1] and TEXTS("inside/left out", steps="1 step") in section.facts[0][1]
+
+
+def test_a_run_that_was_not_read_says_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path / "run", "w") as store:
+        assert probing_facts(store) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"test grids": -1},
+        {"test grids": True},
+        {"known walls": 1.5},
+        {"known walls": "x"},
+        {"layers": ["<b>"]},
+        {"sites": 3},
+    ],
+)
+def test_what_goalscope_did_not_write_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="activations"):
+        told(tmp_path / "run", {"plans": {**ABOUT, **change}})
+    with pytest.raises(ValueError, match="did not write"):
+        told(tmp_path / "run", {"plans": 3})

@@ -1,9 +1,9 @@
-"""Estimates by group against a literal slow version."""
+"""Estimates by group against a literal slow version; results with records as text."""
 
 import math
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 
 from goalscope._ground.rng import stream
 from goalscope.stats import clusters_of, distinct, estimate_mean, estimate_pooled, estimate_rows, paired_difference
+from goalscope.stats.records import Records
 from goalscope.stats.rows import Row, Rows, Tag
 
 
@@ -182,3 +183,21 @@ def test_one_row_of_each_kind_tells_the_grids_of_every_group(seed: int) -> None:
             wanted.setdefault(tuple(row.tags[name] for name in by if name != "distance"), set()).add(row.cluster)
         assert clusters_of(few, by) == {key: len(grids) for key, grids in wanted.items()}
         assert clusters_of(rows, by) == clusters_of(few, by)
+
+
+@dataclass(frozen=True)
+class Result(Records):
+    """A result with a part that no reader wants to see."""
+
+    worlds: tuple[str, ...] = ("world-0123456789",) * 50
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [{"measure": "success", "value": 0.123456, "note": None}, {"measure": "a", "value": 2, "note": "few"}]
+
+
+def test_a_printed_result_is_the_table_of_its_records() -> None:
+    heading, first, second = str(Result()).split("\n")
+    assert heading.split() == ["measure", "value", "note"]
+    assert first.split() == ["success", "0.1235"] and second.split() == ["a", "2", "few"]
+    assert heading.index("value") == first.index("0.1235") == second.index("2"), "columns are aligned"

@@ -208,6 +208,13 @@ def interval(estimate: Estimate) -> str:
     return ends if estimate.has_interval else ""
 
 
+def value_text(estimate: Estimate | None) -> str:
+    """Format a value with its interval in one line, e.g. ``0.970 [0.951, 0.987]``; None becomes a dash."""
+    if estimate is None:
+        return "–"
+    return f"{short(estimate.value, estimate.unit)} {interval(estimate)}".rstrip()
+
+
 def few_of(estimate: Estimate, noun: str = "") -> str:
     """Say from how few clusters a value comes: ``only 20 of 150 grids``, ``102 of 150 grids``, or "" if from all of
     them.

@@ -26,10 +26,10 @@ from goalscope.report.blocks import (
     Footnotes,
     Table,
     TextColumns,
-    interval,
     number,
     plain_table,
     value_columns,
+    value_text,
 )
 from goalscope.report.charts import Lines, Series
 from goalscope.report.definitions import PAIRED, scale_tags, title_of
@@ -317,11 +317,8 @@ def compare_runs(
     """
     tasks = [path for path, rows in runs if "exploration error" in rows.measures]
     if tasks and len(tasks) < len(runs):
-        raise ValueError(
-            "runs in task worlds cannot be compared with runs in grids, since no world is in both: "
-            f"{', '.join(map(str, tasks))} has task worlds, "
-            f"{', '.join(str(path) for path, _ in runs if path not in tasks)} has grids. Give runs of one kind"
-        )
+        grids = ", ".join(str(path) for path, _ in runs if path not in tasks)
+        raise ValueError(TEXTS("comparing/two kinds", tasks=", ".join(map(str, tasks)), grids=grids))
     measures = settings.family(PAIRED if tasks else COMPARED)
     numbered = zip(together or range(len(runs)), compared_agents(runs, measures, settings), strict=True)
     agents = [
@@ -336,11 +333,7 @@ def compare_runs(
     else:
         pairs = _pairs(agents)
     if not pairs:
-        raise ValueError(
-            "a comparison needs two sides, got one agent in one run: name a second agent or a second run"
-            if len(runs) == 1
-            else "one side of the comparison has no agent: goalscope measure RUN prints the names of a run's agents"
-        )
+        raise ValueError(TEXTS(f"comparing/{'one agent' if len(runs) == 1 else 'no agent'}"))
     shared = list[Pair]()
     for first_agent, second_agent in pairs:
         sides: Pair = shared_worlds(first_agent.side, second_agent.side, between=settings.between)
@@ -350,21 +343,16 @@ def compare_runs(
         shared.append(sides)
     without = [f"{first.name} and {second.name}" for first, second in shared if not len(first.rows)]
     if len(without) == len(shared):
-        raise ValueError(
-            f"{'; '.join(without[:5])} have no worlds in common, so they cannot be compared: run both on the same "
-            "worlds (same seed, sizes, densities and count in their studies)"
-        )
+        raise ValueError(TEXTS("comparing/no common world", pairs="; ".join(without[:5])))
     alone, notes = _uncompared_text(agents, pairs), list[str]()
     if len(runs) > 1:
         full = [shared_worlds(first.episodes, second.episodes) for first, second in pairs]
         notes = horizon_notes([path for path, _ in runs], full, allowed=settings.horizons)
         shared = [_with_copies(*sides) for sides in zip(pairs, shared, full, strict=True)]
         if all(side.copied for pair in shared for side in pair):
-            raise ValueError(
-                f"{' and '.join(str(path) for path, _ in runs)} contain the same episodes of "
-                f"{', '.join(dict.fromkeys(first.name for first, _ in pairs))}, so there is nothing to compare; "
-                f"{alone or 'one run is a copy or a repetition of the other: name other agents or another run'}"
-            )
+            names = ", ".join(dict.fromkeys(first.name for first, _ in pairs))
+            paths, advice = " and ".join(str(path) for path, _ in runs), alone or TEXTS("comparing/a copy")
+            raise ValueError(TEXTS("comparing/same episodes", runs=paths, agents=names, advice=advice))
     compared = compare(shared, measures, margin=settings.margin, apart=kept_separate)
     notes += _one_sided_notes(compared, shared, kept_separate)
     return RunComparison(pairs=compared, measures=measures, without=without, alone=alone, notes=notes)
@@ -380,10 +368,14 @@ def check_measures(names: Sequence[str], available: Sequence[str], where: str, o
     if unknown:
         commas = all(part.strip() in available for part in unknown[0].split(",") if part.strip())
         hint = ": names are separated by ';', not by ','." if commas else did_you_mean(unknown[0], available)
-        raise ValueError(
-            f"{option}: {where} has no measure {'; '.join(map(repr, unknown))}{hint or '.'} "
-            f"It has: {'; '.join(available)}"
-        )
+        raise ValueError(_lacking(option, where, "measure", unknown, hint, available))
+
+
+def _lacking(option: str, where: str, kind: str, unknown: Sequence[str], hint: str, available: Sequence[str]) -> str:
+    names = "; ".join(map(repr, unknown)) + (hint or ".")
+    return TEXTS(
+        "comparing/lacking", option=option, where=where, kind=kind, names=names, available="; ".join(available)
+    )
 
 
 def check_known(path: Path, available: Sequence[str], measures: Sequence[str], settings: ComparisonSettings) -> None:
@@ -397,10 +389,7 @@ def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) ->
     names = list(dict.fromkeys(map(str, available)))
     unknown = [name for name in agents if name not in names]
     if unknown:
-        raise ValueError(
-            f"--agents: {where} has no agent {'; '.join(map(repr, unknown))}{did_you_mean(unknown[0], names) or '.'} "
-            f"It has: {'; '.join(names)}"
-        )
+        raise ValueError(_lacking("--agents", where, "agent", unknown, did_you_mean(unknown[0], names), names))
     return [name for name in names if not agents or name in agents]
 
 
@@ -443,14 +432,15 @@ def _sides_of(agent: ComparedAgent, tag: str, runs: int) -> list[ComparedAgent]:
     values = sorted((value for value in rows.numbered(tag)[1] if value is not None), key=natural_order)
     if runs > 1 or len(values) < 2:
         description = f"{runs} runs" if runs > 1 else f"{tag} with {', '.join(map(number, values)) or 'no value'}"
-        tags = ", ".join(name for name in rows.tags if rows.known(name).any())
-        raise ValueError(
-            f"--between needs a tag with at least two values in the rows of one run (tags: {tags}), got {description}"
-        )
+        raise ValueError(TEXTS("comparing/between", tags=_known_tags(rows), got=description))
     return [
         replace(agent, side=SideRows(f"{agent.side.name}, {tag} {number(value)}", rows.where(rows.among(tag, [value]))))
         for value in values
     ]
+
+
+def _known_tags(rows: Rows) -> str:
+    return ", ".join(name for name in rows.tags if rows.known(name).any())
 
 
 def _one_sided_notes(
@@ -486,10 +476,8 @@ def _chosen(rows: Rows, where: Mapping[str, Sequence[str]], path: Path) -> Rows:
         present = {number(value): value for value in rows.numbered(tag)[1] if value is not None}
         unknown = [value for value in wanted_values if value not in present]
         if unknown:
-            raise ValueError(
-                f"--where must name values of {tag} in {path} ({'; '.join(present) or 'no row has this tag'}), got "
-                f"{'; '.join(unknown)}"
-            )
+            values = "; ".join(present) or "no row has this tag"
+            raise ValueError(TEXTS("comparing/where", tag=tag, path=str(path), values=values, got="; ".join(unknown)))
         rows = rows.where(rows.among(tag, [present[value] for value in wanted_values]))
     return rows
 
@@ -587,10 +575,7 @@ def horizon_notes(paths: Sequence[Path], shared: Sequence[Pair], *, allowed: boo
             other=differing[0][1],
         )
         if not allowed:
-            raise ValueError(
-                f"{text}, so one of them had more time: give both studies the same horizon, or include the effect of "
-                "more time with --other-horizons"
-            )
+            raise ValueError(TEXTS("comparing/more time", horizons=text))
         notes.append(f"note: {text}")
     return notes
 
@@ -675,7 +660,7 @@ class CheckpointCurve(Records):
             *value_columns(attrgetter("estimate")),
             ("n", lambda checkpoint: str(checkpoint.estimate.n)),
             ("worlds", lambda checkpoint: str(checkpoint.estimate.clusters)),
-            ("− first", lambda checkpoint: _since(checkpoint)),
+            ("− first", lambda checkpoint: value_text(checkpoint.since and checkpoint.since.paired.difference)),
             (
                 "p (Holm)",
                 lambda checkpoint: "–" if checkpoint.since is None else p_text(checkpoint.since.test.adjusted),
@@ -700,7 +685,7 @@ class CheckpointCurve(Records):
         units = {checkpoint.estimate.unit for checkpoint in self.checkpoints}
         measures = list(dict.fromkeys(checkpoint.measure for checkpoint in self.checkpoints))
         if len(units) > 1:
-            raise ValueError(f"a drawn curve must have one unit, got {', '.join(sorted(units))}: --measures with one")
+            raise ValueError(TEXTS("comparing/one unit", units=", ".join(sorted(units))))
         names = dict.fromkeys((checkpoint.measure, checkpoint.series) for checkpoint in self.checkpoints)
         series = []
         for style, (measure, agent) in enumerate(names):
@@ -717,13 +702,6 @@ class CheckpointCurve(Records):
         chart = Lines(series, title=title, x_label=self.over, y_label=unit, bounds=bounds, ticks=ticks)
         worlds = min(checkpoint.estimate.clusters for checkpoint in self.checkpoints)
         return Figure(chart, label=f"{title}: 95 % intervals over {worlds} worlds or more")
-
-
-def _since(checkpoint: Checkpoint) -> str:
-    if checkpoint.since is None:
-        return "–"
-    difference = checkpoint.since.paired.difference
-    return " ".join(filter(None, (short(difference.value, difference.unit), interval(difference))))
 
 
 def curve_of(
@@ -752,33 +730,27 @@ def curve_of(
     for measure, tags in kept_apart(all_agents, measures, runs, over).items():
         of_measure = Rows.concatenate(agent.side.rows.where(agent.side.rows.measure == measure) for agent in all_agents)
         if several := [tag for tag in tags if len(of_measure.numbered(tag)[1]) > 1]:
-            raise ValueError(
-                f"the rows of {measure} have several values of {', '.join(several)}, and a curve needs one: choose it "
-                f"with --where '{several[0]}={number(of_measure.numbered(several[0])[1][0])}'"
-            )
+            choice = f"{several[0]}={number(of_measure.numbered(several[0])[1][0])}"
+            raise ValueError(TEXTS("comparing/several", measure=measure, tags=", ".join(several), choice=choice))
     series: dict[str, dict[float, ComparedAgent]] = {}
     for number_of_run, agents in enumerate(by_run):
         for agent in agents:
             name = agent.name if places else ""
             step = places[number_of_run] if places else _place(agent, over)
             if step in series.setdefault(name, {}):
-                raise ValueError(
-                    f"two checkpoints of one curve have the same {over} {number(step)}: {series[name][step].side.name} "
-                    f"and {agent.side.name}. Name only the checkpoints of one training with --agents"
-                )
+                names = f"{series[name][step].side.name} and {agent.side.name}"
+                raise ValueError(TEXTS("comparing/same place", place=f"{over} {number(step)}", checkpoints=names))
             series[name][step] = agent
     pairs: list[tuple[SideRows, SideRows]] = []
     rows_of_side: dict[tuple[str, float], tuple[ComparedAgent, SideRows]] = {}
     for name, by_step in series.items():
         steps = sorted(by_step)
         if len(steps) < 2:
-            raise ValueError(f"a curve needs two checkpoints or more, got {over} {number(steps[0])} of {name or 'all'}")
+            raise ValueError(TEXTS("comparing/one checkpoint", got=f"{over} {number(steps[0])} of {name or 'all'}"))
         sides = shared_worlds(*(by_step[step].side for step in steps))
         if not len(sides[0].rows):
-            raise ValueError(
-                f"the checkpoints {', '.join(side.name for side in sides)} have no worlds in common: run all of them "
-                "on the same worlds"
-            )
+            names = ", ".join(side.name for side in sides)
+            raise ValueError(TEXTS("comparing/checkpoints apart", checkpoints=names))
         for step, side in zip(steps, sides, strict=True):
             rows_of_side[name, step] = by_step[step], side
         pairs += [(side, sides[0]) for side in sides[1:]]
@@ -814,12 +786,8 @@ def _place(agent: ComparedAgent, over: str) -> float:
     values: Mapping[Any, None] = dict.fromkeys(rows.numbered(over)[1] if over in rows.tags else ())
     (value,) = values if len(values) == 1 else (None,)
     if (place := number_of(value)) is None:
-        tags = ", ".join(name for name in rows.tags if rows.known(name).any())
-        raise ValueError(
-            f"--over must name a tag with a single number for each agent (tags: {tags}), but {agent.side.name} has "
-            f"{', '.join(map(repr, values)) or 'none'}: set checkpoint: N for an agent of the kind policy, or give "
-            "each run its number with --at"
-        )
+        got = ", ".join(map(repr, values)) or "none"
+        raise ValueError(TEXTS("comparing/over", tags=_known_tags(rows), agent=agent.side.name, got=got))
     return place
 
 

@@ -25,6 +25,7 @@ from goalscope.report.blocks import Cell, Declared, Figure, Phrase, Table
 from goalscope.report.figures import INK, as_csv, csv_text, standalone, visible
 from goalscope.report.ledger import RunData, json_number
 from goalscope.report.page import check_covered, sections_of
+from goalscope.report.texts import TEXTS
 from goalscope.runs.store import Store
 
 if TYPE_CHECKING:
@@ -148,9 +149,7 @@ def drawn(items: Named, name: str) -> "MatplotlibFigure":
     """
     item = find(items, name)
     if isinstance(item, Table):
-        raise ValueError(
-            f"{name!r} is a table, not a figure: write it with goalscope figure RUN {name} --out {name}.tex"
-        )
+        raise ValueError(TEXTS("files/a table", name=name))
     return as_figure(item.drawn.svg)
 
 
@@ -186,10 +185,7 @@ def write(item: Figure | Table, path: Path) -> None:
     """
     kind, endings = ("table", TABLES) if isinstance(item, Table) else ("figure", FIGURES)
     if path.suffix not in endings:
-        raise ValueError(
-            f"a {kind} can be written as {', '.join(endings)}, got {path.name!r}: give a file name that ends in one "
-            "of these"
-        )
+        raise ValueError(TEXTS("files/ending", kind=kind, endings=", ".join(endings), got=repr(path.name)))
     if isinstance(item, Table):
         text = {".tex": as_latex, ".md": as_markdown, ".csv": table_as_csv}[path.suffix](item)
     elif path.suffix in (".csv", ".svg"):
@@ -360,9 +356,7 @@ def _import_matplotlib() -> None:
         try:
             NamedFile(_SETTINGS).load_text(_MOST_SETTINGS)
         except UntrustedError as error:
-            raise ValueError(
-                f"matplotlib reads the file {_SETTINGS} in the working directory, but {error}: move the file elsewhere"
-            ) from error
+            raise ValueError(TEXTS("files/settings", file=_SETTINGS, error=str(error))) from error
     logger = logging.getLogger("matplotlib")
     logger.disabled = True
     try:
@@ -428,9 +422,7 @@ def _path(commands: str) -> Shape:
         numbers = [float(number) for number in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", arguments)]
         command, count = letter.upper(), 1 if letter in "HhVv" else 2
         if command not in ("MLHVZ" if polylines else "M"):
-            raise ValueError(
-                f"a path of a picture must begin with M and hold L, H, V and Z alone, got {letter!r}: write it as .svg"
-            )
+            raise ValueError(TEXTS("files/path", got=repr(letter)))
         if command == "Z":
             polylines[-1] = (polylines[-1][0], True)
             x, y = polylines[-1][0][0]

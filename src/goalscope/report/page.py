@@ -67,10 +67,7 @@ def check_covered(store: Store) -> None:
         ValueError: if there are no episodes, or the rows do not cover them.
     """
     if lacking_rows := not_measured(store):
-        path = store.path
-        raise ValueError(
-            f"the rows of a run must cover its episodes, but in {path} {lacking_rows}: goalscope measure {path}"
-        )
+        raise ValueError(TEXTS("files/not covered", path=str(store.path), lacking=lacking_rows))
 
 
 def not_measured(store: Store) -> str:

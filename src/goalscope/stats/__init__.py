@@ -25,7 +25,6 @@ from goalscope.stats.estimate import (
     estimate_crossed,
     estimate_mean,
     estimate_pooled,
-    estimate_table,
 )
 from goalscope.stats.groups import DIFFERENCES, DRAW, LESS, Grouped, clusters_of, distinct, estimate_rows, numbers_of
 from goalscope.stats.intervals import exact_binomial
@@ -62,7 +61,6 @@ __all__ = [
     "estimate_mean",
     "estimate_pooled",
     "estimate_rows",
-    "estimate_table",
     "exact_binomial",
     "grids_needed",
     "holm",

@@ -33,7 +33,7 @@ from goalscope.stats.estimate import (
     from_codes,
     vector,
 )
-from goalscope.stats.intervals import Bounds, Vector, check_confidence, mean_interval
+from goalscope.stats.intervals import Bounds, Vector, mean_interval
 
 _EXACT_UP_TO = 300  # pairs; above this number the normal approximation agrees to three digits
 _SMALLEST_P = 1e-12  # smallest p value that is distinguished from 0
@@ -153,7 +153,6 @@ def paired_difference(
     Raises:
         ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
     """
-    check_confidence(confidence)
     low, high = check_bounds(bounds)
     first, lost_a = by_grid("a", values_a, clusters_a, (low, high))
     second, lost_b = by_grid("b", values_b, clusters_b, (low, high))
@@ -342,7 +341,6 @@ def unpaired_difference(
 
     Source: Zou and Donner (2008), Construction of confidence limits about effect measures: a general approach.
     """
-    check_confidence(confidence)
     low, high = check_bounds(bounds)
     first, lost_a = by_grid("a", values_a, clusters_a, (low, high))
     second, lost_b = by_grid("b", values_b, clusters_b, (low, high))

@@ -161,7 +161,6 @@ def estimate_mean(
     Raises:
         ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
     """
-    check_confidence(confidence)
     bounds = check_bounds(bounds)
     numbers = vector("values", values)
     codes, labels = factorize(clusters)
@@ -245,7 +244,6 @@ def estimate_pooled(
 
     Source: Cochran, Sampling Techniques (1977), 6.3 (ratio estimator, linearised variance).
     """
-    check_confidence(confidence)
     bounds = check_bounds(bounds)
     numerators, denominators = vector("numerator", numerator), vector("denominator", denominator)
     codes, labels = factorize(clusters)
@@ -406,7 +404,6 @@ def crossed_difference(
     Source: the two-way random model with one value per cell (Searle, Casella and McCulloch, Variance Components, 1992,
     4.5); margins in quadrature: Zou and Donner, Statistics in Medicine 27 (2008).
     """
-    check_confidence(confidence)
     low, high = check_bounds(bounds)
     all_clusters = [*clusters, *control_clusters]
     codes, labels = factorize(all_clusters)
@@ -423,13 +420,11 @@ def crossed_difference(
             f"{len(control_clusters)} and {len(kinds)}"
         )
     for name, numbers in (("values", model_values), ("control", control_values)):
-        outside = numbers[~np.isnan(numbers) & ~((numbers >= low) & (numbers <= high))]
-        if len(outside):
-            raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {outside[0]!r}")
+        _check_range(name, numbers[~np.isnan(numbers)], (low, high))
     model = _cell_means(model_values, codes[: len(model_values)], len(labels))
     table = _cell_means(control_values, codes[len(model_values) :] * len(names) + kinds, len(labels) * len(names))
     undefined = int(np.isnan(model_values).sum() + np.isnan(control_values).sum())
-    return estimate_table(
+    return _estimate_table(
         model[:, None] - table.reshape(len(labels), len(names)),
         unit=unit,
         bounds=(low - high, high - low),
@@ -451,7 +446,7 @@ def estimate_crossed(
     groups: float | None = None,
     differences: bool = False,
 ) -> Estimate:
-    """Estimate the mean score of random controls over clusters and seeds; see `estimate_table`.
+    """Estimate the mean score of random controls over clusters and seeds; see `crossed_difference`.
 
     Args:
         values: ``[N]`` values, NaN where undefined.
@@ -483,7 +478,7 @@ def estimate_crossed(
         )
         return replace(estimate, note="; ".join(filter(None, (estimate.note, ONE_SEED))))
     table = _cell_means(numbers, clusters * count + seeds, size * count).reshape(size, count)
-    estimate = estimate_table(
+    estimate = _estimate_table(
         table,
         unit=unit,
         bounds=bounds,
@@ -503,7 +498,7 @@ def _cell_means(values: Vector, codes: npt.NDArray[np.int64], size: int) -> Vect
     return np.where(counts > 0, sums / np.maximum(counts, 1), math.nan)
 
 
-def estimate_table(
+def _estimate_table(
     table: npt.NDArray[np.float64],
     *,
     unit: str,

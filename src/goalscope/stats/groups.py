@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.stats.estimate import UNBOUNDED, Estimate, estimate_crossed, from_codes
-from goalscope.stats.intervals import check_confidence
 from goalscope.stats.rows import Rows, Tag
 
 PARTS: Final = ("distance", "distance_band", "progress")
@@ -77,7 +76,6 @@ def estimate_rows(
         ValueError: a name twice in ``by``, a group with different units, a group that mixes rows of random controls
             with other rows, or values outside the given bounds.
     """
-    check_confidence(confidence)
     names = [name for name in by if name != "measure"]
     if len(set(names)) != len(names):
         raise ValueError(f"by must not repeat a tag, got {list(by)}: list each tag once")
@@ -211,19 +209,15 @@ def _bounds_of(
     differences: npt.NDArray[np.int64],
 ) -> dict[Any, tuple[float, float]]:
     codes, labels = measures
-    minimum, maximum = np.full(len(labels), np.inf), np.full(len(labels), -np.inf)
-    np.fmin.at(minimum, codes, rows.value)
-    np.fmax.at(maximum, codes, rows.value)
-    counts = np.zeros(len(labels), dtype=np.int64)
-    np.maximum.at(counts, codes, differences)
-    is_share = np.zeros(len(labels), dtype=bool)
-    is_share[codes] = np.array([unit == "share" for unit in units])[unit_codes]
     result = {}
     for index, label in enumerate(labels):
-        default = UNBOUNDED
-        if is_share[index] and counts[index]:
-            default = -float(counts[index]), float(counts[index])
-        elif is_share[index] and minimum[index] >= -1 and maximum[index] <= 1:
-            default = (0.0, 1.0) if minimum[index] >= 0 else (-1.0, 1.0)
+        own = codes == index
+        lowest = np.fmin.reduce(rows.value[own], initial=np.inf)
+        highest = np.fmax.reduce(rows.value[own], initial=-np.inf)
+        default, count = UNBOUNDED, float(differences[own].max())
+        if units[unit_codes[own][-1]] == "share" and count:
+            default = -count, count
+        elif units[unit_codes[own][-1]] == "share" and lowest >= -1 and highest <= 1:
+            default = (0.0, 1.0) if lowest >= 0 else (-1.0, 1.0)
         result[label] = declared.get(label, default)
     return result

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.stats.estimate import Estimate, Labels, factorize
-from goalscope.stats.intervals import check_confidence
 
 METHOD = "cluster jackknife, t"
 _SINGULAR = 1e-9  # minimum ratio of the singular values of a solvable design
@@ -50,7 +49,6 @@ class Regression:
         """
         from scipy.special import stdtrit
 
-        check_confidence(confidence)
         if unknown := [name for name in weights if name not in self.names]:
             raise ValueError(
                 f"there is no coefficient {', '.join(unknown)}: the coefficients are {', '.join(self.names)}"

@@ -21,11 +21,10 @@ from goalscope.goals.decision import findings
 from goalscope.goals.finding import ALL, Finding, say_all, where_text
 from goalscope.goals.hypotheses import Undefined
 from goalscope.goals.reading import hypotheses_of, phases_in, read_states
-from goalscope.report.blocks import Cell, Declared, Footnotes, Table, TextColumns, plain_table, section
+from goalscope.report.blocks import Declared, Footnotes, Table, TextColumns, plain_table, section, value_text
 from goalscope.report.ledger import RunData
 from goalscope.report.texts import TEXTS
 from goalscope.runs.store import Store
-from goalscope.stats import Estimate
 
 
 @section("dependence")
@@ -36,9 +35,7 @@ def dependence(run: RunData) -> Iterator[Declared]:
         yield Declared(
             anchor="dependence",
             title="What the moves depend on",
-            paragraphs=[
-                sentence([dependence for dependence in dependences if dependence.agent == agent]) for agent in agents
-            ],
+            paragraphs=[sentence([entry for entry in dependences if entry.agent == agent]) for agent in agents],
             explained=(TEXTS("dependence/how"),),
             tables=[dependence_table(dependences)],
             closing=TEXTS("dependence/rule", enough=f"{ENOUGH:g}", least=f"{LEAST:g}", noise=f"{NOISE:g}"),
@@ -65,14 +62,14 @@ def dependence_table(dependences: Sequence[Dependence]) -> Table:
         ("agent", lambda dependence: dependence.agent),
         ("changed", lambda dependence: noun_of(dependence.moved)),
         ("depends", lambda dependence: dependence.answer),
-        ("share", lambda dependence: _text(dependence.share)),
-        ("change", lambda dependence: _text(dependence.change)),
+        ("share", lambda dependence: value_text(dependence.share)),
+        ("change", lambda dependence: value_text(dependence.change)),
         *(
-            [("total variation", lambda dependence: _text(dependence.variation))]
+            [("total variation", lambda dependence: value_text(dependence.variation))]
             if any(dependence.variation for dependence in dependences)
             else []
         ),
-        ("predictable", lambda dependence: _text(dependence.predictable)),
+        ("predictable", lambda dependence: value_text(dependence.predictable)),
         ("p / Holm", lambda dependence: f"{dependence.p:.2g} / {dependence.adjusted:.2g}"),
         ("worlds", lambda dependence: str(dependence.worlds)),
         ("versions", lambda dependence: str(dependence.versions)),
@@ -80,13 +77,6 @@ def dependence_table(dependences: Sequence[Dependence]) -> Table:
     ]
     caption = "Change of the moves when one thing is changed, as a share of their predictable part"
     return plain_table(dependences, columns, range(3, len(columns) - 1), caption=caption, footnotes=notes)
-
-
-def _text(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "–"
-    value = Cell.of(estimate, "world")
-    return f"{value.value} {value.interval}".strip()
 
 
 @section("attribution", worlds="grids")
@@ -121,7 +111,7 @@ def _table(findings: Mapping[str, Sequence[Finding]]) -> Table:
     lines = [(agent, group) for agent, groups in findings.items() for group in groups]
 
     def values(group: Finding, quantity: str) -> str:
-        texts = {name: _figure_text(group, quantity, name) for name in group.names or (group.subject,)}
+        texts = {name: _text(group, quantity, name) for name in group.names or (group.subject,)}
         return "; ".join(f"{name} {text}" for name, text in texts.items() if text) or "–"
 
     columns: TextColumns[tuple[str, Finding]] = [
@@ -139,7 +129,7 @@ def _table(findings: Mapping[str, Sequence[Finding]]) -> Table:
     return plain_table(lines, columns, range(5, len(columns)), caption="What each agent is after, by group of worlds")
 
 
-def _figure_text(group: Finding, quantity: str, name: str) -> str:
+def _text(group: Finding, quantity: str, name: str) -> str:
     figure = group.figure(quantity, name)
     return "" if figure is None else figure.text
 
@@ -157,8 +147,8 @@ def _hypotheses_table(findings: Mapping[str, Sequence[Finding]]) -> Table:
         ("agent", lambda line: line[0]),
         ("worlds of", lambda line: where_text(line[1].where) or ALL),
         ("hypothesis", lambda line: line[2]),
-        ("strength", lambda line: _figure_text(line[1], "strength", line[2]) or "–"),
-        ("consistency", lambda line: _figure_text(line[1], "consistency", line[2]) or "–"),
+        ("strength", lambda line: _text(line[1], "strength", line[2]) or "–"),
+        ("consistency", lambda line: _text(line[1], "consistency", line[2]) or "–"),
         ("told apart in", lambda line: f"{line[3]} of {line[1].worlds} worlds"),
     ]
     return plain_table(lines, columns, range(3, len(columns)), caption=TEXTS("attribution/told apart"))

@@ -218,9 +218,7 @@ def _sound(store: Store) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{store.path} contains stored results on goals that cannot be read: {error}; run goalscope meg RUN again"
-        ) from error
+        raise ValueError(TEXTS("meg/damaged", path=str(store.path), error=str(error))) from error
 
 
 def _restored(kind: type[_Record], stored: Any) -> _Record:

@@ -410,9 +410,7 @@ def probing_facts(store: Store) -> list[Declared]:
         facts = [(_title(name), str(_Facts.model_validate(stored[name]))) for name in names]
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{store.path} contains a record of what was read from activations that goalscope did not write: {reason}"
-        ) from error
+        raise ValueError(TEXTS("inside/damaged", path=str(store.path), reason=reason)) from error
     return [
         Declared(
             anchor="inside", title="What was read from activations", explained=(TEXTS("inside/facts"),), facts=facts

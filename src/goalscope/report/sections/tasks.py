@@ -35,6 +35,7 @@ from goalscope.report.blocks import (
     interval,
     plain_table,
     section,
+    value_text,
 )
 from goalscope.report.charts import Point, Points
 from goalscope.report.comparison import family_table
@@ -162,7 +163,7 @@ def _sentence(tests: Sequence[Compared]) -> str:
             alone = TEXTS("tasks/shown alone")
             unshown = test.test.note or (alone if excludes_zero else "no difference shown")
             claim = test.paired.direction if test.test.rejected else unshown
-            result = f"{claim} ({short(difference.value, difference.unit)} {interval(difference)})"
+            result = f"{claim} ({value_text(difference)})"
         parts.append(f"{title}: {result}")
     return f"{tests[0].first} against {tests[0].second}: {'; '.join(parts)}."
 

@@ -1,21 +1,32 @@
-"""A number from few of the grids that its table names says so: in tables, curves, maps, and on the command line."""
+"""What a page says besides its numbers: few grids, turns without an action, and transcripts without markup."""
 
 import json
 import math
+import re
+from collections.abc import Mapping, Sequence
+from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from command_line import call
+from goalscope.agents import Observation, Turn
 from goalscope.cli.front.measuring import across, headline
 from goalscope.measures import measure_episodes
-from goalscope.report import sections_of, write_report
+from goalscope.report import RunData, sections_of, write_report
 from goalscope.report.blocks import SPARSE, estimates_table, numbers_table
 from goalscope.report.charts import HeatMap, Lines, Series
+from goalscope.report.definitions import FORMAT_SHARE
+from goalscope.report.ledger import episodes_by_agent
+from goalscope.report.sections.about import format_lines
+from goalscope.report.texts import TEXTS
 from goalscope.runs import Store, run
 from goalscope.stats import Estimate, estimate_mean, estimate_rows
 from goalscope.stats.rows import Row, Rows, Tag
-from measured_runs import run_of, small_study
+from goalscope.worlds import Action
+from measured_runs import HOSTILE, Talker, measured, run_of, small_study
+from planted_findings import stated
 
 OFTEN = "JSD from optimal, excess, 5+ visits"
 
@@ -150,3 +161,76 @@ def test_a_map_of_few_grids_a_cell_says_so_once_and_keeps_its_numbers() -> None:
     assert few[1] == many[1] == 30
     assert few[0].count("too few grids") == 1 and " to 1.00" not in few[0] and few[0].count(">1.00</text>") == 30
     assert "too few" not in many[0] and many[0].count(" to 1.00</text>") == 30
+
+
+def test_a_failure_the_longest_and_a_success_of_agents_that_write(tmp_path: Path) -> None:
+    worlds = [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 6}]
+    study = small_study(worlds=worlds, trajectories=1, horizon={"steps": 20})
+    measured(tmp_path, study, [Talker(), *study.agents()[:1]])
+    with Store(tmp_path) as store:
+        (told,) = sections_of(RunData.of(store), "transcripts")
+        mine = [one for one in store.episodes() if one.agent == HOSTILE]
+        page = write_report(store, tmp_path / "page.html").read_text()
+    titles = [fold.title for fold in told.folds]
+    assert all(HOSTILE in title for title in titles) and 2 <= len(titles) <= 3  # a scripted agent writes nothing
+    failed, succeeded = ([one for one in mine if one.success is won] for won in (False, True))
+    assert failed and succeeded and "first failure" in titles[0] and "first success" in titles[-1]
+    longest = max(len(one.steps) for one in mine)
+    assert any("longest" in title and f"{longest} steps" in title for title in titles)
+    [text] = told.folds[0].code
+    assert "verdict: invalid, no action (" in text and "  | <script>" in text and text.endswith("8 steps more")
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+
+
+def test_agents_that_write_nothing_have_none(tmp_path: Path) -> None:
+    measured(tmp_path, small_study(trajectories=1))
+    with Store(tmp_path) as store:
+        assert sections_of(RunData.of(store), "transcripts") == []
+
+
+class Mute:
+    """An agent whose every turn in some twentieths of all steps holds no action."""
+
+    journalled = False
+
+    def __init__(self, twentieths: int) -> None:
+        self.name, self._silent = f"silent {twentieths}", twentieths
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"kind": "mute", "silent": self._silent}
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        return [
+            Turn(action=None, failure="no JSON")
+            if observation.step % 20 < self._silent
+            else Turn(action=Action(observation.step % 2))
+            for observation in observations
+        ]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    study = small_study(horizon={"steps": 20}, trajectories=1)
+    return measured(tmp_path_factory.mktemp("run") / "mute", study, [Mute(share) for share in (0, 2, 3, 20)])
+
+
+def test_agents_above_the_share_are_named_the_worst_first(directory: Path) -> None:
+    with Store(directory) as store:
+        lines = format_lines(episodes_by_agent(store))
+        turns = [(step.action is None) for one in store.episodes() if one.agent == "silent 3" for step in one.steps]
+    assert [line.partition(":")[0] for line in lines] == ["silent 20", "silent 3"]
+    assert lines[0].startswith("silent 20: 100 % [") and "12 worlds" in lines[0]
+    share = 100 * sum(turns) / len(turns)
+    assert share > 100 * FORMAT_SHARE and f"silent 3: {share:.0f} % [" in lines[1]
+    assert f"of {len(turns)} turns " in lines[1]
+    assert all(stated("summary/mostly format", line, TEXTS) for line in lines)
+
+
+def test_page_and_screen_begin_with_them(directory: Path, tmp_path: Path) -> None:
+    with Store(directory) as store:
+        lines = format_lines(episodes_by_agent(store))
+        page = write_report(store, tmp_path / "report.html").read_text(encoding="utf-8")
+    header = unescape(page.partition("<header>")[2].partition("</header>")[0])
+    assert re.findall(r"<p>(.*)</p>", header)[:2] == lines
+    shown = " ".join(call("measure", directory, "--measures", "success").split())
+    assert shown.index("silent 20: 100 %") < shown.index("Estimates") and "silent 2:" not in shown
