@@ -20,6 +20,7 @@ from urllib.parse import unquote
 from goalscope.goals.decision import RULES
 from goalscope.goals.finding import TEXTS as OF_FINDINGS
 from goalscope.report.definitions import title_of
+from goalscope.report.figures import visible
 from goalscope.verdict import Claim, ClaimLedger, Evaluation
 from goalscope.verdict.claims import worlds_to_decide
 from goalscope.verdict.page_level import hold_together
@@ -565,7 +566,8 @@ def _is_line(line: Mapping[str, str], row: Mapping[str, Any]) -> bool:
     shown_ends = interval == "undefined" or all(map(shows, ends, (row["low"], row["high"])))
     tags = [name for name in line if name in row and name not in ("value", "n", "grids", "method", "note", "unit")]
     same = all(
-        line[name] in (str(row[name]), f"{row[name]:g}" if isinstance(row[name], float) else "", "–") for name in tags
+        line[name] in (visible(str(row[name])), f"{row[name]:g}" if isinstance(row[name], float) else "", "–")
+        for name in tags
     )
     return bool(intervals and value and counts and shown_ends and same)
 
