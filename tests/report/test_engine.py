@@ -142,8 +142,8 @@ def test_the_ledger_and_other_rows_have_one_lookup() -> None:
     assert isinstance(table, Estimates)
     assert table.get(measure="success", agent="a", size=7) is ledger.find("agent, size", "success", agent="a", size=7)
     assert table.values("size", agent="a") == [7, "large"] and table.values("size", agent="b") == [7]
-    assert table.along("size", {"measure": "success", "agent": "a"})[0] == (7.0,)
-    assert table.along("size", {"measure": "success", "agent": "a"}, {7: 1.0, "large": 0.0})[0] == (0.0, 1.0)
+    assert [*table.along("size", {"measure": "success", "agent": "a"})] == [7.0]
+    assert [*table.along("size", {"measure": "success", "agent": "a"}, {7: 1.0, "large": 0.0})] == [0.0, 1.0]
     assert {one.key["agent"] for one in table.only(size="large").listed} == {"a"}
 
 

@@ -45,7 +45,7 @@ def estimate(mean: float, grids: int = 8) -> Estimate:
 
 def curves() -> str:
     series = [
-        Series(label=label, style=style, x=(7.0, 9.0), estimates=(estimate(0.3), estimate(0.6)))
+        Series(label=label, style=style, points={7.0: estimate(0.3), 9.0: estimate(0.6)})
         for style, label in enumerate(("one <b> $x$", "two"))
     ]
     return Lines(series, title="Success", x_label="size (cells)", y_label="success (share)", bounds=(0.0, 1.0)).svg
@@ -100,7 +100,7 @@ def test_marks_lie_where_the_axes_say(low: float, high: float) -> None:
     x = (7.0, 9.0, 13.0)
     values = [[low, (low + high) / 3, high], [high, low / 3, low]]
     series = [
-        Series(label="a", style=style, x=x, estimates=tuple(map(exact, row)))
+        Series(label="a", style=style, points=dict(zip(x, map(exact, row), strict=True)))
         for style, row in zip((1, 2), values, strict=True)
     ]
     marks, x_of, y_of = placed(Lines(series, title="t", x_label="x", y_label="y", ticks=x).svg)
@@ -116,7 +116,7 @@ def exact(value: float, half: float = 0.1) -> Estimate:
 def test_bands_are_the_intervals_and_gaps_stay_open() -> None:
     nothing = exact(float("nan"))
     estimates = (exact(0.2), exact(0.4), nothing, exact(0.6))
-    series = Series(label="a", style=0, x=(0.0, 1.0, 2.0, 3.0), estimates=estimates)
+    series = Series(label="a", style=0, points=dict(enumerate(estimates)))
     svg = Lines([series], title="t", x_label="x", y_label="y", bounds=(0.0, 1.0), ticks=(0.0, 1.0, 2.0, 3.0)).svg
     marks, x_of, y_of = placed(svg)
     assert [x_of(at) for at, _ in marks] == pytest.approx([0, 1, 3], abs=0.01)
@@ -137,7 +137,7 @@ def test_bands_are_the_intervals_and_gaps_stay_open() -> None:
 
 
 def test_an_interval_is_cut_at_the_end_of_the_axis_and_a_value_never() -> None:
-    series = Series(label="a", style=0, x=(0.0, 1.0), estimates=(exact(0.5, 3.0), exact(1.5, 0.1)))
+    series = Series(label="a", style=0, points={0.0: exact(0.5, 3.0), 1.0: exact(1.5, 0.1)})
     svg = Lines([series], title="t", x_label="x", y_label="y", bounds=(0.0, 1.0), ticks=(0.0, 1.0)).svg
     marks, _, y_of = placed(svg)
     assert [y_of(height) for _, height in marks] == pytest.approx([0.5, 1.5], abs=0.01)
@@ -217,7 +217,7 @@ def test_labels_of_an_axis_and_of_a_legend_do_not_touch() -> None:
     for ticks, count in ((names, 2), (tuple(np.arange(0.0, 60.0)), 17)):
         x = tuple(ticks)
         series = [
-            Series(label=f"agent {at} by name", style=at, x=x, estimates=(exact(0.5),) * len(x)) for at in range(count)
+            Series(label=f"agent {at} by name", style=at, points=dict.fromkeys(x, exact(0.5))) for at in range(count)
         ]
         root = ElementTree.fromstring(Lines(series, title="t", x_label="x", y_label="y", ticks=ticks).svg)
         boxes = []
@@ -268,11 +268,6 @@ def test_a_heat_map_writes_values_and_intervals_into_its_cells_and_says_where_th
     shown = estimate(0.5)
     assert f"{shown.value:.2f}" in texts and f"{shown.low:.2f} to {shown.high:.2f}" in texts
     assert "no data" in texts and "no interval" in texts
-
-
-def test_a_series_must_have_an_estimate_for_each_point() -> None:
-    with pytest.raises(ValueError, match="got 1 for 2"):
-        Series(label="a", style=0, x=(1.0, 2.0), estimates=(estimate(0.5),))
 
 
 @pytest.mark.parametrize(

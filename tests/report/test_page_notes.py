@@ -71,7 +71,12 @@ def test_a_row_counts_the_grids_of_its_group_and_never_those_of_its_cells_alone(
 def test_curves_are_pale_where_few_grids_are_and_count_them_below() -> None:
     def drawn(*estimates: Estimate) -> str:
         x = tuple(float(index) for index in range(len(estimates)))
-        return Lines([Series(label="a", style=0, x=x, estimates=estimates)], title="t", x_label="x", y_label="y").svg
+        return Lines(
+            [Series(label="a", style=0, points=dict(zip(x, estimates, strict=True)))],
+            title="t",
+            x_label="x",
+            y_label="y",
+        ).svg
 
     whole, sparse = drawn(estimate(9, 1), estimate(5, 5)), drawn(estimate(9, 1), estimate(4, 6))
     assert "pale: less than 50 % of the grids" in sparse and ">grids<" in sparse

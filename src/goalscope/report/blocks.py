@@ -384,7 +384,7 @@ class CurveSpec:
         title = self.title
         if self.names_one and len(series) == 1 < len(self.curves):
             title += f", {series[0].label}"  # one line has no legend
-        x_values = sorted({x for line in series for x in line.x})
+        x_values = sorted({x for line in series for x in line.points})
         ticks = x_values if self.ticks is None else self.ticks
         if isinstance(ticks, Mapping):
             ticks = {x: ticks[x] for x in ticks if x in x_values}
@@ -404,16 +404,14 @@ class CurveSpec:
     def _series(self, curve: Curve, at: int) -> Series | None:
         """Return the points of a curve; None if they are too few."""
         all_estimates = curve.estimates or self.estimates
-        x, estimates = all_estimates.along(self.axis, curve.key, self.places)
+        points = all_estimates.along(self.axis, curve.key, self.places)
         if curve.flat:
             level = all_estimates.get(curve.key)
-            x = tuple(self.ticks or ()) if level is not None else ()
-            estimates = (level,) * len(x) if level is not None else ()
-        enough = [estimate.clusters >= self.fewest_grids for estimate in estimates]
-        x, estimates = tuple(compress(x, enough)), tuple(compress(estimates, enough))
-        if len(estimates) < curve.fewest or all(math.isnan(estimate.value) for estimate in estimates):
+            points = dict.fromkeys(self.ticks or (), level) if level is not None else {}
+        points = {x: estimate for x, estimate in points.items() if estimate.clusters >= self.fewest_grids}
+        if len(points) < curve.fewest or all(math.isnan(estimate.value) for estimate in points.values()):
             return None
-        return Series(label=curve.title, style=at if curve.style is None else curve.style, x=x, estimates=estimates)
+        return Series(label=curve.title, style=at if curve.style is None else curve.style, points=points)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -301,12 +301,7 @@ class Series:
 
     label: str  # label in the legend
     style: int  # index of colour, marker and dash; an agent has the same one in all figures of a page
-    x: tuple[float, ...]  # [P] positions
-    estimates: tuple[Estimate, ...]  # [P] values with intervals
-
-    def __post_init__(self) -> None:
-        if len(self.x) != len(self.estimates):
-            raise ValueError(f"a series must have an estimate for each x, got {len(self.estimates)} for {len(self.x)}")
+    points: Mapping[float, Estimate]  # position -> value with its interval, by position
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,26 +331,27 @@ class Lines(Drawn):
         return tuple(
             {"series": line.label, "x": named.get(x, x), **recorded(estimate)}
             for line in self.series
-            for x, estimate in zip(line.x, line.estimates, strict=True)
+            for x, estimate in line.points.items()
         )
 
     @property
     def svg(self) -> str:
         """The chart as SVG text."""
-        sparse = any(estimate.sparse for line in self.series for estimate in line.estimates)
+        estimates = [estimate for line in self.series for estimate in line.points.values()]
+        sparse = any(estimate.sparse for estimate in estimates)
         counted = self.counts or sparse
         middle, bottom = BELOW_TITLE + 190, BELOW_TITLE + (250 if counted else 190)
-        values = [estimate.value for line in self.series for estimate in line.estimates]
-        ends = [end for line in self.series for estimate in line.estimates for end in (estimate.low, estimate.high)]
+        values = [estimate.value for estimate in estimates]
+        ends = [end for estimate in estimates for end in (estimate.low, estimate.high)]
         if self.bounds is None:
             y = Scale.around([*values, *(ends if self.bands or not self.joined else ())], middle, BELOW_TITLE)
         else:  # bands may be cut off, lines may not
             y = Scale.around([*self.bounds, *values], middle, BELOW_TITLE, margin=0.04)
-        grids = [estimate.clusters for line in self.series for estimate in line.estimates]
-        below = Scale(0.0, 1.1 * max(grids, default=1) or 1.0, bottom, middle + 14)
+        most_grids = max((estimate.clusters for estimate in estimates), default=1)
+        below = Scale(0.0, 1.1 * most_grids or 1.0, bottom, middle + 14)
         y_ticks, grid_ticks = y.ticks(26), below.ticks(18, whole=True) if counted else {}
         left = 26 + max(map(text_width, (*y_ticks.values(), *grid_ticks.values())), default=0.0)
-        x = Scale.around((at for line in self.series for at in line.x), left, _WIDTH - 10)
+        x = Scale.around((at for line in self.series for at in line.points), left, _WIDTH - 10)
         names = self.ticks or {}
         if isinstance(names, Mapping):
             x_ticks = {at: short_label(name, LONGEST_TICK) for at, name in names.items()} or x.ticks(34, whole=counted)
@@ -371,8 +367,8 @@ class Lines(Drawn):
             aside = 0.0 if self.joined else 5.0 * (index - (len(self.series) - 1) / 2)
             parts += self._line(series, x, y, aside)
             if counted:
-                counts = [below(estimate.clusters) for estimate in series.estimates]
-                parts.append(_steps(list(zip(map(x, series.x), counts, strict=True)), series.style))
+                counts = [(x(at), below(estimate.clusters)) for at, estimate in series.points.items()]
+                parts.append(_steps(counts, series.style))
         labels = [self.x_label, *([f"pale: {_LESS}"] if sparse else [])]
         entries = [Entry(series.label, look_of(series.style), self.joined, not self.counts) for series in self.series]
         entries = entries if len(entries) > 1 else []
@@ -381,12 +377,11 @@ class Lines(Drawn):
     def _line(self, series: Series, x: Scale, y: Scale, aside: float) -> Iterator[str]:
         """Yield the band, the line and the markers of a series; values from few grids are pale."""
         look = look_of(series.style)
-        across = [x(at) + aside for at in series.x]
-        sparse = [estimate.sparse for estimate in series.estimates]
-        values = [estimate.value for estimate in series.estimates]
+        across, estimates = [x(at) + aside for at in series.points], series.points.values()
+        sparse, values = ([estimate.sparse for estimate in estimates], [estimate.value for estimate in estimates])
         ends = [
             (estimate.low, estimate.high) if math.isfinite(estimate.high - estimate.low) else (math.nan, math.nan)
-            for estimate in series.estimates
+            for estimate in estimates
         ]
         for pale in (True, False) if any(sparse) else (False,):
             opacity = 0.35 if pale else 1.0

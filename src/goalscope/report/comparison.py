@@ -691,8 +691,8 @@ class CheckpointCurve(Records):
         for style, (measure, agent) in enumerate(names):
             points = [point for point in self.checkpoints if (point.measure, point.series) == (measure, agent)]
             label = " of ".join(part for part in (title_of(measure) if len(measures) > 1 else "", agent) if part)
-            places, values = zip(*((point.step, point.estimate) for point in points), strict=True)
-            series.append(Series(label=label or title_of(measure), style=style, x=places, estimates=values))
+            places = {point.step: point.estimate for point in points}
+            series.append(Series(label=label or title_of(measure), style=style, points=places))
         (unit,) = units
         subject = title_of(measures[0]) if len(measures) == 1 else "what checkpoints do"
         title = f"{subject} over training"

@@ -416,10 +416,8 @@ class Estimates:
             if all(grouped.key.get(tag) == value for tag, value in conditions.items()):
                 yield grouped
 
-    def along(
-        self, axis: str, key: Key, places: Mapping[Any, float] | None = None
-    ) -> tuple[tuple[float, ...], tuple[Estimate, ...]]:
-        """Return the values of a tag as positions of an axis, ascending, and the estimates there.
+    def along(self, axis: str, key: Key, places: Mapping[Any, float] | None = None) -> dict[float, Estimate]:
+        """Return the values of a tag as positions of an axis, ascending, with the estimates there.
 
         Args:
             axis: the tag.
@@ -431,7 +429,7 @@ class Estimates:
             position = number_of(value) if places is None else places.get(value)
             if position is not None and (estimate := self.get(key, {axis: value})) is not None:
                 points[position] = estimate
-        return tuple(sorted(points)), tuple(points[position] for position in sorted(points))
+        return dict(sorted(points.items()))
 
 
 def estimates_by(rows: Rows, *by: str, counts: Counts | None = None) -> Estimates:

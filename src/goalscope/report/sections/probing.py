@@ -339,15 +339,15 @@ def share_bounds(series: Sequence[Series]) -> tuple[float, float]:
     """Return the range of an axis for shares: up to 1, or up to 0.1, 0.2 or 0.5 if all lines and bands lie
     below that.
     """
-    estimates = [estimate for line in series for estimate in line.estimates]
+    estimates = [estimate for line in series for estimate in line.points.values()]
     ends = [end for estimate in estimates for end in (estimate.value, estimate.high) if not math.isnan(end)]
     return 0.0, next((top for top in (0.1, 0.2, 0.5) if max(ends, default=1.0) <= top), 1.0)
 
 
 def data_bounds(series: Sequence[Series]) -> tuple[float, float]:
     """Return the range of an axis from 0 to at most twice the greatest value; bands may be cut off, lines never are."""
-    values = [estimate.value for line in series for estimate in line.estimates if math.isfinite(estimate.value)]
-    ends = [estimate.high for line in series for estimate in line.estimates if math.isfinite(estimate.high)]
+    values = [estimate.value for line in series for estimate in line.points.values() if math.isfinite(estimate.value)]
+    ends = [estimate.high for line in series for estimate in line.points.values() if math.isfinite(estimate.high)]
     top = min(2 * max(values, default=0.0), max([*values, *ends], default=0.0))
     return 0.0, top if top > 0 else 1.0
 
