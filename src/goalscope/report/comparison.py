@@ -660,7 +660,10 @@ class CheckpointCurve(Records):
             *value_columns(attrgetter("estimate")),
             ("n", lambda checkpoint: str(checkpoint.estimate.n)),
             ("worlds", lambda checkpoint: str(checkpoint.estimate.clusters)),
-            ("− first", lambda checkpoint: value_text(checkpoint.since and checkpoint.since.paired.difference)),
+            (
+                "− first",
+                lambda checkpoint: value_text(checkpoint.since.paired.difference if checkpoint.since else None),
+            ),
             (
                 "p (Holm)",
                 lambda checkpoint: "–" if checkpoint.since is None else p_text(checkpoint.since.test.adjusted),
