@@ -65,7 +65,7 @@ from goalscope.goals.results import (
 )
 from goalscope.measures.table import CONDITIONS, PROVENANCE
 from goalscope.stats import DIFFERENCES, LESS
-from goalscope.stats.groups import natural_order
+from goalscope.stats.estimate import natural_order
 from goalscope.stats.intervals import check_confidence
 from goalscope.stats.rows import Rows, Tag, column_of
 from goalscope.worlds.planning import TabularMDP

@@ -23,7 +23,7 @@ from goalscope.goals.meg.unknown import OccupancyDual, maximise
 from goalscope.goals.results import EXACT_NOTE, NO_ACTION_NOTE, HeldOut, joined_notes
 from goalscope.measures.table import CONDITIONS
 from goalscope.stats import estimate_mean
-from goalscope.stats.groups import natural_order
+from goalscope.stats.estimate import natural_order
 from goalscope.stats.rows import Tag
 from goalscope.worlds.planning import TabularMDP
 

@@ -36,7 +36,7 @@ from goalscope.stats import (
     unpaired_difference,
 )
 from goalscope.stats.compare import least_p
-from goalscope.stats.groups import natural_order
+from goalscope.stats.estimate import natural_order
 from goalscope.stats.rows import Rows, Tag
 from goalscope.worlds.transform import TRANSFORMS
 

@@ -38,7 +38,7 @@ from goalscope.report.texts import TEXTS, labels
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import read_heads
 from goalscope.stats import DRAW, Estimate, estimate_rows, numbers_of
-from goalscope.stats.groups import PARTS, natural_order
+from goalscope.stats.estimate import PARTS, natural_order
 from goalscope.stats.records import Records
 from goalscope.stats.rows import Rows, Tag
 

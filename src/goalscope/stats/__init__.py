@@ -18,15 +18,22 @@ from goalscope.stats.compare import (
     unpaired_difference,
 )
 from goalscope.stats.estimate import (
+    DIFFERENCES,
+    DRAW,
     FEWEST,
+    LESS,
     UNBOUNDED,
     Estimate,
+    Grouped,
+    clusters_of,
     crossed_difference,
+    distinct,
     estimate_crossed,
     estimate_mean,
     estimate_pooled,
+    estimate_rows,
+    numbers_of,
 )
-from goalscope.stats.groups import DIFFERENCES, DRAW, LESS, Grouped, clusters_of, distinct, estimate_rows, numbers_of
 from goalscope.stats.intervals import exact_binomial
 from goalscope.stats.power import Paired, PairedDesign, SimulatedPower, grids_needed, power, simulate_power
 from goalscope.stats.regression import Regression, indicators, regress
