@@ -8,8 +8,7 @@ import time
 import numpy as np
 
 from goalscope._ground.rng import stream
-from goalscope.inside.probing.beliefs import read_beliefs
-from goalscope.inside.probing.maps import optimal_sets
+from goalscope.inside.probing.beliefs import optimal_sets, read_beliefs
 from goalscope.worlds import Grid
 from goalscope.worlds.planning import distances_batch, optimal_batch, solve
 

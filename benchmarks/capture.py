@@ -110,7 +110,7 @@ def planned(directory: Path, model: LocalModel, identity: str, layers: tuple[int
                 shares_prefix=False,
                 by_shape=False,
             ):
-                found += [np.stack(batch.sequences) for batch in shard.batches]
+                found += [np.stack([group[0].ids for group in batch]) for batch in shard.batches]
     return found
 
 

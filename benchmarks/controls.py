@@ -24,7 +24,7 @@ least and the greatest seed beside them; differences are paired by grid. All are
 on Theseus.
 
 With `--curves` also the learning curve of the probe on Theseus, and the description length of the maps, see
-`inside.probing.curves`. With `--work DIR` the recorded states and the vectors are kept, and a second call goes on
+`inside.probing.suite`. With `--work DIR` the recorded states and the vectors are kept, and a second call goes on
 where the first one stopped.
 """
 
@@ -45,8 +45,8 @@ from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations import Activations, capture, load_activations
 from goalscope.inside.probing import Cells, FitSettings, ProbeInputs, Split, label_cells, paired_rows, probe_cells
-from goalscope.inside.probing.curves import TRAINED_ON, compression, curve_ends, description_length, learning_curve
 from goalscope.inside.probing.ridge import PENALTIES
+from goalscope.inside.probing.suite import TRAINED_ON, compression, curve_ends, description_length, learning_curve
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
 from goalscope.stats import DRAW, Estimate, Grouped, estimate_rows
 from goalscope.stats.rows import Rows

@@ -14,11 +14,21 @@ from pathlib import Path
 
 from goalscope._ground.folder import NamedFile
 from goalscope.papers import ReadAgents, items
-from goalscope.papers.answers import Verdict, word_of
-from goalscope.papers.claims import OF_ALL, decide, fits
+from goalscope.papers.claims import (
+    OF_ALL,
+    SCRIPTED,
+    NullAgent,
+    Planned,
+    Verdict,
+    decide,
+    fits,
+    null_agents,
+    null_of,
+    play_planned,
+    word_of,
+)
 from goalscope.papers.item import Item
-from goalscope.papers.null_agents import SCRIPTED, NullAgent, Planned, null_agents, null_of, play_planned
-from goalscope.papers.stored import read_result
+from goalscope.papers.page import read_result
 from goalscope.papers.working import published_study
 from goalscope.report.blocks import Table
 from goalscope.report.exports import as_markdown

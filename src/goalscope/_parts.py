@@ -14,10 +14,7 @@ _MODULES: Final = {
     "environment": "worlds.environments.stored",
     "thing": "worlds.objects",
     "head": "inside.probing.builtin_heads",
-    "intervention": (
-        "inside.interventions.patching inside.interventions.steering inside.interventions.ablation "
-        "inside.interventions.reasoning"
-    ),
+    "intervention": ("inside.interventions.patching inside.interventions.directions inside.interventions.reasoning"),
     "agent": "agents.scripted agents.chat agents.policies goals.hypotheses.twins",
     "model": "agents.models.local agents.models.http agents.models.engine",
     "measure": (
@@ -25,11 +22,8 @@ _MODULES: Final = {
         "measures.exploration.errors"
     ),
     "hypothesis": "goals.hypotheses.rules",
-    "attribution": (
-        "goals.attribution.methods inside.attribution.by_reasoning goals.counterfactual.dependence "
-        "inside.attribution.by_decoding inside.attribution.by_patching"
-    ),
-    "analysis": "inside.probing.builtin_analyses",
+    "attribution": ("goals.attribution.methods inside.attribution goals.counterfactual.dependence"),
+    "analysis": "inside.probing.pipeline",
     "claim": "verdict.questions verdict.aims verdict.depends verdict.inside",
     "arm": "verdict.arms verdict.aims verdict.depends verdict.inside",
     "section": (

@@ -14,8 +14,8 @@ from goalscope.agents.models import LocalModel
 from goalscope.agents.models.dialect import check_cell_tokens
 from goalscope.agents.prompts import TASKS, read_template
 from goalscope.inside.activations import SiteFinder
-from goalscope.inside.interventions import Original, Side, find_pairs, pairs
-from goalscope.inside.interventions.pairs import best
+from goalscope.inside.interventions import Original, Side, experiment, find_pairs
+from goalscope.inside.interventions.experiment import best
 from goalscope.runs import Step
 from goalscope.verdict.arms import arms
 from goalscope.verdict.identity import _template
@@ -185,7 +185,7 @@ def test_pairs_of_lists_differ_in_the_tokens_of_the_moved_cells_alone(
             for (view, optimal), ids in zip(listed, prompts, strict=True)
         ]
 
-    monkeypatch.setattr(pairs, "act", acts)
+    monkeypatch.setattr(experiment, "act", acts)
     (found,) = find_pairs(asked, [Original(view=GridView(grid=GRID), cluster="one")], moved=["agent"]).kept
     texts = [[theseus.text([side.prompt[at]]) for at in found.changed] for side in found.sides]
     assert sorted(texts[0]) == sorted(texts[1]) == ["A", "_"] and texts[0] != texts[1]

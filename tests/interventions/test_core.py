@@ -26,8 +26,16 @@ from goalscope.inside.interventions import (
     generate,
     score_answers,
 )
-from goalscope.inside.interventions.experiment import PairSettings, choose_pairs, study_interventions
-from goalscope.inside.interventions.pairs import Moved, Pairs, Side, best, pairs_of
+from goalscope.inside.interventions.experiment import (
+    Moved,
+    Pairs,
+    PairSettings,
+    Side,
+    best,
+    choose_pairs,
+    pairs_of,
+    study_interventions,
+)
 from goalscope.runs import Study, run
 from goalscope.runs.kinds import UnknownSettings
 from goalscope.worlds import Action, Grid, GridView

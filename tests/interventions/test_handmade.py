@@ -43,11 +43,12 @@ def moved(model: LocalModel, count: int, *, windows: tuple[int, ...] = ()) -> di
             site, range(EMBEDDING, count), last=count - 1, reaches_end=False, windows=windows, controls=("isotropic",)
         )
     ]
-    places = dict.fromkeys((TARGET, SOURCE), PLACES)
     edits = [
         edit
         for row, one in enumerate(listed, start=2)
-        for edit in edits_of(one, row, places, (), WIDTH, np.random.default_rng(row))
+        for edit in edits_of(
+            one, row, dict.fromkeys((TARGET, SOURCE), PLACES[one.site]), (), WIDTH, np.random.default_rng(row)
+        )
     ]
     prompts = [prompt(A), prompt(B), *[prompt(A)] * len(listed)]
     outputs = [one.tokens[0] for one in generate(model, [Batch(prompts=prompts, edits=edits)], max_tokens=1)[0].outputs]
@@ -115,7 +116,7 @@ def _null_verdict(seed: int, pairs: int = 24) -> str:
         prompts += [*rows, *[rows[0]] * len(controls)]
         for number, patch in enumerate(controls, start=3):
             one = Condition(site="site", layers=(1,), patch=patch)  # type: ignore[arg-type]
-            places = dict.fromkeys((TARGET, SOURCE, WRONG), PLACES)
+            places = dict.fromkeys((TARGET, SOURCE, WRONG), PLACES["site"])
             for edit in edits_of(one, number, places, (), WIDTH, rng):
                 from dataclasses import replace
 

@@ -12,8 +12,7 @@ from hand_pairs import Null, Planted, SiteFinder, verdicts
 from scipy.stats import binom
 
 from goalscope.inside.interventions import reading
-from goalscope.inside.interventions.ablation import Ablation, ablate
-from goalscope.inside.interventions.steering import Steering, steer
+from goalscope.inside.interventions.directions import Ablation, Steering, ablate, steer
 
 ABOVE, BELOW = "above", "below"
 """What is printed as "turns the action"; as "needed for the action"."""
@@ -44,7 +43,7 @@ each_kind = pytest.mark.parametrize("kind", list(KINDS))
 @pytest.fixture(autouse=True)
 def _site(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the experiments find the site of prompts that hold no grid."""
-    monkeypatch.setattr(reading, "finder_of", lambda *_: SiteFinder())
+    monkeypatch.setattr(reading, "SiteFinder", lambda *_: SiteFinder())
 
 
 def _null(kind: str, seed: int) -> dict[str, str]:

@@ -15,7 +15,7 @@ from server import Loopback, speaker
 from goalscope.agents import ChatAgent, Observation
 from goalscope.agents.models import HttpModel, LocalModel, Message, Reply, Request, Sampling
 from goalscope.inside.interventions import Batch, Edit, Original, Pair, find_pairs, generate, score_answers
-from goalscope.inside.interventions.ablation import erase, removal
+from goalscope.inside.interventions.directions import FLIPPED, Steering, erase, removal, steer
 from goalscope.inside.interventions.reading import (
     FOLLOWS,
     STAYS,
@@ -27,7 +27,6 @@ from goalscope.inside.interventions.reading import (
     written_in,
 )
 from goalscope.inside.interventions.reasoning import CachedAgent, edits_of
-from goalscope.inside.interventions.steering import FLIPPED, Steering, steer
 from goalscope.runs import Store
 from goalscope.stats import estimate_rows
 from goalscope.worlds import Grid, GridView

@@ -10,8 +10,8 @@ import pytest
 from goalscope.agents import ChatAgent
 from goalscope.agents.models import LocalModel, Sampling
 from goalscope.inside.interventions import Original, Pair, find_pairs
+from goalscope.inside.interventions.directions import Steering, kept_probes, steer
 from goalscope.inside.interventions.reading import fresh_views, states_of
-from goalscope.inside.interventions.steering import Steering, kept_probes, steer
 from goalscope.inside.probing import Features, FitSettings, Probe, ProbeKey, Problem, fit
 from goalscope.inside.probing.probe import ProbeStore
 from goalscope.runs import Store

@@ -16,7 +16,7 @@ from tiny_models import HARMONY_TEMPLATE, gpt_oss
 from command_line import call
 from goalscope.inside.activations import load_activations
 from goalscope.organisms.layouts import SIZES, TOKENS, tokens_of
-from goalscope.papers.stored import read_result
+from goalscope.papers.page import read_result
 from goalscope.runs import Store
 from goalscope.stats import Rows
 from goalscope.verdict.preflight.cost import count_pieces

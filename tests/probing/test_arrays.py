@@ -177,17 +177,3 @@ def test_equal_rows_are_two_where_their_episodes_are_named() -> None:
     )
     assert len(data.cells) == 2 * len(WORLDS)
     assert {GOAL, AGENT} <= set(data.cells.labels.ravel().tolist())
-
-
-def test_probes_read_what_an_encoder_makes_of_activations() -> None:
-    class Autoencoder:
-        def encode(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.relu(torch.cat([x, -x], dim=-1))
-
-    given = vectors()
-    found = from_arrays(given, WORLDS, STATES, encoder=Autoencoder())
-    (coded,) = found.activations
-    expected = np.maximum(np.concatenate([given, -given], axis=1), 0)
-    np.testing.assert_array_equal(coded.vectors[:, 0], expected)
-    with pytest.raises(ValueError, match=r"\[n, P, F\]"):
-        from_arrays(given, WORLDS, STATES, encoder=type("Flat", (), {"encode": lambda self, x: x[:, 0, 0]})())

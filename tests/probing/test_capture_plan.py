@@ -40,7 +40,7 @@ def cut(
 
 def steps(plans: list[ShardPlan]) -> list[list[list[int]]]:
     """The steps of each batch of each file."""
-    return [[[one.step for one in batch.items] for batch in plan.batches] for plan in plans]
+    return [[[one.step for group in batch for one in group] for batch in plan.batches] for plan in plans]
 
 
 def prefix(window: list[ReplayItem], **options: Any) -> list[int]:
@@ -55,17 +55,16 @@ def test_batches_hold_sequences_of_one_length_and_no_more_tokens_than_they_may()
     assert steps(cut(window, batch_tokens=1)) == [[[1], [4], [0], [2], [3], [5]]]
     for plan in cut(window, batch_tokens=15):
         for batch in plan.batches:
-            assert len({len(sequence) for sequence in batch.sequences}) == 1
-            for one, place in zip(batch.items, batch.places, strict=True):
-                assert np.array_equal(one.ids, batch.sequences[place])
+            assert len({len(one.ids) for group in batch for one in group}) == 1
+            assert all(np.array_equal(one.ids, group[0].ids) for group in batch for one in group)
 
 
 def test_equal_sequences_stand_once_in_a_batch() -> None:
     window = [item([kind] * 4, [3], step) for step, kind in enumerate((7, 8, 7, 9, 8, 7))]
     (plan,) = cut(window, batch_tokens=8)
     assert steps([plan]) == [[[0, 2, 5, 1, 4], [3]]]
-    assert [batch.places for batch in plan.batches] == [(0, 0, 0, 1, 1), (0,)]
-    assert [sequence.tolist() for sequence in plan.batches[0].sequences] == [[7] * 4, [8] * 4]
+    assert [list(map(len, batch)) for batch in plan.batches] == [[3, 2], [1]]
+    assert [group[0].ids.tolist() for group in plan.batches[0]] == [[7] * 4, [8] * 4]
 
 
 def test_a_file_is_full_at_its_size_and_numbers_go_on() -> None:
@@ -80,7 +79,7 @@ def test_a_file_is_full_at_its_size_and_numbers_go_on() -> None:
     same = [item([1] * 4, [2, 3], step) for step in range(5)]
     plans = cut(same, batch_tokens=100, shard_bytes=40)
     assert steps(plans) == [[[0, 1]], [[2, 3]], [[4]]]
-    assert [len(batch.sequences) for plan in plans for batch in plan.batches] == [1, 1, 1]
+    assert [len(batch) for plan in plans for batch in plan.batches] == [1, 1, 1]
 
 
 def test_grids_of_different_shapes_go_into_different_files_where_it_is_asked() -> None:

@@ -1,7 +1,6 @@
 """Maps for baselines that are fitted on them: what is decoded in training is as good as what is decoded in the test."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from goalscope.inside.probing import (
     split_by_grid,
     true_map,
 )
-from goalscope.inside.probing.distances import FOLDS, grid_folds
+from goalscope.inside.probing.plans import FOLDS, grid_folds
 
 SETTINGS = FitSettings(epochs=25, rate=1e-2, hidden=48, validation=0.0)
 PLACE = ("pre", 1)
@@ -89,13 +88,9 @@ def test_folds_are_of_whole_grids_and_of_all_kinds() -> None:
     backwards = np.arange(len(cells))[::-1]
     np.testing.assert_array_equal(grid_folds(cells.where(backwards), split.train[backwards])[::-1], fold)
     assert sorted(set(grid_folds(few_grids(3), np.ones(3, dtype=bool)).tolist())) == [0, 1, 2]
-    for given, words in (
-        (few_grids(1), "at least two training grids, got 1"),
-        (few_grids(4), "must be a whole number"),
-    ):
-        options: dict[str, Any] = {} if "grids" in words else {"folds": 1}
-        with pytest.raises(ValueError, match=words):
-            grid_folds(given, np.ones(len(given), dtype=bool), **options)
+    alone = few_grids(1)
+    with pytest.raises(ValueError, match="at least two training grids, got 1"):
+        grid_folds(alone, np.ones(len(alone), dtype=bool))
 
 
 def few_grids(count: int) -> Cells:

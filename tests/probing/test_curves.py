@@ -9,7 +9,7 @@ from planted import half_walls, noise, rooms, wall_map
 
 from goalscope._ground.rng import stream
 from goalscope.inside.probing import PADDING, FitSettings, ProbeInputs, split_by_grid
-from goalscope.inside.probing.curves import (
+from goalscope.inside.probing.suite import (
     CURVE,
     compression,
     curve_ends,

@@ -12,6 +12,7 @@ from replays import local
 from goalscope.agents.models import LocalModel
 from goalscope.cli.console import progress
 from goalscope.inside.activations import capture, load_activations
+from goalscope.inside.beliefs import FirstSteps, read_first_steps
 from goalscope.inside.probing import (
     FitSettings,
     Inside,
@@ -22,7 +23,6 @@ from goalscope.inside.probing import (
     stored_probes,
     study_inside,
 )
-from goalscope.inside.probing.first_steps import FirstSteps, read_first_steps
 from goalscope.runs import Store
 
 PROBES = {"hidden": 4, "epochs": 2, "rate": 0.01, "batch": 16}

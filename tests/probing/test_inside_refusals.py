@@ -11,7 +11,7 @@ from replays import local, record
 from test_inside import call
 
 from goalscope.inside.activations import capture, captures, load_activations
-from goalscope.inside.activations.replay_target import ReplayTarget
+from goalscope.inside.activations.sites import ReplayTarget
 from goalscope.inside.probing import Inside, study_inside
 from goalscope.runs import Store, Study, run
 

@@ -23,7 +23,7 @@ from goalscope.inside.probing import (
     likeliest,
     place_weights,
 )
-from goalscope.inside.probing.maps import expected_optimality, optimal_sets
+from goalscope.inside.probing.beliefs import expected_optimality, optimal_sets
 from goalscope.worlds.planning import distances_batch, optimal_batch
 
 

@@ -12,11 +12,9 @@ from planted_plans import nothing, random_plans, worlds
 from goalscope.inside.probing import (
     Features,
     FitSettings,
-    Prediction,
     ProbeInputs,
     Problem,
     Split,
-    confusion,
     decode_maps,
     probe_cells,
     probe_cells_by_size,
@@ -27,7 +25,7 @@ from goalscope.inside.probing import (
     true_map,
 )
 from goalscope.inside.probing.beliefs import maps_of
-from goalscope.inside.probing.maps import PlanPrediction
+from goalscope.inside.probing.probe import PlanPrediction
 from goalscope.inside.probing.scores import chosen
 
 PLACES = (("position", "none"),)
@@ -176,7 +174,6 @@ def test_no_array_of_a_record_can_be_changed() -> None:
         "activations": (given, ("vectors", "positions", "tokens", "reconstructed", "world_id")),
         "some of them": (given.where(np.array([1])), ("vectors", "positions", "tokens", "cluster")),
         "features": (Features.of(given), ("vectors", "episode_id", "step", "cluster")),
-        "confusion": (confusion(Prediction(balanced=even, natural=even), cells), ("counts",)),
         "prediction": (PlanPrediction(probabilities=even[:, :10]), ("probabilities",)),
         "problem": (Problem(key=key("a", "mlp"), features=Features.of(given), target=labels).target, ("values",)),
         "plan": (

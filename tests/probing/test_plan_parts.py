@@ -23,8 +23,7 @@ from goalscope.inside.probing import (
 )
 from goalscope.inside.probing.fitting import order, stacks, validation_rows
 from goalscope.inside.probing.heads import initial_weights, scores, weight_shapes
-from goalscope.inside.probing.maps import PlanPrediction
-from goalscope.inside.probing.probe import Callbacks
+from goalscope.inside.probing.probe import Callbacks, PlanPrediction
 from goalscope.worlds import Action
 
 SETTINGS = PlanSettings(width=8, feedforward=6, heads=2, epochs=4, rate=0.1, decay=0.4, batch=4, validation=0.4, seed=2)

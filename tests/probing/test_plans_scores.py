@@ -25,12 +25,11 @@ from goalscope.inside.probing import (
     summarise_plans,
     true_map,
 )
-from goalscope.inside.probing.plan_scores import (
+from goalscope.inside.probing.plans import (
     PREFIX,
     SUBSETS,
     Subset,
     commonest_matches,
-    guess,
     marginal_matches,
     median_over_grids,
     named_plans,
@@ -192,7 +191,6 @@ def test_blind_baselines_are_what_counting_by_hand_gives(subset: Subset) -> None
 
 def test_guesses_that_no_plan_is_needed_for() -> None:
     train = uneven()[0]
-    assert guess(3) == 0.25**3
     assert repeated(np.array([2, 0]), 3).tolist() == [[2, 2, 2], [0, 0, 0]]
     one = train.where(np.arange(3))
     ups = Plans(tokens=np.ones((3, 2), np.int8), episode_id=one.episode_id, step=one.step, cluster=one.cluster)

@@ -15,9 +15,9 @@ from goalscope.inside.probing import (
     summarise_plans,
     true_map,
 )
-from goalscope.inside.probing.plan_scores import PREFIX
+from goalscope.inside.probing.plans import PREFIX
 from goalscope.inside.probing.scores import chosen
-from goalscope.inside.probing.suite import BLIND, FittedProbes
+from goalscope.inside.probing.suite import FittedProbes
 from goalscope.stats import Estimate
 
 
@@ -99,7 +99,7 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
     kinds = set(zip(*(fitted.rows[name].tolist() for name in ("head", "control", "site")), strict=True))
     assert kinds == {
         *(("decoder-1", name, "pre") for name in ("none", "shuffled", "permuted", "repeat", "continuation")),
-        *((head, name, None) for head in BLIND for name in ("none", "shuffled")),
+        *((head, name, None) for head in ("marginal", "commonest") for name in ("none", "shuffled")),
         ("repeat executed", "none", None),
         ("text", "none", None),
         *((head, "none", "pre") for head in ("planner", "planner, best ties")),

@@ -18,7 +18,6 @@ from goalscope.inside.probing import (
     WALL,
     Prediction,
     Split,
-    confusion,
     difference_rows,
     known_walls,
     label_cells,
@@ -221,22 +220,6 @@ def test_scores_are_those_of_counting_cell_by_cell() -> None:
     assert seen > 240
     with pytest.raises(ValueError, match=r"balanced.*natural"):
         prediction.reading("other")
-
-
-def test_a_pooled_confusion_counts_all_cells_that_are_no_padding() -> None:
-    cells = rooms(grids=6, steps=3)
-    prediction = predicted(len(cells))
-    found = confusion(prediction, cells)
-    inside = cells.labels != PADDING
-    told = prediction.natural.argmax(axis=2)
-    expected = np.zeros((5, 5), dtype=int)
-    for truth, called in zip(cells.labels[inside], told[inside], strict=True):
-        expected[truth, called] += 1
-    assert np.array_equal(found.counts.sum(axis=0), expected)
-    assert found.precision(0).value == pytest.approx(expected[0, 0] / expected[:, 0].sum())
-    assert found.recall(2).value == pytest.approx(expected[2, 2] / expected[2].sum())
-    assert found.share(2, 3).value == pytest.approx(expected[2, 3] / expected[2].sum())
-    assert found.recall(2).clusters == 6
 
 
 def test_differences_are_paired_by_grid() -> None:

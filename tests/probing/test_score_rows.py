@@ -17,7 +17,6 @@ from goalscope.inside.probing import (
     Cells,
     Plans,
     Prediction,
-    confusion,
     difference_rows,
     paired_rows,
     plan_differences,
@@ -27,15 +26,14 @@ from goalscope.inside.probing import (
     summarise_distance,
     summarise_plans,
 )
-from goalscope.inside.probing.plan_scores import (
+from goalscope.inside.probing.plans import (
     PREFIX,
-    chance_matches,
     median_over_grids,
     prefix_matches,
     score_lengths,
     score_prefixes,
 )
-from goalscope.inside.probing.scores import Confusion, chosen, confusion_rows
+from goalscope.inside.probing.scores import chosen, confusion_rows
 from goalscope.stats.rows import Rows, Tag
 
 WHO: dict[str, Tag] = {"head": "mlp", "control": "none", "site": "pre", "layer": 1, "scope": "general"}
@@ -119,10 +117,6 @@ def test_what_is_called_what_is_counted_grid_by_grid() -> None:
     assert share("open", "wall") == pytest.approx({"x": np.nan, "y": 0, "z": 3 / 14}, nan_ok=True)
     assert share("agent", "agent") == {"x": 1, "y": 1, "z": 1}
     assert len(rows) == 3 * 4 * 5 and "padding" not in rows["class"].tolist()
-    found = confusion(said(called.tolist()), cells)
-    assert found.counts.sum() == 2 * 4 + 2 * 9 + 2 * 9  # no padding: x shows four cells
-    with pytest.raises(ValueError, match=r"counts.*shape"):
-        Confusion(cluster=found.cluster[:2], counts=found.counts)
 
 
 def test_intervals_of_scores_stay_where_scores_can_be() -> None:
@@ -189,17 +183,6 @@ def test_partners_that_read_nothing_stand_against_every_place_and_only_those() -
     assert len(chosen(own)) == 2
     with pytest.raises(ValueError, match="none, permuted"):
         difference_rows(Rows.concatenate([rows(0.1, control="permuted"), rows(0.1, control="none")]), "text")
-
-
-def test_chances_of_a_prefix_are_products_up_to_the_first_unknown_place() -> None:
-    chances = np.array([[0.5, 0.5, 0.2], [0.5, 0.25, 1]])
-    tokens = np.array([[0, 1, 2], [0, UNKNOWN, UNKNOWN]], dtype=np.int8)
-    np.testing.assert_allclose(chance_matches(chances, tokens), [[0.5, 0.25, 0.05], [0.5, np.nan, np.nan]])
-    assert chances.tolist() == [[0.5, 0.5, 0.2], [0.5, 0.25, 1]]
-    with pytest.raises(ValueError, match=r"matches.*shape"):
-        chance_matches(chances[:, :2], tokens)
-    with pytest.raises(ValueError, match=r"predicted.*-1 to 4"):
-        prefix_matches(np.full((2, 3), 5), tokens)
 
 
 def test_lengths_that_are_not_said_or_not_known_enter_nothing() -> None:

@@ -12,9 +12,9 @@ from replays import GRIDS, local, record, recorded_steps
 from goalscope._ground.rng import stream
 from goalscope.inside.activations import Activations, SiteFinder, capture
 from goalscope.inside.probing import Prediction, score_distance, summarise_distance
-from goalscope.inside.probing.distances import r_squared
 from goalscope.inside.probing.logit_lens import OWN
 from goalscope.inside.probing.pipeline import probe_dataset
+from goalscope.inside.probing.plans import r_squared
 from goalscope.inside.probing.scores import members
 from goalscope.runs import Step, Store
 from goalscope.runs.probing_config import Inside

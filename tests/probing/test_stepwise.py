@@ -13,7 +13,7 @@ from planted_plans import QUICK, SMALL, encoded, nothing, random_plans, run_plan
 from goalscope._ground.rng import stream
 from goalscope.inside.probing import UNKNOWN, Probe, ProbeInputs, probe_plans, split_by_grid, summarise_plans
 from goalscope.inside.probing.heads import initial_weights, scores
-from goalscope.inside.probing.plan_scores import PREFIX
+from goalscope.inside.probing.plans import PREFIX
 from goalscope.inside.probing.scores import chosen
 
 WIDTH, HORIZON = 7, 6

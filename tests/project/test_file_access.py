@@ -88,7 +88,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "organisms/adapters.py": {"safe_open": _CHECKED},
     "report/exports.py": {"savefig": _PARTIAL},
-    "papers/cliff_figures.py": {"savefig": _PARTIAL},
+    "papers/cliff_world.py": {"savefig": _PARTIAL},
     "runs/export.py": {"ParquetWriter": _PARTIAL},
     "runs/opening.py": {
         "sqlite3.connect": _SQLITE,

@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.papers import Item, ItemReading, ReadAgents, items, read
-from goalscope.papers import all_items as reproduce_all
-from goalscope.papers.costs import COSTS, SMALL, scale_of, seconds
+from goalscope.papers import Item, ItemReading, ReadAgents, items, read, working
 from goalscope.papers.exact import compute
 from goalscope.papers.item import scaled
+from goalscope.papers.page import names_together, overview, printed_in, read_result
 from goalscope.papers.readings import ItemLine
-from goalscope.papers.stored import names_together, overview, printed_in, read_result
-from goalscope.papers.working import compute_exact, published_study, read_run
+from goalscope.papers.working import COSTS, SMALL, compute_exact, published_study, read_run, scale_of, seconds
 from goalscope.stats.rows import Row, Rows
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +51,7 @@ NAMES = [
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(reproduce_all, "items", lambda: SMALL_ITEMS)
+    monkeypatch.setattr(working, "items", lambda: SMALL_ITEMS)
     yield
 
 
@@ -70,7 +68,7 @@ def test_items_share_a_run_and_after_a_kill_no_item_that_is_done_is_run_again(
                 raise KeyboardInterrupt
             read_run(item, *rest, **more)  # type: ignore[arg-type]
 
-        patch.setattr(reproduce_all, "read_run", killed)
+        patch.setattr(working, "read_run", killed)
         call(*words, status=130)
     first, second = (out / "items" / f"exploration-figure-{name}" / "reproduction.json" for name in "ab")
     assert first.is_file() and not second.exists() and len(list((out / "runs").iterdir())) == 1
@@ -95,7 +93,7 @@ def test_the_table_is_written_between_the_marks_of_a_page_and_nothing_else_is_to
     words = ("reproduce", "meg", "--all", "--out", tmp_path / "all", "--markdown", page)
     assert "give a new file to --markdown" in " ".join(call(*words, status=2).split())
     assert page.read_text(encoding="utf-8") == "before\n" and not (tmp_path / "all").exists()
-    begin, end = (mark.strip() for mark in reproduce_all._MARKS)
+    begin, end = (mark.strip() for mark in working._MARKS)
     page.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")
     call(*words)
     text = page.read_text(encoding="utf-8")
@@ -117,14 +115,14 @@ def test_what_does_not_fit_all_items_is_refused_and_one_that_fails_does_not_stop
     def fails(item: Item, *rest: object) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(reproduce_all, "run_item", fails)
+    monkeypatch.setattr(working, "run_item", fails)
     seen = tmp_path / "seen.md"  # a file, since the command may have a process of its own
 
     def computed(item: Item, folder: Path) -> object:
         seen.write_text((out / "table.md").read_text(encoding="utf-8"), encoding="utf-8")
         return compute_exact(item, folder)
 
-    monkeypatch.setattr(reproduce_all, "compute_exact", computed)
+    monkeypatch.setattr(working, "compute_exact", computed)
     assert "no room" in call("reproduce", "--all", "--scale", "small", "--out", out, status=2)
     assert "exploration figure a" in seen.read_text(encoding="utf-8")  # the table is there before the last item is
     assert read_result(out / "items" / "meg-figure-1") is not None
@@ -178,7 +176,7 @@ def lines_of(item: Item, folder: Path) -> list[ItemLine]:
 def printed_cells() -> dict[str, list[list[str]]]:
     """Return the rows of both tables in the page by item, those of the second with 4 cells."""
     text = (ROOT / "benchmarks" / "papers.md").read_text(encoding="utf-8")
-    begin, end = (mark.strip() for mark in reproduce_all._MARKS)
+    begin, end = (mark.strip() for mark in working._MARKS)
     body = text[text.index(begin) : text.index(end)]
     rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in body.splitlines()]
     found: dict[str, list[list[str]]] = {}

@@ -13,8 +13,7 @@ from scipy.stats import binom
 
 from goalscope._ground.rng import stream
 from goalscope.papers import Item, QuotedClaim, ReadAgents, items
-from goalscope.papers.answers import TEXTS, Verdict, word_of
-from goalscope.papers.claims import decide, decide_exact
+from goalscope.papers.claims import TEXTS, Verdict, decide, decide_exact, word_of
 from goalscope.papers.exact import exact_value
 from goalscope.papers.readings import ItemLine
 from goalscope.stats.rows import Row, Rows

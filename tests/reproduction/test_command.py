@@ -9,7 +9,7 @@ from command_line import call
 from goalscope.agents.models.folders import folder_identity, model_folder
 from goalscope.papers import find, items, reproduce
 from goalscope.papers.exact import exact_value
-from goalscope.papers.page import sentence
+from goalscope.papers.page import Reproduction, sentence
 from goalscope.papers.working import _made_here
 
 ROOT = Path(__file__).parents[2]
@@ -69,10 +69,10 @@ def test_the_command_is_one_call_whose_lines_are_returned(tmp_path: Path) -> Non
 
 def test_the_sentence_says_whose_worlds_they_are() -> None:
     item = find("telos table 1 rooms")
-    own, given = (sentence(item, [], ["Theseus"], made_here=True, scale=scale) for scale in (1, 0))
+    own, given = (sentence(item, Reproduction.of(item, scale, agents=["Theseus"], made_here=True)) for scale in (1, 0))
     assert "not the source's own" in own and "key-door" in own and "at the published size" in own
     assert "that were given" in given and "key-door" not in given and "published" not in given
-    other = sentence(item, [], ["Theseus of somebody else"], made_here=False, scale=1)
+    other = sentence(item, Reproduction.of(item, 1, agents=["Theseus of somebody else"]))
     assert "Theseus, a small network of this project" in own and "small network" not in other
 
 

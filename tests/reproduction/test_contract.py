@@ -8,10 +8,9 @@ from planted_rows import rows_of
 
 from goalscope.cli.overrides import Overrides, load_study
 from goalscope.papers import Item, ItemReading, ReadAgents, find, items, read
-from goalscope.papers.as_printed import as_printed
-from goalscope.papers.contract import COUNTED, FIELDS, UNKNOWN, Term, blocks, declare, differences, ours_of
-from goalscope.papers.page import declarations_of, sections
-from goalscope.papers.working import published_study
+from goalscope.papers.page import Reproduction, declarations_of, sections
+from goalscope.papers.readings import COUNTED, FIELDS, UNKNOWN, Term, blocks, declare, differences, ours_of
+from goalscope.papers.working import as_printed, published_study
 from goalscope.runs import Study
 from goalscope.stats.rows import Rows
 
@@ -39,7 +38,7 @@ def test_every_item_declares_each_field_with_its_place() -> None:
 def test_the_page_of_an_item_has_both_declarations_and_what_differs(name: str) -> None:
     item = items()[name]
     declared = declare(item, {"model": "Theseus"})
-    (first, *_) = sections(item, [], [], declared, ["Theseus"], made_here=True, scale=1)
+    (first, *_) = sections(item, Reproduction.of(item, 1, declared=declared, agents=["Theseus"], made_here=True))
     rows = first.tables[-1].rows
     assert [row[1:4] for row in rows] == [(entry.printed, entry.place, entry.ours) for entry in declared]
     same = [entry.field for entry, row in zip(declared, rows, strict=True) if row[-1] == rows_of_equality("same")]

@@ -10,11 +10,22 @@ from planted_rows import item_of, rows_of
 from goalscope.agents import Observation, ScriptedAgent
 from goalscope.agents.scripted import EpsilonGreedy, Optimal, Uniform
 from goalscope.papers import QuotedClaim, ReadAgents, find, items
-from goalscope.papers.claims import TESTS, Tested, decide, lines_of
-from goalscope.papers.contract import count_tested_grids
-from goalscope.papers.costs import scale_of
-from goalscope.papers.null_agents import LAPSE, OPTIMAL, RANDOM, SCRIPTED, STATE_BLIND, NullAgent, nulls_of
-from goalscope.papers.working import _write, published_study
+from goalscope.papers.claims import (
+    LAPSE,
+    OPTIMAL,
+    RANDOM,
+    SCRIPTED,
+    STATE_BLIND,
+    TESTS,
+    NullAgent,
+    Tested,
+    decide,
+    lines_of,
+    nulls_of,
+)
+from goalscope.papers.page import Reproduction
+from goalscope.papers.readings import count_tested_grids
+from goalscope.papers.working import _write, published_study, scale_of
 from goalscope.runs import Store
 from goalscope.stats.rows import Row, Rows
 from measured_runs import measured, small_study
@@ -183,5 +194,5 @@ def test_the_table_of_trivial_findings_is_written_between_its_marks(
     tested = [Tested(said="s", place="section 5.2", answer="uninformative", nulls=(null,))]
     folder = tmp_path / "items" / "telos-table-2"
     folder.mkdir(parents=True)
-    _write(item, folder, [], tested, [], ["Theseus"], True, scale=0.02)
+    _write(Reproduction.of(item, 0.02, claims=tested, agents=["Theseus"], made_here=True), folder)
     assert list(script.answers_of(item, 1, tmp_path)) == [("section 5.2", "s", [("initial", "yes")])]

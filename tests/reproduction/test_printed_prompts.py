@@ -14,7 +14,7 @@ from goalscope.agents import prompts
 from goalscope.agents.chat import TaskChatAgent
 from goalscope.agents.prompts import PAPER, PRINTED, PrintedPrompt, normalised, read_template, recognised, system_prompt
 from goalscope.papers import find
-from goalscope.papers.as_printed import as_printed, with_nearest_prompts
+from goalscope.papers.working import as_printed, with_nearest_prompts
 from measured_runs import small_study
 
 PAPERS = Path(__file__).parents[3] / "shared" / "papers"

@@ -10,8 +10,7 @@ from run_agents import Dice, small_study
 
 from goalscope.agents import Optimal, agent_id
 from goalscope.cli.transcripts import Filter
-from goalscope.inside.activations.replay_target import find_target
-from goalscope.inside.activations.sites import chosen_steps
+from goalscope.inside.activations.sites import chosen_steps, find_target
 from goalscope.measures import measure_store
 from goalscope.report.comparison import _steps_by_episode, horizon_notes
 from goalscope.report.ledger import episodes_by_agent

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats as reference
 
 from goalscope.inside.probing import paired_rows
-from goalscope.inside.probing.distances import r_squared
+from goalscope.inside.probing.plans import r_squared
 from goalscope.stats import (
     Estimate,
     crossed_difference,

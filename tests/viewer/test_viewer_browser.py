@@ -12,8 +12,8 @@ import pytest
 
 import goalscope
 from goalscope.agents import Observation, Turn
-from goalscope.inside.activations.load import captures, load_activations
-from goalscope.inside.probing.maps import decode_maps
+from goalscope.inside.activations.shards import captures, load_activations
+from goalscope.inside.probing.beliefs import decode_maps
 from goalscope.inside.probing.pipeline import study_inside
 from goalscope.inside.probing.probe import stored_probes
 from goalscope.inside.probing.scores import AREA

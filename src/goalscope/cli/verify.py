@@ -12,8 +12,7 @@ from typing import Any
 from goalscope._ground.arguments import RunDirectory
 from goalscope.cli.console import json_text, progress, say, table
 from goalscope.cli.front.measuring import measure_run
-from goalscope.inside.activations.load import SHARD
-from goalscope.inside.activations.shards import Artifact, artifacts, open_shard, place
+from goalscope.inside.activations.shards import SHARD, Artifact, artifacts, open_shard, place
 from goalscope.inside.probing.probe import Probe
 from goalscope.measures.behaviour import BEHAVIOUR
 from goalscope.runs import Store, content_hash

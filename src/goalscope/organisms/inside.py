@@ -35,9 +35,9 @@ from goalscope.goals.attribution import Looking
 from goalscope.goals.counterfactual.worlds import elsewhere
 from goalscope.goals.hypotheses import FiniteWorld
 from goalscope.goals.hypotheses.definition import Array, Numbers
-from goalscope.inside.attribution.by_decoding import likeliest
+from goalscope.inside.attribution import likeliest
+from goalscope.inside.interventions.experiment import best, local_model
 from goalscope.inside.interventions.forward import EMBEDDING, Batch, Edit, score_answers
-from goalscope.inside.interventions.pairs import best, local_model
 from goalscope.inside.interventions.reading import layers_of, read_activations
 from goalscope.organisms.adapters import view_of
 from goalscope.organisms.cards import Card, OrganismRows, mean_with_ends, of_each, read_card

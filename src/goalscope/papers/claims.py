@@ -1,30 +1,226 @@
-"""Tests of a paper's sentences on the rows of a run, each with an answer.
+"""Tests of a paper's sentences on the rows of a run, and on agents without what a sentence claims; each has an answer.
 
 Every comparison is a regression over clusters with equal weights (`goalscope.stats.regress`). If a sentence has
 several parts that must all hold, their intervals are simultaneous (Bonferroni), so that a single lucky step is not
 reported as "monotone".
+
+The answers: Yes: all intervals lie on the claimed side. No: an interval lies on the other side. Undecided: neither, so
+that more worlds can decide. Untestable: the run has no value of it. Uninformative: it would be yes, but an agent
+without what the sentence claims has it too. Few: the run has fewer grids than the sentence declares to need.
+
+A sentence that such a *null agent* satisfies too, in the same worlds with as many trajectories, says nothing about the
+agent that was run. In grids, null agents are an optimal agent, one that errs at a constant rate, a random one, and one
+that draws its moves with the agent's own frequencies whatever it sees; in task worlds, an agent that always takes a
+useful step, one that errs at a constant rate, and a random walk. A sentence on activations is tested on those of
+networks with random weights, and one on patches on noise.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
-from typing import Final
+from dataclasses import dataclass, field, replace
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
+from goalscope._ground.rng import stream
 from goalscope._ground.sealed import StrictRecord
+from goalscope._ground.texts import Catalogue
 from goalscope._ground.words import listed
+from goalscope.agents import Agent, Observation
+from goalscope.agents.scripted import EpsilonGreedy, Greedy, NoisyGreedy, Optimal, RandomWalk, ScriptedAgent, Uniform
 from goalscope.goals.finding import Answer
-from goalscope.papers.answers import TEXTS, Found, Verdict, joined, on_side, word_of
+from goalscope.measures.behaviour import measure_episodes
+from goalscope.measures.comparison import ORIGINAL, both_sides, bounds_of, check_transformed
+from goalscope.measures.exploration.relation import divergences, log_relation
+from goalscope.measures.testing import roll_out
 from goalscope.papers.item import Item, QuotedClaim
-from goalscope.papers.null_agents import SCRIPTED, NullAgent
-from goalscope.papers.of_agents import equal_but_different, moved_differently, predicts
-from goalscope.papers.of_pairs import one_size_equal, one_size_higher, one_size_lower, unmoved, unmoved_on_each
 from goalscope.papers.readings import ItemLine, ReadAgents, selected
-from goalscope.stats import LESS, Estimate, Regression, estimate_mean, indicators, regress
+from goalscope.runs import Store
+from goalscope.runs.record import Episode, EpisodeSpec
+from goalscope.stats import (
+    LESS,
+    Estimate,
+    Regression,
+    estimate_mean,
+    indicators,
+    paired_difference,
+    regress,
+    sensitivity,
+)
 from goalscope.stats.records import StoredEstimate
 from goalscope.stats.rows import Rows, Tag
+from goalscope.worlds.transform import TRANSFORMS
+from goalscope.worlds.world import World
+
+Verdict = Literal[Answer, "uninformative", "few"]
+"""Answer to a sentence of a paper."""
+Parts = Sequence[tuple[str, Estimate]]
+Found = tuple[Verdict, Parts, str]
+"""Answer, name and estimate of each part, and a reason or caveat."""
+
+TEXTS: Final = Catalogue.of_package("goalscope.papers")
+
+_OPPOSITE: Final[dict[Answer, Answer]] = {"yes": "no", "no": "yes"}
+
+
+def word_of(answer: Verdict) -> str:
+    """Return the word that is printed for an answer, for example "holds"."""
+    return TEXTS(f"answers/{answer}")
+
+
+def on_side(parts: Sequence[Estimate], sign: int, bound: float = 0.0) -> Answer:
+    """Answer whether all parts lie above (1) or below (-1) a bound.
+
+    A single interval that lies entirely on the other side refutes the sentence.
+    """
+    sides = [sorted((sign * (estimate.low - bound), sign * (estimate.high - bound))) for estimate in parts]
+    if any(high < 0 for _, high in sides):
+        return "no"
+    return "yes" if sides and all(low > 0 for low, _ in sides) else "undecided"
+
+
+def inside(parts: Sequence[Estimate], margin: float) -> Answer:
+    """Answer whether all parts lie inside a margin. A single interval entirely outside refutes the sentence."""
+    if any(part.low > margin or part.high < -margin for part in parts):
+        return "no"
+    return "yes" if parts and all(-margin < part.low and part.high < margin for part in parts) else "undecided"
+
+
+def beyond(parts: Sequence[Estimate], margin: float) -> Answer:
+    """Answer whether some part lies beyond a margin. The sentence is refuted if all parts lie inside it."""
+    answer = inside(parts, margin)
+    return _OPPOSITE.get(answer, answer)
+
+
+def joined(answers: Sequence[Answer]) -> Answer:
+    """Combine answers into that for a sentence whose parts must all hold."""
+    if "no" in answers:
+        return "no"
+    return "yes" if answers and all(answer == "yes" for answer in answers) else "undecided"
+
+
+OPTIMAL, LAPSE, RANDOM, STATE_BLIND = "optimal", "constant lapse", "random", "state-blind"
+SCRIPTED: Final = "scripted agents"
+"""Name of the null of sentences that compare agents: the scripted agents of the run, which are no language models."""
+
+_RATE: Final = 0.3  # constant lapse rate of an agent whose accuracy is not measured, as in task worlds
+_CHANCE: Final = 0.375  # about the share of moves that are optimal by chance: one or two of four
+
+Planned = tuple[EpisodeSpec, World, Mapping[str, Tag]]
+"""An episode to play, its world and the tags of its agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NullAgent:
+    """An agent without what a sentence claims.
+
+    Attributes:
+        name: its name.
+        agents: names of its agents in the rows, one for each agent that is read.
+        rows: all its rows.
+        tags: tags that select its rows, in place of those of the item.
+    """
+
+    name: str
+    agents: tuple[str, ...]
+    rows: Rows
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StateBlind(ScriptedAgent):
+    """Agent that draws its moves with given frequencies, whatever it sees.
+
+    Args:
+        frequencies: probability of each of the four moves.
+    """
+
+    kind: ClassVar[str] = STATE_BLIND
+    frequencies: tuple[float, ...]
+
+    def probabilities(self, observation: Observation) -> npt.NDArray[np.float64]:  # noqa: D102
+        return np.array(self.frequencies)
+
+
+def nulls_of(item: Item, path: Path, rows: Rows, agents: Sequence[str]) -> list[NullAgent]:
+    """Return the null agents of an item's sentences.
+
+    Args:
+        item: the item.
+        path: directory of the run.
+        rows: all rows of the run.
+        agents: names of the agents that are read.
+    """
+    if not item.claims:
+        return []
+    if item.nulls:
+        return [
+            NullAgent(name=", ".join(map(str, tags.values())), agents=tuple(agents), rows=rows, tags=tags)
+            for tags in item.nulls
+        ]
+    with Store(path) as store:
+        episodes = [episode for episode in store.episodes() if episode.agent in agents]
+        others = [name for name in store.agent_names() if name not in agents]
+    planned, moves = dict[str, list[Planned]](), dict[str, list[int]]()
+    for episode in episodes:
+        planned.setdefault(episode.agent, []).append((episode.spec, episode.world, episode.tags))
+        moves.setdefault(episode.agent, []).extend(step.action for step in episode.steps if step.action is not None)
+    played: dict[str, list[Episode]] = {}
+    for at, name in enumerate(planned):
+        accuracy = rows.select(measure="action accuracy", agent=name).value
+        for null, agent in null_agents(planned[name][0][1], accuracy[~np.isnan(accuracy)], moves[name]):
+            played.setdefault(null, []).extend(play_planned(planned[name], agent, f"{null}, {at}", at))
+    compared = [NullAgent(name=SCRIPTED, agents=tuple(others), rows=rows)] if len(others) > 1 else []
+    return compared + [null_of(name, null_episodes) for name, null_episodes in played.items()]
+
+
+def null_of(name: str, episodes: Sequence[Episode]) -> NullAgent:
+    """Measure the episodes of a null agent."""
+    agents = tuple(dict.fromkeys(episode.agent for episode in episodes))
+    return NullAgent(name=name, agents=agents, rows=measure_episodes(episodes))
+
+
+def null_agents(
+    world: World, accuracy: npt.NDArray[np.float64] | Sequence[float] = (), moves: Sequence[int] = ()
+) -> Iterator[tuple[str, Agent]]:
+    """Yield name and agent of each null agent that can act in worlds like this one.
+
+    Args:
+        world: one of the worlds.
+        accuracy: action accuracies of the agent that is read, which set the lapse rate.
+        moves: all moves of the agent that is read, whose frequencies the state-blind agent has; none without them.
+    """
+    if "tasks" in world.offers:
+        yield from ((OPTIMAL, Greedy()), (LAPSE, NoisyGreedy(_RATE)), (RANDOM, RandomWalk()))
+    elif "cells" in world.offers:
+        rate = (1 - float(np.mean(accuracy))) / (1 - _CHANCE) if len(accuracy) else _RATE
+        yield from ((OPTIMAL, Optimal()), (LAPSE, EpsilonGreedy(round(min(1.0, rate), 3))), (RANDOM, Uniform()))
+        if moves:
+            counts = np.bincount(moves, minlength=4)
+            yield STATE_BLIND, StateBlind(tuple((counts / counts.sum()).tolist()))
+
+
+def play_planned(planned: Sequence[Planned], agent: Agent, name: str, at: int) -> Iterator[Episode]:
+    """Play as many trajectories of an agent in each world as are planned there for another, with the tags of that one.
+
+    Args:
+        planned: the planned episodes.
+        agent: the agent.
+        name: its name in the episodes.
+        at: number of the agent for which they are planned, so that each has draws of its own.
+    """
+    by_world: dict[str, list[Planned]] = {}
+    for plan in planned:
+        by_world.setdefault(plan[0].world_id, []).append(plan)
+    for plans in by_world.values():
+        spec, world, _ = plans[0]
+        # The seed is another one than that of the run, where the same agent may have acted.
+        episodes = roll_out(agent, world, seed=spec.seed + 1 + at, trajectories=len(plans), horizon=spec.horizon)
+        for episode, (_, _, tags) in zip(episodes, plans, strict=True):
+            yield replace(episode, agent=name, tags=tags)
 
 
 class Tested(StrictRecord):
@@ -33,7 +229,7 @@ class Tested(StrictRecord):
     Attributes:
         said: description of the tested statement.
         quoted, place: the printed sentence and its place in the paper, "" for a statement of our own.
-        answer: whether it holds on the run, see `goalscope.papers.answers`.
+        answer: whether it holds on the run, see `goalscope.papers.claims`.
         parts: name and estimate of each part.
         why: reason or caveat, "" for none.
         about: the models that the sentence is about, "" if the tested model is among them.
@@ -122,7 +318,7 @@ def decide_exact(item: Item, lines: Sequence[ItemLine]) -> list[Tested]:
     tested = []
     for claim in item.claims:
         values, other_values = (
-            {line.value: line.ours for line in lines if line.label == name} for name in _names(claim)
+            {line.value: line.ours for line in lines if line.label == name} for name in (claim.measure, claim.than)
         )
         steps = list(pairwise(values)) if claim.test == "falls" else [(at, at) for at in values if at in claim.among]
         above = other_values if claim.test == "lower" else values
@@ -133,36 +329,38 @@ def decide_exact(item: Item, lines: Sequence[ItemLine]) -> list[Tested]:
                 name = f"{claim.measure} at {second:g} less {claim.than or 'that'} at {first:g}"
                 parts.append((name, replace(low, value=low.value - high.value)))
         answer: Answer = "yes" if all(part.value < 0 for _, part in parts) else "no"
-        tested.append(_told(claim, (answer, parts, "computed, not sampled"), ""))
+        tested.append(_told(claim, (answer, parts, "computed, not sampled")))
     return tested
 
 
-def _names(claim: QuotedClaim) -> tuple[str, str]:
-    return claim.measure, claim.than
-
-
-def _told(claim: QuotedClaim, outcome: Found, model_names: str) -> Tested:
+def _told(claim: QuotedClaim, outcome: Found, about: str = "") -> Tested:
     answer, parts, why = outcome
-    return Tested(
-        said=claim.said,
-        quoted=claim.quoted,
-        place=claim.place,
-        answer=answer,
-        parts=tuple(parts),
-        why=why,
-        about=model_names,
-    )
+    texts: dict[str, Any] = {
+        "said": claim.said,
+        "quoted": claim.quoted,
+        "place": claim.place,
+        "why": why,
+        "about": about,
+    }
+    return Tested(answer=answer, parts=tuple(parts), **texts)
 
 
 def _tested(
     item: Item, claim: QuotedClaim, rows: Rows, subject: ReadAgents, agents: Sequence[str], *, least: int | None = None
 ) -> Tested:
     models = claim.about or (item.model,)
-    model_names = "" if subject.model in models or not claim.quoted else " and ".join(models)
+    about = "" if subject.model in models or not claim.quoted else " and ".join(models)
     if claim.test in _OF_AGENTS:
         related = rows.where(rows.among("agent", agents if claim.test == "predicts" else subject.agents))
-        outcome = _of_few(claim, related, least) or _OF_AGENTS[claim.test](claim, related)
-        return _told(claim, outcome, model_names)
+        return _told(claim, _of_few(claim, related, least) or _OF_AGENTS[claim.test](claim, related), about)
+    try:
+        return _told(claim, _of_selected(item, claim, rows, subject, least), about)
+    except ValueError as error:
+        return _told(claim, ("undecided", (), str(error)), about)
+
+
+def _of_selected(item: Item, claim: QuotedClaim, rows: Rows, subject: ReadAgents, least: int | None) -> Found:
+    """Test a claim on the rows that it selects, if the run has them."""
     free = {claim.over, *(name for name, value in claim.where.items() if value is None)}
     fixed = item.model_copy(update={"where": {name: tag for name, tag in item.where.items() if name not in free}})
     tags = {name: tag for name, tag in claim.where.items() if tag is not None}
@@ -175,17 +373,12 @@ def _tested(
     values = _values(claim, selected_rows) if claim.among and len(selected_rows) else []
     if lacking := [value for value in claim.among if value not in values]:
         why = f"no value where {claim.over} is {' or '.join(map(str, lacking))}"
-        return _told(claim, ("untestable", (), why), model_names)
+        return "untestable", (), why
     if not len(selected_rows):
-        why = "no value in these rows" if undefined else "the run has no such rows"
-        return _told(claim, ("untestable", (), why), model_names)
+        return "untestable", (), "no value in these rows" if undefined else "the run has no such rows"
     if claim.than and (absent := {claim.measure, claim.than} - set(selected_rows.measure.tolist())):
-        return _told(claim, ("untestable", (), f"no value of {' and '.join(sorted(absent))}"), model_names)
-    try:
-        outcome = _of_few(claim, selected_rows, least) or _OF_ROWS[claim.test](claim, selected_rows)
-        return _told(claim, outcome, model_names)
-    except ValueError as error:
-        return _told(claim, ("undecided", (), str(error)), model_names)
+        return "untestable", (), f"no value of {' and '.join(sorted(absent))}"
+    return _of_few(claim, selected_rows, least) or _OF_ROWS[claim.test](claim, selected_rows)
 
 
 def _of_few(claim: QuotedClaim, rows: Rows, least: int | None) -> Found | None:
@@ -411,6 +604,161 @@ def _factors(rows: Rows, names: Sequence[str]) -> dict[str, np.ndarray[tuple[int
 def _fit(rows: Rows, columns: Mapping[str, np.ndarray[tuple[int], np.dtype[np.float64]]]) -> Regression:
     units = list(dict.fromkeys(rows.unit.tolist()))
     return regress(rows.value, columns, rows.cluster.tolist(), unit=units[0] if units else "")
+
+
+_STRONG = 0.5  # minimum share of the variance of success that a strong predictor explains
+
+
+def predicts(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that the logarithm of an error explains most of the variance of success, and more than another error does.
+
+    The slope must be below 0, and the two intervals must not overlap, which is stricter than an interval of the
+    difference.
+    """
+    agents = list(dict.fromkeys(rows["agent"].tolist()))
+    first_relation, other = (log_relation(rows, name, agents) for name in (claim.measure, claim.than))
+    parts = [(f"R^2, log {relation.error}", relation.r_squared) for relation in (first_relation, other)]
+    high, low = first_relation.r_squared, other.r_squared
+    why = f"over {len(first_relation.agents)} agents, slope {first_relation.slope:.2f}; strong is above {_STRONG:g}"
+    if high.low > max(low.high, _STRONG) and first_relation.slope < 0:
+        return "yes", parts, why
+    if high.high < max(low.low, _STRONG) or (first_relation.slope > 0 and high.low > _STRONG):
+        return "no", parts, why
+    return "undecided", parts, why
+
+
+def equal_but_different(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that two agents with equal success differ by more than a margin in some tenth of the episode.
+
+    Intervals are simultaneous over the tenths of all pairs of agents, because a single pair is sufficient. The claim
+    does not hold if all intervals lie inside the margin.
+    """
+    agents = list(dict.fromkeys(rows["agent"].tolist()))
+    measured, margin = (rows.measure == claim.measure).any(), claim.margin or 0.0
+    pairs = divergences(rows, agents, measure=claim.measure) if measured else []
+    if not pairs:
+        return "untestable", (), "it needs two agents of success above .5, within .05 of each other"
+    parts = [
+        (f"{pair.first} less {pair.second}, tenth {number} of an episode", tenth)
+        for pair in divergences(rows, agents, measure=claim.measure, families=len(pairs))
+        for number, tenth in enumerate(pair.tenths, start=1)
+    ]
+    furthest = max(parts, key=lambda part: _surely_apart(part[1]))
+    why = f"{len(pairs)} pairs of equal success, the tenth that is furthest apart; inside of ± {margin:g} is none"
+    return beyond([tenth for _, tenth in parts], margin), [furthest], why
+
+
+def _surely_apart(part: Estimate) -> tuple[float, float]:
+    """Return a sort key: the smallest distance from 0 within the interval of a difference, then that of its value."""
+    least = min(abs(part.low), abs(part.high)) if part.low * part.high > 0 else 0.0
+    return least, abs(part.value)
+
+
+def moved_differently(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that two agents change differently between the first and second value of a tag, paired by map.
+
+    The claim does not hold if all differences between their changes lie inside the margin.
+    """
+    agents = list(dict.fromkeys(rows["agent"].tolist()))
+    if len(agents) < 2 or not rows.known(claim.over).any():
+        return "untestable", (), f"it needs two models in both conditions of {claim.over}, the run has one"
+    is_defined = (rows.measure == claim.measure) & ~np.isnan(rows.value)
+    rows = rows.where(is_defined & rows.among(claim.over, claim.among))
+    sign = np.where(np.array([value == claim.among[1] for value in rows[claim.over].tolist()]), 1.0, -1.0) / 2
+    columns = {f"level of {agent}": (rows["agent"] == agent).astype(np.float64) for agent in agents}
+    columns |= {agent: (rows["agent"] == agent) * sign for agent in agents}
+    fitted, pairs = regress(rows.value, columns, rows.cluster.tolist(), unit="share"), list(combinations(agents, 2))
+    parts = [
+        (
+            f"change of {second} less that of {first}",
+            fitted.estimate({second: 1.0, first: -1.0}, confidence=1 - 0.05 / len(pairs)),
+        )
+        for first, second in pairs
+    ]
+    margin = claim.margin or 0.0
+    why = f"{claim.among[0]} to {claim.among[1]}; inside of ± {margin:g} is none"
+    return beyond([part for _, part in parts], margin), parts, why
+
+
+_GENERAL = "general"  # scope of the probe trained on all sizes; the scope of a probe for one size is its shape
+Sides = tuple[str, tuple[Any, ...], dict[str, Any]]
+"""Name of the changed side; values and grids of both; their unit and bounds."""
+
+
+def unmoved(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that a measure is the same under each transform, i.e. each mean paired difference lies inside the margin."""
+    margin, sides = claim.margin or 0.0, list(_transforms(rows))
+    confidence = 1 - 0.05 / len(sides)
+    parts = [
+        (f"{name} less original", paired_difference(*pair, **scale, confidence=confidence).difference)
+        for name, pair, scale in sides
+    ]
+    why = f"no difference is one inside of ± {margin:g}; “not significant” shows none"
+    return inside([part for _, part in parts], margin), parts, why
+
+
+def unmoved_on_each(claim: QuotedClaim, rows: Rows) -> Found:
+    """Test that a measure is the same on single grids, i.e. the root mean square difference is below the margin.
+
+    Differences can cancel in a mean over random grids. For example, an agent that fails whenever the goal lies to the
+    left loses by a reflection on as many grids as it gains.
+    """
+    margin, sides = claim.margin or 0.0, list(_transforms(rows))
+    parts, answers = [], list[Answer]()
+    for name, pair, scale in sides:
+        rng = stream(0, "unmoved on each grid", name)
+        effect = sensitivity(*pair, **scale, rng=rng, confidence=1 - 0.05 / len(sides), draws=1)
+        part = Estimate(
+            value=effect.value,
+            low=effect.low,
+            high=effect.high,
+            n=effect.square.n,
+            clusters=effect.square.clusters,
+            method=f"root of the mean squared difference, {effect.square.method}",
+            unit=scale["unit"],
+            confidence=effect.square.confidence,
+            note=effect.note,
+        )
+        parts.append((f"{name} and original, root mean square over grids", part))
+        answers.append(inside([part], margin))
+    return joined(answers), parts, f"true differences of single grids below {margin:g} count as none"
+
+
+def _transforms(rows: Rows) -> Iterator[Sides]:
+    """Yield the values under each transform together with those on the original grids."""
+    check_transformed(rows)
+    transforms, original = set(rows["transform"].tolist()), rows.select(transform=ORIGINAL)
+    for name in TRANSFORMS:
+        if name != ORIGINAL and name in transforms:
+            yield name, *both_sides(rows.select(transform=name), original, bounds_of(rows))
+
+
+def one_size(judge: Callable[[list[Estimate], QuotedClaim], Answer]) -> Callable[[QuotedClaim, Rows], Found]:
+    """Build the test of the difference between single-size probes and the general probe, per size on the same grids."""
+
+    def test(claim: QuotedClaim, rows: Rows) -> Found:
+        sizes = list(claim.among) or sorted(dict.fromkeys(rows["size"].tolist()), key=str)
+        general = rows["scope"] == _GENERAL
+        parts = []
+        for size in sizes:
+            of_size = rows["size"] == size
+            special, other = rows.where(of_size & ~general), rows.where(of_size & general)
+            if not len(special) or not len(other):
+                which = "the general probe" if len(special) else "a probe of that size alone"
+                return "untestable", (), f"no value of {which} at size {size}"
+            pair, scale = both_sides(special, other, bounds_of(rows))
+            difference = paired_difference(*pair, **scale, confidence=1 - 0.05 / len(sizes)).difference
+            parts.append((f"size {size}: probe of that size less general", difference))
+        bound = claim.margin if claim.margin is not None else claim.bound
+        why = "" if not bound else f"inside of ± {bound:g}" if claim.margin else f"by more than {abs(bound):g}"
+        return judge([part for _, part in parts], claim), parts, why
+
+    return test
+
+
+one_size_higher = one_size(lambda parts, claim: on_side(parts, 1, claim.bound or 0.0))
+one_size_lower = one_size(lambda parts, claim: on_side(parts, -1, claim.bound or 0.0))
+one_size_equal = one_size(lambda parts, claim: inside(parts, claim.margin or 0.0))
 
 
 _OF_ROWS: Final[Mapping[str, Callable[[QuotedClaim, Rows], Found]]] = {

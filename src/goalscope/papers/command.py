@@ -55,7 +55,7 @@ def reproduce(
     if listed:
         list_items()
     elif everything and out is not None:
-        from goalscope.papers.all_items import reproduce_all
+        from goalscope.papers.working import reproduce_all
 
         if model or logs or template or settings:
             raise ValueError(

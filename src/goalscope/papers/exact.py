@@ -65,8 +65,7 @@ def _line(label: str, value: Tag, printed: float | str | None, computed: float, 
 
 def _cliff(folder: Path, experiment: str) -> Computed:
     """Compute "known" and "unknown" MEG in one experiment of the Cliff World, with the printed values."""
-    from goalscope.papers.cliff_figures import write_figures, write_json
-    from goalscope.papers.cliff_world import cliff_study
+    from goalscope.papers.cliff_world import cliff_study, write_figures, write_json
 
     study = cliff_study()
     cases = study.by_goal_length if experiment == "k" else study.by_epsilon

@@ -156,8 +156,8 @@ class Item(StudyPart):
         where: tags of the rows of all readings.
         prompts: the printed prompts that the published numbers used, see `goalscope.agents.prompts`.
         nulls: tags that select the rows of something without what the sentences claim, such as a network with random
-            weights; empty for null agents that act in the same worlds, see `goalscope.papers.null_agents`.
-        basis: declaration of what the printed numbers were measured on, see `goalscope.papers.contract`.
+            weights; empty for null agents that act in the same worlds, see `goalscope.papers.claims`.
+        basis: declaration of what the printed numbers were measured on, see `goalscope.papers.readings`.
         readings, claims: lines to read and sentences to test.
         note: caveat about the numbers.
     """

@@ -1,22 +1,61 @@
-"""The work of `goalscope reproduce` for one item: run, compute or read it, print it, and write its result and page."""
+"""The work of `goalscope reproduce`: run, compute or read one item or all, print them, and write results and pages.
 
+With `--all`, items share runs that can be resumed, and their results become one table and one page. The prompts and the
+sampling of a study can be those that a paper prints. How long an item takes is estimated from stored measurements.
+"""
+
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from time import process_time
+from typing import Any, Final
 
-from goalscope._ground.folder import Folder
+from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.ids import content_id
 from goalscope._ground.progress import duration
-from goalscope.cli.console import progress, say, show
-
-if TYPE_CHECKING:
-    from goalscope.papers.claims import Tested
-    from goalscope.papers.contract import Term
-    from goalscope.papers.item import Item
-    from goalscope.papers.readings import ItemLine
-    from goalscope.papers.stored import Reproduction
-    from goalscope.runs import Store, Study
-    from goalscope.runs.probing_config import Inside
+from goalscope._ground.sealed import write_sealed
+from goalscope._ground.untrusted import UntrustedError
+from goalscope.agents.agent import CHAT, TASK_CHAT
+from goalscope.agents.chat import ChatAgent, TaskChatAgent
+from goalscope.agents.models.folders import PACKAGED, folder_identity, model_folder
+from goalscope.agents.prompts import PAPER, TASKS, PrintedPrompt, read_text, recognised, with_our_slots
+from goalscope.cli.console import fail, progress, say, show
+from goalscope.cli.front.importing import import_and_show
+from goalscope.cli.front.measuring import can_report, measured_rows, warn_of_few
+from goalscope.cli.front.running import show_stages, stages
+from goalscope.cli.overrides import Overrides, StudyOptions, load_study
+from goalscope.inside.probing.pipeline import INFO
+from goalscope.papers.claims import TEXTS, Tested, decide, decide_exact, lines_of, nulls_of
+from goalscope.papers.exact import compute
+from goalscope.papers.item import Item, find, items, scaled
+from goalscope.papers.page import (
+    RESULT,
+    Reproduction,
+    declarations_of,
+    key_of,
+    overview,
+    read_result,
+    table_of,
+    write_all,
+    write_page_of,
+)
+from goalscope.papers.readings import (
+    ItemLine,
+    ReadAgents,
+    blocks,
+    count_tested_grids,
+    declare,
+    ours_of,
+    read,
+    with_all_agents,
+)
+from goalscope.report.exports import as_markdown
+from goalscope.runs import Store, Study
+from goalscope.runs.episode_columns import count_episodes
+from goalscope.runs.probing_config import Inside
+from goalscope.runs.tables import DATABASE
+from goalscope.verdict.preflight.model_defaults import ready_name
 
 
 def reproduce(
@@ -29,7 +68,7 @@ def reproduce(
     templates: Sequence[str | Path] = (),
     settings: Sequence[str] = (),
     workers: int = 1,
-) -> "Reproduction":
+) -> Reproduction:
     """Reproduce one figure or table of a paper, print it beside the printed numbers, write its page, and return the
     result.
 
@@ -48,9 +87,6 @@ def reproduce(
     Raises:
         ValueError: an unknown item, an item that cannot be reproduced, or an option that does not apply to it.
     """
-    from goalscope.papers.costs import scale_of
-    from goalscope.papers.item import find
-
     chosen, out = find(item), Path(out)
     if chosen.why_not:
         raise ValueError(f"{chosen.name} ({chosen.title}) cannot be reproduced: {chosen.why_not}")
@@ -71,11 +107,8 @@ def reproduce(
     return _run(chosen, out, model, scale_of(chosen, str(scale)), list(map(Path, templates)), workers, settings)
 
 
-def _read_given(item: "Item", logs: Path, out: Path) -> "Reproduction":
+def _read_given(item: Item, logs: Path, out: Path) -> Reproduction:
     """Reproduce an item from recorded logs, which are imported first, or from an existing run."""
-    from goalscope.cli.front.importing import import_and_show
-    from goalscope.runs.tables import DATABASE
-
     path = logs
     if not Folder(logs).has_file(DATABASE):
         if item.needs != "logs":
@@ -89,19 +122,15 @@ def _read_given(item: "Item", logs: Path, out: Path) -> "Reproduction":
 
 
 def _run(
-    item: "Item",
+    item: Item,
     out: Path,
     model: str | None,
     scale: float,
     templates: Sequence[Path],
     workers: int,
     settings: Sequence[str],
-) -> "Reproduction":
+) -> Reproduction:
     """Run the study of an item at the requested size, and read the item from the run."""
-    from goalscope.cli.overrides import Overrides
-    from goalscope.papers.as_printed import as_printed, with_nearest_prompts
-    from goalscope.papers.costs import seconds
-
     study = published_study(item, scale, model)
     if model or templates:
         study = as_printed(item, study, templates)
@@ -117,11 +146,8 @@ def _run(
     return read_run(item, out, out, asked_in(study), scale=scale if at_size else 0)
 
 
-def _warn_of_few_grids(item: "Item", study: "Study") -> None:
+def _warn_of_few_grids(item: Item, study: Study) -> None:
     """Say before anything is run which sentences have too few grids to be tested."""
-    from goalscope.papers.answers import TEXTS
-    from goalscope.papers.contract import count_tested_grids
-
     grids = count_tested_grids(item, study)
     lacking = [claim.least for claim in item.claims if claim.least > grids]
     if lacking:
@@ -129,67 +155,45 @@ def _warn_of_few_grids(item: "Item", study: "Study") -> None:
         say(TEXTS("notes/scale", **fields), error=True)
 
 
-def asked_in(study: "Study") -> list[str]:
+def asked_in(study: Study) -> list[str]:
     """Return the names of the language models among the agents of a study."""
     return [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
 
 
-def published_study(item: "Item", scale: float, model: str | None = None) -> "Study":
+def published_study(item: Item, scale: float, model: str | None = None) -> Study:
     """Return the study of an item at a fraction of its published size."""
-    from goalscope.cli.overrides import StudyOptions, load_study
-    from goalscope.papers.item import scaled
-
     options = StudyOptions(settings=item.changes, model=model)
     study = load_study(item.study, options.read(network=True))
     return scaled(study, scale, least=item.least, tested=item.tested)
 
 
 def run_item(
-    item: "Item", study: "Study", out: Path, scale: float, workers: int = 1, origin: Mapping[str, Any] | None = None
+    item: Item, study: Study, out: Path, scale: float, workers: int = 1, origin: Mapping[str, Any] | None = None
 ) -> None:
     """Run the study of an item, or continue it."""
-    from goalscope.cli.console import progress
-    from goalscope.cli.front.running import show_stages, stages
-
     full = item.full and scale == 1
     arguments = {"item": item.name, "scale": scale, **(origin or {})}
     options: dict[str, Any] = {"full": full, "guide": False, "command": "reproduce", "stage": progress}
     show_stages(stages(study, out, workers, passed=arguments, **options), out=out)
 
 
-def compute_exact(item: "Item", out: Path) -> "Reproduction":
+def compute_exact(item: Item, out: Path) -> Reproduction:
     """Compute an exact item, print and write it, and return it."""
-    from goalscope.papers.claims import decide_exact
-    from goalscope.papers.contract import declare
-    from goalscope.papers.exact import compute
-    from goalscope.papers.page import declarations_of
-
     Folder(out).make()
     lines, files, texts = compute(item, out)
     for text in texts:
         say(text)
-    tested = decide_exact(item, lines)
-    if lines:
-        _show(item, lines)
-    _say_claims(tested)
-    declared = declare(item, {})
+    claims, declared = decide_exact(item, lines), declare(item, {})
+    _show(item, lines, claims)
     show(declarations_of(declared), title=f"{item.name}: {item.title}")
-    written, _ = _write(item, out, lines, tested, declared, [], False, scale=0)
+    result = _write(Reproduction.of(item, 0, lines=lines, claims=claims, declared=declared), out)
     if files:
         say("written: " + ", ".join(map(str, files)))
-    return written
+    return result
 
 
-def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> "Reproduction":
+def read_run(item: Item, path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> Reproduction:
     """Measure a run if necessary, print and write the lines of an item, and return them."""
-    from goalscope.cli.front.measuring import can_report, measured_rows, warn_of_few
-    from goalscope.papers.answers import TEXTS
-    from goalscope.papers.claims import decide
-    from goalscope.papers.contract import declare, ours_of
-    from goalscope.papers.null_agents import nulls_of
-    from goalscope.papers.readings import ReadAgents, read, with_all_agents
-    from goalscope.runs import Store
-
     rows = measured_rows(path, progress)
     with Store(path) as store:
         descriptions = dict(store.agents().values())
@@ -206,40 +210,30 @@ def read_run(item: "Item", path: Path, out: Path, agents: Sequence[str], *, scal
         say(f"also in this run: {', '.join(unread)}", error=True)
     say(f"read: {', '.join(read_agents)}")
     lines = read(item, rows, with_all_agents(item, subject, all_agents))
-    tested = decide(item, rows, subject, all_agents, nulls_of(item, path, rows, read_agents))
-    _show(item, lines)
-    _say_claims(tested)
-    if tested:
+    claims = decide(item, rows, subject, all_agents, nulls_of(item, path, rows, read_agents))
+    _show(item, lines, claims)
+    if claims:
         say(TEXTS("notes/printed"))
-    made_here = all(map(_made_here, described.values()))
-    declared = declare(item, ours)
-    written, numbers = _write(item, out, lines, tested, declared, read_agents, made_here, scale=scale)
+    result = Reproduction.of(
+        item,
+        scale,
+        lines=lines,
+        claims=claims,
+        declared=declare(item, ours),
+        agents=read_agents,
+        made_here=all(map(_made_here, described.values())),
+    )
+    _write(result, out)
     if can_report():
-        from goalscope.papers import page
-
-        page.write(
-            item,
-            lines,
-            tested,
-            declared,
-            read_agents,
-            made_here=made_here,
-            scale=scale,
-            run=path,
-            numbers=numbers,
-            path=out / "report.html",
-        )
+        write_page_of(item, result, path, out / "report.html")
     warn_of_few(line.ours for line in lines if line.ours is not None)
     page_path = quote(str(out / "report.html"))
     say(f"written: {out / 'reproduction.json'}; the report's section: {item.section} ({page_path})")
-    return written
+    return result
 
 
-def _probed_with(store: "Store") -> "Inside | None":
+def _probed_with(store: Store) -> Inside | None:
     """Return the settings of the probes of a run, None if it has none."""
-    from goalscope.inside.probing.pipeline import INFO
-    from goalscope.runs.probing_config import Inside
-
     noted = store.info().get(INFO) or {}
     settings = [facts["settings"] for facts in noted.values() if "settings" in facts]
     return Inside.parse(settings[-1]) if settings else None
@@ -253,55 +247,22 @@ def takes(seconds: Sequence[float] | None) -> str:
     return f"about {middle} ({low} to {high}) on two cores"
 
 
-def _show(item: "Item", lines: Sequence["ItemLine"]) -> None:
-    from goalscope.papers.page import table_of
-
-    show(table_of(item, lines), title=f"{item.name}: {item.title}")
-
-
-def _write(
-    item: "Item",
-    out: Path,
-    lines: Sequence["ItemLine"],
-    tested: Sequence["Tested"],
-    declared: Sequence["Term"],
-    agents: Sequence[str],
-    made_here: bool,
-    *,
-    scale: float,
-) -> tuple["Reproduction", str]:
-    """Write a result as JSON. Return the result and the JSON text."""
-    from goalscope._ground.sealed import seal, write_sealed
-    from goalscope.papers.stored import RESULT, Reproduction, key_of
-
-    result = Reproduction(
-        item=item.name,
-        title=item.title,
-        note=item.note,
-        key=key_of(item, scale),
-        scale=float(scale),
-        agents=tuple(agents),
-        made_here=made_here,
-        declared=tuple(declared),
-        lines=tuple(lines),
-        claims=tuple(tested),
-    )
-    write_sealed(Folder(out).file(RESULT, content=False), result)
-    return result, seal(result) + "\n"
-
-
-def _say_claims(tested: Sequence["Tested"]) -> None:
-    from goalscope.papers.claims import lines_of
-
-    for claim in tested:
+def _show(item: Item, lines: Sequence[ItemLine], claims: Sequence[Tested]) -> None:
+    if lines:
+        show(table_of(item, lines), title=f"{item.name}: {item.title}")
+    for claim in claims:
         for line in lines_of(claim):
             say(line)
 
 
+def _write(result: Reproduction, out: Path) -> Reproduction:
+    """Write a result as JSON, and return it."""
+    write_sealed(Folder(out).file(RESULT, content=False), result)
+    return result
+
+
 def _made_here(description: Mapping[str, Any]) -> bool:
     """Return whether an agent is a model that comes with this package, judged by the hashes of its files."""
-    from goalscope.agents.models.folders import PACKAGED, folder_identity, model_folder
-
     model = description.get("model")
     if not isinstance(model, Mapping) or model.get("untrained") is not None:
         return False
@@ -311,8 +272,6 @@ def _made_here(description: Mapping[str, Any]) -> bool:
 
 def _paper_name(agents: Sequence[str], descriptions: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the papers' name for the agents' model, or "" if the papers do not use it."""
-    from goalscope.verdict.preflight.model_defaults import ready_name
-
     names = set()
     for name in agents:
         description = descriptions.get(name, {})
@@ -321,3 +280,274 @@ def _paper_name(agents: Sequence[str], descriptions: Mapping[str, Mapping[str, A
         ready = (ready_name(text) for text in candidates if isinstance(text, str))
         names.add(next((text for text in ready if text is not None), ""))
     return names.pop() if len(names) == 1 else ""
+
+
+_MARKS = ("<!-- items: written by goalscope reproduce --all -->\n", "<!-- end of items -->\n")
+
+
+def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, workers: int) -> None:
+    """Run all items whose name begins with ``begin`` and that are not done, then write the table and page of all
+    results.
+
+    Raises:
+        ValueError: no item has such a name, or some items failed; the others are run first.
+    """
+    chosen = {name: item for name, item in items().items() if name.startswith(begin.casefold())}
+    if not chosen:
+        raise ValueError(
+            f"no item's name begins with {begin!r}: run goalscope reproduce --list to see the names, or "
+            "give --all without a name"
+        )
+    page = markdown or out / "table.md"
+    _around(page)  # raise errors about unwritable files before anything is run
+    work = [item for item in chosen.values() if not item.why_not]
+    scales = {item.name: scale_of(item, scale) if item.study else 0.0 for item in work}
+    studies = {item.name: published_study(item, scales[item.name]) for item in work if item.study}
+    folders = {name: out / "items" / name.replace(" ", "-") for name in scales}
+    runs = {item.name: out / "runs" / _run_name(item, studies[item.name]) for item in work if item.study}
+    left = [item for item in work if not _done(item, folders[item.name], scales[item.name])]
+    played = {runs[name] for name, study in studies.items() if _played(runs[name], study)}
+    say(f"{len(work)} items, {len(work) - len(left)} of them done; {takes(_left(left, studies, runs, played))}")
+    failed, ran = [], set[Path]()
+    Folder(out).make()
+    for number, item in enumerate(left, 1):
+        seconds_of_item, rest = (
+            takes(_left(part, studies, runs, played | ran)) for part in ([item], left[number - 1 :])
+        )
+        say(f"{number} of {len(left)}: {item.name}: {seconds_of_item}; with all that is left {rest}")
+        began = process_time()
+        try:
+            if item.study:
+                study, run = studies[item.name], runs[item.name]
+                if run not in ran:
+                    run_item(item, study, run, scales[item.name], workers)
+                    ran.add(run)
+                Folder(folders[item.name]).make()
+                read_run(item, run, folders[item.name], asked_in(study), scale=scales[item.name])
+            else:
+                compute_exact(item, folders[item.name])
+        except (ValueError, OSError, ImportError) as error:
+            failed.append(f"{item.name}: {error}")
+            fail(failed[-1])
+        say(f"{item.name}: took {process_time() - began:.0f} s of processor time", error=True)
+        _write_all(chosen, folders, page, out)  # after each item, so that a run of hours shows what it has
+    _write_all(chosen, folders, page, out)
+    say(f"Table of all items: {page}")
+    if can_report():
+        say(f"One page of all items: {out / 'report.html'}")
+    if failed:
+        raise ValueError("these items failed:\n" + "\n".join(failed))
+
+
+def _write_all(chosen: Mapping[str, Item], folders: Mapping[str, Path], page: Path, out: Path) -> None:
+    """Write the table and the page of all results so far."""
+    results = {name: result for name, folder in folders.items() if (result := read_result(folder)) is not None}
+    before, after = _around(page)
+    tables = "\n".join(map(as_markdown, overview(results, chosen)))
+    NamedFile(page).save_text(f"{before}{_MARKS[0]}\n{tables}\n{_MARKS[1]}{after}")
+    if can_report():
+        write_all(results, chosen, out / "report.html")
+
+
+def _run_name(item: Item, study: Study) -> str:
+    """Return the directory name of a run. Items whose studies have equal settings share a run."""
+    return f"{item.study}-{content_id('run', [study.dump(), item.full]).partition('-')[2][:8]}"
+
+
+def _done(item: Item, folder: Path, scale: float) -> bool:
+    """Return whether the result of the item's current declaration exists with its page, which is written last."""
+    result = read_result(folder)
+    page = bool(item.exact) or not can_report() or Folder(folder).has_file("report.html")
+    return result is not None and result.key == key_of(item, scale) and page
+
+
+def _played(run: Path, study: Study) -> bool:
+    """Return whether a run is complete: all episodes are stored and, if activations are read, its page is written."""
+    looks = study.analysis is not None and bool(study.analysis.inside or study.analysis.interventions)
+    if not Folder(run).has_file(DATABASE) or (looks and can_report() and not Folder(run).has_file("report.html")):
+        return False
+    with Store(run) as store:
+        return count_episodes(store) >= study.size().episodes
+
+
+def _left(
+    left: list[Item], studies: dict[str, Study], runs: dict[str, Path], played: set[Path]
+) -> tuple[float, float, float] | None:
+    """Estimate the total seconds (least, expected, most) of the remaining items; None if an estimate is missing.
+
+    Complete runs are only read, so only the reading counts for these.
+    """
+    total, seen = (0.0, 0.0, 0.0), set(played)
+    for item in left:
+        run = runs.get(item.name)
+        seconds_of_item = seconds(item, studies.get(item.name), shared=run in seen)
+        if seconds_of_item is None:
+            return None
+        total = (total[0] + seconds_of_item[0], total[1] + seconds_of_item[1], total[2] + seconds_of_item[2])
+        seen |= {run} if run is not None else set()
+    return total
+
+
+def _around(path: Path) -> tuple[str, str]:
+    """Return the text before and after the table in a page; two empty strings if the page does not exist yet."""
+    if not NamedFile(path).is_there():
+        return "", ""
+    try:
+        before, mark, rest = NamedFile(path).load_text().partition(_MARKS[0])
+    except UntrustedError as error:
+        raise ValueError(f"{path} is not a text file: {error}; give another file to --markdown") from error
+    _, end, after = rest.partition(_MARKS[1])
+    if not mark or not end:
+        raise ValueError(
+            f"{path} exists but has no place for the table: add the lines "
+            f"{' and '.join(map(str.strip, _MARKS))}, or give a new file to --markdown"
+        )
+    return before, after
+
+
+_KINDS: Final = (CHAT, TASK_CHAT)
+_BROKEN: Final = re.compile(r"([^\W\d_]+)[-\u2010\u2011\u00ad]\n\s*([^\W\d_]+)")  # a word over the end of a line
+_SCHEMA: Final = "schema"  # variant of the bundled prompts that describes the answer without an example
+
+
+def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
+    """Give a study's chat agents the sampling settings of an item's paper and copies of its prompts.
+
+    Args:
+        item: the item.
+        study: its study.
+        templates: the user's copies of prompts. Each is used for the agents for which the paper prints it.
+
+    Raises:
+        FileNotFoundError, ValueError: a file that is not a copy of one of the item's prompts, or fits none of its
+            agents.
+    """
+    plain = study.dump()
+    copies = {path: _copy(item, path) for path in templates}
+    declared = blocks().get(item.basis, {})
+    sampling = {name: float(declared[name][0]) for name in ("temperature", "top_p") if name in declared}
+    used_copies = set()
+    for entry in plain["agents"]:
+        if entry["kind"] not in _KINDS:
+            continue
+        entry |= sampling
+        for path, printed in copies.items():
+            if entry["kind"] == TASK_CHAT and _arm(entry) == (printed.strategy, printed.memory, False):
+                entry["template"] = str(path.resolve())
+                used_copies.add(path)
+            elif entry["kind"] == CHAT and not printed.strategy:
+                entry |= {"task": str(path.resolve())}
+                entry.pop("template", None)
+                used_copies.add(path)
+    for path, printed in copies.items():
+        if path not in used_copies:
+            raise ValueError(
+                f"{path} is a copy of {printed.name} ({printed.title}), but {item.name} runs no agent with "
+                "that prompt: leave this --template out"
+            )
+    return Study.assemble(plain)
+
+
+def with_nearest_prompts(study: Study) -> Study:
+    """Give chat agents without a prompt the bundled prompts that are closest to the printed prompts.
+
+    These prompts show no example move and, in task worlds, only the facts in the paper. A model whose card names a
+    prompt variant keeps it, because it was trained only on that variant.
+    """
+    plain = study.dump()
+    for entry, agent in zip(plain["agents"], study.agents(), strict=True):
+        if not isinstance(agent, ChatAgent) or agent.template or agent.card_form is not None:
+            continue
+        if isinstance(agent, TaskChatAgent):
+            entry["template"] = PAPER
+        elif agent.task in TASKS:
+            entry["template"] = _SCHEMA
+    return Study.assemble(plain)
+
+
+def _copy(item: Item, path: Path) -> PrintedPrompt:
+    text = with_our_slots(read_text(path, "--template must be"))
+    broken = _BROKEN.search(text)
+    if broken is not None:
+        line = text.count("\n", 0, broken.start()) + 1
+        raise ValueError(
+            f"{path}, line {line}, breaks the word {broken[1]}-{broken[2]}, as a PDF does, and would be sent so: "
+            "join the two lines, and also those that the PDF breaks inside a paragraph"
+        )
+    printed = recognised(text)
+    if printed is None or printed.name not in item.prompts:
+        template = "another text" if printed is None else f"{printed.name}, {printed.title}"
+        prompts = " or ".join(item.prompts) or "no prompt"
+        raise ValueError(
+            f"{path} is not a copy of a prompt that the paper prints for {item.name} ({prompts}), got "
+            f"{template}: words, symbols and their order must agree; line breaks, quotation marks and "
+            "names of slots may differ. For a prompt of your own use --set agents.0.task=FILE"
+        )
+    return printed
+
+
+def _arm(entry: Mapping[str, Any]) -> tuple[str, bool, bool]:
+    return entry.get("strategy", "base"), entry.get("memory", False), entry.get("reasoned", False)
+
+
+SMALL: Final = "small"
+"""As a scale: that of `COSTS` for the study of each item, at which all items together take less than an hour."""
+
+COSTS: Final[dict[str, tuple[float, float, float, float]]] = {
+    "baseline": (0.02, 20.0, 0.033, 3.0),
+    "key-door": (0.1, 4.0, 0.038, 2.5),
+    "two-path": (0.1, 6.0, 0.05, 2.0),
+    "cognitive-map": (0.02, 57.0, 0.3, 8.0),
+    "beliefs": (0.02, 56.0, 0.3, 3.5),
+    "plans": (0.02, 28.0, 0.3, 5.0),
+    "distance": (0.02, 37.0, 0.3, 5.0),
+    "patching": (0.02, 30.0, 5.0, 5.0),
+    "iso-difficulty": (0.02, 14.0, 0.072, 5.5),
+    "fog": (0.02, 8.0, 0.12, 4.0),
+    "explore-exploit": (0.02, 64.0, 2.3, 4.0),
+    "harness": (0.02, 20.0, 2.3, 4.0),
+    "semantic": (0.1, 1.0, 0.005, 1.0),
+    "demand": (0.1, 1.5, 0.01, 1.5),
+}
+"""Study -> its small scale; processor seconds of its run at any scale, for each episode, and of reading an item.
+
+Kept measurements with the bundled models (`goalscope reproduce --all` prints what each item took), with one thread;
+probes and patches are those of a reduced scale.
+"""
+_COMPUTED: Final = {"cliff": 3.0}  # seconds of these exact items; other exact items take 1.5
+_CORES: Final = (0.5, 0.7, 1.4)
+"""Seconds on two cores for a processor second: both at work throughout, as measured, and one alone and slower."""
+
+
+def scale_of(item: Item, text: str) -> float:
+    """Parse the option --scale, which is a number or `SMALL`.
+
+    Raises:
+        ValueError: any other text.
+    """
+    if text == SMALL:
+        return COSTS[item.study][0] if item.study else 1.0
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--scale must be a number in (0, 1] or {SMALL!r}, got {text!r}") from None
+
+
+def seconds(item: Item, study: Study | None, *, shared: bool = False) -> tuple[float, float, float] | None:
+    """Estimate the least, expected and greatest number of seconds that an item takes on two cores; None if unknown.
+
+    Args:
+        item: the item.
+        study: the study of the item, at the size to be run and with the item's own agents; None for an exact item.
+        shared: whether the run already exists, so that it only needs to be read.
+    """
+    processor = _COMPUTED.get(item.exact.partition(" ")[0], 1.5)
+    if study is not None:
+        _, fixed, episode, reading = COSTS[item.study]
+        processor = reading + (0.0 if shared else fixed + episode * study.size().episodes)
+        if not shared and item.full and study.analysis is not None and study.analysis.inside is not None:
+            inside = study.analysis.inside
+            if inside.steps is None or inside.random is None or inside.random.seeds > 1:
+                return None  # the time of probes at the published size was not measured
+    low, middle, high = (processor * share for share in _CORES)
+    return low, middle, high

@@ -17,7 +17,7 @@ from goalscope.inside.interventions.experiment import TAG
 from goalscope.inside.interventions.reading import FOLLOWS
 from goalscope.inside.probing import beliefs
 from goalscope.inside.probing.pipeline import INFO
-from goalscope.inside.probing.plan_scores import PREFIX, STEPWISE, summarise_plans
+from goalscope.inside.probing.plans import PREFIX, STEPWISE, summarise_plans
 from goalscope.inside.probing.scores import AREA, chosen, pairs, summarise
 from goalscope.inside.probing.suite import SEEN
 from goalscope.report.definitions import NEEDED, NETWORKS, strictest, verdict

@@ -24,7 +24,7 @@ from goalscope.inside.activations import CaptureSettings
 from goalscope.inside.activations import capture as replay
 from goalscope.inside.activations.capture import capture_elsewhere
 from goalscope.inside.activations.hooks import DecoderBlocks
-from goalscope.inside.activations.replay_target import find_target, model_of
+from goalscope.inside.activations.sites import find_target, model_of
 from goalscope.inside.interventions import experiment
 from goalscope.inside.interventions.experiment import InterventionSummary, study_interventions
 from goalscope.inside.probing import pipeline

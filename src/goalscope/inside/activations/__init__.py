@@ -2,8 +2,17 @@
 
 from goalscope.inside.activations.capture import CaptureSettings, capture
 from goalscope.inside.activations.exchange import export_activations, hook_name
-from goalscope.inside.activations.load import Activations, Capture, captures, load_activations, stream_activations
-from goalscope.inside.activations.shards import Artifact, Shard, artifacts, write_shard
+from goalscope.inside.activations.shards import (
+    Activations,
+    Artifact,
+    Capture,
+    Shard,
+    artifacts,
+    captures,
+    load_activations,
+    stream_activations,
+    write_shard,
+)
 from goalscope.inside.activations.sites import SITES, Site, SiteFinder
 
 __all__ = [

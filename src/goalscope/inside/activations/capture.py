@@ -28,33 +28,36 @@ from goalscope.agents.models.base import RANDOM_WEIGHTS, check_random_weights
 from goalscope.agents.models.decode import fitting_threads
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations.hooks import DecoderBlocks, Prefix, Recording, check_blocks, shares_prefixes, thirds
-from goalscope.inside.activations.load import CAPTURE, SHARD, Capture, captures, first_infinite, put_capture
-from goalscope.inside.activations.replay_target import (
-    ReplayTarget,
-    check_ids,
-    check_model,
-    find_target,
-    model_id,
-    model_of,
-)
 from goalscope.inside.activations.shards import (
+    CAPTURE,
     FORMAT,
+    SHARD,
     Artifact,
+    Capture,
     Shard,
     artifacts,
+    captures,
+    first_infinite,
     open_shard,
     place,
     put_artifacts,
+    put_capture,
     write_shard,
 )
 from goalscope.inside.activations.sites import (
     DEFAULT_SITES,
     SITES,
+    ReplayTarget,
     Site,
     SiteFinder,
     available_sites,
+    check_ids,
+    check_model,
     check_site,
     chosen_steps,
+    find_target,
+    model_id,
+    model_of,
     plan_id,
     steps_seen,
 )
@@ -122,13 +125,8 @@ class ReplayCounts:
     left_out: Counter[str] = field(default_factory=Counter)  # missing sites by "site: reason"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayBatch:
-    """Steps of equal length that pass through the model together. Equal sequences pass only once."""
-
-    sequences: tuple[npt.NDArray[np.int64], ...]
-    items: tuple[ReplayItem, ...]
-    places: tuple[int, ...]  # index of the sequence of each item
+Batch = Sequence[Sequence[ReplayItem]]
+"""Steps of equal length that pass through the model together; those of a group have equal ids and pass only once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +134,13 @@ class ShardPlan:
     """Plan of one file: its number, its batches, and the tokens of the common prefix, which is computed once."""
 
     number: int
-    batches: tuple[ReplayBatch, ...]
+    batches: tuple[Batch, ...]
     prefix: npt.NDArray[np.int64]
+
+    @property
+    def items(self) -> list[ReplayItem]:
+        """The steps of all batches, in the order of their rows in the file."""
+        return [item for batch in self.batches for group in batch for item in group]
 
 
 def windows(
@@ -217,33 +220,26 @@ def shards(
         yield plan
 
 
-def _batches(
-    group: Sequence[ReplayItem], rows: int, item_bytes: int, max_bytes: int
-) -> Iterator[tuple[ReplayBatch, int]]:
-    """Cut steps of one length into batches of at most ``rows`` different sequences."""
+def _batches(group: Sequence[ReplayItem], rows: int, item_bytes: int, max_bytes: int) -> Iterator[tuple[Batch, int]]:
+    """Cut steps of one length into batches of at most ``rows`` different sequences, each with the bytes it adds."""
     by_ids: dict[bytes, list[ReplayItem]] = {}
     for item in group:
         by_ids.setdefault(item.ids.tobytes(), []).append(item)
-    batch: list[tuple[int, ReplayItem]] = []  # index of its sequence, step
-    size, row = 0, -1
+    batch: list[list[ReplayItem]] = []
+    size = 0
     for equal_items in by_ids.values():
         is_new = True
         for item in equal_items:
-            if (is_new and row + 1 == rows) or size >= max_bytes:
-                yield _batch(batch), size
-                batch, size, row, is_new = [], 0, -1, True
-            row += is_new
+            if (is_new and len(batch) == rows) or size >= max_bytes:
+                yield batch, size
+                batch, size, is_new = [], 0, True
+            if is_new:
+                batch.append([])
             is_new = False
-            batch.append((row, item))
+            batch[-1].append(item)
             size += item_bytes * sum(len(positions) for positions in item.positions.values())
     if batch:
-        yield _batch(batch), size
-
-
-def _batch(items: Sequence[tuple[int, ReplayItem]]) -> ReplayBatch:
-    sequences = {place: item.ids for place, item in items}
-    places, members = zip(*items, strict=True)
-    return ReplayBatch(sequences=tuple(sequences.values()), items=members, places=places)
+        yield batch, size
 
 
 def _shared(window: Sequence[ReplayItem]) -> npt.NDArray[np.int64]:
@@ -493,7 +489,7 @@ class _Capture:
                 by_shape="grid" in pending.sites,
             )
             for planned in plans:
-                n_items = sum(len(batch.items) for batch in planned.batches)
+                n_items = len(planned.items)
                 row = Artifact(
                     id=content_id("shard", {"capture": pending.id, "number": number}),
                     kind=SHARD,
@@ -519,11 +515,10 @@ class _Capture:
         status = self.store.folder.status(row.path)
         if status is None:
             return False
-        items = [item for batch in planned.batches for item in batch.items]
         try:
             with open_shard(path, size=status.st_size, capture=pending.id) as shard:
                 for site in pending.sites:
-                    expected = [(item.episode[0], item.step) for item in items if site in item.positions]
+                    expected = [(item.episode[0], item.step) for item in planned.items if site in item.positions]
                     for layer in pending.layers:
                         columns = shard.columns(site, layer, pending.width)
                         shard.vectors(site, layer)
@@ -562,7 +557,7 @@ def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, pend
         for site, vectors in _recorded(recording, batch, prefix, len(planned.prefix), pending.sites):
             by_site[site].append(vectors)
     # Nothing synchronises with the device before this line.
-    items = [item for batch in planned.batches for item in batch.items]
+    items = planned.items
     episodes, arrays = _layout(items, pending.sites)
     for site in pending.sites:
         site_items = [item for item in items if site in item.positions]
@@ -582,7 +577,7 @@ def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, pend
 
 
 def _recorded(
-    recording: Recording, batch: ReplayBatch, prefix: Prefix | None, skipped: int, sites: Sequence[Site]
+    recording: Recording, batch: Batch, prefix: Prefix | None, skipped: int, sites: Sequence[Site]
 ) -> Iterator[tuple[Site, Any]]:
     """Yield the vectors ``[L, m, P, D]`` float32 of each site that m steps of a batch have, still on the device.
 
@@ -590,8 +585,8 @@ def _recorded(
     """
     import torch
 
-    ids = np.stack(batch.sequences)[:, skipped:]
-    steps = list(zip(batch.places, batch.items, strict=True))
+    ids = np.stack([group[0].ids for group in batch])[:, skipped:]
+    steps = [(row, item) for row, group in enumerate(batch) for item in group]
     by_site = {site: [(row, item.positions[site]) for row, item in steps if site in item.positions] for site in sites}
     all_positions = [item for site_positions in by_site.values() for item in site_positions]
     columns = np.concatenate([positions for _, positions in all_positions]).astype(np.int64) - skipped

@@ -15,8 +15,17 @@ import numpy.typing as npt
 
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import Folder
-from goalscope.inside.activations.load import SHARD, Capture, captures, of_shape, opened_shard
-from goalscope.inside.activations.shards import Artifact, Shard, artifacts, write_shard
+from goalscope.inside.activations.shards import (
+    SHARD,
+    Artifact,
+    Capture,
+    Shard,
+    artifacts,
+    captures,
+    of_shape,
+    opened_shard,
+    write_shard,
+)
 from goalscope.inside.activations.sites import Site
 from goalscope.runs import Store
 from goalscope.runs.export import write_parquet

@@ -1,6 +1,18 @@
 """Interventions that test whether an agent uses the content of its activations: counterfactual pairs and patches."""
 
-from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, PairSettings, intervention
+from goalscope.inside.interventions.experiment import (
+    MOVED,
+    ExperimentSubject,
+    Headline,
+    Original,
+    Pair,
+    Pairs,
+    PairSettings,
+    Side,
+    counterfactuals,
+    find_pairs,
+    intervention,
+)
 from goalscope.inside.interventions.forward import (
     COMPONENTS,
     EMBEDDING,
@@ -11,7 +23,6 @@ from goalscope.inside.interventions.forward import (
     generate,
     score_answers,
 )
-from goalscope.inside.interventions.pairs import MOVED, Original, Pair, Pairs, Side, counterfactuals, find_pairs
 from goalscope.inside.interventions.reading import FOLLOWS, Passage, acted, added, effect, pair_rows
 
 __all__ = [

@@ -24,14 +24,22 @@ from goalscope._ground.rng import stream
 from goalscope.agents.chat import answers_of
 from goalscope.agents.models.base import Reply, Sampling
 from goalscope.agents.models.decode import Decoded
-from goalscope.agents.models.dialect import Alternatives, placed
+from goalscope.agents.models.dialect import placed
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.reading import common_prefix
 from goalscope.agents.parse import turn
 from goalscope.inside.activations.hooks import thirds
 from goalscope.inside.activations.sites import Site as FoundSite
 from goalscope.inside.activations.sites import SiteFinder
-from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, OnPairs, PairSettings, intervention
+from goalscope.inside.interventions.experiment import (
+    ExperimentSubject,
+    Headline,
+    OnPairs,
+    Pair,
+    PairSettings,
+    Side,
+    intervention,
+)
 from goalscope.inside.interventions.forward import (
     EMBEDDING,
     Batch,
@@ -42,7 +50,6 @@ from goalscope.inside.interventions.forward import (
     generate,
     score_answers,
 )
-from goalscope.inside.interventions.pairs import Pair, Side
 from goalscope.runs.kinds import sequence
 from goalscope.stats.rows import Row, Rows
 
@@ -149,7 +156,7 @@ def conditions(
 def edits_of(
     condition: Condition,
     row: int,
-    places: Mapping[int, Mapping[str, Places]],
+    places: Mapping[int, Places],
     bank: Sequence[tuple[int, Places]],
     width: int,
     rng: np.random.Generator,
@@ -159,29 +166,22 @@ def edits_of(
     Args:
         condition: the patch.
         row: index of the row to change, a copy of the target's row.
-        places: row -> site -> token positions, for the rows `TARGET`, `SOURCE` and `WRONG`; a site has equally many
-            positions in each row.
+        places: row -> token positions of the site, for the rows `TARGET`, `SOURCE` and `WRONG`; equally many in each.
         bank: rows and positions whose activations define the covariance of noise.
         width: width D of the model.
         rng: generator of the noise directions.
     """
-    at = places[TARGET][condition.site]
-    common: dict[str, Any] = {"row": row, "positions": at, "component": condition.component}
-    if condition.patch == "identity":
-        common |= {"source": TARGET}
-    elif condition.patch == "wrong":
-        common |= {"source": WRONG, "source_positions": places[WRONG][condition.site]}
-    else:
-        common |= {"source": SOURCE, "source_positions": places[SOURCE][condition.site]}
+    source, at = {"identity": TARGET, "wrong": WRONG}.get(condition.patch, SOURCE), places[TARGET]
+    fields: dict[str, Any] = {"row": row, "positions": at, "component": condition.component}
+    fields |= {"source": source, "source_positions": places[source]}
     edits = []
     for layer in condition.layers:
-        written: dict[str, Any] = {}
         if condition.patch in ("isotropic", "covariance"):
             spanned = condition.patch == "covariance"
             size = sum(len(cells) for _, cells in bank) if spanned else width
-            written = {"vectors": noise(rng, (len(at), size), unit=not spanned), "how": "noise", "clean": TARGET}
-            written |= {"bank": tuple(bank)} if spanned else {}
-        edits.append(Edit(layer=layer, **common, **written))
+            fields |= {"vectors": noise(rng, (len(at), size), unit=not spanned), "how": "noise", "clean": TARGET}
+            fields |= {"bank": tuple(bank)} if spanned else {}
+        edits.append(Edit(layer=layer, **fields))
     return edits
 
 
@@ -190,9 +190,9 @@ def noise(rng: np.random.Generator, shape: tuple[int, int], *, unit: bool) -> An
     import torch
 
     normal = rng.standard_normal(shape)
-    return torch.from_numpy(
-        (normal / np.linalg.norm(normal, axis=1, keepdims=True) if unit else normal).astype(np.float32)
-    )
+    if unit:
+        normal /= np.linalg.norm(normal, axis=1, keepdims=True)
+    return torch.from_numpy(normal.astype(np.float32))
 
 
 Reading = Literal["free", "forced"]
@@ -208,14 +208,13 @@ class Pass:
     """Pass with the unchanged sides followed by one copy of the target per condition.
 
     Attributes:
-        site, reading: the patched site and how the answer is obtained.
+        site: the patched site.
         batch: the prompts with their edits.
         conditions: ``[N]`` patch applied to each copy.
         sides: unchanged rows `TARGET`, `SOURCE` and, if a wrong source fits, `WRONG`.
     """
 
     site: str
-    reading: Reading
     batch: Batch
     conditions: Sequence[Condition]
     sides: Mapping[int, Side]
@@ -223,16 +222,22 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Read:
-    """Token ids of a side, with the positions of the site and of the cells."""
+    """Token ids of a side with the positions of the site, and those whose activations give the covariance of noise:
+    the cells, or all after the grid.
+    """
 
     ids: tuple[int, ...]
     site: Places
-    cells: Places
+    bank: Places
 
 
-def answers_after(model: LocalModel, side: Side) -> Alternatives:
-    """Return the answers for all actions after a side's own reasoning, with their common tokens as part of the
-    context.
+_Effect = tuple[str, str, float, Mapping[str, Any]]
+"""Measure, unit, value and tags of a row."""
+
+
+def answers_after(model: LocalModel, side: Side) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the context after a side's own reasoning, with the common tokens of the answers, and the answers for all
+    actions.
 
     Raises:
         ValueError: the model does not mark its reasoning, or an output has no final answer.
@@ -246,115 +251,14 @@ def answers_after(model: LocalModel, side: Side) -> Alternatives:
     alternatives = placed(model, model.text(side.prompt), answers_of(side.view.actions), reply)
     if alternatives is None:
         raise ValueError("the answers of a pair must end in a final answer, but one does not: raise max_tokens")
-    return Alternatives(
-        context=(*alternatives.context, *alternatives.answers[0][: alternatives.shared]),
-        answers=tuple(answer[alternatives.shared :] for answer in alternatives.answers),
-        shared=0,
-        prompt=alternatives.prompt,
-    )
+    shared, answers = alternatives.shared, alternatives.answers
+    return (*alternatives.context, *answers[0][:shared]), tuple(answer[shared:] for answer in answers)
 
 
 def reply_of(model: LocalModel, side: Side, tokens: Sequence[int], *, complete: bool = True) -> Reply:
     """Parse an output of the model as a reply to the prompt of one side of a pair."""
     output = Decoded(tokens=list(tokens), finish="stop" if complete else "length")
     return model.reply(model.text(side.prompt), side.prompt, output, Sampling(temperature=0.0))
-
-
-class Reader:
-    """Builder of passes, which finds the sites of pairs.
-
-    Args:
-        model: the model.
-        spans: name of a further site -> the text in the prompt whose tokens form it.
-        sites: names of the sites to find.
-        width: width D of the model.
-
-    Raises:
-        ValueError: the model's template lacks a site; the message says why.
-    """
-
-    def __init__(self, model: LocalModel, sites: Sequence[str], spans: Mapping[str, str], width: int) -> None:
-        self._model, self._spans, self._width = model, spans, width
-        found_sites: list[FoundSite] = [site for site in ("pre", "post") if site in sites]
-        self._finder = SiteFinder(model, ("grid", *found_sites))
-
-    def read(
-        self, pair: Pair, sides: Mapping[int, Side], conditions: Sequence[Condition], reading: Reading, seed: int
-    ) -> Pass | None:
-        """Build the pass for conditions at one site; None if the two reasoning texts differ too much in length.
-
-        Args:
-            pair: the pair, whose id seeds the noise.
-            sides: target, source and wrong source. The wrong source is left out if its length does not fit.
-            conditions: the patches, all at one site.
-            reading: how the answer is obtained, see `Reading`.
-            seed: root seed of the noise.
-        """
-        site = conditions[0].site
-        reads = {row: self._read(pair, sides, row, site, reading) for row in sides}
-        if not _together([reads[TARGET], reads[SOURCE]]):
-            return None
-        if WRONG in reads and not _together(list(reads.values())):
-            reads.pop(WRONG)
-        conditions_kept = [candidate for candidate in conditions if candidate.patch != "wrong" or WRONG in reads]
-        # rows 0, 1 and, if the wrong source fits, 2, to which the edits refer
-        rows = {row: number for number, row in enumerate(reads)}
-        rng = stream(seed, "patching", pair.id, site)
-        places = {row: {site: reads[row].site} for row in rows}
-        bank = [(row, self._bank(reads[row], site)) for row in rows]
-        edits = [
-            edit
-            for row, condition in enumerate(conditions_kept, start=len(rows))
-            for edit in edits_of(condition, row, places, bank, self._width, rng)
-        ]
-        prompts = [reads[row].ids for row in rows] + [reads[TARGET].ids] * len(conditions_kept)
-        clean = [*rows.values(), *[TARGET] * len(conditions_kept)]
-        return Pass(
-            site=site,
-            reading=reading,
-            batch=Batch(prompts=prompts, edits=edits, clean=clean),
-            conditions=conditions_kept,
-            sides={row: sides[row] for row in rows},
-        )
-
-    def _read(self, pair: Pair, sides: Mapping[int, Side], row: int, site: str, reading: Reading) -> _Read:
-        side = sides[row]
-        places = self._finder.find(side.step, side.view.grid).positions
-        output: tuple[int, ...] = ()
-        if site == "action" or reading == "forced":
-            # At sites in the prompt, the source is followed by the target's output, which cannot affect its prompt
-            # tokens.
-            answered = side if site in IN_OUTPUT else sides[TARGET]
-            output = answers_after(self._model, answered).context[len(answered.prompt) :]
-        elif site == "post":
-            output = side.output[: int(places["post"][-1]) + 1 - len(side.prompt)]
-        ids = (*side.prompt, *output)
-        if site == "changed":
-            positions = pair.changed
-        elif site == "action":
-            positions = np.array([len(ids) - 1])
-        elif site in self._spans:
-            positions = self._span(side, site)
-        else:
-            positions = np.asarray(places[site]).reshape(-1)  # type: ignore[index]
-        return _Read(ids=ids, site=positions, cells=places["grid"].reshape(-1))
-
-    def _span(self, side: Side, name: str) -> Places:
-        """Return the token positions of the last occurrence of a text in a prompt."""
-        text, prompt = self._spans[name], self._model.text(side.prompt)
-        ends = np.cumsum([len(self._model.text([token])) for token in side.prompt])
-        begin = prompt.rfind(text) if text else -1
-        if begin < 0 or ends[-1] != len(prompt):
-            problem = "is not in it" if begin < 0 else "cannot be placed: tokens of this prompt are parts of letters"
-            raise ValueError(
-                f"the span {name!r} must be a text in the prompt, but {text!r} {problem}: copy the text from the prompt"
-            )
-        inside = np.flatnonzero((ends > begin) & (np.r_[0, ends[:-1]] < begin + len(text)))
-        return inside.astype(np.int64)
-
-    def _bank(self, read: _Read, site: str) -> Places:
-        """Return the positions whose activations give the covariance of the noise: the cells, or all after the grid."""
-        return read.cells if site in CELLS else np.arange(int(read.cells.max()) + 1, len(read.ids))
 
 
 def _together(reads: Sequence[_Read]) -> bool:
@@ -432,10 +336,10 @@ class Patching(OnPairs):
         by_control = {control: subject.pairs(self.pairs, control=control) for control in (False, True)}
         pairs_kept = [pair for pairs in by_control.values() for pair in pairs.kept]
         if not by_control[False].kept:
+            reasons = [f"{reason}: {count}" for reason, count in by_control[False].left_out.items()]
             raise ValueError(
                 "patching needs pairs in which the agent acts optimally on both sides, but found none "
-                f"({_reasons(by_control[False].left_out)}): give more grids, or set pairs.moved to other "
-                "things"
+                f"({'; '.join(reasons) or 'no grid'}): give more grids, or set pairs.moved to other things"
             )
         units = {
             f"{pair.id} {direction}": (pair, direction, by_control[pair.control].kept)
@@ -489,19 +393,20 @@ def patched_layers(setting: LayerSetting, blocks: int, name: str) -> tuple[int, 
     return tuple(sorted(selected))
 
 
-def _reasons(left_out: Mapping[str, int]) -> str:
-    return "; ".join(f"{reason}: {count}" for reason, count in left_out.items()) or "no grid"
-
-
 class _Work:
-    """Work items of patching, each of which patches one pair in one direction."""
+    """Work items of patching, each of which patches one pair in one direction.
+
+    Raises:
+        ValueError: the model's template lacks a site; the message says why.
+    """
 
     def __init__(self, model: LocalModel, settings: Patching, max_tokens: int) -> None:
         self._model, self._settings = model, settings
         self._limit = settings.max_tokens or max_tokens
         blocks = Editor(model.model).blocks
-        self.last = blocks.count - 1
-        self._reader = Reader(model, settings.sites, settings.spans, blocks.width)
+        self._width, self.last = blocks.width, blocks.count - 1
+        found_sites: list[FoundSite] = [site for site in ("pre", "post") if site in settings.sites]
+        self._finder = SiteFinder(model, ("grid", *found_sites))
         self.layers = patched_layers(settings.layers, blocks.count, model.name)
         self.left_out: Counter[str] = Counter()
 
@@ -518,48 +423,99 @@ class _Work:
         wrong = _wrong([other for other in other_pairs if other.cluster != pair.cluster], target, source)
         if wrong is not None:
             sides[WRONG] = wrong
-        base = {**pair.tags, "direction": direction, "moved": pair.moved, "pairs": PAIRS[pair.control]}
         passes = self._passes(pair, sides, "free")
         written = generate(self._model, [other.batch for other in passes], max_tokens=self._limit)
-        rows = [row for other, output in zip(passes, written, strict=True) for row in self._written(other, output)]
+        effects = [row for other, output in zip(passes, written, strict=True) for row in self._free(other, output)]
         if self._settings.forced and not pair.control:
-            rows += self._forced(self._passes(pair, sides, "forced"))
+            effects += self._forced(self._passes(pair, sides, "forced"))
+        tags = {**pair.tags, "direction": direction, "moved": pair.moved, "pairs": PAIRS[pair.control]}
         return Rows.from_rows(
-            Row(measure=row.measure, unit=row.unit, value=row.value, cluster=pair.cluster, tags={**base, **row.tags})
-            for row in rows
+            Row(measure=measure, unit=unit, value=value, cluster=pair.cluster, tags={**tags, **own_tags})
+            for measure, unit, value, own_tags in effects
         )
 
     def _passes(self, pair: Pair, sides: Mapping[int, Side], reading: Reading) -> list[Pass]:
+        """Build one pass per site. Sites at which two reasoning texts differ too much in length are counted."""
+        settings, few = self._settings, reading == "forced" or pair.control
+        controls: tuple[Patch, ...] = settings.controls
         passes = []
-        for site in (*self._settings.sites, *self._settings.spans):
+        for site in (*settings.sites, *settings.spans):
             if reading == "forced" and site == "action":
                 continue  # nothing is generated between this token and the action, so both readings agree
-            patches = list(self._conditions(site, reading, few=reading == "forced" or pair.control))
-            pass_ = self._reader.read(pair, sides, patches, reading, self._settings.pairs.seed)
-            if pass_ is None:
+            reads = {row: self._read(pair, sides, row, site, reading) for row in sides}
+            if not _together([reads[TARGET], reads[SOURCE]]):
                 self.left_out[f"{site}, {reading}: reasonings of too different lengths"] += 1
-            else:
-                passes.append(pass_)
+                continue
+            if WRONG in reads and not _together(list(reads.values())):
+                reads.pop(WRONG)
+            patches = conditions(
+                site,
+                self.layers,
+                last=self.last,
+                reaches_end=site in _ENDS and reading == "free",
+                windows=() if few else settings.windows,
+                components=("residual",) if few else settings.components,
+                controls=[patch for patch in controls if patch == "isotropic"] if few else controls,
+            )
+            kept = [condition for condition in patches if condition.patch != "wrong" or WRONG in reads]
+            rng = stream(settings.pairs.seed, "patching", pair.id, site)
+            places = {row: read.site for row, read in reads.items()}
+            bank = [(row, read.bank) for row, read in reads.items()]
+            edits = [
+                edit
+                for row, condition in enumerate(kept, start=len(reads))
+                for edit in edits_of(condition, row, places, bank, self._width, rng)
+            ]
+            prompts = [read.ids for read in reads.values()] + [reads[TARGET].ids] * len(kept)
+            batch = Batch(prompts=prompts, edits=edits, clean=[*reads, *[TARGET] * len(kept)])
+            passes.append(Pass(site=site, batch=batch, conditions=kept, sides={row: sides[row] for row in reads}))
         return passes
 
-    def _conditions(self, site: str, reading: Reading, *, few: bool) -> Iterator[Condition]:
-        controls: tuple[Patch, ...] = self._settings.controls
-        return conditions(
-            site,
-            self.layers,
-            last=self.last,
-            reaches_end=site in _ENDS and reading == "free",
-            windows=() if few else self._settings.windows,
-            components=("residual",) if few else self._settings.components,
-            controls=[patch for patch in controls if patch == "isotropic"] if few else controls,
-        )
+    def _read(self, pair: Pair, sides: Mapping[int, Side], row: int, site: str, reading: Reading) -> _Read:
+        side = sides[row]
+        places = self._finder.find(side.step, side.view.grid).positions
+        output: tuple[int, ...] = ()
+        if site == "action" or reading == "forced":
+            # At sites in the prompt, the source is followed by the target's output, which cannot affect its prompt
+            # tokens.
+            answered = side if site in IN_OUTPUT else sides[TARGET]
+            output = answers_after(self._model, answered)[0][len(answered.prompt) :]
+        elif site == "post":
+            output = side.output[: int(places["post"][-1]) + 1 - len(side.prompt)]
+        ids = (*side.prompt, *output)
+        if site == "changed":
+            positions = pair.changed
+        elif site == "action":
+            positions = np.array([len(ids) - 1])
+        elif site in self._settings.spans:
+            positions = self._span(side, site)
+        else:
+            positions = np.asarray(places[site]).reshape(-1)  # type: ignore[index]
+        cells = places["grid"].reshape(-1)
+        bank = cells if site in CELLS else np.arange(int(cells.max()) + 1, len(ids))
+        return _Read(ids=ids, site=positions, bank=bank)
 
-    def _written(self, pass_: Pass, output: BatchOutputs[Decoded]) -> Iterator[Row]:
+    def _span(self, side: Side, name: str) -> Places:
+        """Return the token positions of the last occurrence of a text in a prompt."""
+        text, prompt = self._settings.spans[name], self._model.text(side.prompt)
+        ends = np.cumsum([len(self._model.text([token])) for token in side.prompt])
+        begin = prompt.rfind(text) if text else -1
+        if begin < 0 or ends[-1] != len(prompt):
+            problem = "is not in it" if begin < 0 else "cannot be placed: tokens of this prompt are parts of letters"
+            raise ValueError(
+                f"the span {name!r} must be a text in the prompt, but {text!r} {problem}: copy the text from the prompt"
+            )
+        return np.flatnonzero((ends > begin) & (np.r_[0, ends[:-1]] < begin + len(text))).astype(np.int64)
+
+    def _free(self, pass_: Pass, output: BatchOutputs[Decoded]) -> Iterator[_Effect]:
         """Yield the effects of patching on the action that the model generates freely."""
         target, source = pass_.sides[TARGET], pass_.sides[SOURCE]
-        actions = [
-            self._action(pass_, row, decoded.tokens, decoded.finish) for row, decoded in enumerate(output.outputs)
-        ]
+        actions = []
+        for row, decoded in enumerate(output.outputs):
+            side = pass_.sides.get(row, target)
+            # A part of the answer may have been in the prompt.
+            tokens = [*pass_.batch.prompts[row][len(side.prompt) :], *decoded.tokens]
+            actions.append(turn(reply_of(self._model, side, tokens, complete=decoded.finish == "stop")).action)
         if actions[TARGET] not in target.optimal:
             self.left_out[f"{pass_.site}: the unchanged answer fell otherwise in this pass"] += 1
             return
@@ -568,57 +524,41 @@ class _Work:
         for condition, decoded, action, rerouted in results:
             tags = {"reading": "free", **condition.tags}
             if target.optimal != source.optimal:
-                yield _row(FOLLOWS, "share", float(action in source.optimal), tags)
-            yield _row(CHANGED, "share", float(action not in target.optimal), tags)
+                yield FOLLOWS, "share", float(action in source.optimal), tags
+            yield CHANGED, "share", float(action not in target.optimal), tags
             must = _must_equal(condition)
             if must is not None:
-                yield _row(EQUAL, "share", float(decoded.tokens == output.outputs[must].tokens), tags)
+                yield EQUAL, "share", float(decoded.tokens == output.outputs[must].tokens), tags
             if rerouted is not None and condition.component == "residual" and condition.patch == "source":
-                yield _row(REROUTED, "share", rerouted, tags)
+                yield REROUTED, "share", rerouted, tags
 
-    def _forced(self, passes: Sequence[Pass]) -> Iterator[Row]:
+    def _forced(self, passes: Sequence[Pass]) -> Iterator[_Effect]:
         """Yield the effects of patching on the answer that follows the replayed reasoning."""
         if not passes:
             return
         target, source = passes[0].sides[TARGET], passes[0].sides[SOURCE]
-        target_answers, source_answers = answers_after(self._model, target), answers_after(self._model, source)
-        batches = [*(pass_.batch for pass_ in passes), Batch(prompts=[source_answers.context])]
-        answers = [*([target_answers.answers] * len(pass_.batch.prompts) for pass_ in passes), [source_answers.answers]]
+        (_, target_answers), (context, source_answers) = (answers_after(self._model, side) for side in (target, source))
+        batches = [*(pass_.batch for pass_ in passes), Batch(prompts=[context])]
+        answers = [*([target_answers] * len(pass_.batch.prompts) for pass_ in passes), [source_answers]]
         *scored, at_source = score_answers(self._model, batches, answers)
         source_odds = log_odds(at_source.outputs[0], source, target)
         swapped = False
         for pass_, result in zip(passes, scored, strict=True):
             odds = [log_odds(answer_scores, source, target) for answer_scores in result.outputs]
             target_odds, count = odds[TARGET], len(pass_.sides)
-            results = list(
-                zip(
-                    [answer_scores.tags for answer_scores in pass_.conditions],
-                    result.outputs[count:],
-                    odds[count:],
-                    strict=True,
-                )
-            )
+            all_tags = [condition.tags for condition in pass_.conditions]
+            results = list(zip(all_tags, result.outputs[count:], odds[count:], strict=True))
             if pass_.site not in IN_OUTPUT and not swapped:
                 swapped = True
                 tags = {"site": WHOLE, "layers": "all", "component": "residual", "patch": "source"}
                 results.append((tags, result.outputs[SOURCE], odds[SOURCE]))
-            for condition, answer_scores, value in results:
-                tags = {"reading": "forced", **condition}
+            for condition_tags, answer_scores, value in results:
+                tags = {"reading": "forced", **condition_tags}
                 best = int(np.argmax([sum(answer) for answer in answer_scores]))
-                yield _row(FOLLOWS, "share", float(best in source.optimal), tags)
-                yield _row(LOG_ODDS, "nats", value - target_odds, tags)
-                yield _row(
-                    RECOVERY,
-                    "ratio",
-                    (value - target_odds) / (source_odds - target_odds) if source_odds != target_odds else np.nan,
-                    tags,
-                )
-
-    def _action(self, pass_: Pass, row: int, tokens: Sequence[int], finish: str) -> int | None:
-        """Parse the action of an output together with the part of the answer that was in the prompt."""
-        side = pass_.sides.get(row, pass_.sides[TARGET])
-        prefix = pass_.batch.prompts[row][len(side.prompt) :]
-        return turn(reply_of(self._model, side, [*prefix, *tokens], complete=finish == "stop")).action
+                change, whole = value - target_odds, source_odds - target_odds
+                yield FOLLOWS, "share", float(best in source.optimal), tags
+                yield LOG_ODDS, "nats", change, tags
+                yield RECOVERY, "ratio", change / whole if whole else np.nan, tags
 
 
 def _wrong(other_pairs: Sequence[Pair], target: Side, source: Side) -> Side | None:
@@ -647,7 +587,3 @@ def _must_equal(condition: Condition) -> int | None:
         return TARGET
     swap = condition.site == "changed" and condition.patch == "source" and condition.layers == (EMBEDDING,)
     return SOURCE if swap else None
-
-
-def _row(measure: str, unit: str, value: float, tags: Mapping[str, Any]) -> Row:
-    return Row(measure=measure, unit=unit, value=value, cluster="", tags=tags)

@@ -16,8 +16,8 @@ from goalscope.agents.models.local import LocalModel
 from goalscope.agents.parse import turn
 from goalscope.inside.activations.hooks import DecoderBlocks, chosen_layers
 from goalscope.inside.activations.sites import Site, SiteFinder
+from goalscope.inside.interventions.experiment import Pair, Side, local_model
 from goalscope.inside.interventions.forward import Edit, each_change, generate
-from goalscope.inside.interventions.pairs import Pair, Side, local_model
 from goalscope.runs.probing_config import Layers
 from goalscope.runs.record import Step
 from goalscope.stats.rows import Row, Rows, Tag
@@ -75,12 +75,6 @@ def _up_to(places: npt.NDArray[np.int64], prompt: tuple[int, ...], output: tuple
     return Passage(ids=(*prompt, *output[:replayed]), replayed=replayed, places=places)
 
 
-def finder_of(model: LocalModel, sites: Sequence[Where | Site]) -> SiteFinder:
-    """Build a finder of sites in a model's prompts. Raises a ValueError if its template lacks a site."""
-    names: list[Site] = [site for site in sites if site != "changed"]
-    return SiteFinder(model, names or ["grid"])
-
-
 def read_activations(
     model: LocalModel,
     prompts: Sequence[Sequence[int]],
@@ -114,9 +108,8 @@ def read_activations(
                 columns = np.concatenate([places[index] for index in group])
                 tensors = recording.run(ids, rows.astype(np.int64), columns.astype(np.int64))
                 for layer, tensor in zip(blocks.layers, tensors, strict=True):
-                    parts = np.split(
-                        tensor.float().cpu().numpy(), np.cumsum([len(places[index]) for index in group])[:-1]
-                    )
+                    ends = np.cumsum([len(places[index]) for index in group])
+                    parts = np.split(tensor.float().cpu().numpy(), ends[:-1])
                     for index, part in zip(group, parts, strict=True):
                         by_layer[layer][index] = part
     return by_layer
@@ -189,7 +182,7 @@ def acted(
     """
     site, layer = place
     model = local_model(agent)
-    finder = finder_of(model, [site])
+    finder = SiteFinder(model, ["grid" if site == "changed" else site])
     limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
     sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=limit)
     for begin in range(0, len(pairs), together):
@@ -251,31 +244,21 @@ def states_of(
         limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
         replies = model.complete(requests, Sampling(temperature=0.0, top_p=1.0, max_tokens=limit))
         outputs = [request.output_tokens or () for request in replies]
-    finder = finder_of(model, names)
-    kept_rows: list[int] = []
+    finder = SiteFinder(model, names)
+    shown_views: list[GridView] = []
     passages: dict[Site, list[Passage]] = {site: [] for site in names}
-    for index, (view, prompt, output) in enumerate(zip(views, prompts, outputs, strict=True)):
+    for view, prompt, output in zip(views, prompts, outputs, strict=True):
         start = view.grid.start
         assert start is not None  # views of pairs and of generated grids always show the agent
-        step = Step(
-            index=0,
-            state=State(start, view.carrying_key),
-            action=None,
-            failure="not asked",
-            prompt_tokens=prompt,
-            output_tokens=output or None,
-        )
+        tokens: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": output or None}
+        step = Step(index=0, state=State(start, view.carrying_key), action=None, failure="not asked", **tokens)
         located = finder.find(step, view.grid)
-        if any(site in located.missing for site in names):
-            continue
-        kept_rows.append(index)
-        for site in names:
-            passages[site].append(_up_to(located.positions[site], prompt, output))
-    return ReadStates(
-        views=[views[index] for index in kept_rows],
-        clusters=[content_id("grid", views[index].grid.at(start=None).render()) for index in kept_rows],
-        passages=passages,
-    )
+        if not located.missing:
+            shown_views.append(view)
+            for site in names:
+                passages[site].append(_up_to(located.positions[site], prompt, output))
+    clusters = [content_id("grid", view.grid.at(start=None).render()) for view in shown_views]
+    return ReadStates(views=shown_views, clusters=clusters, passages=passages)
 
 
 def fresh_views(pairs: Sequence[Pair], *, count: int, seed: int) -> list[GridView]:

@@ -25,19 +25,22 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import Part, Reply, Request, Sampling
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.parse import turn
-from goalscope.inside.interventions.experiment import ExperimentSubject, Headline, OnPairs, intervention
-from goalscope.inside.interventions.forward import EMBEDDING, Batch, Edit, generate
-from goalscope.inside.interventions.pairs import (
+from goalscope.inside.interventions.experiment import (
     GOAL,
+    ExperimentSubject,
+    Headline,
+    OnPairs,
     Original,
     Pair,
     Pairs,
     Side,
     find_pairs,
+    intervention,
     local_model,
     pairs_of,
     side_of,
 )
+from goalscope.inside.interventions.forward import EMBEDDING, Batch, Edit, generate
 from goalscope.inside.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, action_of, effect, pair_rows
 from goalscope.runs import Store
 from goalscope.runs.kinds import sequence

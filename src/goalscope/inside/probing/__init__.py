@@ -3,18 +3,31 @@
 `study_inside` does everything for one run; the functions that it consists of are available separately.
 """
 
-from goalscope.inside.probing.arrays import from_arrays
-from goalscope.inside.probing.beliefs import RECOVERY, TRUTH, belief_rows, read_beliefs, top_name
-from goalscope.inside.probing.curves import (
-    compression,
-    curve_ends,
-    description_length,
-    learning_curve,
+from goalscope.inside.activations.shards import Place
+from goalscope.inside.probing.beliefs import (
+    RECOVERY,
+    TRUTH,
+    DecodedMaps,
+    belief_rows,
+    decode_maps,
+    likeliest,
+    one_hot,
+    place_weights,
+    read_beliefs,
+    top_name,
+    true_map,
 )
-from goalscope.inside.probing.distances import cross_fitted, probe_distances, score_distance, summarise_distance
 from goalscope.inside.probing.fitting import FitSettings, PlanSettings, Problem, fit
 from goalscope.inside.probing.heads import HeadSizes, Solution, find_head, head
-from goalscope.inside.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
+from goalscope.inside.probing.inputs import (
+    Features,
+    ProbeInputs,
+    Source,
+    Split,
+    from_arrays,
+    known_walls,
+    split_by_grid,
+)
 from goalscope.inside.probing.labelled import LabelProbe, probe
 from goalscope.inside.probing.labels import (
     AGENT,
@@ -35,20 +48,29 @@ from goalscope.inside.probing.labels import (
     label_plans,
     undetermined,
 )
-from goalscope.inside.probing.maps import (
-    DecodedMaps,
-    Prediction,
-    decode_maps,
-    likeliest,
-    one_hot,
-    place_weights,
-    true_map,
+from goalscope.inside.probing.pipeline import AnalysisReader, InsideSummary, analysis, study_inside
+from goalscope.inside.probing.plans import (
+    cross_fitted,
+    plan_differences,
+    probe_distances,
+    probe_plans,
+    score_distance,
+    summarise_distance,
+    summarise_plans,
 )
-from goalscope.inside.probing.pipeline import AnalysisReader, InsideSummary, Place, analysis, study_inside
-from goalscope.inside.probing.plan_scores import plan_differences, summarise_plans
-from goalscope.inside.probing.probe import Probe, ProbeKey, Target, stored_probes
-from goalscope.inside.probing.scores import confusion, difference_rows, paired_rows, score_cells, summarise
-from goalscope.inside.probing.suite import CORE, FULL, probe_cells, probe_cells_by_size, probe_plans, without
+from goalscope.inside.probing.probe import Prediction, Probe, ProbeKey, Target, stored_probes
+from goalscope.inside.probing.scores import difference_rows, paired_rows, score_cells, summarise
+from goalscope.inside.probing.suite import (
+    CORE,
+    FULL,
+    compression,
+    curve_ends,
+    description_length,
+    learning_curve,
+    probe_cells,
+    probe_cells_by_size,
+    without,
+)
 from goalscope.runs.probing_config import Inside
 
 __all__ = [
@@ -89,7 +111,6 @@ __all__ = [
     "analysis",
     "belief_rows",
     "compression",
-    "confusion",
     "cross_fitted",
     "curve_ends",
     "decisions_at",

@@ -37,7 +37,7 @@ from goalscope.agents.models.decode import one_thread
 from goalscope.inside.probing.heads import (
     Head,
     HeadSizes,
-    Weights,
+    Solution,
     check_device,
     find_head,
     initial_weights,
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _COPIES: Final = 5  # copies in memory per weight: weight, gradient, two averages of AdamW, best so far
+_TRAINED: Final = ("epochs", "rate", "decay", "batch", "validation", "seed")
+"""Settings of the fit that are stored with a trained probe."""
 DISCOUNT: Final = 0.9
 """Weight of a position of a plan relative to the one before it."""
 
@@ -154,8 +156,6 @@ class CellTarget:
     weights: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     NAMES: ClassVar[tuple[str, ...]] = CLASSES  # names of the K scores at each output
     ORDER: ClassVar[str] = "probe order"  # name of the random stream of the order of the steps
-    # Settings of the fit that are stored with a probe, by their names in files.
-    TRAINED: ClassVar[tuple[str, ...]] = ("epochs", "rate", "decay", "batch", "validation", "seed", "kept")
 
     def __post_init__(self) -> None:
         self._check()
@@ -404,22 +404,20 @@ class Problem:
         largest: int = module.numbers(batch) if hasattr(module, "numbers") else batch * math.prod(self.target.outputs)
         return max(largest, _COPIES * self.weights(settings)) + (self.features.vectors.size if distinct else 0)
 
-    def finished(
-        self, norm: Norm, weights: Weights, settings: FitSettings, kept: int | None, solved: Mapping[str, Tag]
-    ) -> Probe:
-        """Build the fitted probe; ``kept`` is the epoch of its weights, or None for a closed-form solution."""
+    def finished(self, norm: Norm, solution: Solution, settings: FitSettings) -> Probe:
+        """Build the fitted probe."""
         tags: dict[str, Tag] = {"steps": len(self.features), "grids": len(set(self.features.cluster.tolist()))}
-        if kept is not None:
-            tags |= {name: kept if name == "kept" else getattr(settings, name) for name in self.target.TRAINED}
+        if solution.kept is not None:
+            tags |= {name: getattr(settings, name) for name in _TRAINED} | {"kept": solution.kept}
         return Probe(
             head=self.head,
             target=self.key.target,
             source=self.features.source,
             mean=norm[0],
             std=norm[1],
-            weights=weights,
+            weights=solution.weights,
             settings=self.head_settings(settings),
-            tags={**tags, **solved, **self.tags},
+            tags={**tags, **solution.tags, **self.tags},
             positions=self.sizes.positions,
             **self.target.fields,
         )
@@ -477,17 +475,12 @@ def fit(
     plan_of = {problem.key: stack for stack in planned for problem in stack}
     for fit_settings, group in _groups([stack for stack in planned if stack], norms, used, hooks):
         for stack, trained in _trained(group, norms, fit_settings, hooks):
-            for index, problem in enumerate(stack):
-                weights = {name: np.ascontiguousarray(array[index]) for name, array in trained.weights.items()}
-                if not all(np.isfinite(array).all() for array in weights.values()):
+            for problem, solution in zip(stack, trained, strict=True):
+                if not all(np.isfinite(array).all() for array in solution.weights.values()):
                     raise ValueError(
                         f"the fit of {problem.key.text!r} did not converge, its weights became infinite: lower the rate"
                     )
-                kept_epoch = None if trained.kept is None else trained.kept[index]
-                solved = trained.tags[index] if trained.tags else {}
-                probes[problem.key] = problem.finished(
-                    norms[id(problem.features)], weights, fit_settings, kept_epoch, solved
-                )
+                probes[problem.key] = problem.finished(norms[id(problem.features)], solution, fit_settings)
             whole = [problem.key for problem in plan_of[stack[0].key]]
             if all(key in probes for key in whole):
                 hooks.keep({key: probes[key] for key in whole})
@@ -505,8 +498,8 @@ def _groups(
     for penalty in fit_settings.penalties:
         inner = replace(fit_settings, decay=penalty, validation=fit_settings.validation or INNER)
         for stack, trained_stack in _trained(trained, norms, inner, hooks):
-            for problem, loss in zip(stack, trained_stack.loss, strict=True):
-                losses[problem.key][penalty] = loss
+            for problem, solution in zip(stack, trained_stack, strict=True):
+                losses[problem.key][penalty] = solution.loss
     groups: dict[FitSettings, list[list[Problem]]] = {}
     for stack in trained:
         parts: dict[FitSettings, list[Problem]] = {}
@@ -523,17 +516,17 @@ def _groups(
 
 def _trained(
     planned: Sequence[list[Problem]], norms: Mapping[int, Norm], settings: FitSettings, hooks: Callbacks
-) -> Iterator[tuple[list[Problem], _Trained]]:
+) -> Iterator[tuple[list[Problem], list[Solution]]]:
     """Train stacks of problems with the same settings."""
     work = [
         Work(stack=stack, weights=stack[0].weights(settings), units=len(stack) * _cost(stack[0], settings))
         for stack in planned
     ]
 
-    def train(stack: Sequence[Problem], advance: Advance) -> _Trained:
+    def train(stack: Sequence[Problem], advance: Advance) -> list[Solution]:
         return _train(stack, [norms[id(problem.features)] for problem in stack], settings, advance)
 
-    def send(stack: Sequence[Problem]) -> Future[_Trained]:
+    def send(stack: Sequence[Problem]) -> Future[list[Solution]]:
         assert hooks.pool is not None
         stack_norms = [norms[id(problem.features)] for problem in stack]
         return hooks.pool.submit(_train_elsewhere, stack, stack_norms, settings)
@@ -625,7 +618,7 @@ def train_stacks(
                 raise
 
 
-def _train_elsewhere(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSettings) -> _Trained:
+def _train_elsewhere(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSettings) -> list[Solution]:
     with one_thread():
         return _train(stack, norms, settings, lambda units: None)
 
@@ -687,17 +680,7 @@ def validation_rows(cluster: npt.NDArray[np.object_], settings: FitSettings) -> 
     return of_grids(cluster, held_grids)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Trained:
-    """Weights of Q probes, ``[Q, ...]`` each; for trained probes also the chosen epoch and its validation loss."""
-
-    weights: Weights
-    kept: list[int] | None = None
-    loss: list[float] = field(default_factory=list)
-    tags: list[Mapping[str, Tag]] = field(default_factory=list)
-
-
-def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSettings, advance: Advance) -> _Trained:
+def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSettings, advance: Advance) -> list[Solution]:
     """Train one stack of Q problems, or solve them."""
     import torch
 
@@ -762,10 +745,17 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
                 best[name] = torch.where(wide, parameter.detach(), best[name].detach())
         advance((epoch + 1) * len(stack) * int(getattr(module, "cost", 1)))
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in best.items()}
-    return _Trained(weights=arrays, kept=kept_epoch.tolist(), loss=min_loss.tolist())
+    return [
+        Solution(
+            weights={name: np.ascontiguousarray(array[index]) for name, array in arrays.items()}, kept=epoch, loss=loss
+        )
+        for index, (epoch, loss) in enumerate(zip(kept_epoch.tolist(), min_loss.tolist(), strict=True))
+    ]
 
 
-def _solve(module: Any, stack: Sequence[Problem], vectors: Tensor, settings: FitSettings, advance: Advance) -> _Trained:
+def _solve(
+    module: Any, stack: Sequence[Problem], vectors: Tensor, settings: FitSettings, advance: Advance
+) -> list[Solution]:
     """Solve Q problems one by one."""
     held_out, penalties = validation_rows(stack[0].features.cluster, settings), settings.penalties or PENALTIES
     solutions = []
@@ -773,8 +763,7 @@ def _solve(module: Any, stack: Sequence[Problem], vectors: Tensor, settings: Fit
         solutions.append(module.solve(vectors[index if len(vectors) > 1 else 0], problem.target, penalties, held_out))
         if problem.registered.reads:
             advance(index + 1)
-    weights = {name: np.stack([solution.weights[name] for solution in solutions]) for name in solutions[0].weights}
-    return _Trained(weights=weights, tags=[solution.tags for solution in solutions])
+    return solutions
 
 
 def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Tensor:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+
 CELL_HEADS: Final = ("majority", "position", "additive", "percell", "mlp")
 """Heads of the classes of cells that are fitted by default."""
 NUMBER_HEADS: Final = ("linear", "mlp")
@@ -50,10 +51,19 @@ Weights = dict[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solution:
-    """Result of a closed-form fit: weights, and tags such as the chosen penalties."""
+    """Result of a fit.
+
+    Attributes:
+        weights: name -> array, float32.
+        tags: stored with the probe, such as the chosen penalties.
+        kept: the epoch of the weights; None for a closed-form solution.
+        loss: the validation loss of that epoch.
+    """
 
     weights: Weights
     tags: Mapping[str, Tag] = field(default_factory=dict)
+    kept: int | None = None
+    loss: float = 0.0
 
 
 SettingsOf = Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, Any]]

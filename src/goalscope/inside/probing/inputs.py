@@ -1,25 +1,30 @@
-"""Inputs of probes and their controls, and the split into training and test parts, always by grid.
+"""Inputs of probes and their controls, from captures or from arrays captured elsewhere, and the split by grid.
 
 A control is the score of a probe without the knowledge in question, on the same split as the probe itself.
 """
 
+import itertools
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
+from functools import cache
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.ids import content_id
 from goalscope._ground.rng import stream
 from goalscope.agents.models.base import RANDOM_WEIGHTS
-from goalscope.inside.activations.load import Activations, Columns
-from goalscope.inside.probing.labels import CLASSES, WALL, Cells, Steps
+from goalscope.inside.activations.shards import Activations, Columns, Place
+from goalscope.inside.activations.sites import check_site
+from goalscope.inside.probing.labels import CLASSES, WALL, Cells, Steps, label_grid
+from goalscope.worlds.dynamics import State, shown
+from goalscope.worlds.grid import Grid, Position
 
-SiteLayer = tuple[str | None, int | None]
-"""A site and a layer; `NOWHERE` where no activations are read."""
-NOWHERE: Final[SiteLayer] = (None, None)
+NOWHERE: Final = (None, None)
+"""In place of a site and a layer where no activations are read."""
 _MAX_COORDINATES: Final = 4  # number of coordinates to read from a text, from its beginning
 _MAX_WORDS: Final = 128  # number of words to count, the commonest in the training split
 _COORDINATE: Final = re.compile(r"\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)")
@@ -32,13 +37,9 @@ TruthName = Literal["own", "shuffled", "control task"]
 class Reading(NamedTuple):
     """The inputs of one fit: site and layer, features and, for a random network, its seed."""
 
-    place: SiteLayer
+    place: tuple[str | None, int | None]
     features: "Features"
     draw: int | None = None
-
-
-Placed = Sequence[Reading]
-"""The inputs at each site and layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +222,7 @@ class ProbeInputs:
     def __post_init__(self) -> None:
         if not self.activations:
             raise ValueError("activations must contain at least one site and layer, got none")
-        places = [site_layer(activations) for activations in self.activations]
+        places = [item.place for item in self.activations]
         if len(set(places)) != len(places):
             raise ValueError(f"each site and layer may occur only once in activations, got {places}")
         if not np.array_equal(self.split.cluster, self.cells.cluster):
@@ -240,60 +241,13 @@ class ProbeInputs:
         """Return the steps of each shape of grid, such as "7x7", in a frame of its size."""
         check_sizes(self.cells, self.split)
         for (height, width), mask in self.cells.shapes():
-            yield (
-                f"{height}x{width}",
-                type(self)(
-                    activations=[activations.where(mask) for activations in self.activations],
-                    cells=self.cells.where(mask).framed(max(height, width)),
-                    split=self.split.where(mask),
-                    random={
-                        name: [activations.where(mask) for activations in group] for name, group in self.random.items()
-                    },
-                ),
+            of_shape = type(self)(
+                activations=[item.where(mask) for item in self.activations],
+                cells=self.cells.where(mask).framed(max(height, width)),
+                split=self.split.where(mask),
+                random={name: [item.where(mask) for item in group] for name, group in self.random.items()},
             )
-
-
-def site_layer(activations: Activations) -> SiteLayer:
-    """Return the site and layer of activations."""
-    return activations.site, activations.layer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
-    """Definition of a control.
-
-    ``reads`` derives its inputs from the data and from the inputs of the probe itself. ``truth`` names its target, see
-    `inside.probing.suite`. With ``number``, the control also applies to plans and distances.
-    """
-
-    reads: Callable[[ProbeInputs, Placed], Placed] = lambda data, placed: placed
-    truth: TruthName = "own"
-    number: bool = False
-
-
-def _random(kind: str) -> Callable[[ProbeInputs, Placed], Placed]:
-    """Return a function that reads the same sites and layers in every random network of a kind."""
-
-    def reads(data: ProbeInputs, own_readings: Placed) -> Placed:
-        models = {site_layer(activations): activations.model for activations in data.activations}
-        readings = []
-        for draw in sorted(seed for activations, seed in data.random if activations == kind) or [0]:
-            by_place = {site_layer(activations): activations for activations in data.random.get((kind, draw), ())}
-            for place, *_ in own_readings:
-                if place not in by_place:
-                    raise ValueError(
-                        f"the control {kind} needs activations of site {place[0]} and layer {place[1]} from a network "
-                        f"with random weights: capture them with --untrained {draw} --random-weights {kind}, or leave "
-                        "the control out"
-                    )
-                if by_place[place].model == models[place]:
-                    raise ValueError(
-                        f"the control {kind} must be another model than the probed one, got {models[place]} for both"
-                    )
-                readings.append(Reading(place, Features.of(by_place[place]), draw))
-        return readings
-
-    return reads
+            yield f"{height}x{width}", of_shape
 
 
 def input_features(cells: Cells) -> Features:
@@ -303,11 +257,6 @@ def input_features(cells: Cells) -> Features:
     """
     counts = [(cells.labels == label).sum(axis=1) for label in range(len(CLASSES))]
     return Features.derived("bag", np.column_stack([cells.shape, *counts]), cells)
-
-
-def wall_count(cells: Cells) -> Features:
-    """Return the number of walls of each grid as the only feature, ``[N, 1]``."""
-    return Features.derived("wall count", (cells.labels == WALL).sum(axis=1, keepdims=True), cells)
 
 
 def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
@@ -335,16 +284,16 @@ def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
     return Features.derived("text", np.column_stack([pairs.reshape(len(cells), -1), counts]), cells)
 
 
-CONTROLS: Final[Mapping[str, Control]] = {
-    "none": Control(number=True),
-    "shuffled": Control(truth="shuffled", number=True),
-    "control-task": Control(truth="control task", number=True),
-    **{kind: Control(reads=_random(kind), number=True) for kind in RANDOM_WEIGHTS},
-    "wall-count": Control(reads=lambda data, placed: [Reading(NOWHERE, wall_count(data.cells))]),
-    "input": Control(reads=lambda data, placed: [Reading(NOWHERE, input_features(data.cells))]),
-    "text": Control(reads=lambda data, placed: [Reading(NOWHERE, text_features(data.cells, data.split.train))]),
+CONTROLS: Final[Mapping[str, TruthName]] = {
+    "none": "own",
+    "shuffled": "shuffled",
+    "control-task": "control task",
+    **dict.fromkeys(RANDOM_WEIGHTS, "own"),
+    "wall-count": "own",
+    "input": "own",
+    "text": "own",
 }
-"""The controls by name.
+"""The controls by name, each with its target.
 
 * ``none``: the probe itself.
 * ``shuffled``: the labels of another grid of the same shape, so that activations and labels have nothing to do with
@@ -357,18 +306,49 @@ CONTROLS: Final[Mapping[str, Control]] = {
 * ``input``: no model at all: how often each symbol stands in the prompt's grid.
 * ``text``: no activations, but what the agent wrote before its answer.
 """
-PLAN_CONTROLS: Final = tuple(name for name, control in CONTROLS.items() if control.number)
+PLAN_CONTROLS: Final = ("none", "shuffled", "control-task", *RANDOM_WEIGHTS)
 """Those of plans and distances."""
 
 
 def read(data: ProbeInputs, controls: Sequence[str]) -> list[tuple[str, Reading]]:
     """Return the inputs for every control and every site and layer. Missing data raise a ValueError."""
-    readings = [Reading(site_layer(item), Features.of(item)) for item in data.activations]
+    own = [Reading(item.place, Features.of(item)) for item in data.activations]
+    readings: list[tuple[str, Reading]] = []
     # A list and not an iterator, because the suite distinguishes inputs by id(), which Python reuses for freed
     # objects.
-    return [
-        (name, item) for name, control in CONTROLS.items() if name in controls for item in control.reads(data, readings)
-    ]
+    for name in (name for name in CONTROLS if name in controls):
+        if name in RANDOM_WEIGHTS:
+            inputs = list(_random_networks(data, name))
+        elif name == "wall-count":
+            walls = (data.cells.labels == WALL).sum(axis=1, keepdims=True)
+            inputs = [Reading(NOWHERE, Features.derived("wall count", walls, data.cells))]
+        elif name == "input":
+            inputs = [Reading(NOWHERE, input_features(data.cells))]
+        elif name == "text":
+            inputs = [Reading(NOWHERE, text_features(data.cells, data.split.train))]
+        else:
+            inputs = own
+        readings += [(name, reading) for reading in inputs]
+    return readings
+
+
+def _random_networks(data: ProbeInputs, kind: str) -> Iterator[Reading]:
+    """Yield what the random networks of a kind hold at the places of the model's own activations."""
+    for draw in sorted(seed for name, seed in data.random if name == kind) or [0]:
+        by_place = {item.place: item for item in data.random.get((kind, draw), ())}
+        for own in data.activations:
+            if own.place not in by_place:
+                raise ValueError(
+                    f"the control {kind} needs activations of site {own.site} and layer {own.layer} from a network "
+                    f"with random weights: capture them with --untrained {draw} --random-weights {kind}, or leave "
+                    "the control out"
+                )
+            item = by_place[own.place]
+            if item.model == own.model:
+                raise ValueError(
+                    f"the control {kind} must be another model than the probed one, got {own.model} for both"
+                )
+            yield Reading(own.place, Features.of(item), draw)
 
 
 def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[np.int64]:
@@ -394,3 +374,210 @@ def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[n
             for receiver, donor in zip(order.tolist(), np.roll(order, 1).tolist(), strict=True):
                 rows[grids[names[receiver]]] = np.resize(grids[names[donor]], len(grids[names[receiver]]))
     return rows
+
+
+MAX_DENSE_BYTES: Final = 1 << 32
+"""Bytes of one dense array that sparse features may become."""
+
+Arrays = Any
+"""An array ``[N, D]`` or ``[N, P, D]`` of NumPy or PyTorch, a sparse matrix of SciPy, or such by place."""
+
+
+def from_arrays(
+    activations: Arrays,
+    worlds: Sequence[Grid | str],
+    states: Sequence[Position | State] | None = None,
+    *,
+    random: Mapping[tuple[str, int], Arrays] | None = None,
+    site: str = "pre",
+    layer: int = 0,
+    model: str = "arrays",
+    grids: Sequence[str] | None = None,
+    episodes: Sequence[str] | None = None,
+    density: Sequence[float] | None = None,
+    reasoning: Sequence[str] | None = None,
+    test: float = 0.25,
+    seed: int = 0,
+    frame: int | None = None,
+) -> ProbeInputs:
+    """Return activations captured elsewhere as inputs for `probe_cells` and similar functions.
+
+    All rows of one grid are on the same side of the split. If states are given, rows of equal worlds belong to the same
+    grid. If the worlds themselves show the agent, rows with equal walls and goal belong to the same grid, wherever the
+    agent is. In empty rooms this would make each goal cell a grid of its own, so name the grids there.
+
+    Args:
+        activations: ``[N, D]``, or ``[N, P, D]`` for P positions per step; any floating type (also 16 bits), integers,
+            or features of a sparse autoencoder as a sparse matrix. Or a mapping of such arrays by (site, layer).
+        worlds: N grids, or their texts, each complete: with its goal and without fog.
+        states: N cells (row, col) of the agent, or full states if there are keys and doors; by default from the grids.
+        random: (kind, seed) -> the same arrays for a random network, row by row; for the kinds see
+            `goalscope.agents.models.base.RANDOM_WEIGHTS`.
+        site, layer: origin of a single array; a probe refuses arrays of other places.
+        model: name of the model; a probe refuses arrays of other models.
+        grids: N names of the grids, instead of deriving grids from the worlds.
+        episodes: N names of the episodes, whose steps are contiguous; by default each row is its own episode.
+        density: N wall densities of the grids, which splits balance; unknown by default.
+        reasoning: N texts written before the answer, for the text-only control.
+        test: share of the grids of each kind used for testing.
+        seed: root seed of the split.
+        frame: side of the square that grids are padded to; by default that of the largest grid.
+
+    Raises:
+        ValueError: for wrong shapes or types, numbers that are not finite, an agent in a wall, two equal rows, or a
+            random network that is the model itself; the message names the row.
+    """
+
+    def convert(arrays: Arrays, name: str) -> dict[Place, npt.NDArray[np.float32]]:
+        by_place = arrays if isinstance(arrays, Mapping) else {(site, layer): arrays}
+        return {
+            place: vectors_of(array, f"{name} at {place[0]}, layer {place[1]}") for place, array in by_place.items()
+        }
+
+    vectors = convert(activations, "activations")
+    if not vectors:
+        raise ValueError("activations must contain at least one array, got none")
+    count = len(next(iter(vectors.values())))
+    shown_grids, clusters = _grids_in_states(worlds, states, count)
+    cells = _cells(shown_grids, clusters if grids is None else grids, frame, episodes, density, reasoning)
+    if episodes is None:
+        _check_different(vectors, cells)
+    networks = {}
+    for (kind, draw), random_arrays in (random or {}).items():
+        name = f"{model}, {kind} {draw}"
+        arrays = convert(random_arrays, name)
+        if set(arrays) != set(vectors):
+            raise ValueError(
+                f"{name} must have arrays at the same places as the model, {sorted(vectors)}, got {sorted(arrays)}"
+            )
+        for place, array in arrays.items():
+            if np.array_equal(array, vectors[place]):
+                raise ValueError(
+                    f"{name} must be another network, but its arrays at {place} equal those of {model}: capture "
+                    "the random network again"
+                )
+        networks[kind, draw] = [_activations(arrays[place], place, name, cells) for place in vectors]
+    own = [_activations(array, place, model, cells) for place, array in vectors.items()]
+    split = split_by_grid(cells, test=test, seed=seed)
+    return ProbeInputs(activations=own, cells=cells, split=split, random=networks)
+
+
+def vectors_of(source: Any, name: str) -> npt.NDArray[np.float32]:
+    """Convert an array to ``[N, P, D]`` float32."""
+    if hasattr(source, "toarray"):  # a sparse matrix of SciPy
+        size = 4 * int(np.prod(source.shape, dtype=np.float64))
+        if size > MAX_DENSE_BYTES:
+            raise ValueError(
+                f"{name} is a sparse matrix {list(source.shape)} that takes {size / 2**30:.1f} GiB as a "
+                f"dense array, more than {MAX_DENSE_BYTES >> 30}: keep only the most frequently active "
+                "features, or fewer steps"
+            )
+        source = source.astype(np.float32).toarray()
+    elif hasattr(source, "detach"):  # a tensor of PyTorch; NumPy knows no bfloat16
+        source = source.detach().cpu().float().numpy()
+    array = np.asarray(source)
+    if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
+        raise ValueError(f"{name} must be an array of numbers, got {array.dtype} with shape {list(array.shape)}")
+    if array.ndim == 2:
+        array = array[:, None]
+    if array.ndim != 3 or not array.size:
+        raise ValueError(f"{name} must have shape [N, D] or [N, P, D] and not be empty, got {list(np.shape(source))}")
+    with np.errstate(over="ignore"):  # values that overflow to infinity raise an error that names their row
+        vectors = np.ascontiguousarray(array, dtype=np.float32)
+    finite = np.isfinite(vectors).all(axis=(1, 2))
+    if not finite.all():
+        bad = int(np.argmin(finite))
+        raise ValueError(f"{name} must be finite in float32, but row {bad} has NaN or infinity: leave it out")
+    return vectors
+
+
+def _grids_in_states(
+    worlds: Sequence[Grid | str], states: Sequence[Any] | None, count: int
+) -> tuple[list[Grid], list[str]]:
+    """Return each grid as it is in its state, and the ids that these grids have without the agent."""
+    if isinstance(worlds, Grid | str):
+        raise ValueError("worlds must be a list with one grid per row, got a single grid: repeat it ([grid] * N)")
+    for name, values in (("worlds", worlds), ("states", states)):
+        if values is not None and len(values) != count:
+            raise ValueError(f"{name} must have one entry per row of activations ({count}), got {len(values)}")
+    parse, name_grid = cache(Grid.parse), cache(lambda grid: content_id("grid", grid.render()))
+    shown_grids, clusters = [], []
+    for row, world in enumerate(worlds):
+        try:
+            if isinstance(world, str):
+                world = parse(world)
+            if not isinstance(world, Grid):
+                raise ValueError(f"it must be a Grid or the text of a grid, got {type(world).__name__}")
+            if world.goal is None or world.fog is not None:
+                raise ValueError("it must be complete, with a goal and without fog")
+            state = world.start if states is None else states[row]
+            if state is None:
+                raise ValueError("it shows no agent: give states")
+            if not isinstance(state, State):
+                state = State(world.at(start=None).check_cell(state, "the agent"))
+            shown_grids.append(shown(world, state))
+            clusters.append(name_grid(Grid(walls=world.walls, goal=world.goal) if states is None else world))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the world of row {row}: {error}") from error
+    return shown_grids, clusters
+
+
+def _cells(
+    grids: Sequence[Grid],
+    clusters: Sequence[str],
+    frame: int | None,
+    episodes: Sequence[str] | None,
+    density: Sequence[float] | None,
+    reasoning: Sequence[str] | None,
+) -> Cells:
+    side, count = frame or max(max(grid.height, grid.width) for grid in grids), len(grids)
+    episode_names = [f"row {row}" for row in range(count)] if episodes is None else [*map(str, episodes)]
+    densities = [np.nan] * count if density is None else density
+    texts = [""] * count if reasoning is None else [*map(str, reasoning)]
+    columns = {"grids": clusters, "episodes": episode_names, "density": densities, "reasoning": texts}
+    for name, values in columns.items():
+        if len(values) != count:
+            raise ValueError(f"{name} must have one entry per row of activations ({count}), got {len(values)}")
+    numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+    return Cells(
+        frame=side,
+        labels=np.stack([label_grid(grid, side).ravel() for grid in grids]),
+        shape=np.array([(grid.height, grid.width) for grid in grids]),
+        density=np.asarray(densities, dtype=np.float64),
+        reasoning=np.array(texts, dtype=object),
+        episode_id=np.array(episode_names, dtype=object),
+        step=np.array([next(numbers[episode]) for episode in episode_names], dtype=np.int64),
+        cluster=np.array([*map(str, clusters)], dtype=object),
+    )
+
+
+def _check_different(vectors: Mapping[Place, npt.NDArray[np.float32]], cells: Cells) -> None:
+    """Raise an error for two rows with equal grid, state and activations, because one step would be counted twice."""
+    rows_by_content: dict[tuple[bytes, ...], int] = {}
+    arrays: list[npt.NDArray[Any]] = [cells.labels, *vectors.values()]
+    for row in range(len(cells)):
+        key = (cells.cluster[row].encode(), *(array[row].tobytes() for array in arrays))
+        if rows_by_content.setdefault(key, row) != row:
+            raise ValueError(
+                f"rows {rows_by_content[key]} and {row} have the same grid, state and activations: leave one "
+                "of them out, or name their episodes (episodes=) if both were recorded"
+            )
+
+
+def _activations(vectors: npt.NDArray[np.float32], place: Place, model: str, cells: Cells) -> Activations:
+    count, positions, _ = vectors.shape
+    nowhere = np.full((count, positions), -1, dtype=np.int64)
+    return Activations(
+        site=check_site(place[0]),
+        layer=place[1],
+        model=model,
+        vectors=vectors,
+        episode_id=cells.episode_id,
+        step=cells.step,
+        world_id=cells.cluster,
+        cluster=cells.cluster,
+        shape=cells.shape,
+        positions=nowhere,
+        tokens=nowhere,
+        reconstructed=np.zeros(count, dtype=bool),
+    )

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import check_shape, check_whole
-from goalscope.inside.activations.load import Activations, Columns
+from goalscope.inside.activations.shards import Activations, Columns
 from goalscope.inside.activations.sites import grids_seen
 from goalscope.runs import Episode
 from goalscope.worlds.dynamics import shown

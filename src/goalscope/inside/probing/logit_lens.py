@@ -20,15 +20,15 @@ import numpy.typing as npt
 
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations.hooks import DecoderBlocks
-from goalscope.inside.activations.load import Activations
+from goalscope.inside.activations.shards import Activations
 from goalscope.inside.activations.sites import SiteFinder
 from goalscope.inside.probing.fitting import grid_weights
-from goalscope.inside.probing.inputs import ProbeInputs
+from goalscope.inside.probing.inputs import NOWHERE, ProbeInputs
 from goalscope.inside.probing.labels import NO_ACTION, Cells, Steps, steps_of
 from goalscope.inside.probing.scores import Grids, Measured
 from goalscope.runs import Episode
 from goalscope.runs.record import Step
-from goalscope.stats.rows import Rows, Tag
+from goalscope.stats.rows import Rows
 from goalscope.worlds.grid import ACTIONS, Action
 from goalscope.worlds.planning import solve
 
@@ -218,28 +218,24 @@ def score_lens(data: ProbeInputs, steps: LensSteps, lens: Callable[[Network], Le
     data.cells.check_aligned(steps, "tokens of actions")
     tested, grids = data.split.test, Grids.of(data.cells.where(data.split.test))
     test_steps, rows = steps.where(tested), []
+
+    def score(
+        by_measure: Mapping[str, npt.NDArray[np.float64]], head: str, network: Network, place: tuple[Any, Any]
+    ) -> Rows:
+        measured: list[Measured] = [
+            (name, MEASURES[name], grids.mean(values), {}) for name, values in by_measure.items()
+        ]
+        (control, draw), (site, layer) = network, place
+        return grids.rows(measured, {"head": head, "control": control, "draw": draw, "site": site, "layer": layer})
+
     networks: list[tuple[Network, Iterable[Activations]]] = [(OWN, data.activations), *data.random.items()]
-    for (control, draw), group in networks:
-        network_lens = lens((control, draw))
+    for network, group in networks:
+        network_lens = lens(network)
         for activations in group:
-            row_tags = {
-                "head": HEAD,
-                "control": control,
-                "draw": draw,
-                "site": activations.site,
-                "layer": activations.layer,
-            }
-            rows.append(_rows(grids, network_lens.read(activations.where(tested), test_steps), row_tags))
-    row_tags = {"head": BLIND, "control": "none", "draw": None, "site": None, "layer": None}
-    return Rows.concatenate([*rows, _rows(grids, _blind(steps.where(data.split.train), test_steps), row_tags)])
-
-
-def _rows(grids: Grids, by_measure: Mapping[str, npt.NDArray[np.float64]], tags: Mapping[str, Tag]) -> Rows:
-    def measured() -> Iterator[Measured]:
-        for name, values in by_measure.items():
-            yield name, MEASURES[name], grids.mean(values), {}
-
-    return grids.rows(measured(), tags)
+            by_measure = network_lens.read(activations.where(tested), test_steps)
+            rows.append(score(by_measure, HEAD, network, activations.place))
+    blind = _blind(steps.where(data.split.train), test_steps)
+    return Rows.concatenate([*rows, score(blind, BLIND, OWN, NOWHERE)])
 
 
 def _blind(train: LensSteps, test_steps: LensSteps) -> dict[str, npt.NDArray[np.float64]]:

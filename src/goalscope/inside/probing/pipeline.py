@@ -1,4 +1,4 @@
-"""Analyses of the activations of a run: plugin interface, reader, and everything that a study declares, end to end.
+"""Everything that a study declares about activations, end to end: plugin interface, built-in analyses, and reader.
 
 All analyses use the same steps, labels and split by grid. Each analysis fits the probes that are not stored yet and
 returns rows. Only the vectors of one site and layer, of all networks, are in memory at a time.
@@ -7,7 +7,7 @@ returns rows. Only the vectors of one site and layer, of all networks, are in me
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
@@ -24,15 +24,37 @@ from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations.capture import capture
 from goalscope.inside.activations.hooks import DecoderBlocks, chosen_layers
-from goalscope.inside.activations.load import SHARD, Capture, captures, load_activations
-from goalscope.inside.activations.replay_target import ReplayTarget, find_target, model_id, model_of
-from goalscope.inside.activations.shards import artifacts
-from goalscope.inside.activations.sites import available_sites, chosen_steps, plan_id, some_steps
-from goalscope.inside.probing.beliefs import SOURCE, ShownMap
-from goalscope.inside.probing.curves import check_counts
-from goalscope.inside.probing.fitting import FitSettings
-from goalscope.inside.probing.heads import check_device
-from goalscope.inside.probing.inputs import ProbeInputs, Split, check_sizes, known_walls, shuffled_rows, split_by_grid
+from goalscope.inside.activations.shards import SHARD, Capture, Place, artifacts, captures, load_activations
+from goalscope.inside.activations.sites import (
+    ReplayTarget,
+    available_sites,
+    chosen_steps,
+    find_target,
+    model_id,
+    model_of,
+    plan_id,
+    some_steps,
+)
+from goalscope.inside.probing.beliefs import (
+    BELIEF_SUITE,
+    SOURCE,
+    ShownMap,
+    choose_maps,
+    compare_beliefs,
+    decode_maps,
+    read_beliefs,
+)
+from goalscope.inside.probing.fitting import FitSettings, PlanSettings
+from goalscope.inside.probing.heads import COUNTED, NUMBER_HEADS, check_device
+from goalscope.inside.probing.inputs import (
+    PLAN_CONTROLS,
+    ProbeInputs,
+    Split,
+    check_sizes,
+    known_walls,
+    shuffled_rows,
+    split_by_grid,
+)
 from goalscope.inside.probing.labels import (
     FRAME,
     Cells,
@@ -44,13 +66,34 @@ from goalscope.inside.probing.labels import (
     label_plans,
     seen_cells,
 )
-from goalscope.inside.probing.logit_lens import OWN, Lens, LensSteps, Network, label_tokens
+from goalscope.inside.probing.logit_lens import OWN, Lens, LensSteps, Network, label_tokens, score_lens
+from goalscope.inside.probing.plans import (
+    MAIN_DECODER,
+    MAPS,
+    STEPWISE,
+    Maps,
+    cross_fitted,
+    probe_distances,
+    probe_plans,
+)
 from goalscope.inside.probing.probe import ProbeStore
-from goalscope.inside.probing.suite import Entry, FittedProbes, probe_cells, probe_cells_by_size, without
+from goalscope.inside.probing.suite import (
+    CORE,
+    CURVE_HEADS,
+    FULL,
+    Entry,
+    FittedProbes,
+    check_counts,
+    entries_of,
+    learning_curve,
+    probe_cells,
+    probe_cells_by_size,
+    without,
+)
 from goalscope.runs import Episode, Store
 from goalscope.runs.probing_config import READS, Inside
 from goalscope.runs.provenance import note, note_libraries
-from goalscope.stats.rows import Rows, constant
+from goalscope.stats.rows import Rows, Tag, constant
 from goalscope.worlds.gridworld import GridView
 
 Reading = tuple[Rows, list[ShownMap]]
@@ -59,10 +102,6 @@ Settings = TypeVar("Settings", bound=FitSettings)
 
 _IN_EVERY_ID: Final = {"hidden", "epochs", "rate", "batch"}  # settings that are part of the id of every fit
 _OWN_KEYS: Final = {"layers", "stepwise", "longer"}  # settings that choose decoders or plans, not how they are trained
-
-Place = tuple[str, int]
-"""A site and a layer."""
-
 
 Compute = Callable[["AnalysisReader", Place, "ProbeInputs"], Rows]
 """Rows of an analysis at one place, from the activations and the truth of the same steps."""
@@ -582,3 +621,171 @@ def _check_worlds(store: Store, target: ReplayTarget, settings: Inside) -> None:
             f"beliefs can be compared only in worlds without a door, but {len(doors)} worlds of this run "
             f"have one ({doors[0]}): leave the reading out (--reads {other_reads})"
         )
+
+
+BY_SIZE: Final[tuple[Entry, ...]] = (
+    ("position", "none"),
+    ("mlp", "none"),
+    *(("percell", control) for control in ("none", *RANDOM_WEIGHTS)),
+)
+"""Probes of one size each, by default; the complete table adds those of `BY_SIZE_COMPLETE`."""
+BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
+    *BY_SIZE,
+    *(("mlp", control) for control in ("shuffled", *RANDOM_WEIGHTS)),
+    ("percell", "shuffled"),
+)
+ELSEWHERE: Final = ("none", "permuted")
+"""Controls of trained heads outside of the middle layer, where the table is not complete."""
+CORE_ELSEWHERE: Final = tuple(entry for entry in CORE if entry[0] == "percell" or entry[1] in ELSEWHERE)
+"""Probes of cells outside of the middle layer: the linear one, which has a closed form, also on all random networks."""
+MIDDLE: Final = tuple(entry for entry in FULL if entry[0] != "additive" or entry[1] not in RANDOM_WEIGHTS)
+"""Probes of cells at the middle layer: all but the additive ones of random networks, which the complete table adds."""
+_NOWHERE: Final = ("wall-count", "input", "text")
+
+
+def _decoder(heads: Sequence[str]) -> str:
+    """Return the two-layer decoder if it was fitted, otherwise the alphabetically first decoder."""
+    return MAIN_DECODER if MAIN_DECODER in heads else min(heads)
+
+
+@analysis(
+    "cognitive-map",
+    title="Cognitive map",
+    headline=[
+        (label, {"measure": measure, "class": name, "head": head, "reading": "natural", "scope": "general"})
+        for label, measure, name in (
+            ("agent at its cell", "localisation", "agent"),
+            ("goal at its cell", "localisation", "goal"),
+            ("walls, area under the curve", "area under the curve", "wall"),
+        )
+        for head in ("percell", "mlp")
+    ],
+)
+def cognitive_map(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
+    """Score all probes that predict the cells of the grid. Maps are drawn only at the middle layer, and in worlds
+    without doors.
+    """
+    middle = place[1] == reader.dataset.middle
+    entries = FULL if reader.declared.table == "complete" else MIDDLE
+    suite = reader.usable((*entries, *entries_of(reader.declared.heads)) if reader.full(place) else CORE_ELSEWHERE)
+    sizes = reader.usable(BY_SIZE_COMPLETE if reader.declared.table == "complete" else BY_SIZE)
+    if not reader.is_first(place):  # probes without activations are included at the first place only
+        suite, sizes = without(suite, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
+    fitted = reader.fit(place, data, suite)
+    rows = fitted.rows
+    if reader.declared.by_size and middle:
+        rows = Rows.concatenate([rows, reader.fit(place, data, sizes, by_size=True).rows])
+    if reader.declared.curve and middle:
+        settings = reader.fit_settings(FitSettings, reader.declared.probes)
+        heads = CURVE_HEADS if reader.is_first(place) else tuple(head for head in CURVE_HEADS if head not in COUNTED)
+        with reader.stage(f"learning curve at {place_name(place)}") as show:
+            curve = learning_curve(data, reader.declared.curve, heads=heads, settings=settings, progress=show)
+        rows = Rows.concatenate([rows, curve])
+    if middle and not reader.dataset.doors:
+        tested, activations = data.split.test, data.activations[0]
+        probe = fitted.probe("mlp", activations)
+        beliefs = read_beliefs(probe.predict(activations.where(tested), device=reader.device).maps("natural"))
+        tags: dict[str, Tag] = {"head": "mlp", "control": "none", "site": place[0], "layer": place[1]}
+        tags |= {"scope": "general", "probe": probe.id, "reading": "natural"}
+        reader.show(choose_maps(beliefs, reader.decisions.where(tested), tags))
+    return rows
+
+
+@analysis(
+    "beliefs",
+    title="Actions against decoded beliefs",
+    headline=[
+        (label, {"measure": f"{measure} less shuffled", "head": "mlp", "reading": "natural"})
+        for label, measure in (
+            ("optimal on the decoded map, less shuffled", "accuracy against decoded beliefs"),
+            ("recovery, less shuffled", "recovery"),
+        )
+    ],
+)
+def beliefs(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
+    """Compare the agent's actions with those that are optimal on decoded maps."""
+    suite = reader.usable(BELIEF_SUITE if reader.full(place) else CORE_ELSEWHERE)
+    suite = suite if reader.is_first(place) else without(suite, *COUNTED)
+    fitted = reader.fit(place, data, suite, scored=False)
+    with reader.stage(f"beliefs at {place_name(place)}") as show:
+        rows, shown_maps = compare_beliefs(data, reader.decisions, fitted, suite=suite, device=reader.device)
+        show(1, 1)
+    if place[1] == reader.dataset.middle:
+        reader.show(shown_maps)
+    return rows
+
+
+@analysis(
+    "plans",
+    title="Decoded plans",
+    headline=[
+        (f"plan right up to N = {count}", {"measure": "prefix accuracy", "N": count, "plans": "all", STEPWISE: False})
+        for count in (1, 3, 5)
+    ],
+    pick=_decoder,
+)
+def plans(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
+    """Decode the next actions, and compare with what decoded maps predict."""
+    decoders = reader.declared.decoders
+    layers, settings = decoders.layers, reader.fit_settings(PlanSettings, decoders)
+    main = (sorted(layers)[(len(layers) - 1) // 2],)
+    beside_layers = layers if reader.declared.table == "complete" else main
+    kinds: dict[str, Any] = {"beside": beside_layers, "stepwise": decoders.stepwise, "settings": settings}
+    fit_plans = partial(probe_plans, plans=reader.executed, layers=layers if reader.full(place) else main, **kinds)
+    # The planner needs no fit. It is scored on test maps, on which no probe was fitted.
+    activations = data.activations[0]
+    probe = reader.fit(place, replace(data, random={}), ((MAPS, "none"),), scored=False).probe(MAPS, activations)
+    maps = {place: decode_maps(probe.predict(activations, device=reader.device).maps("natural"))}
+    return _score_with_maps(reader, "plans", fit_plans, place, data, maps)
+
+
+@analysis(
+    "distance",
+    title="Decoded distance to the goal",
+    headline=[
+        ("distance, absolute error (steps)", {"measure": "distance error", "head": head, "distance": None})
+        for head in ("linear", "mlp")
+    ],
+)
+def distance(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
+    """Decode the distance to the goal, and compare with the distance on decoded maps."""
+    extra = [head for head in reader.declared.heads if "distance" in registry.resolve("head", head).targets]
+    heads = (*NUMBER_HEADS, *extra) if reader.full(place) else NUMBER_HEADS
+    settings = reader.fit_settings(FitSettings, reader.declared.probes)
+    fit_distances = partial(probe_distances, distances=reader.distances, heads=heads, settings=settings)
+    with reader.stage(f"maps of all steps at {place_name(place)}") as show:
+        maps = cross_fitted(data, head=MAPS, settings=settings, callbacks=reader.probes.callbacks(show))
+    return _score_with_maps(reader, "distance", fit_distances, place, data, maps)
+
+
+def _score_with_maps(
+    reader: AnalysisReader,
+    name: str,
+    fit_targets: Callable[..., FittedProbes],
+    place: Place,
+    data: ProbeInputs,
+    maps: Maps,
+) -> Rows:
+    """Score probes of plans or distances, and their baselines on decoded maps."""
+    missing = set(RANDOM_WEIGHTS) - set(reader.dataset.kinds)
+    controls = tuple(name for name in (PLAN_CONTROLS if reader.full(place) else ELSEWHERE) if name not in missing)
+    with reader.stage(f"{name} at {place_name(place)}") as show:
+        return fit_targets(data, controls=controls, maps=maps, callbacks=reader.probes.callbacks(show)).rows
+
+
+@analysis(
+    "logit-lens",
+    title="Actions by the logit lens",
+    headline=[
+        (f"logit lens, best action {what}", {"measure": measure, "head": "logit-lens"})
+        for what, measure in (("was taken", "lens, action taken"), ("is optimal", "lens, optimal action"))
+    ],
+)
+def logit_lens(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
+    """Score the actions that the unembedding reads from a layer; nothing if their tokens are ambiguous."""
+    if reader.tokens is None:
+        return Rows.concatenate([])
+    with reader.stage(f"logit lens at {place_name(place)}") as show:
+        rows = score_lens(data, reader.tokens, reader.lens)
+        show(1, 1)
+    return rows

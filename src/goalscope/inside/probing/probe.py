@@ -7,23 +7,25 @@ safetensors file with one header, which is checked completely before use. A `Pro
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope._ground.checks import check_finite, check_shape, freeze
+from goalscope._ground.checks import check_distributions, check_finite, check_shape, freeze
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.ids import content_id
 from goalscope._ground.progress import Progress
-from goalscope.inside.activations.load import Activations
 from goalscope.inside.activations.shards import (
+    Activations,
     Artifact,
+    Columns,
     Shard,
     artifacts,
     open_tensors,
@@ -33,8 +35,7 @@ from goalscope.inside.activations.shards import (
 )
 from goalscope.inside.probing.heads import COUNTED, Head, HeadSizes, find_head, outputs, weight_shapes
 from goalscope.inside.probing.inputs import Features, Source
-from goalscope.inside.probing.labels import CLASSES, TOKENS
-from goalscope.inside.probing.maps import PlanPrediction, Prediction
+from goalscope.inside.probing.labels import CLASSES, END, TOKENS, plan_length
 from goalscope.runs import Store
 from goalscope.stats import DRAW
 from goalscope.stats.rows import Tag
@@ -134,6 +135,84 @@ _PLAN: Final = _FileFormat(
     names=TOKENS,
     fields=dict.fromkeys(("layers", "heads", "horizon", "positions"), int),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prediction:
+    """Predicted probabilities of the K classes in the C cells of each of N states, ``[N, C, K]`` float32.
+
+    ``balanced`` assumes that all classes are equally frequent, as the training is weighted; ``natural`` is the same
+    evidence at the frequencies of the training split (prior-corrected).
+    """
+
+    balanced: npt.NDArray[np.float32]
+    natural: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, scores: npt.NDArray[np.float32], prior: npt.NDArray[np.float64]) -> Self:
+        """Build the prediction from scores ``[N, C, K]``, given the frequency of each class, ``[K]``."""
+        with np.errstate(divide="ignore"):
+            natural = scores.astype(np.float64) + np.log(prior)
+        # A class that is absent from the training split has no evidence and is never predicted.
+        balanced = scores.astype(np.float64) + np.where(prior > 0, 0.0, -np.inf)
+        return cls(balanced=_softmax(balanced), natural=_softmax(natural))
+
+    def reading(self, name: str) -> npt.NDArray[np.float32]:
+        """Return the class probabilities in a reading: "balanced" (all classes equally frequent) or "natural"."""
+        if name not in ("balanced", "natural"):
+            raise ValueError(f"reading must be 'balanced' or 'natural', got {name!r}")
+        probabilities: npt.NDArray[np.float32] = getattr(self, name)
+        return probabilities
+
+    def maps(self, name: str) -> npt.NDArray[np.float32]:
+        """Return the probabilities of a reading as maps of the square frame, ``[N, n, n, K]``."""
+        probabilities = self.reading(name)
+        side = math.isqrt(probabilities.shape[1])
+        return probabilities.reshape(len(probabilities), side, side, probabilities.shape[2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanPrediction(Columns):
+    """Plans that a decoder predicts at N steps.
+
+    ``probabilities`` is a float32 array ``[N, T, 5]``: at each of T positions of a plan, the probability of each of the
+    5 tokens (four actions and the end).
+    """
+
+    SHAPES: ClassVar = {"probabilities": "N T K"}
+
+    probabilities: npt.NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        self._accept(K=len(TOKENS))
+        check_distributions("probabilities", self.probabilities, tolerance=1e-4)
+
+    @classmethod
+    def of(cls, scores: npt.NDArray[np.float32]) -> Self:
+        """Return the prediction of scores ``[N, T, 5]``."""
+        import torch
+
+        return cls(probabilities=torch.tensor(scores).softmax(dim=-1).numpy())
+
+    @property
+    def tokens(self) -> npt.NDArray[np.int8]:
+        """The likeliest token at each position, ``[N, T]``."""
+        return np.asarray(self.probabilities.argmax(axis=2), dtype=np.int8)
+
+    @property
+    def first(self) -> npt.NDArray[np.int8]:
+        """The likeliest first action, without the end token, ``[N]``."""
+        return np.asarray(self.probabilities[:, 0, :END].argmax(axis=1), dtype=np.int8)
+
+    @property
+    def length(self) -> npt.NDArray[np.int64]:
+        """Number of positions before the first end token, T without one, ``[N]``."""
+        return plan_length(self.tokens)
+
+
+def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True), dtype=np.float32)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

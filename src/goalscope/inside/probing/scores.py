@@ -5,18 +5,17 @@ training weights rare classes up, so that an uninformed probe labels many cells 
 Precision, average precision and the reading at natural frequencies show the cost of a high recall.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import check_shape
-from goalscope.inside.activations.load import Columns
 from goalscope.inside.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Decisions, Undetermined
-from goalscope.inside.probing.maps import Prediction
-from goalscope.stats import DIFFERENCES, DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.inside.probing.probe import Prediction
+from goalscope.stats import DIFFERENCES, DRAW, LESS, Grouped, estimate_rows
 from goalscope.stats.estimate import factorize
 from goalscope.stats.rows import Rows, Tag, constant
 
@@ -80,7 +79,7 @@ class Grids:
         defined = ~np.isnan(values)
         return self.ratio_of_sums(np.where(defined, values, 0.0), defined)
 
-    def rows(self, measured: Iterator[Measured], tags: Mapping[str, Any]) -> Rows:
+    def rows(self, measured: Iterable[Measured], tags: Mapping[str, Any]) -> Rows:
         """Return one row per measure and grid, with the given tags."""
         return Rows.of_measures(measured, cluster=self.names, tags={**tags, **self.tags})
 
@@ -89,43 +88,6 @@ def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int
     """Return the sorted indices of the steps of each of ``count`` grids, from the grid numbers of the steps ``[N]``."""
     ends = np.cumsum(np.bincount(codes, minlength=count))
     return np.split(np.argsort(codes, kind="stable"), ends)[:count]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Confusion(Columns):
-    """Numbers of cells (without padding) by true and predicted class, ``counts`` ``[G, K, K]``."""
-
-    SHAPES: ClassVar = {"cluster": "G", "counts": "G K K"}
-
-    cluster: npt.NDArray[np.object_]
-    counts: npt.NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        self._accept()
-
-    def recall(self, label: int) -> Estimate:
-        """Return the fraction of a class's cells that are predicted correctly, pooled over all grids."""
-        return self.share(label, label)
-
-    def precision(self, label: int) -> Estimate:
-        """Return the fraction of the cells predicted as a class that belong to it, pooled over all grids."""
-        return self._pooled(self.counts[:, label, label], self.counts[:, :, label].sum(axis=1))
-
-    def share(self, label: int, called: int) -> Estimate:
-        """Return the fraction of a class's cells that are predicted as another class, pooled over all grids."""
-        return self._pooled(self.counts[:, label, called], self.counts[:, label].sum(axis=1))
-
-    def _pooled(self, numerator: npt.NDArray[np.int64], denominator: npt.NDArray[np.int64]) -> Estimate:
-        return estimate_pooled(numerator, denominator, self.cluster, unit="share", bounds=(0.0, 1.0))
-
-
-def confusion(prediction: Prediction, cells: Cells, reading: str = "natural") -> Confusion:
-    """Return the confusion of a prediction of N states in a reading, "balanced" or "natural"."""
-    called = _checked(prediction, cells, reading).argmax(axis=2)
-    grids = Grids.of(cells)
-    return Confusion(
-        cluster=np.array(grids.names, dtype=object), counts=_confusion(called, cells, grids, cells.labels != PADDING)
-    )
 
 
 def score_cells(
@@ -139,18 +101,14 @@ def score_cells(
     """Return the scores of a prediction for N test states, one row per measure, reading, class and grid.
 
     Measures: "cell accuracy" (also "without padding" and "without padding and border"). By class: "recall", "precision"
-    and
-    "average precision" over the cells that are not padding (for the class padding: over all cells). For agent and goal:
-    "localisation" (the cell of highest probability is the right one) and "localisation distance" (Manhattan, in cells).
-    NaN
-    if undefined: no cell is predicted as the class, or none belongs to it.
+    and "average precision" over the cells that are not padding (for the class padding: over all cells). For agent and
+    goal: "localisation" (the cell of highest probability is the right one) and "localisation distance" (Manhattan, in
+    cells). NaN if undefined: no cell is predicted as the class, or none belongs to it.
 
     With ``undetermined`` (`inside.probing.labels.undetermined` of the training steps) there are also, by class, "area
     under the curve" and "average precision, undetermined cells" over those cells of a grid's shape. They rank the
-    natural
-    probabilities of all its cells and states together: the balanced reading has the same evidence, but ranks the cells
-    of
-    several classes differently.
+    natural probabilities of all its cells and states together: the balanced reading has the same evidence, but ranks
+    the cells of several classes differently.
 
     ``counted`` ``[N, C]`` excludes cells from all measures, such as those of a control task whose type is unknown, and
     localisation with them.
@@ -159,13 +117,12 @@ def score_cells(
     by_reading = {reading: _checked(prediction, cells, reading) for reading in READINGS}
     is_counted = np.ones(cells.labels.shape, dtype=bool) if counted is None else counted
     check_shape("counted", is_counted, "N C", {"N": len(cells), "C": cells.labels.shape[1]})
-    scored = {
-        reading: [*_measures(probabilities, cells, grids, is_counted)] for reading, probabilities in by_reading.items()
-    }
-    if undetermined is not None:
-        scored["natural"] += _ranked(by_reading["natural"], cells, grids, undetermined, is_counted)
-    if counted is None:
-        for reading, probabilities in by_reading.items():
+    scored: dict[str, list[_ByClass]] = {}
+    for reading, probabilities in by_reading.items():
+        scored[reading] = list(_measures(probabilities, cells, grids, is_counted))
+        if undetermined is not None and reading == "natural":
+            scored[reading] += _ranked(probabilities, cells, grids, undetermined, is_counted)
+        if counted is None:
             scored[reading] += _localised(probabilities, cells, grids)
     return grids.rows(
         (
@@ -183,15 +140,18 @@ def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]
     Measures are "called agent" and so on, by true class; padding is not a true class here, but may be predicted.
     """
 
+    grids = Grids.of(cells)
+
     def measured() -> Iterator[Measured]:
         for reading in READINGS:
-            counts = confusion(prediction, cells, reading).counts
+            called = _checked(prediction, cells, reading).argmax(axis=2)
+            counts = _confusion(called, cells, grids, cells.labels != PADDING)
             for label, name in enumerate(CLASSES[:PADDING]):
-                for called, called_name in enumerate(CLASSES):
-                    value = ratio(counts[:, label, called], counts[:, label].sum(axis=1))
+                for other, called_name in enumerate(CLASSES):
+                    value = ratio(counts[:, label, other], counts[:, label].sum(axis=1))
                     yield f"{CALLED}{called_name}", "share", value, {"reading": reading, "class": name}
 
-    return Grids.of(cells).rows(measured(), tags)
+    return grids.rows(measured(), tags)
 
 
 def difference_rows(rows: Rows, against: str) -> Rows:

@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Final
 
 from goalscope._ground.words import listed, short
-from goalscope.inside.probing.curves import CURVE_MEASURES, MARGIN, TRAINED_ON, CurveEnd, curve_ends
 from goalscope.inside.probing.heads import CELL_HEADS, COUNTED
 from goalscope.inside.probing.labels import CLASSES
 from goalscope.inside.probing.scores import AREA, CALLED, KEY, summarise
-from goalscope.inside.probing.suite import FULL
+from goalscope.inside.probing.suite import CURVE_MEASURES, FULL, MARGIN, TRAINED_ON, CurveEnd, curve_ends
 from goalscope.report.blocks import (
     BANDS,
     MEAN,

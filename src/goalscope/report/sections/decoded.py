@@ -16,20 +16,23 @@ from functools import partial
 from goalscope._ground.words import listed
 from goalscope.inside.probing import beliefs as names
 from goalscope.inside.probing.beliefs import RULE, SOURCE, ShownMap
-from goalscope.inside.probing.curves import TRAINED_ON
-from goalscope.inside.probing.distances import DEVIATION, ERROR, SQUARED, summarise_distance
 from goalscope.inside.probing.heads import CELL_HEADS, NUMBER_HEADS
 from goalscope.inside.probing.logit_lens import AMONG, BLIND, HEAD, MEASURES, OPTIMAL, PROBABILITY, RANK, TAKEN
-from goalscope.inside.probing.plan_scores import (
+from goalscope.inside.probing.plans import (
     DECODER_LAYERS,
+    DEVIATION,
+    ERROR,
     LENGTHS,
     MAIN_DECODER,
     PREFIX,
+    SQUARED,
     STEPWISE,
     guess,
+    summarise_distance,
     summarise_plans,
 )
 from goalscope.inside.probing.scores import AREA, KEY, summarise
+from goalscope.inside.probing.suite import TRAINED_ON
 from goalscope.report.blocks import (
     BANDS,
     CURVED,

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from goalscope._ground.words import counted
-from goalscope.inside.interventions import ablation, patching, reasoning, steering
+from goalscope.inside.interventions import directions, patching, reasoning
+from goalscope.inside.interventions.directions import MEAN as DIFFERENCE
+from goalscope.inside.interventions.directions import OWN, PROBE, RANDOM, SHUFFLED
 from goalscope.inside.interventions.experiment import INFO, TAG
 from goalscope.inside.interventions.patching import CHANGED, LOG_ODDS, PATCHES, RECOVERY, REROUTED, WHOLE
 from goalscope.inside.interventions.patching import FOLLOWS as FOLLOWS_SOURCE
 from goalscope.inside.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STAYS
-from goalscope.inside.interventions.steering import MEAN as DIFFERENCE
-from goalscope.inside.interventions.steering import OWN, PROBE, RANDOM, SHUFFLED
 from goalscope.inside.probing.scores import chosen
 from goalscope.report.blocks import (
     BANDS,
@@ -54,7 +54,7 @@ def patched(run: RunData) -> Iterator[Declared]:
 @section("steering", worlds="grids")
 def steered(run: RunData) -> Iterator[Declared]:
     """Yield a section for each other experiment, agent, and thing moved."""
-    yield from _experiments(run, steering.KIND, ablation.KIND, reasoning.KIND)
+    yield from _experiments(run, directions.STEERING, directions.ABLATION, reasoning.KIND)
 
 
 def _experiments(run: RunData, *kinds: str) -> Iterator[Declared]:
@@ -349,7 +349,7 @@ def _steering(rows: Rows, title_suffix: str) -> Declared:
             for position in positions
         ],
         rule=TEXTS("interventions/turns rule"),
-        tables=(table("Action follows the edited grid", FOLLOWS), table("Its own probe flips", steering.FLIPPED)),
+        tables=(table("Action follows the edited grid", FOLLOWS), table("Its own probe flips", directions.FLIPPED)),
         figures=[
             CurveSpec(
                 _capital(_where(position)),
@@ -368,7 +368,7 @@ def _steering(rows: Rows, title_suffix: str) -> Declared:
                 [
                     table("Control pairs: the action stays optimal", STAYS, control),
                     table("The action is optimal in neither grid", ELSEWHERE),
-                    table("The position of what did not move is still stated", steering.STATED),
+                    table("The position of what did not move is still stated", directions.STATED),
                 ],
             )
         ],
@@ -378,25 +378,26 @@ def _steering(rows: Rows, title_suffix: str) -> Declared:
 
 def _ablation(rows: Rows, title_suffix: str) -> Declared:
     place = ("thing", "site", "layer")
-    by = (*place, ablation.RANK, ablation.READABLE, "fallen")
+    by = (*place, directions.RANK, directions.READABLE, "fallen")
     estimates = _estimated(rows, *by, "subspace")
     sizes = _estimated(chosen(rows, fallen=True), *place, "subspace", "size")
-    rivals = {"random subspaces": {"subspace": ablation.RANDOM}}
-    differences = Estimates(_paired_differences(rows, {"subspace": ablation.AMNESIC}, rivals, (*place, "fallen")))
-    fallen: Key = {"fallen": True, "measure": STAYS, "subspace": ablation.AMNESIC}
+    rivals = {"random subspaces": {"subspace": directions.RANDOM_SUBSPACE}}
+    differences = Estimates(_paired_differences(rows, {"subspace": directions.AMNESIC}, rivals, (*place, "fallen")))
+    fallen: Key = {"fallen": True, "measure": STAYS, "subspace": directions.AMNESIC}
 
     def table(
         caption: str, first: str, estimates: Estimates, tags: Sequence[str], label: Callable[[Key], str]
     ) -> TableSpec:
         columns = [
-            Column(name, "share", {"measure": STAYS, "subspace": name}) for name in (ablation.AMNESIC, ablation.RANDOM)
+            Column(name, "share", {"measure": STAYS, "subspace": name})
+            for name in (directions.AMNESIC, directions.RANDOM_SUBSPACE)
         ]
         lines = [Line(f"{key['thing']}, {_where(key)}{label(key)}", key) for key in estimates.keys(*tags)]
         return TableSpec(f"{caption}: {MEAN}", first, estimates, columns, lines)
 
     def fall(key: Key) -> str:
         state = "at chance" if key["fallen"] else "readable"
-        correlation, rank = str(key[ablation.READABLE]), str(key[ablation.RANK])
+        correlation, rank = str(key[directions.READABLE]), str(key[directions.RANK])
         return TEXTS(f"interventions/{state}", correlation=correlation, rank=rank)
 
     def places(thing: Tag) -> list[tuple[str, Key]]:
@@ -449,7 +450,7 @@ def _capital(text: str) -> str:
 
 _MAKERS: Final[Mapping[str, Callable[[Rows, str], Declared]]] = {
     patching.KIND: _patching,
-    steering.KIND: _steering,
-    ablation.KIND: _ablation,
+    directions.STEERING: _steering,
+    directions.ABLATION: _ablation,
     reasoning.KIND: _reasoning,
 }

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.agents.models.base import RANDOM_WEIGHTS
-from goalscope.inside.activations.load import Capture, captures, load_activations
+from goalscope.inside.activations.shards import Capture, captures, load_activations
 from goalscope.inside.activations.sites import plan_id, some_steps
 from goalscope.inside.probing.beliefs import read_beliefs
 from goalscope.inside.probing.logit_lens import OWN, Network
