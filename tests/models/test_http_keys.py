@@ -14,7 +14,7 @@ from http_studies import study, template
 from server import Loopback, speaker
 
 from families import long_after
-from goalscope.agents.models.http_client import hide, hide_in, hide_in_message, is_secret, scrub
+from goalscope.agents.models.http_errors import hide, hide_in, hide_in_message, is_secret, scrub
 from goalscope.runs import provenance, run
 
 KEY = 'sk-proj-a8Zq/+"Tß0vK2mNfYp7Ld4wX9hRc'

@@ -13,7 +13,7 @@ from families import long_after
 from goalscope.agents import agent_id, build_agent
 from goalscope.agents.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Reply, Sampling, Server
 from goalscope.agents.models.http_answers import chat_answer, completions_answer
-from goalscope.agents.models.http_client import retry_after
+from goalscope.agents.models.http_errors import retry_after
 from goalscope.agents.models.http_settings import CallBudget, GarbledError
 from goalscope.agents.models.marks import Marks
 from goalscope.runs import Store, run

@@ -13,7 +13,7 @@ from goalscope.agents.agent import Turn
 from goalscope.agents.models import HttpModel, LocalModel, Message, Part, Reply, Sampling, Server
 from goalscope.agents.models.abilities import ServerNeeds, apply_report, check_server
 from goalscope.agents.models.decode import Decoded
-from goalscope.agents.models.http_client import ending
+from goalscope.agents.models.http_errors import ending
 from goalscope.agents.models.local import Answering
 from goalscope.agents.parse import CALLED, END_TOKEN, IN_REASONING, TAGS, cause_of, turn
 from goalscope.verdict.preflight.first_turns import FirstTurns, without_action

@@ -20,7 +20,8 @@ from goalscope.agents.models.abilities import ServerReport, check_server, needin
 from goalscope.agents.models.base import Request, Sampling
 from goalscope.agents.models.dialect import check_cell_tokens
 from goalscope.agents.models.folders import model_folder
-from goalscope.agents.models.http_client import Client, SilentServerError
+from goalscope.agents.models.http_client import Client
+from goalscope.agents.models.http_errors import SilentServerError
 from goalscope.agents.models.http_settings import RECORDING
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.reading import token_octets

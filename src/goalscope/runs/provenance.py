@@ -17,7 +17,7 @@ from goalscope._ground import registry
 from goalscope._ground.folder import temporary_folder
 from goalscope._ground.untrusted import printable, shorten
 from goalscope._ground.version import __version__
-from goalscope.agents.models.http_client import hide
+from goalscope.agents.models.http_errors import hide
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
 from goalscope.worlds.things import name_of
@@ -159,7 +159,7 @@ def scrub(value: Any) -> Any:
     """Return plain values without secrets: values with a secret's name, and credentials inside texts, are hidden.
 
     Secrets in the environment (``OPENAI_API_KEY``, ``HF_TOKEN``, ...) are hidden in every form that
-    `goalscope.agents.models.http_client` lists.
+    `goalscope.agents.models.http_errors` lists.
     """
     if isinstance(value, Mapping):
         return {

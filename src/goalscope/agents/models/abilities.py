@@ -27,7 +27,8 @@ from goalscope.agents.models.http import (
     trial_words,
 )
 from goalscope.agents.models.http_answers import Served
-from goalscope.agents.models.http_client import Client, MissingError, RejectedError, SilentServerError, rejection
+from goalscope.agents.models.http_client import Client
+from goalscope.agents.models.http_errors import MissingError, RejectedError, SilentServerError, rejection
 from goalscope.agents.models.http_settings import (
     CONSTRAINTS,
     RECORDING,

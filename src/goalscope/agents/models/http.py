@@ -29,7 +29,8 @@ from goalscope.agents.models.http_answers import (
     from_tokens,
     scores_answer,
 )
-from goalscope.agents.models.http_client import Client, RejectedError, WithheldError, rejection
+from goalscope.agents.models.http_client import Client
+from goalscope.agents.models.http_errors import RejectedError, WithheldError, rejection
 from goalscope.agents.models.http_settings import (
     BELIEVED,
     CHAT_ALLOWANCE,

@@ -9,7 +9,7 @@ from typing import Any
 from goalscope._ground.untrusted import printable
 from goalscope.agents.models.base import Finish, Message, Part, Reply, Request, finish_of
 from goalscope.agents.models.dialect import Dialect
-from goalscope.agents.models.http_client import ending
+from goalscope.agents.models.http_errors import ending
 from goalscope.agents.models.http_settings import BELIEVED, GarbledError
 from goalscope.agents.models.marks import THINK, Marks, split, split_said, text_segments
 
