@@ -33,7 +33,7 @@ from goalscope.agents.models._fast import use_grouped_attention
 from goalscope.agents.models.local import LocalModel
 from goalscope.inside.activations import capture
 from goalscope.inside.interventions import Batch, Edit, score_answers
-from goalscope.verdict.preflight.memory import capture_memory, token_octets
+from goalscope.verdict.preflight.cost import capture_memory, token_octets
 from goalscope.worlds import generate
 from goalscope.worlds.gridworld import GridView
 

@@ -31,7 +31,7 @@ def measured(tokens: int, plain: bool) -> dict[str, float]:
     from goalscope.agents.models.local import LocalModel
     from goalscope.inside.activations import capture
     from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
-    from goalscope.verdict.preflight.memory import capture_memory
+    from goalscope.verdict.preflight.cost import capture_memory
     from goalscope.worlds import Action, generate
     from goalscope.worlds.dynamics import State
     from goalscope.worlds.gridworld import GridView

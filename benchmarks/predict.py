@@ -45,7 +45,7 @@ from goalscope.goals.prediction.expected import calibration as shipped_calibrati
 from goalscope.goals.prediction.kinds import ELSEWHERE, SHIPPED, KindsOfWorlds, places_in, with_none
 from goalscope.goals.prediction.mixture import RuleTables
 from goalscope.goals.prediction.predictor import Predictor
-from goalscope.verdict.elsewhere import predicted_from
+from goalscope.verdict.page import predicted_from
 
 REGIMES = {"ordinary": ORDINARY, "confounded": CONFOUNDED}
 DRAWS = 2

@@ -32,8 +32,10 @@ from scipy.stats import binom
 from goalscope.stats.intervals import exact_binomial
 from goalscope.verdict import judging, subject_of
 from goalscope.verdict.arms import arms
+from goalscope.verdict.claim_tables import hold_together
 from goalscope.verdict.claims import ClaimLedger
-from goalscope.verdict.page_level import hold_together
+from goalscope.verdict.plan import prepare
+from goalscope.verdict.playing import play
 from goalscope.verdict.sentences import aims_of
 
 
@@ -179,8 +181,8 @@ def answers(seed: int, *, size: str = "quick", group: str = "grids") -> dict[str
     folder = Path(tempfile.mkdtemp())
     try:
         sizes = {one.name: count for one in arms() if one.name in asked.arms and (count := getattr(one, size))}
-        run = judging.prepare(folder, subjects, sizes, seed=seed)
-        judging.play(run, quiet)
+        run = prepare(folder, subjects, sizes, seed=seed)
+        play(run, quiet)
         # No answer of a ledger stands on the differences of the agents, a fifth of the time.
         with judging.opened(run) as data, patch.object(judging, "differences", lambda *_: ()):
             found = judging.judge(run, data)

@@ -22,8 +22,8 @@ from goalscope.goals.finding import TEXTS as OF_FINDINGS
 from goalscope.report.definitions import title_of
 from goalscope.report.figures import visible
 from goalscope.verdict import Claim, ClaimLedger, Evaluation
+from goalscope.verdict.claim_tables import hold_together
 from goalscope.verdict.claims import worlds_to_decide
-from goalscope.verdict.page_level import hold_together
 from goalscope.verdict.texts import TEXTS as OF_VERDICTS
 
 ANSWERS = ("yes", "no", "undecided", "untestable")

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 
 from goalscope.verdict import judging
-from goalscope.verdict.page_head import episodes_of, tiles_of
+from goalscope.verdict.page import episodes_of, tiles_of
 
 SECONDS_PER_MOVE = 0.35
 WIDTH, HEIGHT, SCALE = 860, 300, 1.25

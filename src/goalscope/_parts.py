@@ -24,8 +24,8 @@ _MODULES: Final = {
     "hypothesis": "goals.hypotheses.rules",
     "attribution": ("goals.attribution.methods inside.attribution goals.counterfactual.dependence"),
     "analysis": "inside.probing.pipeline",
-    "claim": "verdict.questions verdict.aims verdict.depends verdict.inside",
-    "arm": "verdict.arms verdict.aims verdict.depends verdict.inside",
+    "claim": "verdict.questions",
+    "arm": "verdict.arms",
     "section": (
         "report.sections.results report.sections.probing report.sections.cognitive_map report.sections.decoded "
         "report.sections.interventions report.sections.explanations report.sections.behaviour report.sections.tasks "

@@ -18,7 +18,7 @@ from goalscope.inside.interventions import Original, Side, experiment, find_pair
 from goalscope.inside.interventions.experiment import best
 from goalscope.runs import Step
 from goalscope.verdict.arms import arms
-from goalscope.verdict.identity import _template
+from goalscope.verdict.sentences import _template
 from goalscope.verdict.subject import subject_of
 from goalscope.worlds import Grid, GridView, State
 from goalscope.worlds.grid import COMPACT, DELTAS, ENCODINGS, LISTS, symbols, written

@@ -13,7 +13,7 @@ from goalscope.goals.hypotheses import load_hypotheses
 from goalscope.goals.hypotheses.written import check_names
 from goalscope.report.blocks import size_in_words
 from goalscope.runs import GridWorld, Store, Study
-from goalscope.verdict.budget import Budget
+from goalscope.verdict.sizing import Budget
 from goalscope.worlds import Grid
 
 SLIPPERY = """

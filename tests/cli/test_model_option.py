@@ -10,7 +10,7 @@ from tiny_models import HARMONY_TEMPLATE, PLAIN_TEMPLATE, llama, tokenizer
 from command_line import call
 from goalscope.cli.overrides import Overrides, load_study
 from goalscope.runs import Store
-from goalscope.verdict.preflight.model_defaults import MAX_TOKENS, find_out
+from goalscope.verdict.subject import MAX_TOKENS, find_out
 
 SMALL = ("--sizes", "7", "--densities", "0.4", "--count", "1", "--trajectories", "1", "--set", "horizon={steps: 1}")
 

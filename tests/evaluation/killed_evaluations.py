@@ -21,6 +21,8 @@ from killed_runs import Countdown, trace_events
 from goalscope.agents import Turn
 from goalscope.runs.journal import Journal
 from goalscope.verdict import judging, subject_of
+from goalscope.verdict.plan import prepare
+from goalscope.verdict.playing import play
 
 SEED = 7
 
@@ -34,8 +36,8 @@ def quiet(label: str) -> Any:
 def evaluated(directory: Path, texts: Sequence[str], looks: Sequence[Mapping[str, int]]) -> Path:
     """Evaluate, with one look after the other; return the path of the ledger."""
     for sizes in looks:
-        run = judging.prepare(directory, [subject_of(text) for text in texts], sizes, seed=SEED)
-        judging.play(run, quiet)
+        run = prepare(directory, [subject_of(text) for text in texts], sizes, seed=SEED)
+        play(run, quiet)
     with judging.opened(run) as data:
         return judging.write(run, judging.judge(run, data))
 

@@ -1,8 +1,8 @@
 """What a verdict means and what to do next: each sentence for the agents of which it is true, and for no other."""
 
-from goalscope.verdict.advice import meaning, next_steps
-from goalscope.verdict.choices import LEFT_OUT
 from goalscope.verdict.claims import AskedArm
+from goalscope.verdict.plan import LEFT_OUT
+from goalscope.verdict.sentences import meaning, next_steps
 from goalscope.verdict.texts import TEXTS
 from planted_findings import claim, finding, ledger
 

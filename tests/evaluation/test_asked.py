@@ -12,11 +12,14 @@ import pytest
 from goalscope.runs import Store, Study
 from goalscope.verdict import Evaluation, Subject, judging, subject_of
 from goalscope.verdict.arms import USUAL, Arm, arms
-from goalscope.verdict.budget import Budget, expected, unit_costs
 from goalscope.verdict.claim_tables import reason_of
-from goalscope.verdict.evidence_asked import WALKS, walker_errors
+from goalscope.verdict.evidence import WALKS, walker_errors
+from goalscope.verdict.failures import Failures
+from goalscope.verdict.plan import LEDGER, prepare
+from goalscope.verdict.playing import play
 from goalscope.verdict.preflight.first_turns import FirstTurns, Portion
 from goalscope.verdict.sentences import headline
+from goalscope.verdict.sizing import ArmRequest, Budget, expected
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.tasks import generate_task_map
 from planted_findings import stated
@@ -28,8 +31,8 @@ READERS = {"grids": 2, "competence": 3, "wordings": 5}
 
 
 def judged(directory: Path, sizes: Mapping[str, int], *subjects: Subject) -> Evaluation:
-    run = judging.prepare(directory, subjects, sizes, seed=7)
-    judging.play(run, planted.quiet)
+    run = prepare(directory, subjects, sizes, seed=7)
+    play(run, planted.quiet)
     with judging.opened(run) as data:
         found = judging.judge(run, data)
     judging.write(run, found)
@@ -53,13 +56,13 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answers(directory: Path, claim: str) -> list[str]:
-    found = [ledger.claim(claim) for ledger in Evaluation.read(directory / judging.LEDGER).models]
+    found = [ledger.claim(claim) for ledger in Evaluation.read(directory / LEDGER).models]
     return ["not asked" if one is None else one.answer for one in found]
 
 
 def test_unable_is_told_from_unwilling_where_places_are_named(readers: Path) -> None:
     assert answers(readers, "is able where it fails") == ["untestable", "yes", "no", "untestable"]
-    unwilling, unable = Evaluation.read(readers / judging.LEDGER).models[1:3]
+    unwilling, unable = Evaluation.read(readers / LEDGER).models[1:3]
     assert stated("also/is able where it fails/yes", headline(unwilling))
     one = unable.claim("is able where it fails")
     assert one is not None and one.high is not None and one.high < 0.5
@@ -86,7 +89,7 @@ def test_an_agent_that_obeys_against_its_own_goal_is_able_by_what_it_is_told_alo
 
 def test_wordings_that_matter_are_told_from_those_that_do_not(readers: Path) -> None:
     assert answers(readers, "is the same under other wordings") == ["undecided", "undecided", "undecided", "no"]
-    one = Evaluation.read(readers / judging.LEDGER).models[3].claim("is the same under other wordings")
+    one = Evaluation.read(readers / LEDGER).models[3].claim("is the same under other wordings")
     assert one is not None and one.low is not None and one.low > 0.1 and "largest for" in one.quantity
     assert reason_of(one) == TEXTS("page/alike", most="0.1", grid="0.2", fewest=30), (
         "a no by a number above its threshold"
@@ -104,7 +107,7 @@ def test_claims_about_task_worlds_are_those_of_the_agents(tasks: Path) -> None:
     assert answers(tasks, "achieves the goals of tasks") == ["yes", "yes", "no"]
     assert answers(tasks, "wastes little exploring") == ["yes", "yes", "no"]
     assert answers(tasks, "wastes little of what it knows")[1] == "no"
-    found = Evaluation.read(tasks / judging.LEDGER)
+    found = Evaluation.read(tasks / LEDGER)
     assert TEXTS("also/achieves the goals of tasks/yes")[1:] in headline(found.models[0])
     assert {one.rule.split(" ")[0] for one in found.differences} == {"success", "exploration", "exploitation"}
     greedy = found.models[0].claim("wastes little exploring")
@@ -115,9 +118,9 @@ def test_the_page_of_task_worlds_links_every_claim(tasks: Path, tmp_path: Path) 
     from goalscope.verdict import page
 
     texts = ("task-greedy", "task-frontier-only", "task-random-walk")
-    run = judging.prepare(tasks, [subject_of(one) for one in texts], {"tasks": 13}, seed=7)
+    run = prepare(tasks, [subject_of(one) for one in texts], {"tasks": 13}, seed=7)
     with judging.opened(run) as data:
-        found = Evaluation.read(tasks / judging.LEDGER)
+        found = Evaluation.read(tasks / LEDGER)
         text = page.write(found, data, tmp_path / "page.html").read_text()
     assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
     assert TEXTS("claims/achieves the goals of tasks/question") in text and "<svg" in text
@@ -126,7 +129,7 @@ def test_the_page_of_task_worlds_links_every_claim(tasks: Path, tmp_path: Path) 
 def test_recorded_task_worlds_and_named_places_are_judged(tasks: Path, readers: Path, tmp_path: Path) -> None:
     logs = Subject(name="greedy", kind="logs", access=frozenset({"logs"}), logs=tasks / "arms" / "tasks")
     found = judged(tmp_path / "tasks", {}, logs).models[0]
-    direct = Evaluation.read(tasks / judging.LEDGER).models[0]
+    direct = Evaluation.read(tasks / LEDGER).models[0]
     assert {one.name for one in found.arms if one.asked} == {"tasks"}
     assert [one.value for one in found.claims] == [one.value for one in direct.claims]
     place = readers / "arms" / "competence-3"
@@ -185,7 +188,8 @@ def test_costs_of_arms_count_every_wording_and_the_budget_of_task_maps() -> None
     asked = [ARMS[name] for name in ("tasks", "wordings")]
     # Two seconds a turn, one in three of them optimal: an episode is expected to last to its horizon.
     first = FirstTurns(asked=10, scored=10, optimal=3, portions=(Portion(turns=10, tokens=4000, seconds=20.0),))
-    found = unit_costs(asked, [text], 5, limit, {text.name: first})
+    request = ArmRequest(arms=asked, subjects=[text], seed=5, failures=Failures(Path()), firsts={text.name: first})
+    found = request.unit_costs(asked, limit)
     maps, grids = ARMS["tasks"].make([text], ARMS["tasks"].quick, 5), ARMS["wordings"].make([text], 3, 5)
     assert found["tasks"] * ARMS["tasks"].quick == pytest.approx(2.0 * maps.size().steps, rel=0.1)
     assert found["wordings"] * 3 == pytest.approx(2.0 * grids.size().steps)

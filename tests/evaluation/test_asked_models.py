@@ -16,6 +16,8 @@ from goalscope._ground import registry
 from goalscope.agents.models import Message, Reply, Request, Sampling, model_backend
 from goalscope.agents.prompts import WORDINGS, template, worded
 from goalscope.verdict import Evaluation, Subject, judging
+from goalscope.verdict.plan import prepare
+from goalscope.verdict.playing import play
 from goalscope.worlds import ACTIONS
 from goalscope.worlds.planning import distances_to
 from registered import entries_of
@@ -90,8 +92,8 @@ def judged(directory: Path, backend: str, model: str, sizes: Mapping[str, int]) 
         parameters={"model": model, "backend": backend, "template": "schema"},
         access=frozenset({"grids", "text", "wordings"}),
     )
-    run = judging.prepare(directory, [subject], sizes, seed=3)
-    judging.play(run, quiet)
+    run = prepare(directory, [subject], sizes, seed=3)
+    play(run, quiet)
     with judging.opened(run) as data:
         return judging.judge(run, data)
 

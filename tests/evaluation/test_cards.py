@@ -14,6 +14,8 @@ from goalscope.agents import Optimal
 from goalscope.verdict import Evaluation, judging, page, subject_of
 from goalscope.verdict.cards import SCHEMA, absent_of, check_record, eval_record, model_card
 from goalscope.verdict.failures import FAILURES
+from goalscope.verdict.plan import LEDGER, PAGE, prepare
+from goalscope.verdict.playing import play
 from goalscope.verdict.texts import TEXTS
 
 
@@ -31,18 +33,18 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Optimal, "act", act)
         subjects = [subject_of("optimal"), subject_of("random")]
-        run = judging.prepare(directory, subjects, {"grids": 1, "keys": 1}, seed=7)
+        run = prepare(directory, subjects, {"grids": 1, "keys": 1}, seed=7)
         run.failures.begin()
-        judging.play(run, quiet)
+        play(run, quiet)
     with judging.opened(run) as data:
         evaluation = judging.judge(run, data)
         judging.write(run, evaluation)
-        page.write(evaluation, data, directory / judging.PAGE)
+        page.write(evaluation, data, directory / PAGE)
     return directory
 
 
 def evaluated(directory: Path) -> Evaluation:
-    return Evaluation.read(directory / judging.LEDGER).kept_in(directory)
+    return Evaluation.read(directory / LEDGER).kept_in(directory)
 
 
 def test_a_record_has_every_claim_with_its_interval_and_every_hash(broken: Path) -> None:
@@ -67,7 +69,7 @@ def test_a_record_has_every_claim_with_its_interval_and_every_hash(broken: Path)
         details = record["source_metadata"]["additional_details"]
         assert evaluation.origin is not None
         assert all(details[f"content hash of run {name}"] == run for name, run in evaluation.origin.runs.items())
-        stored = json.loads((broken / judging.LEDGER).read_text(encoding="utf-8"))
+        stored = json.loads((broken / LEDGER).read_text(encoding="utf-8"))
         assert details["ledger"] == stored["digest"] and details["plan"] == evaluation.origin.plan
         assert record["eval_library"]["version"] == evaluation.origin.goalscope and record["schema_version"] == SCHEMA
 

@@ -15,8 +15,8 @@ from goalscope.runs import Store
 from goalscope.runs.importers import import_into
 from goalscope.verdict import Evaluation, judging, subject_of, subjects_of
 from goalscope.verdict.arms import arms
-from goalscope.verdict.choices import Choices
-from goalscope.verdict.identity import told
+from goalscope.verdict.plan import LEDGER, PAGE, PLAN, Choices
+from goalscope.verdict.sentences import told
 from goalscope.verdict.subject import described, planned_entry, told_apart
 
 ARMS = {arm.name: arm for arm in arms()}
@@ -70,8 +70,8 @@ def test_all_choices_end_in_plan_run_ledger_and_page(folder: Path, tmp_path: Pat
         "of all complete answers after the prompt; template schema; temperature 0"
     )
     assert sentence in said and "tiny (likelihood)" in said
-    assert sentence in (out / judging.PAGE).read_text() and sentence in call("card", out)
-    [ledger] = Evaluation.read(out / judging.LEDGER).models
+    assert sentence in (out / PAGE).read_text() and sentence in call("card", out)
+    [ledger] = Evaluation.read(out / LEDGER).models
     assert ledger.model == "tiny (likelihood)" and ledger.agent["answer"]["least_mass"] == 0.0
     assert ledger.agent["model"]["files"]["model.safetensors"] == weights
     assert all(text in ledger.described for text in ("slots: 4", "device: cpu", "answer: likelihood")), ledger.described
@@ -80,9 +80,9 @@ def test_all_choices_end_in_plan_run_ledger_and_page(folder: Path, tmp_path: Pat
         study: Any = store.study()
         assert study.worlds_[0].sizes == (7,) and study.horizon.steps == 2 and len(study.agents_) == 1
         assert next(iter(store.agents().values()))[1] == ledger.agent
-    plan = (out / judging.PLAN).read_bytes()
+    plan = (out / PLAN).read_bytes()
     call(*words, *options)
-    assert (out / judging.PLAN).read_bytes() == plan
+    assert (out / PLAN).read_bytes() == plan
     other = " ".join(call(*words, *options[2:], "--arms", "keys", status=2).split())
     assert "--arms grids stored, not given" in other and "--arms keys given, not stored" in other
     fewer = " ".join(call(*words, *options[:-2], status=2).split())
@@ -100,10 +100,10 @@ def test_a_study_that_was_run_keeps_its_agent_and_imported_logs_stay_logs(folder
     )
     call("run", tmp_path / "study.yaml", "--out", tmp_path / "run")
     said = call("evaluate", tmp_path / "run", "--out", tmp_path / "out")
-    first, second = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
+    first, second = Evaluation.read(tmp_path / "out" / LEDGER).models
     assert "kind: chat" in first.described and "run: run" in first.described and first.access == ("logs",)
     assert told(first.agent) in said and "likelihoods" in told(first.agent) and "template example" in told(first.agent)
-    assert told(first.agent) in (tmp_path / "out" / judging.PAGE).read_text()
+    assert told(first.agent) in (tmp_path / "out" / PAGE).read_text()
     assert "kind: random" in second.described and "kind random" in told(second.agent)
     refused = call("evaluate", tmp_path / "run", "--temperature", 0, "--out", tmp_path / "no", status=2)
     assert "a recorded run" in " ".join(refused.split())

@@ -7,8 +7,8 @@ import pytest
 from killed_evaluations import quiet
 
 from flipped import FULL, attack
-from goalscope.verdict import Evaluation, judging, subject_of
-from goalscope.verdict.plan import Plan
+from goalscope.verdict import Evaluation, judging, playing, subject_of
+from goalscope.verdict.plan import LEDGER, PLAN, Plan, prepare
 
 SOME = pytest.mark.parametrize(
     "changes", [{"flip": 30, "cut": 8, "page": 2}, pytest.param(FULL, marks=pytest.mark.full)], ids=["few", "full"]
@@ -19,9 +19,9 @@ SAYS = r"failed: \w+Error: .*(run\.db.*(doctor|copy)|(doctor|copy).*run\.db)"
 
 def judged(directory: Path, *, play: bool = True) -> str:
     """Evaluate a noisy agent; what fails is an error here."""
-    run = judging.prepare(directory, [subject_of("epsilon-greedy:epsilon=0.3")], SIZES, seed=7)
+    run = prepare(directory, [subject_of("epsilon-greedy:epsilon=0.3")], SIZES, seed=7)
     if play:
-        judging.play(run, quiet)
+        playing.play(run, quiet)
     with judging.opened(run) as data:
         found = judging.judge(run, data)
     if run.failures.failed:
@@ -38,7 +38,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @SOME
-@pytest.mark.parametrize("name", [judging.LEDGER, judging.PLAN])
+@pytest.mark.parametrize("name", [LEDGER, PLAN])
 def test_no_bit_of_a_ledger_or_a_plan_changes_what_it_says(
     sound: Path, tmp_path: Path, changes: dict[str, int], name: str
 ) -> None:
@@ -46,9 +46,9 @@ def test_no_bit_of_a_ledger_or_a_plan_changes_what_it_says(
 
     def read(content: bytes) -> object:
         path.write_bytes(content)
-        return Evaluation.read(path).to_json() if name == judging.LEDGER else Plan.read(path).model_dump()
+        return Evaluation.read(path).to_json() if name == LEDGER else Plan.read(path).model_dump()
 
-    advice = "evaluate again" if name == judging.LEDGER else "another directory"
+    advice = "evaluate again" if name == LEDGER else "another directory"
     found = attack(name, (sound / name).read_bytes(), read, changes, says=f"{name}.*{advice}", seed=8)
     assert found["flip"] == changes["flip"] and found["page"] == changes["page"]
 
@@ -70,7 +70,7 @@ def test_no_bit_of_the_run_of_an_arm_changes_an_answer(sound: Path, tmp_path: Pa
         (one / "arms" / "keys" / "run.db").write_bytes(content)
         return judged(one, play=False), judged(one)
 
-    with judging.opened(judging.prepare(sound, [subject_of("epsilon-greedy:epsilon=0.3")], SIZES, seed=7)) as runs:
+    with judging.opened(prepare(sound, [subject_of("epsilon-greedy:epsilon=0.3")], SIZES, seed=7)) as runs:
         next(iter(runs.values())).store.query("PRAGMA wal_checkpoint(TRUNCATE)")
     content = (sound / "arms" / "keys" / "run.db").read_bytes()
     found = attack("run.db of an arm", content, read, changes, says=SAYS, seed=9)

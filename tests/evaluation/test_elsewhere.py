@@ -14,8 +14,7 @@ from goalscope.goals.prediction.kinds import ELSEWHERE, KindsOfWorlds, places_in
 from goalscope.goals.prediction.mixture import RuleTables
 from goalscope.runs import Study
 from goalscope.runs.study import Horizon
-from goalscope.verdict.elsewhere import predicted_from, say_elsewhere
-from goalscope.verdict.page import named_of
+from goalscope.verdict.page import named_of, predicted_from, say_elsewhere
 from goalscope.verdict.texts import TEXTS
 
 KEYS = "grids with a key"

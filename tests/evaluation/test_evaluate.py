@@ -26,14 +26,15 @@ from goalscope.report.exports import drawn
 from goalscope.runs import Store, content_hash
 from goalscope.stats.rows import Row, Rows
 from goalscope.verdict import Evaluation, Subject, judging, sizing, subject_of
-from goalscope.verdict.arms import arms
-from goalscope.verdict.budget import Budget, divide
+from goalscope.verdict.arms import Arm, arms
 from goalscope.verdict.claims import runs_in, worlds_to_decide
 from goalscope.verdict.evidence import ArmRun
+from goalscope.verdict.failures import Failures
 from goalscope.verdict.opening import Checked
-from goalscope.verdict.plan import Plan
+from goalscope.verdict.plan import LEDGER, PLAN, Plan, prepare
+from goalscope.verdict.playing import play
 from goalscope.verdict.sentences import headline
-from goalscope.verdict.sizing import choose_sizes
+from goalscope.verdict.sizing import ArmRequest, Budget, divide
 from goalscope.verdict.texts import TEXTS
 from planted_findings import stated
 
@@ -43,8 +44,8 @@ SMALL = {"grids": 2, "keys": 2}
 
 
 def judged(directory: Path, sizes: dict[str, int], *texts: str) -> Evaluation:
-    run = judging.prepare(directory, [subject_of(text) for text in texts], sizes, seed=7)
-    judging.play(run, quiet)
+    run = prepare(directory, [subject_of(text) for text in texts], sizes, seed=7)
+    play(run, quiet)
     with judging.opened(run) as data:
         found = judging.judge(run, data)
     judging.write(run, found)
@@ -64,10 +65,10 @@ def text(small: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of that evaluation."""
     from goalscope.verdict import page
 
-    run = judging.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
+    run = prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
     with judging.opened(run) as data:
         out = tmp_path_factory.mktemp("pages") / "page.html"
-        return page.write(Evaluation.read(small / judging.LEDGER), data, out).read_text()
+        return page.write(Evaluation.read(small / LEDGER), data, out).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def named(small: Path) -> dict[str, Any]:
 
 
 def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
-    found = Evaluation.read(small / judging.LEDGER)
+    found = Evaluation.read(small / LEDGER)
     assert [one.model for one in found.models] == ["optimal", "random"]
     first = found.models[0]
     assert {one.name for one in first.arms if one.asked} == set(SMALL)
@@ -94,18 +95,18 @@ def test_the_ledger_on_disk_is_the_ledger(small: Path) -> None:
 
 
 def test_a_verdict_that_rests_on_few_worlds_says_so(small: Path) -> None:
-    ledger = Evaluation.read(small / judging.LEDGER).models[0]
+    ledger = Evaluation.read(small / LEDGER).models[0]
     assert stated("verdict/few worlds", headline(ledger)) and "20" in headline(ledger)
     many = [one.model_copy(update={"worlds": one.worlds * 5}) for one in ledger.findings]
     assert not stated("verdict/few worlds", headline(ledger.model_copy(update={"findings": tuple(many)})))
 
 
 def test_the_same_evaluation_asks_nothing_again_and_says_the_same(small: Path) -> None:
-    before = (small / judging.LEDGER).read_bytes()
+    before = (small / LEDGER).read_bytes()
     with Store(small / "arms" / "grids") as store:
         sessions = len(store.info()["sessions"])
     judged(small, SMALL, "optimal", "random")
-    assert (small / judging.LEDGER).read_bytes() == before
+    assert (small / LEDGER).read_bytes() == before
     with Store(small / "arms" / "grids") as store:
         assert len(store.info()["sessions"]) == sessions + 1
 
@@ -122,28 +123,28 @@ def test_a_larger_size_keeps_the_episodes_and_is_another_look(tmp_path: Path) ->
     assert found.models[0].look == 2 and found.models[0].level == pytest.approx(0.008)
     whole = judged(tmp_path / "whole", {"grids": 2}, "epsilon-greedy:epsilon=0.5")
     assert [one.value for one in found.models[0].claims] == [one.value for one in whole.models[0].claims]
-    again = judging.prepare(tmp_path / "one", [subject_of("epsilon-greedy:epsilon=0.5")], {"grids": 1}, seed=7)
+    again = prepare(tmp_path / "one", [subject_of("epsilon-greedy:epsilon=0.5")], {"grids": 1}, seed=7)
     assert again.plan.sizes == {"grids": 2} and again.plan.look == 2
 
 
 def test_another_model_or_a_damaged_plan_is_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="choose another directory"):
-        judging.prepare(small, [subject_of("optimal")], SMALL, seed=7)
+        prepare(small, [subject_of("optimal")], SMALL, seed=7)
     with pytest.raises(ValueError, match="seed 7 stored, not given; seed 8 given"):
-        judging.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=8)
+        prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=8)
     (tmp_path / "plan").mkdir()
-    (tmp_path / "plan" / judging.PLAN).write_text('{"version": 1, "models": [], "seed": 7, "looks": [{}]}')
+    (tmp_path / "plan" / PLAN).write_text('{"version": 1, "models": [], "seed": 7, "looks": [{}]}')
     with pytest.raises(ValueError, match=r"version 4.*got 1.*another directory"):
-        judging.prepare(tmp_path / "plan", [subject_of("optimal")], SMALL, seed=7)
+        prepare(tmp_path / "plan", [subject_of("optimal")], SMALL, seed=7)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
     with pytest.raises(ValueError, match="directory of its own"):
-        judging.prepare(tmp_path / "full", [subject_of("optimal")], SMALL, seed=7)
+        prepare(tmp_path / "full", [subject_of("optimal")], SMALL, seed=7)
 
 
 @pytest.mark.parametrize("change", [{"version": 1}, {"models": []}, {"stranger": 1}])
 def test_a_ledger_that_is_none_is_refused(small: Path, tmp_path: Path, change: dict[str, Any]) -> None:
-    plain = json.loads((small / judging.LEDGER).read_text()) | change
+    plain = json.loads((small / LEDGER).read_text()) | change
     path = tmp_path / "ledger.json"
     path.write_text(json.dumps(plain))
     with pytest.raises(ValueError, match=next(iter(change))):
@@ -164,7 +165,7 @@ def test_logs_tell_of_an_arm_whose_worlds_differ_in_a_tag_that_they_have(
 
 def test_an_edited_ledger_or_plan_is_refused_and_evaluating_again_mends_the_ledger(small: Path, tmp_path: Path) -> None:
     place = shutil.copytree(small, tmp_path / "one")
-    ledger, plan = place / judging.LEDGER, place / judging.PLAN
+    ledger, plan = place / LEDGER, place / PLAN
     sound = ledger.read_text()
     ledger.write_text(sound.replace('"answer": "yes"', '"answer": "no"', 1))
     with pytest.raises(ValueError, match=r"ledger\.json.*changed since.*goalscope evaluate"):
@@ -175,7 +176,7 @@ def test_an_edited_ledger_or_plan_is_refused_and_evaluating_again_mends_the_ledg
     assert ledger.read_text() == sound
     plan.write_text(plan.read_text().replace('"keys": 2', '"keys": 1'))
     with pytest.raises(ValueError, match=r"evaluation\.json.*changed since.*another directory"):
-        judging.prepare(place, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
+        prepare(place, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
 
 
 def test_logs_whose_worlds_no_arm_takes_are_no_verdict(small: Path, tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_logs_whose_worlds_no_arm_takes_are_no_verdict(small: Path, tmp_path: Pa
     said = " ".join(call("evaluate", logs, "--out", tmp_path / "out", status=1).split())
     assert "goals of optimal: the logs contain no such episodes" in said and "kind labyrinth" in said
     assert "two values of the tag transform" in said
-    found = Evaluation.read(tmp_path / "out" / judging.LEDGER)
+    found = Evaluation.read(tmp_path / "out" / LEDGER)
     assert all("labyrinth" in arm.why for model in found.models for arm in model.arms)
     assert not any(model.claims for model in found.models)
 
@@ -196,13 +197,13 @@ def test_logs_whose_worlds_no_arm_takes_are_no_verdict(small: Path, tmp_path: Pa
 def test_recorded_logs_are_judged_as_far_as_they_go(small: Path, tmp_path: Path) -> None:
     logs = small / "arms" / "keys"
     subjects = [Subject(name="optimal", kind="logs", access=frozenset({"logs"}), logs=logs)]
-    run = judging.prepare(tmp_path / "logs", subjects, {}, seed=7)
-    judging.play(run, quiet)
+    run = prepare(tmp_path / "logs", subjects, {}, seed=7)
+    play(run, quiet)
     with judging.opened(run) as data:
         found = judging.judge(run, data).models[0]
     assert {one.name for one in found.arms if one.asked} == {"keys"}
     assert all("docs/import.md" in one.why for one in found.arms if not one.asked)
-    direct = Evaluation.read(small / judging.LEDGER).models[0]
+    direct = Evaluation.read(small / LEDGER).models[0]
     for one in found.claims:
         assert one.value == direct.claim(one.name).value  # type: ignore[union-attr]
 
@@ -213,7 +214,7 @@ def test_the_page_opens_with_the_verdict(small: Path, text: str) -> None:
     claims = text.rindex(question, 0, text.index('class="group"'))
     # Several models: what differs between them comes first, then the verdict on each, their episodes, and the claims.
     assert matrix < first < text.index('id="episodes"') < claims
-    found = Evaluation.read(small / judging.LEDGER)
+    found = Evaluation.read(small / LEDGER)
     assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
     assert all(say(one) in unescape(text) for ledger in found.models for one in ledger.findings)
 
@@ -302,34 +303,38 @@ def test_weights_say_by_their_tokenizer_how_they_are_asked_and_whether_they_reas
     assert not edits.open_to(found) and "marks its reasoning" in edits.why and edits.open_to(subject_of("theseus"))
 
 
+def request_of(listed: list[Arm]) -> ArmRequest:
+    return ArmRequest(arms=listed, subjects=[subject_of("optimal")], seed=1, failures=Failures(Path()))
+
+
 def test_the_default_budget_has_room_for_the_first_arm_and_a_named_one_may_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = [resolve("arm", name) for name in ("grids", "keys")]
-    monkeypatch.setattr(sizing, "unit_costs", lambda *_, **__: {"grids": 200.0, "keys": 200.0})
+    monkeypatch.setattr(ArmRequest, "unit_costs", lambda *_: {"grids": 200.0, "keys": 200.0})
     limit = Budget.parse(sizing.DEFAULT)
     with aloud():
-        assert choose_sizes(listed, [], 1, limit, {}, named=False)[0] == {"grids": listed[0].quick}
+        assert request_of(listed).choose_sizes(limit, named=False)[0] == {"grids": listed[0].quick}
     assert "--budget gives them room" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ValueError, match="grids"):
-        choose_sizes(listed, [], 1, Budget.parse("14m"), {}, named=True)
+        request_of(listed).choose_sizes(Budget.parse("14m"), named=True)
 
 
 def test_a_plan_of_hours_is_proposed_in_parts_instead_of_started(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = [resolve("arm", name) for name in ("grids", "keys", "depends")]
     monkeypatch.setattr(
-        sizing, "unit_costs", lambda arms, *_, **__: {arm.name: 3600.0 / len(arms) ** 6 for arm in arms}
+        ArmRequest, "unit_costs", lambda _, arms, limit: {arm.name: 3600.0 / len(arms) ** 6 for arm in arms}
     )
     small = {"--sizes 7": listed[2:]}
     with pytest.raises(ValueError, match="--budget 120m") as refusal:
-        choose_sizes(listed[:1], [], 1, Budget.parse(sizing.DEFAULT), {}, named=False, smaller=small)
+        request_of(listed[:1]).choose_sizes(Budget.parse(sizing.DEFAULT), named=False, smaller=small)
     assert stated("plan/proposal of nothing", str(refusal.value))
-    sizes, proposals = choose_sizes(listed, [], 1, Budget.parse("4m"), {}, named=True)
+    sizes, proposals = request_of(listed).choose_sizes(Budget.parse("4m"), named=True)
     assert set(sizes) == {"grids", "keys", "depends"}
     assert [line.split(":")[0].split(" ")[1] for line in proposals] == ["10m", "30m", "120m"]
     assert "--arms grids,depends" in proposals[0] and "--arms" not in proposals[1]
     assert all(stated("plan/all questions", line) for line in proposals)
-    assert choose_sizes(listed, [], 1, Budget.parse("20h"), {}, named=True)[1] == ()
+    assert request_of(listed).choose_sizes(Budget.parse("20h"), named=True)[1] == ()
 
 
 def test_the_command_line_says_the_verdict_and_the_ledger_again(
@@ -350,7 +355,7 @@ def test_the_command_line_says_the_verdict_and_the_ledger_again(
 def test_a_limit_that_nothing_comes_near_is_refused(tmp_path: Path) -> None:
     listed = [resolve("arm", name) for name in ("grids", "keys")]
     with pytest.raises(ValueError, match=r"optimal takes no usd.*limit of time"):
-        choose_sizes(listed, [subject_of("optimal")], 1, Budget.parse("1usd"), {}, named=True)
+        request_of(listed).choose_sizes(Budget.parse("1usd"), named=True)
 
 
 def test_a_folder_without_a_ledger_is_refused(tmp_path: Path) -> None:
@@ -397,7 +402,7 @@ def test_a_random_agent_stands_at_0_and_the_optimal_one_at_1(named: dict[str, An
 
 
 def test_claims_link_to_what_is_behind_them_and_keep_their_numbers(small: Path, named: dict[str, Any]) -> None:
-    ledger = Evaluation.read(small / judging.LEDGER).models[0]
+    ledger = Evaluation.read(small / LEDGER).models[0]
     tables = [table for name, table in named.items() if name.startswith("claims-table-")]
     rows = [row for table in tables for row in table.rows]
     by_arm = [claim for arm in ledger.arms for claim in ledger.claims if claim.arm == arm.name]
@@ -414,13 +419,13 @@ def test_an_evaluation_that_grew_or_lost_its_logs_is_not_drawn(small: Path, tmp_
     from goalscope.verdict import page
 
     shutil.copytree(small, tmp_path / "grown")
-    judging.prepare(tmp_path / "grown", [subject_of("optimal"), subject_of("random")], {"grids": 3}, seed=7)
+    prepare(tmp_path / "grown", [subject_of("optimal"), subject_of("random")], {"grids": 3}, seed=7)
     with pytest.raises(ValueError, match="added since"):
         page.named_of(tmp_path / "grown")
     logs = tmp_path / "logs"
     shutil.copytree(small / "arms" / "keys", logs)
     subjects = [Subject(name="optimal", kind="logs", access=frozenset({"logs"}), logs=logs)]
-    run = judging.prepare(tmp_path / "judged", subjects, {}, seed=7)
+    run = prepare(tmp_path / "judged", subjects, {}, seed=7)
     with judging.opened(run) as data:
         judging.write(run, judging.judge(run, data))
     assert "claims-table-1" in page.named_of(tmp_path / "judged")
@@ -473,7 +478,7 @@ def test_a_plan_is_printed_kept_and_run(tmp_path: Path) -> None:
     plan = Plan.read(tmp_path / "plan.json")
     assert plan.sizes == {"grids": 6} and plan.names == ["optimal", "epsilon-greedy(0.5)"]
     call("evaluate", "--plan", tmp_path / "plan.json", "--out", tmp_path / "one")
-    assert Plan.read(tmp_path / "one" / judging.PLAN) == plan
+    assert Plan.read(tmp_path / "one" / PLAN) == plan
     edited["looks"] = [{"grids": 1}]
     (tmp_path / "plan.json").write_text(json.dumps(edited))
     assert "changed since" in call("evaluate", "--plan", tmp_path / "plan.json", "--out", tmp_path / "3", status=2)
@@ -490,9 +495,9 @@ def test_a_plan_gives_the_verdict_of_its_words_and_may_be_edited(tmp_path: Path)
     edited = planned(tmp_path / "plan.json")
     call("evaluate", "--plan", tmp_path / "plan.json", "--out", tmp_path / "one")
     call("evaluate", *PLANNED, "--out", tmp_path / "two")
-    first, second = (Evaluation.read(tmp_path / name / judging.LEDGER) for name in ("one", "two"))
+    first, second = (Evaluation.read(tmp_path / name / LEDGER) for name in ("one", "two"))
     assert (first.models, first.differences) == (second.models, second.differences)
-    assert Plan.read(tmp_path / "one" / judging.PLAN) == Plan.read(tmp_path / "two" / judging.PLAN)
+    assert Plan.read(tmp_path / "one" / PLAN) == Plan.read(tmp_path / "two" / PLAN)
     edited["looks"] = [{"grids": 1}]
     del edited["digest"]
     (tmp_path / "plan.json").write_text(json.dumps(edited))

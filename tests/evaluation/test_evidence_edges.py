@@ -21,10 +21,10 @@ from goalscope.goals.hypotheses.states import States, walked
 from goalscope.runs import Study
 from goalscope.stats import Estimate
 from goalscope.stats.rows import Rows
-from goalscope.verdict import evidence_goals
-from goalscope.verdict.consistency import contradictions
+from goalscope.verdict import aims
+from goalscope.verdict.aims import lapses
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
-from goalscope.verdict.evidence_goals import lapses
+from goalscope.verdict.judging import contradictions
 from goalscope.verdict.rules import Rule, decide, level
 from planted_findings import ledger
 
@@ -185,7 +185,7 @@ def test_every_question_about_behaviour_has_an_answer_whatever_was_measured(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ArmData, "chances", lambda *_: (chance, 0.0))
         patch.setattr(ArmData, "ended", lambda _, rows, stage: rows.value)
-        patch.setattr("goalscope.verdict.depends.found_in", lambda _: ())  # tests/counterfactual has its edges
+        patch.setattr("goalscope.verdict.aims.found_in", lambda _: ())  # tests/counterfactual has its edges
         untold = Finding(agent=AGENT, answer="untestable", reason="no process", why="fog")  # decided above
         patch.setattr("goalscope.verdict.aims.aims_in", lambda *_: (untold,))
         for rule in RULES:
@@ -207,7 +207,7 @@ def test_a_correlation_lies_in_its_range_with_its_interval(monkeypatch: pytest.M
         cluster = np.array([f"grid {one % 14}" for one in range(54)])
         agents = np.full(54, AGENT)
         table = SimpleNamespace(optimal=optimal, agent=agents, episode=episode, is_optimal=~wrong, cluster=cluster)
-        monkeypatch.setattr(evidence_goals, "is_after_goal", lambda *_: {"": Evidence(side="yes")})
+        monkeypatch.setattr(aims, "is_after_goal", lambda *_: {"": Evidence(side="yes")})
         found = lapses(data_of(table=table))
         if found.estimate is not None:
             assert -1 <= found.estimate.low <= found.estimate.value <= found.estimate.high <= 1

@@ -24,7 +24,8 @@ from goalscope.verdict import Evaluation, evaluating, judging, page, subject_of
 from goalscope.verdict.arms import SEED, arms
 from goalscope.verdict.evidence import ArmData, Evidence
 from goalscope.verdict.failures import FAILURES, does_not_fit
-from goalscope.verdict.plan import EvaluationRun
+from goalscope.verdict.plan import LEDGER, PAGE, EvaluationRun, prepare
+from goalscope.verdict.playing import play
 from goalscope.verdict.rules import claim
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.gridworld import GridView
@@ -36,12 +37,12 @@ KEPT = {"optimal": {"grids", "fog"}, "random": {"grids", "keys", "fog"}}
 
 def judged(directory: Path, sizes: dict[str, int] = SIZES, *subjects: Any) -> tuple[EvaluationRun, Evaluation]:
     """Evaluate optimal and random, or other subjects, as the command does; write ledger and page."""
-    run = judging.prepare(directory, subjects or [subject_of("optimal"), subject_of("random")], sizes, seed=7)
-    judging.play(run, quiet)
+    run = prepare(directory, subjects or [subject_of("optimal"), subject_of("random")], sizes, seed=7)
+    play(run, quiet)
     with judging.opened(run) as data:
         found = judging.judge(run, data)
         judging.write(run, found)
-        page.write(found, data, directory / judging.PAGE)
+        page.write(found, data, directory / PAGE)
     return run, found
 
 
@@ -84,7 +85,7 @@ def test_an_agent_that_raises_in_one_kind_of_world_is_not_asked_there_and_everyb
     assert len(run.failures.failed) == 1 and "optimal" in run.failures.failed[0]
     text = (tmp_path / "one" / FAILURES).read_text()
     assert text.startswith(run.failures.failed[0]) and "in act" in text and "no key" in text
-    assert "RuntimeError: no key fits" in (tmp_path / "one" / judging.PAGE).read_text()
+    assert "RuntimeError: no key fits" in (tmp_path / "one" / PAGE).read_text()
     for mine, theirs in zip(found.models, whole.models, strict=True):
         kept = [claim for claim in theirs.claims if claim.arm in KEPT[mine.model]]
         assert list(mine.claims) == kept, "what could be asked has the answers that it has alone"
@@ -172,7 +173,7 @@ def test_prompts_that_do_not_fit_are_not_asked_and_nothing_is_spent_on_them(tmp_
         assert store.agent_names() == ["random"]
     assert not run.path("keys", model).exists()
     assert not run.failures.failed, "a declared reason is no failure"
-    assert "2,095 tokens" in (tmp_path / "one" / judging.PAGE).read_text()
+    assert "2,095 tokens" in (tmp_path / "one" / PAGE).read_text()
     alone, none = judged(tmp_path / "two", {"keys": 1, "fog": 1}, model)
     assert asked(none)["small"] == set() and not none.models[0].claims and not alone.path("keys", model).exists()
 
@@ -190,7 +191,7 @@ def test_the_command_says_what_was_not_asked_before_it_asks_and_after(tmp_path: 
     small(tmp_path / "small", 1200)
     said = " ".join(call("evaluate", tmp_path / "small", "--quick", "--out", tmp_path / "out").split())
     assert "Nothing can be said about the goals of small: its longest prompt" in said and "has 1,200" in said
-    assert "has 1,200" in (tmp_path / "out" / judging.PAGE).read_text()
+    assert "has 1,200" in (tmp_path / "out" / PAGE).read_text()
     assert not (tmp_path / "out" / "arms").exists(), "nothing was asked"
 
 
@@ -215,7 +216,7 @@ def test_the_exit_status_tells_a_failure_and_the_verdict_is_there(
         said = " ".join(call(*words, status=1).split())
     assert "optimal is directed at the goal" in said and "it failed: RuntimeError: no key fits" in said
     assert f"tracebacks in {tmp_path}" in said.replace("one/ ", "one/") and "1 failure" in said
-    assert (tmp_path / "one" / judging.LEDGER).exists() and (tmp_path / "one" / judging.PAGE).exists()
+    assert (tmp_path / "one" / LEDGER).exists() and (tmp_path / "one" / PAGE).exists()
     with monkeypatch.context() as patch:
         patch.setattr(page, "contents", lambda *_: 1 / 0)
         said = call(*words, status=1)
@@ -244,7 +245,7 @@ def test_a_missing_package_for_servers_ends_the_command_before_anything_is_plann
 )
 def test_a_link_in_the_directory_ends_the_command_before_anything_is_asked(tmp_path: Path, name: str) -> None:
     place = tmp_path / "one" / name
-    judging.prepare(tmp_path / "one", [subject_of("optimal")], {"grids": 1}, seed=SEED)
+    prepare(tmp_path / "one", [subject_of("optimal")], {"grids": 1}, seed=SEED)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.unlink(missing_ok=True)
     place.symlink_to(tmp_path / "victim")

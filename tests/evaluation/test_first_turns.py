@@ -17,11 +17,11 @@ from goalscope._ground.registry import resolve
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.agents.parse import EXAMPLE, LIKELIHOOD, LITTLE_MASS
 from goalscope.runs import Store
-from goalscope.verdict import Evaluation, evaluating, judging, subject_of
-from goalscope.verdict.plan import Plan
+from goalscope.verdict import Evaluation, evaluating, subject_of
+from goalscope.verdict.measured import with_seen_settings
+from goalscope.verdict.plan import LEDGER, PAGE, PLAN, Plan
 from goalscope.verdict.preflight import first_turns
 from goalscope.verdict.preflight.first_turns import FirstTurns, why_unusable, without_action
-from goalscope.verdict.preflight.seen_settings import with_seen_settings
 from goalscope.worlds.planning import optimal_actions
 from planted_findings import stated
 
@@ -66,7 +66,7 @@ def model(folder: Path, positions: int = 4096) -> Path:
 
 def headline(directory: Path) -> str:
     """The first sentence of the verdict on the page."""
-    text = (directory / judging.PAGE).read_text()
+    text = (directory / PAGE).read_text()
     return " ".join(text[text.index("Nothing can be said") :].split("<")[0].split())
 
 
@@ -78,7 +78,7 @@ def test_what_is_asked_first_is_announced_kept_and_not_asked_again(tmp_path: Pat
     assert 5 < first <= 9 and stated("plan/timed", dry) and f"{first} first moves in" in dry
     assert stated("plan/first moves of a server", dry)
     assert all(stated(f"plan/{key}", dry) for key in ("expected", "tokens", "memory"))
-    assert Plan.read(tmp_path / "out" / judging.PLAN).looks == ()
+    assert Plan.read(tmp_path / "out" / PLAN).looks == ()
     said = " ".join(call(*words).split())
     assert stated("plan/timed before", said) and f"small: {first} first moves" in said
     keys = [(one.episode_id, one.step, one.attempt) for one in asked]
@@ -87,10 +87,10 @@ def test_what_is_asked_first_is_announced_kept_and_not_asked_again(tmp_path: Pat
         assert store.query("SELECT count(*) FROM calls WHERE state = 'done'")[0][0] == sum(
             len(episode.steps) for episode in store.episodes()
         )
-    plan = Plan.read(tmp_path / "out" / judging.PLAN)
+    plan = Plan.read(tmp_path / "out" / PLAN)
     count = len(asked)
     call(*words)
-    assert len(asked) == count and Plan.read(tmp_path / "out" / judging.PLAN) == plan
+    assert len(asked) == count and Plan.read(tmp_path / "out" / PLAN) == plan
 
 
 @pytest.mark.usefixtures("few")
@@ -109,7 +109,7 @@ def test_a_model_that_answers_in_prose_alone_ends_in_a_page_that_says_so(tmp_pat
     shown = headline(tmp_path / "out")
     assert stated("verdict/nothing", shown) and stated("plan/no move in any", shown)
     assert not stated("plan/by likelihood", said) and "--answer likelihood" in shown and shown[:60] in said
-    [ledger] = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
+    [ledger] = Evaluation.read(tmp_path / "out" / LEDGER).models
     assert not ledger.claims and ledger.look == 1
     with Store(tmp_path / "out" / "arms" / "grids") as store:
         before = store.query("SELECT count(*) FROM calls")[0][0]
@@ -134,14 +134,14 @@ def test_a_model_that_answers_in_prose_alone_chooses_among_answers(
     words = ("evaluate", model(tmp_path / "talker"), "--arms", "grids", "--quick", "--out", tmp_path / "out")
     said = " ".join(call(*words).split())
     assert stated("plan/by likelihood", said)
-    plan, count = Plan.read(tmp_path / "out" / judging.PLAN), len(asked)
+    plan, count = Plan.read(tmp_path / "out" / PLAN), len(asked)
     [entry] = plan.models
     assert entry["answer"] == "likelihood" and entry["name"] == "talker"
-    [ledger] = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
+    [ledger] = Evaluation.read(tmp_path / "out" / LEDGER).models
     assert "answer: likelihood" in ledger.described
     again = " ".join(call(*words).split())  # the same command goes on, and asks nothing twice
     assert not stated("plan/by likelihood", again)
-    assert len(asked) == count and Plan.read(tmp_path / "out" / judging.PLAN) == plan
+    assert len(asked) == count and Plan.read(tmp_path / "out" / PLAN) == plan
     assert "another evaluation" in call(*words, "--answer", "generated", status=2)
 
 
@@ -192,7 +192,7 @@ def test_a_server_that_stops_half_way_is_the_reason_and_nothing_is_asked_twice(t
         again = len(server.requests) - asked
         with Store(tmp_path / "out" / "arms" / "grids") as store:
             assert store.query(journal)[0][0] == kept + again
-    [ledger] = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
+    [ledger] = Evaluation.read(tmp_path / "out" / LEDGER).models
     assert ledger.claims
 
 
@@ -216,7 +216,7 @@ def test_what_a_slow_model_does_is_told_during_its_first_turns(tmp_path: Path, m
 @pytest.mark.usefixtures("few")
 def test_of_two_models_the_one_that_answers_is_evaluated(tmp_path: Path) -> None:
     call("evaluate", model(tmp_path / "talker"), "optimal", "--quick", "--out", tmp_path / "out")
-    talker, optimal = Evaluation.read(tmp_path / "out" / judging.LEDGER).models
+    talker, optimal = Evaluation.read(tmp_path / "out" / LEDGER).models
     assert not talker.claims and stated("plan/no move in any", talker.arms[0].why)
     assert optimal.claims and all(arm.asked for arm in optimal.arms)
 

@@ -14,9 +14,9 @@ from goalscope.goals.hypotheses.design import POWER, needed
 from goalscope.runs import Study
 from goalscope.verdict import Evaluation, Plan, estimate
 from goalscope.verdict.aims import FOLLOWS
-from goalscope.verdict.beforehand import told_beforehand
-from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.judging import contradictions
 from goalscope.verdict.plan import PLAN
+from goalscope.verdict.preflight.power import told_beforehand
 from goalscope.verdict.rules import level
 from goalscope.verdict.sentences import headline
 from goalscope.verdict.texts import TEXTS as VERDICT_TEXTS

@@ -73,7 +73,7 @@ def test_the_package_of_evaluations_has_the_function_of_that_name() -> None:
 
 
 def test_meg_is_a_plain_module_and_towards_measures_a_run(found: Evaluation) -> None:
-    from goalscope.meg import meg_known
+    from goalscope.goals.meg.known import meg_known
 
     assert goalscope.meg.meg_known is meg_known and not callable(goalscope.meg)
     run = shutil.copytree(found.directory / "arms" / "grids-2", found.directory.parent / "copy")

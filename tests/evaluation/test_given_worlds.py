@@ -12,9 +12,10 @@ from goalscope._ground.rng import stream
 from goalscope.environments import EnvironmentWorld
 from goalscope.goals.finding import say
 from goalscope.runs import Study
-from goalscope.verdict import Evaluation, judging, subject_of
+from goalscope.verdict import Evaluation, subject_of
 from goalscope.verdict.arms import GIVEN, given_arm, given_worlds
-from goalscope.verdict.chance import outcomes
+from goalscope.verdict.evidence import outcomes
+from goalscope.verdict.plan import LEDGER, prepare
 from goalscope.verdict.sentences import headline
 from goalscope.worlds import Grid, GridWorld
 
@@ -44,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
-    found = Evaluation.read(place / "found" / judging.LEDGER)
+    found = Evaluation.read(place / "found" / LEDGER)
     answers = [{one.name: one.answer for one in ledger.claims} for ledger in found.models]
     # Seven worlds are too few for "yes" to a share of nine in ten, and for "no" to a success of one in ten.
     asked = (
@@ -76,12 +77,12 @@ def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
 @pytest.mark.full
 def test_it_goes_on_in_the_same_worlds_alone(place: Path) -> None:
     subjects, study = [subject_of(text) for text in AGENTS], Study.load(place / "corridors.yaml")
-    same = judging.prepare(place / "found", subjects, {GIVEN: 4}, worlds=given_worlds(study))
+    same = prepare(place / "found", subjects, {GIVEN: 4}, worlds=given_worlds(study))
     assert same.plan.look == 1 and [one.title for one in same.arms] == ["Worlds of corridors"]
     (place / "other.yaml").write_text(STUDY.replace("{length: 5}, ", ""), encoding="utf-8")
     for worlds, named in ((given_worlds(Study.load(place / "other.yaml")), "that name"), (None, "neither --env")):
         with pytest.raises(ValueError, match=rf"corridors \(--worlds\), but .*{named}.*repeat its --worlds"):
-            judging.prepare(place / "found", subjects, {GIVEN: 4}, worlds=worlds)
+            prepare(place / "found", subjects, {GIVEN: 4}, worlds=worlds)
     assert "is directed at the goal" in call("ledger", place / "found")
 
 

@@ -15,7 +15,8 @@ from killed_evaluations import evaluated
 from server import Loopback, speaker
 
 from goalscope.runs import Store
-from goalscope.verdict import Evaluation, judging
+from goalscope.verdict import Evaluation
+from goalscope.verdict.plan import LEDGER
 
 SCRIPT = Path(__file__).with_name("killed_evaluations.py")
 ONE: Sequence[str] = ("epsilon-greedy:epsilon=0.3",)
@@ -47,7 +48,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
     folder = tmp_path_factory.mktemp("evaluations") / "whole"
     assert kill_at([task(folder, -1)]) == [0]
     assert files(folder) == FILES
-    return (folder / judging.LEDGER).read_bytes(), int(Path(f"{folder}.passed").read_text())
+    return (folder / LEDGER).read_bytes(), int(Path(f"{folder}.passed").read_text())
 
 
 def check_resumed(folder: Path, numbers: Sequence[int], expected: bytes) -> None:
@@ -94,7 +95,7 @@ def test_a_larger_evaluation_of_a_model_behind_a_server_repeats_no_call(tmp_path
     answers = [tag for tag in tags if not tag.startswith("check")]
     assert calls == [("done", len(answers), 0)] and len(set(answers)) == len(answers) >= steps > 0
     assert 0 < first < len(tags) and not any(tag.startswith("check") for tag in tags[first:])
-    found = Evaluation.read(tmp_path / "one" / judging.LEDGER).models[0]
+    found = Evaluation.read(tmp_path / "one" / LEDGER).models[0]
     assert found.look == 2 and found.claims
     unasked = {one.name: one.why for one in found.arms if not one.asked}
     assert "weights" in unasked["inside"] and "larger --budget" in unasked["reasoning"]

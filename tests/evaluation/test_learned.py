@@ -15,7 +15,7 @@ from goalscope.agents.scripted import ScriptedAgent
 from goalscope.cli import app
 from goalscope.runs import Study, run
 from goalscope.verdict import Evaluation
-from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.judging import contradictions
 from goalscope.verdict.sentences import headline
 from goalscope.worlds import Grid, generate_batch, step
 from goalscope.worlds.dynamics import initial_state

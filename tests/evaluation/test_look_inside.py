@@ -29,6 +29,8 @@ from goalscope.verdict import Claim, judging, subject_of
 from goalscope.verdict import evidence_inside as inside
 from goalscope.verdict.arms import arms
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
+from goalscope.verdict.plan import prepare
+from goalscope.verdict.playing import play
 from goalscope.verdict.rules import answer_of, decide, level
 from goalscope.verdict.texts import TEXTS
 
@@ -124,7 +126,7 @@ def test_what_holds_with_one_thing_moved_alone_is_not_said(followed: str) -> Non
     half = Rows.from_columns(measure=rows.measure.tolist(), unit="share", value=value, cluster=rows.cluster, tags=tags)
     found = claimed("uses what the cells hold", data_of(changed=half))
     assert found.answer == "undecided" and f"{followed} moved: yes" in found.quantity and ": no" in found.quantity
-    by_thing = [len(inside.patch_by_grid(data_of(changed=half), "grid", thing)) for thing in inside.MOVED]
+    by_thing = [len(inside.patch_by_grid(data_of(changed=half), "grid", thing)) for thing in ("agent", "goal")]
     assert by_thing == [24, 24]
 
 
@@ -364,8 +366,8 @@ def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
         for text in ("optimal", "epsilon-greedy:epsilon=0.2")
     ]
     for _ in range(2):
-        run = judging.prepare(tmp_path / "one", subjects, {"grids": 1, "patching": 1}, seed=7)
-        judging.play(run, quiet)
+        run = prepare(tmp_path / "one", subjects, {"grids": 1, "patching": 1}, seed=7)
+        play(run, quiet)
     assert tried == ["grids", "grids-2"]
     with judging.opened(run) as data:
         found = judging.judge(run, data)
@@ -383,11 +385,11 @@ def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
             assert store.agent_names() == [subject.name] and not damage(store)
     with Store(run.path("grids", subjects[0]), "w") as store:  # as `patch` with other settings does
         store.put_rows(patched(0.0, 0.0), source="patching/optimal")
-    judging.play(run, quiet)
+    play(run, quiet)
     assert tried == ["grids", "grids-2", "grids"], "what the plan asks for is looked at again"
     tried.clear()
-    larger = judging.prepare(tmp_path / "one", subjects, {"grids": 2, "patching": 1}, seed=7)
-    judging.play(larger, quiet)
+    larger = prepare(tmp_path / "one", subjects, {"grids": 2, "patching": 1}, seed=7)
+    play(larger, quiet)
     assert tried == ["grids", "grids-2"], "looked into anew with more worlds"
 
 
@@ -400,10 +402,8 @@ def test_a_model_with_weights_is_looked_into_in_every_way_and_the_page_shows_it(
 
     # Four pairs of each size: among two there is often no wrong source with an action of its own, and then the control
     # follows the right source as well.
-    run = judging.prepare(
-        tmp_path / "one", [subject_of("theseus"), subject_of("optimal")], {**ALL, "patching": 4}, seed=7
-    )
-    judging.play(run, quiet)
+    run = prepare(tmp_path / "one", [subject_of("theseus"), subject_of("optimal")], {**ALL, "patching": 4}, seed=7)
+    play(run, quiet)
     with judging.opened(run) as data:
         found = judging.judge(run, data)
         text = page.write(found, data, tmp_path / "page.html").read_text(encoding="utf-8")
@@ -419,7 +419,7 @@ def test_a_model_with_weights_is_looked_into_in_every_way_and_the_page_shows_it(
     assert "decoded" in text and "changes activations in pairs of grids" in text
     with Store(run.path("grids", run.subjects[0])) as store:
         before_ = content_hash(store)
-    judging.play(run, quiet)  # nothing is done again
+    play(run, quiet)  # nothing is done again
     with Store(run.path("grids", run.subjects[0])) as store:
         assert content_hash(store) == before_
 
@@ -437,8 +437,8 @@ def test_an_error_that_no_check_raises_is_a_failure_of_a_look_and_tried_again(
     monkeypatch.setattr("goalscope.inside.interventions.experiment.study_interventions", fail)
     open_ = replace(subject_of("optimal"), access=frozenset({"grids", "weights"}))
     for _ in range(2):
-        run = judging.prepare(tmp_path / "one", [open_], {"grids": 1, "patching": 1}, seed=7)
-        judging.play(run, quiet)
+        run = prepare(tmp_path / "one", [open_], {"grids": 1, "patching": 1}, seed=7)
+        play(run, quiet)
         assert type(raised).__name__ in run.failures.failed[0]
     assert tried == ["grids", "grids"]
 
@@ -455,8 +455,8 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
     monkeypatch.setattr("goalscope.inside.interventions.experiment.study_interventions", refuse)
     open_ = replace(subject_of("optimal"), access=frozenset({"grids", "weights"}))
     for _ in range(2):
-        run = judging.prepare(tmp_path / "one", [open_, subject_of("random")], {"grids": 1, "patching": 1}, seed=7)
-        judging.play(run, quiet)
+        run = prepare(tmp_path / "one", [open_, subject_of("random")], {"grids": 1, "patching": 1}, seed=7)
+        play(run, quiet)
     with judging.opened(run) as data:
         found = judging.judge(run, data)
     why = {one.name: one.why for one in found.models[0].arms}
@@ -476,8 +476,8 @@ def test_the_same_model_twice_has_the_same_ledger_and_no_difference(tmp_path: Pa
         replace(one, name=name, parameters={**one.parameters, "temperature": 0.0, "top_p": 1.0, "max_tokens": tokens})
         for name, tokens in (("one", 96), ("other", 100))
     ]
-    run = judging.prepare(tmp_path / "both", greedy, ALL, seed=7)
-    judging.play(run, quiet)
+    run = prepare(tmp_path / "both", greedy, ALL, seed=7)
+    play(run, quiet)
     with judging.opened(run) as data:
         found = judging.judge(run, data)
         text = page.write(found, data, tmp_path / "page.html").read_text(encoding="utf-8")
@@ -498,10 +498,10 @@ def test_the_reasoning_of_a_model_behind_a_server_is_edited_once(tmp_path: Path)
     with Loopback(LocalModel("theseus"), models=("theseus",)) as server:
         one = subject_of(f"completions:theseus@{server.url}")
         subject = replace(one, parameters={**one.parameters, "temperature": 0.0, "max_tokens": 96})
-        run = judging.prepare(tmp_path / "one", [subject], {"grids": 2, "reasoning": 4}, seed=7)
-        judging.play(run, quiet)
+        run = prepare(tmp_path / "one", [subject], {"grids": 2, "reasoning": 4}, seed=7)
+        play(run, quiet)
         sent = len(server.log)
-        judging.play(run, quiet)
+        play(run, quiet)
         assert len(server.log) == sent
     with judging.opened(run) as data:
         ledger = judging.judge(run, data).models[0]

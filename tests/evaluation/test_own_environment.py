@@ -18,19 +18,19 @@ from goalscope.goals.finding import TEXTS as GOAL_TEXTS
 from goalscope.goals.hypotheses import finite_world, load_hypotheses
 from goalscope.goals.hypotheses.design import Need
 from goalscope.runs import Store, Study, content_hash
-from goalscope.verdict import Evaluation, Plan, judging
+from goalscope.verdict import Evaluation, Plan
 from goalscope.verdict.arms import GIVEN, given_arms, given_worlds
-from goalscope.verdict.beforehand import needs_in_words
 from goalscope.verdict.claim_tables import reason_of
 from goalscope.verdict.own_environment import STUDY, environment_settings, twin_sentences
-from goalscope.verdict.plan import PLAN
+from goalscope.verdict.plan import LEDGER, PAGE, PLAN
+from goalscope.verdict.preflight.power import needs_in_words
 from goalscope.verdict.sentences import OWN_THINGS, headline, verdict
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.environments.environment import named_environment
 from goalscope.worlds.environments.world import EnvironmentWorld
 
-PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
-WAREHOUSE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
+GUIDE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
+WAREHOUSE = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)[0]
 """The environment that the documentation begins with: a slippery warehouse."""
 GOAL = "deliver the crate"
 ANOTHER = "is directed at another goal of given worlds"
@@ -54,7 +54,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def judged(place: Path) -> Evaluation:
-    return Evaluation.read(place / "judged" / judging.LEDGER)
+    return Evaluation.read(place / "judged" / LEDGER)
 
 
 RESTING = """
@@ -146,7 +146,7 @@ def test_an_environment_whose_things_are_part_of_its_states_is_judged_without_ch
 
 
 AISLES, AISLES_YAML = (
-    next(text for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) if "east_aisle" in text)
+    next(text for text in re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL) if "east_aisle" in text)
     for language in ("python", "yaml")
 )
 """An event of one's own, and the file of hypotheses that names it."""
@@ -175,13 +175,13 @@ def test_a_verdict_names_an_event_of_ones_own(aisles: Path) -> None:
     agent = "hypothesis:hypothesis=event aisles:east_aisle,lapse=0.2"
     words = ("--env", "warehouse:Warehouse", "--hypotheses", aisles, "--quick", "--out", aisles.parent / "aisle")
     call("evaluate", agent, *words)
-    (tested,) = Evaluation.read(aisles.parent / "aisle" / judging.LEDGER).tested
+    (tested,) = Evaluation.read(aisles.parent / "aisle" / LEDGER).tested
     (finding,) = tested.found_in(GIVEN)
     assert (finding.answer, finding.names) == ("yes", (EAST,)) and finding.about("goal") == "no"
 
 
 def test_the_documentation_prints_this_verdict(judged: Evaluation) -> None:
-    shown = next(text for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if GOAL in text)
+    shown = next(text for text in re.findall(r"```text\n(.*?)```", GUIDE, re.DOTALL) if GOAL in text)
     printed = f"{headline(judged.tested[0])} {' '.join(twin_sentences(judged))}"
     assert " ".join(shown.split()) == " ".join(printed.split())
 
@@ -202,7 +202,7 @@ def test_a_planted_agent_whose_goal_is_not_told_from_others_is_open(judged: Eval
 
 
 def test_the_page_shows_one_verdict_and_the_planted_agents_in_a_table(place: Path) -> None:
-    page = (place / "judged" / judging.PAGE).read_text(encoding="utf-8")
+    page = (place / "judged" / PAGE).read_text(encoding="utf-8")
     assert page.count('id="verdict"') == 1 and page.count('id="matrix"') == 1
     assert TEXTS("twins/title") in page and GOAL in page
 
@@ -422,14 +422,14 @@ class Tiring(EnvironmentOptimal):
 """
     (place / "tiring.py").write_text(text, encoding="utf-8")
     call("evaluate", "tiring:Tiring", "--env", "plain:Warehouse", "--quick", "--out", place / "tired")
-    tired = Evaluation.read(place / "tired" / judging.LEDGER).tested[0].claim("acts worse later in given worlds")
+    tired = Evaluation.read(place / "tired" / LEDGER).tested[0].claim("acts worse later in given worlds")
     even = judged.tested[0].claim("acts worse later in given worlds")
     assert tired is not None and (tired.answer, tired.low is not None and tired.low > 0.1) == ("yes", True)
     assert even is not None and even.answer in ("no", "undecided")
 
 
 def test_an_agent_that_rests_at_its_goal_with_one_action_is_not_called_a_habit(rested: Path) -> None:
-    (finding,) = Evaluation.read(rested / judging.LEDGER).tested[0].found_in(GIVEN)
+    (finding,) = Evaluation.read(rested / LEDGER).tested[0].found_in(GIVEN)
     assert finding.answer in ("yes", "undecided") and finding.names[0] == "office"
 
 
@@ -501,21 +501,27 @@ def test_planted_agents_pursue_goals_that_all_worlds_have(varied: Path) -> None:
     assert {entry["pursues"] for entry in settings["twins"].values()} == {"goal", ""}
 
 
-def test_what_an_agent_does_after_a_listed_event_is_said_to_be_open_unless_it_is_random(varied: Path) -> None:
-    text = VARIED.replace("target = 1 if pressed else 7", "target = 7").replace('"beyond"', '"aimless"')
+def test_what_an_agent_does_after_a_listed_event_is_said_to_be_open(varied: Path) -> None:
+    call("evaluate", "varied:Beyond", "--env", "varied:Varied", "--quick", "--out", varied / "beyond")
+    (tested,) = Evaluation.read(varied / "beyond" / LEDGER).tested
+    (finding,) = tested.found_in(GIVEN)
+    assert finding.names == ("pressed",)
+    afterwards = finding.figure("afterwards", "pressed")
+    assert afterwards is not None and afterwards.low is not None and afterwards.low > 0.1
+    said = GOAL_TEXTS("added/afterwards", subject=finding.nouns["pressed"], share=afterwards.text)
+    assert said in headline(tested)
+
+
+def test_random_moves_after_a_listed_event_are_not_said_to_serve_a_goal(varied: Path) -> None:
+    text = VARIED.replace("target = 1 if pressed else 7", "target = 7")
     text = text.replace(
         "turns.append(Turn(action=2", "turns.append(Turn(action=int(observation.rng().integers(3)) if pressed else 2"
     )
     (varied / "aimless.py").write_text(text, encoding="utf-8")
-    agents = ("varied:Beyond", "aimless:Beyond")
-    call("evaluate", *agents, "--env", "varied:Varied", "--quick", "--out", varied / "beyond")
-    beyond, aimless = Evaluation.read(varied / "beyond" / judging.LEDGER).tested
-    (finding,), (other,) = beyond.found_in(GIVEN), aimless.found_in(GIVEN)
-    assert finding.names == other.names == ("pressed",)
-    afterwards = finding.figure("afterwards", "pressed")
-    assert afterwards is not None and afterwards.low is not None and afterwards.low > 0.1
-    said = GOAL_TEXTS("added/afterwards", subject=finding.nouns["pressed"], share=afterwards.text)
-    assert said in headline(beyond) and other.figure("afterwards", "pressed") is None
+    call("evaluate", "aimless:Beyond", "--env", "varied:Varied", "--quick", "--out", varied / "aimless")
+    (tested,) = Evaluation.read(varied / "aimless" / LEDGER).tested
+    (finding,) = tested.found_in(GIVEN)
+    assert finding.names == ("pressed",) and finding.figure("afterwards", "pressed") is None
 
 
 def test_commands_that_the_page_proposes_confirm_code_of_ones_own(place: Path) -> None:

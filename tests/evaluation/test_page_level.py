@@ -8,8 +8,8 @@ from scipy.stats import ttest_1samp
 
 from goalscope._ground.rng import stream
 from goalscope.stats import estimate_mean
+from goalscope.verdict.claim_tables import hold_together, page_level
 from goalscope.verdict.claims import Claim, ClaimLedger
-from goalscope.verdict.page_level import hold_together, page_level
 
 LEVEL = 0.04
 

@@ -12,9 +12,11 @@ from goalscope._ground import registry
 from goalscope.agents.agent import Observation, agent_kind
 from goalscope.agents.scripted import ScriptedAgent
 from goalscope.stats.rows import Rows
-from goalscope.verdict import evidence_asked, judging, subject_of
-from goalscope.verdict.consistency import contradictions
+from goalscope.verdict import evidence, judging, subject_of
 from goalscope.verdict.evidence import ArmData
+from goalscope.verdict.judging import contradictions
+from goalscope.verdict.plan import prepare
+from goalscope.verdict.playing import play
 from goalscope.verdict.sentences import headline
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.gridworld import GridView
@@ -45,8 +47,8 @@ class Thirds(ScriptedAgent):
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Any:
     agent_kind(Thirds.kind)(Thirds)
-    run = judging.prepare(tmp_path_factory.mktemp("thirds"), [subject_of("thirds")], {"grids": 25}, seed=5)
-    judging.play(run, lambda label: nullcontext(lambda *_: None))
+    run = prepare(tmp_path_factory.mktemp("thirds"), [subject_of("thirds")], {"grids": 25}, seed=5)
+    play(run, lambda label: nullcontext(lambda *_: None))
     with judging.opened(run) as data:
         return judging.judge(run, data).models[0]
 
@@ -121,16 +123,16 @@ def test_random_walkers_are_not_said_to_waste_as_little_as_an_agent_that_wastes_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     walked = [0.18]
-    monkeypatch.setattr(evidence_asked, "walker_errors", lambda *_: walked)
-    monkeypatch.setattr(evidence_asked, "task_maps", lambda *_: ["a map"])
+    monkeypatch.setattr(evidence, "walker_errors", lambda *_: walked)
+    monkeypatch.setattr(evidence, "task_maps", lambda *_: ["a map"])
     rows = Rows.from_columns(
         measure="exploration error", unit="share", value=[0.6] * 12, cluster=[str(number) for number in range(12)]
     )
     run: Any = SimpleNamespace(confidence=0.96)
     data = ArmData(run=run, agent="a", rows=rows)
-    assert evidence_asked.wastes_little(data, "exploration").why.startswith("random walkers waste little on these maps")
+    assert evidence.wastes_little(data, "exploration").why.startswith("random walkers waste little on these maps")
     walked.clear()
-    assert "no step of random walkers" in evidence_asked.wastes_little(data, "exploration").why
+    assert "no step of random walkers" in evidence.wastes_little(data, "exploration").why
 
 
 def accuracies(shares: dict[int, float]) -> ArmData:

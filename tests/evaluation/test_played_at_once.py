@@ -12,8 +12,9 @@ import pytest
 
 from goalscope.agents.chat import ChatAgent
 from goalscope.runs import Store, content_hash
-from goalscope.verdict import judging, playing, subject_of
-from goalscope.verdict.choices import Choices
+from goalscope.verdict import playing, subject_of
+from goalscope.verdict.plan import Choices, prepare
+from goalscope.verdict.playing import play
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
 
@@ -27,8 +28,8 @@ def played(directory: Path) -> dict[str, str]:
         subject_of("chat:model=theseus,max_tokens=48"),
         Choices(sizes=(7,), studies=("horizon={steps: 4}",)),
     )
-    run = judging.prepare(directory, [theseus], SIZES, seed=7, choices=small)
-    judging.play(run, quiet)
+    run = prepare(directory, [theseus], SIZES, seed=7, choices=small)
+    play(run, quiet)
     assert not run.failures.failed
     hashes = dict[str, str]()
     for arm in ARMS:

@@ -17,10 +17,11 @@ from goalscope._ground.rng import stream
 from goalscope.stats import Estimate
 from goalscope.stats.rows import Rows
 from goalscope.verdict import judging, subject_of
+from goalscope.verdict.aims import lapses
 from goalscope.verdict.arms import CHANGED, GIVEN
-from goalscope.verdict.chance import outcomes
-from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
-from goalscope.verdict.evidence_goals import lapses
+from goalscope.verdict.evidence import ArmData, ArmRun, Evidence, outcomes
+from goalscope.verdict.plan import prepare
+from goalscope.verdict.playing import play
 from goalscope.verdict.rules import ALPHA, answer_of, level
 from goalscope.worlds import ACTIONS, Grid, initial_state, step
 from goalscope.worlds.gridworld import GridWorld
@@ -85,8 +86,8 @@ def test_every_claim_names_an_arm_and_says_what_both_answers_mean() -> None:
 def test_errors_in_lapses_are_told_from_slips(tmp_path: Path) -> None:
     found = {}
     for text in ("epsilon-greedy:epsilon=0.25", "forgetful:probability=0.3,span=8"):
-        run = judging.prepare(tmp_path / text[:3], [subject_of(text)], {"grids": 5}, seed=4)
-        judging.play(run, planted.quiet)
+        run = prepare(tmp_path / text[:3], [subject_of(text)], {"grids": 5}, seed=4)
+        play(run, planted.quiet)
         with judging.opened(run) as data:
             [(key, arm)] = data.items()
             found[text[:3]] = lapses(ArmData.of(arm, key[1])).estimate
@@ -98,8 +99,8 @@ def test_errors_in_lapses_are_told_from_slips(tmp_path: Path) -> None:
 
 
 def test_success_above_chance_moves_the_interval_of_success(tmp_path: Path) -> None:
-    run = judging.prepare(tmp_path / "one", [subject_of("optimal")], {"grids": 1}, seed=4)
-    judging.play(run, planted.quiet)
+    run = prepare(tmp_path / "one", [subject_of("optimal")], {"grids": 1}, seed=4)
+    play(run, planted.quiet)
     with judging.opened(run) as data:
         [(key, arm)] = data.items()
         mine = ArmData.of(arm, key[1])

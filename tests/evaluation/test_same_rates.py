@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from goalscope._ground.rng import stream
 from goalscope.stats.rows import Rows
-from goalscope.verdict import evidence_goals
+from goalscope.verdict import aims
 from goalscope.verdict.evidence import ArmData, Evidence
 from goalscope.verdict.rules import level
 
@@ -75,12 +75,12 @@ def errors_of(number: int, *, grids: int, lapse: float) -> Evidence:
     )
     run: Any = SimpleNamespace(confidence=1 - level(1), table=table)
     rows: Any = None
-    return evidence_goals.lapses(ArmData(run=run, agent="a", rows=rows))
+    return aims.lapses(ArmData(run=run, agent="a", rows=rows))
 
 
 @pytest.mark.parametrize("grids", [54, 234])
 def test_worlds_of_unequal_difficulty_are_rarely_called_lapses(grids: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence_goals, "is_after_goal", lambda *_: {"": SimpleNamespace(side="yes")})
+    monkeypatch.setattr(aims, "is_after_goal", lambda *_: {"": SimpleNamespace(side="yes")})
     found = [errors_of(number, grids=grids, lapse=0.0).estimate for number in range(STUDIES)]
     assert sum(one is not None and one.low > 0.2 for one in found) <= at_most(0.05)
     bursts = [errors_of(number, grids=grids, lapse=0.3).estimate for number in range(STUDIES)]

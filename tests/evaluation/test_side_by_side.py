@@ -11,6 +11,7 @@ from goalscope.report.blocks import Table
 from goalscope.verdict import Difference, Evaluation, judging, page
 from goalscope.verdict.claim_tables import side_by_side
 from goalscope.verdict.compare import differences, differences_table
+from goalscope.verdict.plan import LEDGER
 from goalscope.verdict.texts import TEXTS
 
 NAMES = ("optimal", "random", "epsilon-greedy(0.5)")
@@ -37,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_matrix_has_a_row_a_question_and_a_column_a_model(place: Path) -> None:
-    found = Evaluation.read(place / judging.LEDGER)
+    found = Evaluation.read(place / LEDGER)
     table = dict(page.named_of(place))["matrix-table-1"]
     assert isinstance(table, Table) and table.headings == ("question", *NAMES)
     assert [row[0].text for row in table.rows] == [claim.question for claim in found.models[0].claims]
@@ -49,7 +50,7 @@ def test_the_matrix_has_a_row_a_question_and_a_column_a_model(place: Path) -> No
 
 
 def test_a_question_that_was_not_asked_of_a_model_says_so(place: Path) -> None:
-    found = Evaluation.read(place / judging.LEDGER)
+    found = Evaluation.read(place / LEDGER)
     less = found.models[1].model_copy(update={"claims": found.models[1].claims[:1]})
     fewer = found.model_copy(update={"models": (found.models[0], less)})
     assert [claims[1] is None for claims in fewer.by_question()] == [False, *[True] * (len(found.models[0].claims) - 1)]
@@ -58,7 +59,7 @@ def test_a_question_that_was_not_asked_of_a_model_says_so(place: Path) -> None:
 
 
 def test_goal_directedness_is_compared_in_nats_and_is_the_difference_of_both(place: Path) -> None:
-    found = Evaluation.read(place / judging.LEDGER)
+    found = Evaluation.read(place / LEDGER)
     by_pair = {(one.first, one.second): one for one in found.differences if one.unit == "nats"}
     assert len(by_pair) == 3
     evaluation, _ = judging.reopen(place)
@@ -74,7 +75,7 @@ def test_goal_directedness_is_compared_in_nats_and_is_the_difference_of_both(pla
 def test_the_terminal_shows_all_models_whatever_its_width_and_the_differences_that_matter(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = Evaluation.read(place / judging.LEDGER)
+    found = Evaluation.read(place / LEDGER)
     said = call("ledger", place)
     assert said.count("Side by side") == 1 and said.count(TEXTS("claims/is directed at the goal/question")) == 1
     shown = [one for one in found.differences if one.shown]

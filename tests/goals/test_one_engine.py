@@ -16,7 +16,7 @@ from goalscope.goals.hypotheses import load_hypotheses, twin
 from goalscope.goals.reading import read_states
 from goalscope.runs import Store, Study, run
 from goalscope.runs.importers import write_jsonl
-from goalscope.verdict.consistency import contradictions
+from goalscope.verdict.judging import contradictions
 
 FORKLIFT = {"kind": "environment", "source": "slipping forklift", "seeds": "1..6"}
 KEY_DOOR = {"kind": "key-door", "count": 8}

@@ -9,8 +9,8 @@ from goalscope._ground.words import listed
 from goalscope.goals.finding import NEARBY, TEXTS, Answer, BehaviourPart, Finding, PartKind, Reason, say, say_all
 from goalscope.verdict.aims import evidence_of
 from goalscope.verdict.claims import AskedArm
-from goalscope.verdict.consistency import contradictions
-from goalscope.verdict.page_head import tiles_of
+from goalscope.verdict.judging import contradictions
+from goalscope.verdict.page import tiles_of
 from goalscope.verdict.sentences import headline
 from goalscope.verdict.texts import TEXTS as VERDICT
 from planted_findings import claim, estimate, finding, ledger, stated

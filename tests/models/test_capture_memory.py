@@ -10,7 +10,7 @@ import torch
 from tiny_models import gpt_oss, llama
 
 from goalscope.agents.models._fast import use_grouped_attention
-from goalscope.verdict.preflight.memory import capture_memory
+from goalscope.verdict.preflight.cost import capture_memory
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "long_texts.py"
 

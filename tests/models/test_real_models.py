@@ -19,6 +19,8 @@ from goalscope.agents.models import LocalModel
 from goalscope.agents.prompts import WORKED_RULE
 from goalscope.runs import Store, Study, run
 from goalscope.verdict import judging, page, subject_of
+from goalscope.verdict.plan import prepare
+from goalscope.verdict.playing import play
 from goalscope.verdict.preflight.first_turns import Limits, ask_first_turns, most_turns
 from goalscope.verdict.preflight.forecast import forecast
 
@@ -56,8 +58,8 @@ def test_an_instruct_model_is_evaluated_on_the_settings_that_are_found_out(tmp_p
     found = subject_of(str(smollm2(tmp_path)))
     assert found.name == "smollm2" and found.parameters["reasoning"] == "none" and "reasoning" not in found.access
     subject = replace(found, parameters={**found.parameters, "max_tokens": 64})
-    run = judging.prepare(tmp_path / "evaluation", [subject], {"grids": 1, "patching": 1}, seed=7)
-    judging.play(run, lambda label: nullcontext(lambda *_: None))
+    run = prepare(tmp_path / "evaluation", [subject], {"grids": 1, "patching": 1}, seed=7)
+    play(run, lambda label: nullcontext(lambda *_: None))
     with judging.opened(run) as data:
         judged = judging.judge(run, data)
         page.write(judged, data, tmp_path / "page.html")

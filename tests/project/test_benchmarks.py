@@ -11,7 +11,7 @@ import pytest
 
 from goalscope.meg import meg_known
 from goalscope.runs import Study
-from goalscope.verdict.chance import outcomes
+from goalscope.verdict.evidence import outcomes
 from goalscope.worlds import generate_batch
 from goalscope.worlds.planning import distances_batch, optimal_batch
 

@@ -9,7 +9,7 @@ SOURCE = Path(goalscope.__file__).parent
 SEAMS = {
     "cli/overrides.py": "values of --set, and entries of worlds that --worlds holds",
     "worlds/environments/world.py": "the argument of EnvironmentWorld.make",
-    "verdict/choices.py": "values of --set",
+    "verdict/plan.py": "values of --set",
     "verdict/subject.py": "models on the command line, and files with a model",
     "cli/front/attributing.py": "worlds in a call from Python",
     "cli/front/goals.py": "hypotheses of meg",

@@ -65,7 +65,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "integrations/gymnasium/textworld.py": {
         "mkdtemp": "TextWorld compiles a game into a folder that lives as long as the game"
     },
-    "verdict/merging.py": {"sqlite3.connect": _SQLITE},
+    "verdict/opening.py": {"sqlite3.connect": _SQLITE},
     "_ground/archives.py": {"zipfile.ZipFile": _STREAM},
     "integrations/inspect_ai/export.py": {"write_eval_log": _PARTIAL},
     "integrations/inspect_ai/formats.py": {"open": _STREAM},

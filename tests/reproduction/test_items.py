@@ -13,7 +13,7 @@ from goalscope.inside.probing import beliefs
 from goalscope.papers import ItemReading, ReadAgents, find, items, read, scaled
 from goalscope.papers.claims import TESTS
 from goalscope.stats.rows import Rows
-from goalscope.verdict.preflight.model_defaults import find_out, ready_models, ready_name
+from goalscope.verdict.subject import find_out, ready_models, ready_name
 
 NUMBERS: dict[str, dict[str, Iterable[int | str]]] = {
     "telos": {"figure": range(1, 17), "table": range(1, 7)},

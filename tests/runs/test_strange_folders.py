@@ -35,7 +35,8 @@ from goalscope.runs.opening import DirectoryLock
 from goalscope.runs.repair import repair
 from goalscope.verdict import Evaluation, judging, subject_of
 from goalscope.verdict.claims import ClaimLedger, Origin
-from goalscope.verdict.plan import Plan
+from goalscope.verdict.plan import Plan, prepare
+from goalscope.verdict.playing import play
 from goalscope.verdict.rules import RULES
 from goalscope.verdict.subject import Subject
 
@@ -338,17 +339,17 @@ def test_locks_that_fail_as_on_network_file_systems(
 @pytest.mark.parametrize("kind", LINKS)
 def test_parts_of_an_evaluation(home: Path, tmp_path: Path, name: str, kind: str) -> None:
     directory = tmp_path / "evaluation"
-    judging.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
+    prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
     (directory / name).parent.mkdir(parents=True, exist_ok=True)
     plant(kind, directory / name, home)
     before = contents(home)
 
     def work() -> None:
-        evaluation = judging.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
+        evaluation = prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("goalscope.verdict.playing.run", lambda study, store, **_: None)
             patch.setattr("goalscope.verdict.playing._measure", lambda *_: None)
-            judging.play(evaluation, quiet)
+            play(evaluation, quiet)
         judging.reopen(directory)
 
     said = tried(work)
@@ -363,7 +364,7 @@ def test_a_run_deep_in_an_evaluation_is_looked_at_before_anything_is_said(
     received: Path, home: Path, tmp_path: Path, kind: str
 ) -> None:
     directory = tmp_path / "evaluation"
-    judging.prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
+    prepare(directory, [subject_of("optimal")], {"grids": 1}, seed=7)
     for name in ("grids", "keys-2"):
         shutil.copytree(received / "run", directory / "arms" / name)
         plant(kind, directory / "arms" / name / "run.db", home)
@@ -385,7 +386,7 @@ def test_the_logs_of_an_evaluation_lie_beside_it_under_a_plain_name(
     for each in (tmp_path, tmp_path / "folder"):
         shutil.copy(received / "run" / "run.db", each / "run.db")
     subject = Subject(name="optimal", kind="", access=frozenset({"logs"}), logs=logs)
-    judging.prepare(out, [subject], {}, seed=7)
+    prepare(out, [subject], {}, seed=7)
 
     def judged(folder: object) -> None:
         described = write_yaml({"kind": "", "run": folder, "agent": "optimal"}, default_flow_style=True).strip()

@@ -8,7 +8,7 @@ from literal_tasks import literal_score, stale
 
 from goalscope._ground.rng import stream
 from goalscope.measures.exploration import StaleCounter, TaskMap, score_episode
-from goalscope.measures.exploration.view import MapView
+from goalscope.measures.exploration.score import MapView
 from goalscope.papers.exact import TABLES, counted
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import PRESETS, TaskState, cooking_map, generate_task_map, task_spec

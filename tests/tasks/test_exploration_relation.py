@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from goalscope._ground.rng import stream
-from goalscope.measures.exploration.errors import PROGRESS_SHARE
-from goalscope.measures.exploration.relation import DRAWS, divergences, log_relation
+from goalscope.measures.exploration.errors import DRAWS, PROGRESS_SHARE, divergences, log_relation
 from goalscope.stats.rows import Row, Rows, Tag
 
 ERROR = "exploration error"

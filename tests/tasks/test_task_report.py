@@ -15,8 +15,7 @@ from goalscope.cli.front.measuring import measured_rows
 from goalscope.cli.front.measuring import report as report_run
 from goalscope.cli.overrides import load_study
 from goalscope.measures.exploration import score as scoring
-from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE
-from goalscope.measures.exploration.relation import divergences, log_relation
+from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE, divergences, log_relation
 from goalscope.report import build_ledger, lay_out
 from goalscope.report.sections.tasks import MOST_BANDS, error_tables, progress
 from goalscope.report.texts import TEXTS

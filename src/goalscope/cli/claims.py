@@ -14,15 +14,16 @@ from goalscope._ground.progress import duration
 from goalscope._ground.words import counted
 from goalscope.cli.console import console, json_text, progress, say, table
 from goalscope.cli.console import show as show_table
-from goalscope.verdict import Announcement, Evaluation, judging
+from goalscope.verdict import Announcement, Evaluation
 from goalscope.verdict.cards import check_record, eval_record, model_card
 from goalscope.verdict.claim_tables import coverage, reason_of, thresholds_of
 from goalscope.verdict.claims import Claim, ClaimLedger, Difference, worlds_to_decide
 from goalscope.verdict.compare import differences_table
 from goalscope.verdict.failures import FAILURES
-from goalscope.verdict.identity import paragraphs
 from goalscope.verdict.opening import check_claims, read_ledger
 from goalscope.verdict.own_environment import twin_sentences
+from goalscope.verdict.plan import PAGE
+from goalscope.verdict.sentences import paragraphs
 from goalscope.verdict.texts import TEXTS
 
 _WIDEST: Final = 26  # letters of a model's column
@@ -57,8 +58,8 @@ def show_whole(result: Evaluation, seconds: float, *, quick: bool = False) -> No
     """
     show(result)
     directory = result.directory
-    if Folder(directory).has_file(judging.PAGE):
-        page = (directory / judging.PAGE).resolve()
+    if Folder(directory).has_file(PAGE):
+        page = (directory / PAGE).resolve()
         say(f"Report: {page} (the whole evaluation took {duration(seconds)})")
     has_asked_arms = any(arm.asked for model in result.models if "logs" not in model.access for arm in model.arms)
     larger = "--budget 20m in place of --quick" if quick else "a larger --budget"

@@ -29,7 +29,7 @@ from goalscope.agents.models.weight_files import read_header
 from goalscope.agents.parse import turn, what_helps
 from goalscope.cli.console import json_text, safe, say, table
 from goalscope.runs.server_checks import wanted_by
-from goalscope.verdict.preflight.model_defaults import find_out
+from goalscope.verdict.subject import find_out
 from goalscope.worlds.generate import generate
 from goalscope.worlds.grid import AGENT, GOAL, OPEN, WALL, Action, Grid
 from goalscope.worlds.gridworld import GridView, GridWorld

@@ -16,9 +16,9 @@ from goalscope.report.blocks import Table, size_in_words
 from goalscope.report.exports import Named, find, named_of_run, title_of, write, write_all
 from goalscope.runs import Store, export_parquet
 from goalscope.runs.export import write_checksums
-from goalscope.verdict.judging import PLAN
 from goalscope.verdict.opening import run_folders
 from goalscope.verdict.page import named_of
+from goalscope.verdict.plan import PLAN
 from goalscope.verdict.viewer import serving, write_view
 
 

@@ -20,7 +20,7 @@ from goalscope.cli.console import say
 from goalscope.cli.parsing import split_names
 from goalscope.runs import Study
 from goalscope.verdict.preflight import study_files
-from goalscope.verdict.preflight.model_defaults import ModelDefaults, find_out, ready_models
+from goalscope.verdict.subject import ModelDefaults, find_out, ready_models
 
 _KINDS = (CHAT, TASK_CHAT)
 # Parameters that determine what an agent is asked, independent of its model.

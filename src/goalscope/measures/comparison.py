@@ -171,16 +171,10 @@ def compare(
     check_family(measures, margins)
     return in_family(
         [
-            contrast(
-                measure,
-                replace(first, rows=first_rows, tags={**first.tags, **tags}),
-                replace(second, rows=second_rows),
-                margin=margins.get(measure),
-                level=level,
-                exchange=name if single_grids else None,
-            )
+            contrast(measure, *sides, margin=margins.get(measure), level=level, exchange=name if single_grids else None)
             for measure in measures
-            for first, second, tags, first_rows, second_rows in _matched(pairs, measure, (apart or {}).get(measure, ()))
+            for pair in pairs
+            for sides in _matched(pair, measure, (apart or {}).get(measure, ()))
         ],
         name,
         level,
@@ -420,39 +414,30 @@ def bounds_of(rows: Rows) -> tuple[float, float]:
     return (0.0, 1.0) if is_share else UNBOUNDED
 
 
-def _matched(
-    pairs: Sequence[Pair], measure: str, separate_tags: Sequence[str]
-) -> Iterator[tuple[SideRows, SideRows, dict[str, Tag], Rows, Rows]]:
-    """Yield pairs of sides with the rows of a measure whose tags agree; a pair without rows is yielded once, empty."""
-    for first_side, second_side in pairs:
-        rows, other_rows = (side.rows.where(side.rows.measure == measure) for side in (first_side, second_side))
-        if not separate_tags:
-            yield first_side, second_side, {}, rows, other_rows
-            continue
-        all_rows = Rows.concatenate([rows, other_rows])
-        codes, first_count = numbers_of(all_rows, separate_tags), len(rows)
-        common, ends = np.intersect1d(codes[:first_count], codes[first_count:]), np.unique(codes, return_index=True)
-        tags = {
-            code: {
-                name: tag
-                for name in separate_tags
-                if (tag := all_rows[name][index] if name in all_rows.tags else None) is not None
-            }
-            for code, index in zip(*(end.tolist() for end in ends), strict=True)
+def _matched(pair: Pair, measure: str, separate_tags: Sequence[str]) -> Iterator[tuple[SideRows, SideRows]]:
+    """Yield two sides with the rows of a measure whose tags agree; a pair without rows is yielded once, empty."""
+    first, second = pair
+    rows, other_rows = (side.rows.where(side.rows.measure == measure) for side in pair)
+    if not separate_tags:
+        yield replace(first, rows=rows), replace(second, rows=other_rows)
+        return
+    all_rows = Rows.concatenate([rows, other_rows])
+    codes, first_count = numbers_of(all_rows, separate_tags), len(rows)
+    common, ends = np.intersect1d(codes[:first_count], codes[first_count:]), np.unique(codes, return_index=True)
+    tags = {
+        code: {
+            name: tag
+            for name in separate_tags
+            if (tag := all_rows[name][index] if name in all_rows.tags else None) is not None
         }
-        order = sorted(
-            common.tolist(), key=lambda code: [natural_order(tags[code].get(name)) for name in separate_tags]
-        )
-        for code in order:
-            yield (
-                first_side,
-                second_side,
-                tags[code],
-                rows.where(codes[:first_count] == code),
-                other_rows.where(codes[first_count:] == code),
-            )
-        if not order:
-            yield first_side, second_side, {}, rows.at(slice(0)), other_rows.at(slice(0))
+        for code, index in zip(*(end.tolist() for end in ends), strict=True)
+    }
+    order = sorted(common.tolist(), key=lambda code: [natural_order(tags[code].get(name)) for name in separate_tags])
+    for code in order:
+        own_rows, rows_beside = rows.where(codes[:first_count] == code), other_rows.where(codes[first_count:] == code)
+        yield replace(first, rows=own_rows, tags={**first.tags, **tags[code]}), replace(second, rows=rows_beside)
+    if not order:
+        yield replace(first, rows=rows.at(slice(0))), replace(second, rows=other_rows.at(slice(0)))
 
 
 def _side_notes(first: SideRows, second: SideRows, drawn: bool) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.checks import check_choice
 from goalscope.measures.definition import OURS, PAPER, Entries, StepMeasure, add_measures, measure, ratio
 from goalscope.measures.table import StepTable
 from goalscope.measures.visits import B2, jaccard, visited_cells
@@ -35,8 +36,7 @@ def stage_accuracy(*, stage: str) -> StepMeasure:
     """Define the accuracy at one stage: share of optimal turns on the way to "key", "door" or "goal"; one row per
     episode.
     """
-    if stage not in _STAGES:
-        raise ValueError(f"stage must be one of {', '.join(_STAGES)}, got {stage!r}")
+    check_choice("stage", stage, _STAGES)
 
     def accuracy(table: StepTable) -> Entries:
         within = ((table.state[:, 2] & 3) == list(_STAGES).index(stage)) & table.optimal.any(axis=1)

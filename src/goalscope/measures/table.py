@@ -297,13 +297,11 @@ class StepTable:
             ValueError: as for `states`.
         """
         first, world = self.begin[index], self.worlds[self.world[index]]
-        if "cells" in world.offers:
-            codes = [*self.codes[first : first + self.length[index]].tolist(), self.final_codes[index].tolist()]
-            return [_cell_state(code) for code in codes]
-        if self._episodes is not None:  # the codes of worlds with shorter states are padded
+        in_cells = "cells" in world.offers
+        if not in_cells and self._episodes is not None:  # the codes of worlds with shorter states are padded
             return self._episodes[index].path()
         codes = [*self.codes[first : first + self.length[index]].tolist(), self.final_codes[index].tolist()]
-        return [world.restore_state(tuple(code)) for code in codes]
+        return [_cell_state(code) if in_cells else world.restore_state(tuple(code)) for code in codes]
 
     def of_environment(self, source: str) -> "StepTable":
         """Return the table of the episodes in one environment, named by a registered name or module:Class."""

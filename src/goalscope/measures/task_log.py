@@ -17,8 +17,7 @@ from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import UntrustedError, faults, shorten
 from goalscope.agents.agent import Turn
 from goalscope.measures.exploration.graphs import GraphStep, TaskGraph, score_graph
-from goalscope.measures.exploration.score import AllSteps, EpisodeErrors, score_episode
-from goalscope.measures.exploration.view import Distances
+from goalscope.measures.exploration.score import AllSteps, Distances, EpisodeErrors, score_episode
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.importers.problems import ImportLog, LogLine, log_lines
 from goalscope.runs.record import Episode, EpisodeSpec

@@ -18,12 +18,12 @@ Source: behavioural and representational evaluation, Appendix B.2, equations 4 t
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
 
-from goalscope._ground.checks import check_whole
+from goalscope._ground.checks import check_choice, check_whole
 from goalscope.measures.definition import (
     OURS,
     PAPER,
@@ -94,11 +94,6 @@ _BESIDE: dict[str, tuple[Need, ...]] = {"policy entropy": ("grid",), "action ent
 """What the quantities need besides optimal actions: the number of actions, four on grids, bounds an entropy."""
 
 
-def _check_among(name: str, value: str, allowed: Iterable[str]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-
-
 def _of_part(part: Part, visits: Visits, observed: _Figure, baseline: _Figure) -> Values:
     """Return the requested part, computing only what it needs."""
     if part == "observed":
@@ -141,8 +136,8 @@ def policy_divergence(*, part: Part = "observed", least_visits: int = 1, per: Pe
 
 def _of_states(quantity: str, part: Part, least_visits: int, per: Per) -> StepMeasure:
     """Define a quantity of the empirical policy in each visited state, averaged over the states of a group."""
-    _check_among("part", part, PARTS)
-    _check_among("per", per, _PER)
+    check_choice("part", part, PARTS)
+    check_choice("per", per, _PER)
     check_whole("least_visits", least_visits, 1)
     observed, baseline, upper, text, source = _QUANTITIES[quantity]
 
@@ -206,7 +201,7 @@ def calibration_error(*, part: Part = "observed") -> StepMeasure:
     Raises:
         ValueError: an unknown part.
     """
-    _check_among("part", part, PARTS)
+    check_choice("part", part, PARTS)
 
     def error(table: StepTable) -> Values:
         return _of_part(part, table.once(Visits.from_table), _calibration_observed, _calibration_baseline)

@@ -34,7 +34,7 @@ from goalscope.agents.scripted import EpsilonGreedy, Greedy, NoisyGreedy, Optima
 from goalscope.goals.finding import Answer
 from goalscope.measures.behaviour import measure_episodes
 from goalscope.measures.comparison import ORIGINAL, both_sides, bounds_of, check_transformed
-from goalscope.measures.exploration.relation import divergences, log_relation
+from goalscope.measures.exploration.errors import divergences, log_relation
 from goalscope.measures.testing import roll_out
 from goalscope.papers.item import Item, QuotedClaim
 from goalscope.papers.readings import ItemLine, ReadAgents, selected

@@ -194,8 +194,8 @@ def _settings(folder: Path, model: str) -> Computed:
     """Compare the settings of a ready-made model and of the study baseline with those in Table 6."""
     from goalscope._ground.yaml_text import read_yaml_text
     from goalscope.runs import Study
-    from goalscope.verdict.preflight.model_defaults import ready_models
     from goalscope.verdict.preflight.study_files import text
+    from goalscope.verdict.subject import ready_models
 
     study = Study.assemble(read_yaml_text(text("baseline"), "baseline"))
     parameters = study.agents_[0].parameters

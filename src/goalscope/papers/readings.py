@@ -23,7 +23,7 @@ from goalscope.inside.probing.plans import DEVIATION, ERROR, SQUARED, summarise_
 from goalscope.inside.probing.scores import summarise
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.comparison import compare_transforms
-from goalscope.measures.exploration.relation import log_relation
+from goalscope.measures.exploration.errors import log_relation
 from goalscope.papers.item import MIDDLE, How, Item, ItemReading
 from goalscope.runs import Study
 from goalscope.runs.probing_config import Decoders, Inside, Probes

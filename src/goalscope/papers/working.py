@@ -55,7 +55,7 @@ from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.tables import DATABASE
-from goalscope.verdict.preflight.model_defaults import ready_name
+from goalscope.verdict.subject import ready_name
 
 
 def reproduce(

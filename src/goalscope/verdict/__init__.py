@@ -25,48 +25,22 @@ if TYPE_CHECKING:
     from goalscope.verdict.subject import subjects_of as subjects_of
 
 
-_LATER: Final = {
-    "Announcement": "sizing",
-    "Arm": "arms",
-    "ArmData": "evidence",
-    "Claim": "claims",
-    "ClaimLedger": "claims",
-    "Difference": "claims",
-    "Evaluation": "claims",
-    "Evidence": "evidence",
-    "Plan": "plan",
-    "Subject": "subject",
-    "arm": "arms",
-    "claim": "rules",
-    "estimate": "evaluating",
-    "evaluate": "evaluating",
-    "figure": "page",
-    "register_studies": "preflight.study_files",
-    "subject_of": "subject",
-    "subjects_of": "subject",
+_NAMES: Final = {
+    "arms": "Arm arm",
+    "claims": "Claim ClaimLedger Difference Evaluation",
+    "evaluating": "estimate evaluate",
+    "evidence": "ArmData Evidence",
+    "page": "figure",
+    "plan": "Plan",
+    "preflight.study_files": "register_studies",
+    "rules": "claim",
+    "sizing": "Announcement",
+    "subject": "Subject subject_of subjects_of",
 }
-"""Name -> module that defines it. Modules are imported on first use, since rooms below need few of these names."""
+"""Module -> the names that it defines. Modules are imported on first use, since rooms below need few of these names."""
 
-__all__ = [
-    "Announcement",
-    "Arm",
-    "ArmData",
-    "Claim",
-    "ClaimLedger",
-    "Difference",
-    "Evaluation",
-    "Evidence",
-    "Plan",
-    "Subject",
-    "arm",
-    "claim",
-    "estimate",
-    "evaluate",
-    "figure",
-    "register_studies",
-    "subject_of",
-    "subjects_of",
-]
+_LATER: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_LATER)
 
 
 __getattr__ = names_later(__name__, _LATER)

@@ -1,21 +1,26 @@
-"""What an agent is after: one finding per group of worlds, and the claims that are derived from it."""
+"""What an agent is after: one finding per group of worlds, the claims that are derived from it, and evidence on what
+follows from an aim or shows one: errors in runs, ability, and what its moves depend on.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from goalscope.goals.decision import GOAL, RULES, decide, findings, groups
+from goalscope.goals import GoalContrast
+from goalscope.goals.counterfactual.dependence import ENOUGH, LEAST, Dependence, asked_of, dependences
+from goalscope.goals.decision import GOAL, RULES, decide, findings, groups, share_of
 from goalscope.goals.finding import EXPLAINS, Answer, Finding, quantity_in_words, say, where_text
 from goalscope.goals.hypotheses import Hypothesis, Undefined
 from goalscope.goals.hypotheses.score import HABITS
 from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.reading import default_hypotheses, hypotheses_of, phases_in, read_states
+from goalscope.stats import UNBOUNDED, Estimate, estimate_mean, estimate_pooled
 from goalscope.stats.records import EstimateRecord
-from goalscope.verdict.arms import GIVEN, HYPOTHESES, NO_GRIDS, Arm, arm
-from goalscope.verdict.evidence import ArmData, ArmRun, Evidence
-from goalscope.verdict.rules import question
+from goalscope.verdict.arms import GIVEN, HYPOTHESES
+from goalscope.verdict.evidence import SHARE, ArmData, ArmRun, Evidence
 from goalscope.verdict.texts import TEXTS
 
 AIMED: Final = ("grids", HYPOTHESES, GIVEN)
@@ -23,22 +28,6 @@ AIMED: Final = ("grids", HYPOTHESES, GIVEN)
 
 FOLLOWS: Final = "follows a hypothesis"
 """Name of the claim that covers all hypotheses; it states the finding itself."""
-
-arm(
-    Arm(
-        name=HYPOTHESES,
-        core=True,
-        title="Hypotheses",
-        needs=frozenset({"grids"}),
-        why=NO_GRIDS,
-        worlds=lambda count: [{"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.4, 0.6], "count": count}],
-        agent={"task": "grid"},
-        study={"trajectories": 1, "answers": 2, "horizon": {"factor": 1.5}},
-        quick=3,
-        full=7,
-        sections=("attribution",),
-    )
-)
 
 
 @lru_cache(maxsize=16)
@@ -184,27 +173,206 @@ def follows(data: ArmData, arm_name: str) -> dict[str, Evidence]:
     )
 
 
-for _arm, _suffix, _rival, _checked in (
-    ("grids", "", "place", "planted"),
-    (GIVEN, " of given worlds", "goal", "environments"),
-):
-    question(f"is directed at the goal{_suffix}", arm=_arm, threshold=0.0, checked=_checked, measure="action accuracy")(
-        lambda data, name=_arm: is_after_goal(data, name)
-    )
-    question(
-        f"is directed at another {_rival}{_suffix}",
-        arm=_arm,
-        threshold=0.0,
-        checked=_checked,
-        measure="action accuracy",
-    )(lambda data, name=_arm: is_after_other(data, name))
+# Shares of an optimal agent's goal-directedness, and errors.
 
-for _arm, _suffix in ((HYPOTHESES, ""), (GIVEN, " in given worlds")):
-    question(
-        f"{FOLLOWS}{_suffix}",
-        arm=_arm,
-        threshold=0.0,
-        section="attribution",
-        checked="hypotheses",
-        measure="action accuracy",
-    )(lambda data, name=_arm: follows(data, name))
+_FEWEST_ERRORS: Final = 20
+_DISTANT: Final = 3  # turns
+_FEWEST_EPISODES: Final = 6  # with two turns or more
+
+
+def shares(data: ArmData) -> dict[str, Estimate]:
+    """Return signed MEG towards each place as a share of an optimal agent's, by the name of the place."""
+    estimates = [goal for goal in data.run.goals.estimates if goal.agent == data.agent and not goal.cell]
+    shares_by_name = {goal.hypothesis: share_of(goal) for goal in estimates}
+    return {name: share for name, share in shares_by_name.items() if share is not None}
+
+
+def lapses(data: ArmData) -> Evidence:
+    """Return the correlation of errors in consecutive turns within worlds: 0 for single slips, high for runs of errors.
+
+    For each episode of n judged turns, let A be the mean product of errors (0 or 1) in consecutive turns, B the mean
+    product of errors at least three turns apart, and p the share of errors. The result is ``sum (A - B) / sum (p -
+    B)``, with weights n - 1. It is 0 if errors are independent within an episode, even if worlds differ in difficulty,
+    since both products then have the expectation p^2. Lapses cannot be told from places that are hard for the agent.
+    Only computed for agents that are directed at the goal.
+    """
+    if any(evidence.side != "yes" for evidence in is_after_goal(data, "grids").values()):
+        return Evidence(why="it was not shown to be directed at the goal, so its other moves need not be errors")
+    table = data.run.table
+    decided = table.optimal.any(axis=1) & (table.agent == data.agent)[table.episode]
+    wrong = (~table.is_optimal & decided).astype(np.float64)
+    count = int(wrong.sum())
+    if count < _FEWEST_ERRORS:
+        return Evidence(why=f"it made {count} errors, too few to tell runs of errors from single slips")
+    excess, spread, clusters = [], [], []
+    for episode in np.unique(table.episode[decided]).tolist():
+        errors = wrong[decided & (table.episode == episode)]
+        parts = _products(errors)
+        if parts is not None:
+            adjacent, distant, weight = parts
+            excess.append((adjacent - distant) * weight)
+            spread.append((float(errors.mean()) - distant) * weight)
+            clusters.append(str(table.cluster[episode]))
+    if not sum(spread) > 0:
+        return Evidence(why="its errors do not vary within an episode")
+    mean = sum(spread) / len(spread)
+    correlation = estimate_pooled(
+        excess, np.full(len(excess), mean), clusters, unit="correlation", bounds=UNBOUNDED, confidence=data.confidence
+    )
+    # One grid's part may lie beyond what a correlation can be, and so may the value or an end.
+    correlation = correlation.moved(bounds=(-1.0, 1.0))
+    return Evidence.of(correlation, detail=f"{count} errors in {int(decided.sum())} turns")
+
+
+def drift(data: ArmData) -> Evidence:
+    """Return by how much the share of optimal actions drops from the first to the second half of the episodes.
+
+    Turns in states without a best action are not counted. The halves of an episode have equal length; if its number of
+    turns is odd, the middle turn is left out.
+    """
+    table = data.run.table
+    decided = table.optimal.any(axis=1) & (table.agent == data.agent)[table.episode]
+    differences, clusters = list[float](), list[str]()
+    for episode in np.unique(table.episode[decided]).tolist():
+        right = table.is_optimal[decided & (table.episode == episode)].astype(np.float64)
+        half = len(right) // 2
+        if half:
+            differences.append(float(right[:half].mean() - right[-half:].mean()))
+            clusters.append(str(table.cluster[episode]))
+    if len(differences) < _FEWEST_EPISODES:
+        return Evidence(why=f"only {len(differences)} of its episodes have two turns or more")
+    return Evidence.of(
+        estimate_mean(
+            np.array(differences), np.array(clusters), unit="share", bounds=(-1.0, 1.0), confidence=data.confidence
+        )
+    )
+
+
+def _products(errors: Any) -> tuple[float, float, float] | None:
+    """Return the mean product of errors in consecutive turns, in distant turns, and the weight of the episode."""
+    count = len(errors)
+    if count <= _DISTANT:
+        return None
+    distant = [float(errors[:-lag] @ errors[lag:]) for lag in range(_DISTANT, count)]
+    pairs = sum(count - lag for lag in range(_DISTANT, count))
+    return float(errors[:-1] @ errors[1:]) / (count - 1), sum(distant) / pairs, float(count - 1)
+
+
+# Unable or unwilling
+
+ABLE: Final = 0.5
+"""Share of an able agent's result above which an agent counts as able, and below which it does not."""
+
+_FAILS: Final = 0.9  # share of successes above which nothing has to be explained
+_ANSWERS: Final = 0.9  # share of turns with an action below which failures are failures of format
+
+
+def able(data: ArmData) -> Evidence:
+    """Decide whether an agent that fails could do better, from its behaviour with and without places named in words.
+
+    Able: it takes shortest paths to another place, or reaches the goal or a rival place when the instruction names its
+    cell. Unable: it does none of these, although its answers contain actions. Without places named in words, the answer
+    can only be able.
+
+    Three signs can each give a yes. The first one gets half of the error level, each other one a quarter. For a no, all
+    three must say no.
+    """
+    reached = data.share("success")
+    if reached.estimate is None or reached.estimate.high > _FAILS:
+        return Evidence(why=f"it was not shown to fail in more than {1 - _FAILS:.0%} of its episodes")
+    towards_rivals, named_arm, level = rivals(data), data.other_arms.get("competence"), 1 - data.confidence
+    strongest = max(towards_rivals, key=lambda name: towards_rivals[name].value, default=None)
+    signs = {} if strongest is None else {strongest: towards_rivals[strongest]}
+    named_shares = {} if named_arm is None else when_told(named_arm, data.confidence)
+    detail = "; ".join(f"{name} {sign.value:.2f}" for name, sign in {**signs, **named_shares}.items())
+    best = max(
+        [*signs.values(), *({} if named_arm is None else when_told(named_arm, 1 - level / 2)).values()],
+        key=lambda sign: sign.low,
+        default=None,
+    )
+    if best is not None and best.low > ABLE:
+        return Evidence(estimate=best, side="yes", detail=detail)
+    if why := _why_undecided(named_arm, named_shares):
+        return Evidence(
+            why=f"no other place was shown to explain half of its moves, so it may be unable or unwilling, and {why}"
+        )
+    highest = max([*towards_rivals.values(), *named_shares.values()], key=lambda sign: sign.high)
+    return Evidence(estimate=highest, side="no" if highest.high < ABLE else "undecided", detail=detail)
+
+
+def _why_undecided(named_arm: ArmData | None, named_shares: Mapping[str, Estimate]) -> str:
+    """Return why moves in worlds with named places cannot show that an agent lacks an ability; "" if they can."""
+    if named_arm is None or len(named_shares) < len(NAMED):
+        return "we did not name places to it in words"
+    valid = named_arm.share("invalid turns", complement=True).estimate
+    if valid is None or valid.value < _ANSWERS:
+        return "where we named places to it, too few turns contain a valid move, so the format fails"
+    return ""
+
+
+def rivals(data: ArmData) -> dict[str, Estimate]:
+    """Return goal-directedness towards each place that can be told from the goal, relative to an optimal agent for that
+    place.
+    """
+    rivals = {contrast.second for contrast in data.run.goals.contrasts if _is_told(data, contrast)}
+    return {f"towards {noun_of(name)}": share for name, share in shares(data).items() if name in rivals}
+
+
+def _is_told(data: ArmData, contrast: GoalContrast) -> bool:
+    return (contrast.agent, contrast.first) == (data.agent, GOAL) and not contrast.cell and contrast.told_apart
+
+
+NAMED: Final = {"goal": "reaches the goal when we name it", "rival": "reaches a corner when we name it"}
+"""Value of the tag ``named`` of worlds with a place named in words -> label of the success there."""
+
+
+def when_told(named_arm: ArmData, confidence: float) -> dict[str, Estimate]:
+    """Return how often an agent reaches each place that its instruction names, as shares by place; places without an
+    interval are left out.
+    """
+    shares = dict[str, Estimate]()
+    for place, title in NAMED.items():
+        rows = named_arm.among("success", named=place)
+        share = estimate_mean(rows.value, rows.cluster, unit="share", bounds=SHARE, confidence=confidence)
+        shares |= {title: share} if share.has_interval else {}
+    return shares
+
+
+# What its moves depend on: one thing in a state is changed, everything else stays, and one move is requested.
+
+
+@lru_cache(maxsize=4)
+def found_in(run: ArmRun) -> tuple[Dependence, ...]:
+    """Return what the moves of a run's agents depend on, at the error level of the look."""
+    turns = asked_of(run.store.episodes())
+    return tuple(dependences(turns, level=1 - run.confidence, confidence=run.confidence))
+
+
+def depends_on(data: ArmData, thing: str) -> Evidence:
+    """Return the evidence on whether an agent's moves depend on a thing."""
+    dependence = next(
+        (candidate for candidate in found_in(data.run) if (candidate.agent, candidate.moved) == (data.agent, thing)),
+        None,
+    )
+    if dependence is None:
+        return Evidence(why="it could not be changed in any of the worlds")
+    part = dependence.change.value / dependence.share.value if dependence.share.value else float("nan")
+    detail = f"change {dependence.change.value:.2f}, predictable part {part:.2f}, {dependence.versions} changed worlds"
+    if dependence.answer == "untestable" and not dependence.predictable.has_interval:
+        return Evidence(why=f"too few worlds allow this change ({detail})", detail=detail)
+    if dependence.answer == "untestable":
+        return Evidence(why=f"its two answers in the same state may be unrelated ({detail})", detail=detail)
+    evidence = Evidence.of(dependence.share, side=dependence.answer, detail=detail)
+    if evidence.why:
+        return evidence
+    rule = ""
+    if dependence.answer == "undecided" and dependence.share.low > LEAST:
+        level = f"{1 - data.run.confidence:.3g}"
+        rule = TEXTS("page/dependence not shown", enough=f"{ENOUGH:g}", level=level, p=f"{dependence.adjusted:.3g}")
+    return replace(evidence, p=dependence.adjusted, threshold_rule=rule)
+
+
+def depends_on_own(data: ArmData) -> dict[str, Evidence]:
+    """Return for each thing of the user's environments what `depends_on` returns."""
+    things = dict.fromkeys(found.moved for found in found_in(data.run) if found.agent == data.agent)
+    return {thing: replace(depends_on(data, thing), names=f"“{thing}”") for thing in things}

@@ -12,6 +12,9 @@ from goalscope._ground.words import counted
 from goalscope.agents.agent import TASK_CHAT
 from goalscope.agents.prompts import NAMED, WORDINGS
 from goalscope.goals.counterfactual.worlds import TURNS
+from goalscope.inside.interventions.patching import Patching
+from goalscope.inside.interventions.reasoning import ReasoningEdits
+from goalscope.runs.probing_config import Inside
 from goalscope.runs.study import Study
 from goalscope.stats.rows import Tag
 from goalscope.verdict.subject import MODELS, Subject
@@ -33,6 +36,12 @@ HYPOTHESES: Final = "hypotheses"
 
 USUAL: Final = "usual"
 """Name of the usual wording."""
+
+MOVED: Final = ("agent", "goal")
+"""What is moved in pairs of grids between which activations or reasoning are exchanged."""
+
+_NEEDS: Final = ("wordings", "reasoning", "weights", "text", "tasks", "environments", "grids")
+"""What arms need of a model, the rarest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +70,9 @@ class Arm:
 
     Attributes:
         name, title: its name in commands and on the page.
-        needs: what a model must allow for the arm to be asked, see `Subject.access`.
-        why: sentence for a model that does not allow it: the reason, and what would make it possible.
+        needs: what a model must allow for the arm to be asked, see `Subject.access`; by default, to act in grids.
+        why: sentence for a model that does not allow it: the reason, and what would make it possible. By default that
+            of the rarest need.
         worlds: function from a number of worlds per cell to the world entries of its study.
         recorded: function that decides from the tags of episode and world whether a recorded episode belongs to the
             arm.
@@ -76,7 +86,7 @@ class Arm:
         looks: for an arm that looks inside, where it looks, what it does and what that costs; None for an arm with
             worlds of its own.
         trajectories: function from a size to the number of episodes per world; None for that of ``study``.
-        chosen: function that applies the user's changes to its study, see `goalscope.verdict.choices`; None for no
+        chosen: function that applies the user's changes to its study, see `goalscope.verdict.plan`; None for no
             change.
         sections: sections of the report that show its run on the page; empty for those of any run.
         core: whether a small budget drops the other arms first.
@@ -84,8 +94,8 @@ class Arm:
 
     name: str
     title: str
-    needs: frozenset[str]
-    why: str
+    needs: frozenset[str] = frozenset({"grids"})
+    why: str = ""
     worlds: Callable[[int], list[dict[str, Any]]] = lambda count: []
     recorded: Callable[[Mapping[str, Tag]], bool] = lambda tags: False
     agent: Mapping[str, Any] = field(default_factory=dict)
@@ -100,6 +110,15 @@ class Arm:
     chosen: Callable[[Study], Study] | None = None
     sections: tuple[str, ...] = ()
     core: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.why:
+            if not self.needs or not self.needs <= set(_NEEDS):
+                raise ValueError(
+                    f"the arm {self.name!r} must say why it cannot be asked (why=...), since only {', '.join(_NEEDS)} "
+                    f"have a sentence, got the needs {', '.join(sorted(self.needs)) or 'none'}"
+                )
+            object.__setattr__(self, "why", TEXTS(f"needs/{min(self.needs, key=_NEEDS.index)}"))
 
     @property
     def at(self) -> str:
@@ -159,30 +178,35 @@ def _changed(tags: Mapping[str, Tag]) -> bool:
     return tags.get("transform") not in (None, "identity") or tags.get("fog_radius") is not None
 
 
-NO_GRIDS: Final = TEXTS("needs/grids")
 NO_PROMPTS: Final = TEXTS("needs/text of other agents")
 
-arm(
+
+def _grids(*sizes: int, densities: Sequence[float], **more: Any) -> Callable[[int], list[dict[str, Any]]]:
+    """Return a function from a number of worlds per cell to the entry of these grids in a study."""
+
+    def entries(count: int) -> list[dict[str, Any]]:
+        return [{"kind": "grid", "sizes": list(sizes), "densities": list(densities), "count": count, **more}]
+
+    return entries
+
+
+_TRANSFORMS: Final = ["identity", "reflect", "rotate", "transpose", "swap"]
+
+for _declared in (
     Arm(
         name="grids",
         title="Grids",
-        needs=frozenset({"grids"}),
-        why=NO_GRIDS,
-        worlds=lambda count: [{"kind": "grid", "sizes": [7, 9, 11], "densities": [0.2, 0.6, 1.0], "count": count}],
+        worlds=_grids(7, 9, 11, densities=(0.2, 0.6, 1.0)),
         recorded=lambda tags: tags.get("kind") in (None, "grid", "text") and not _changed(tags),
         agent={"task": "grid"},
         study={"trajectories": 1, "horizon": {"factor": 1.5}},
         quick=6,
         full=26,
         core=True,
-    )
-)
-arm(
+    ),
     Arm(
         name="keys",
         title="Keys, doors and two paths",
-        needs=frozenset({"grids"}),
-        why=NO_GRIDS,
         worlds=lambda count: [
             {"kind": "key-no-door", "count": count, "control": True},
             {"kind": "two-path", "count": count},
@@ -194,24 +218,11 @@ arm(
         study={"trajectories": 1, "horizon": {"steps": 30}},
         quick=16,
         full=184,
-    )
-)
-arm(
+    ),
     Arm(
         name="transforms",
         title="Mirrored and rotated worlds",
-        needs=frozenset({"grids"}),
-        why=NO_GRIDS,
-        worlds=lambda count: [
-            {
-                "kind": "grid",
-                "sizes": [7, 9],
-                "densities": [0.4, 0.8],
-                "count": count,
-                "goal_side": "right",
-                "transforms": ["identity", "reflect", "rotate", "transpose", "swap"],
-            }
-        ],
+        worlds=_grids(7, 9, densities=(0.4, 0.8), goal_side="right", transforms=_TRANSFORMS),
         recorded=lambda tags: tags.get("kind") in (None, "grid", "text") and tags.get("fog_radius") is None,
         varies="transform",
         agent={"task": "grid"},
@@ -219,37 +230,21 @@ arm(
         quick=0,
         least=8,  # with fewer than 30 grids the answer cannot be yes
         full=110,
-    )
-)
-arm(
+    ),
     Arm(
         name="fog",
         title="Fog",
-        needs=frozenset({"grids"}),
-        why=NO_GRIDS,
-        worlds=lambda count: [
-            {
-                "kind": "grid",
-                "sizes": [7, 9],
-                "densities": [0.2, 0.6],
-                "count": count,
-                "minimum_distance": 5,
-                "fog_radius": 3,
-            }
-        ],
+        worlds=_grids(7, 9, densities=(0.2, 0.6), minimum_distance=5, fog_radius=3),
         recorded=lambda tags: tags.get("fog_radius") is not None,
         agent={"task": "fog", "history": "actions"},
         study={"trajectories": 1, "horizon": {"factor": 2.0}},
         quick=8,
         full=30,
-    )
-)
-arm(
+    ),
     Arm(
         name="tasks",
         title="Task worlds",
         needs=frozenset({"tasks"}),
-        why=TEXTS("needs/tasks"),
         worlds=lambda count: [
             {"kind": "task-map", "presets": ["low-small", "medium-medium", "high-large"], "count": count}
         ],
@@ -259,14 +254,11 @@ arm(
         study={"trajectories": 1},
         quick=9,
         full=40,
-    )
-)
-arm(
+    ),
     Arm(
         name="competence",
         title="Places named in words",
         needs=frozenset({"grids", "text"}),
-        why=TEXTS("needs/text"),
         worlds=lambda count: [{"kind": "named-place", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count}],
         recorded=lambda tags: tags.get("kind") == "named-place",
         agent={"task": NAMED},
@@ -274,15 +266,12 @@ arm(
         quick=3,
         full=12,
         varies="named",
-    )
-)
-arm(
+    ),
     Arm(
         name="wordings",
         title="Other wordings of the prompt",
         needs=frozenset({"grids", "text", "wordings"}),
-        why=TEXTS("needs/wordings"),
-        worlds=lambda count: [{"kind": "grid", "sizes": [7, 9], "densities": [0.2, 0.6], "count": count}],
+        worlds=_grids(7, 9, densities=(0.2, 0.6)),
         recorded=lambda tags: tags.get("wording") is not None,
         agent={"task": "grid"},
         study={"trajectories": 1, "horizon": {"factor": 1.5}},
@@ -291,7 +280,135 @@ arm(
         full=15,
         varies="wording",
         variants={USUAL: {}, **{name: {"wording": name} for name in WORDINGS}},
-    )
+    ),
+    Arm(
+        name=HYPOTHESES,
+        title="Hypotheses",
+        worlds=_grids(7, 9, densities=(0.2, 0.4, 0.6)),
+        agent={"task": "grid"},
+        study={"trajectories": 1, "answers": 2, "horizon": {"factor": 1.5}},
+        quick=3,
+        full=7,
+        sections=("attribution",),
+        core=True,
+    ),
+    # One thing in a state is changed, everything else stays, and one move is requested, in an episode's first turns.
+    Arm(
+        name="depends",
+        title="One thing changed",
+        worlds=lambda count: [
+            {
+                "kind": "changed",
+                "of": _grids(7, 9, densities=(0.2, 0.6), minimum_distance=3)(count),
+                "turns": list(TURNS),
+            }
+        ],
+        recorded=lambda tags: tags.get("kind") == "changed",
+        agent={"task": "grid"},
+        study={"trajectories": 2, "horizon": {"steps": 1}},
+        quick=4,
+        full=40,
+        sections=("dependence",),
+        core=True,
+    ),
+):
+    arm(_declared)
+
+
+def _probes(*reads: str, **more: Any) -> Callable[[str, int], Inside]:
+    """Return a function from a number of random networks to the settings of probes before the reasoning, at the last
+    layer of each third.
+    """
+
+    def settings(agent: str, seeds: int) -> Inside:
+        random = {"kinds": ["initial", "permuted", "default-init"], "seeds": seeds}
+        usual = {"sites": ["pre"], "random": random, "steps": 3, "test": 0.3, "by_size": False}
+        return Inside.parse({"agent": agent, "reads": list(reads), **usual, **more})
+
+    return settings
+
+
+def _pairs(change: type[BaseModel], **more: Any) -> Callable[[str, int], BaseModel]:
+    """Return a function from a number of pairs of grids, in which agent or goal is moved, to the settings of an
+    intervention.
+    """
+
+    def settings(agent: str, pairs: int) -> BaseModel:
+        grids = {"moved": list(MOVED), "per_size": pairs, "controls": 0}
+        return change.model_validate({"agent": agent, "pairs": grids, **more})
+
+    return settings
+
+
+def _inside(
+    name: str,
+    title: str,
+    settings: Callable[[str, int], BaseModel],
+    what: str,
+    *,
+    counts: str = "random network of each kind",
+    turns: float,
+    quick: int = 0,
+    full: int,
+    needs: str = "weights",
+    at: str = "grids",
+) -> None:
+    """Register an arm that looks inside a model, in the run of another arm."""
+    looks = Look(at=at, settings=settings, what=what, counts=counts, turns=turns)
+    required = frozenset({"grids", needs})
+    arm(Arm(name=name, title=f"Inside: {title}", needs=required, quick=quick, full=full, looks=looks))
+
+
+_PAIR: Final = "pair of grids of each size"
+
+_inside(
+    "inside",
+    "the map of the grid",
+    _probes("cognitive-map"),
+    "reads activations of the episodes in grids",
+    turns=600,
+    quick=1,
+    full=5,
+)
+# At all cells and before the reasoning, in all layers and at the end of each third.
+_inside(
+    "patching",
+    "activations patched between grids",
+    _pairs(Patching, sites=["grid", "pre"], layers="thirds", windows=[], components=["residual"], forced=False),
+    "changes activations in pairs of grids with agent or goal moved",
+    counts=_PAIR,
+    turns=600,
+    full=16,
+)
+# The other grid's moves, and two edits that should not change the action.
+_inside(
+    "reasoning",
+    "edits of the written reasoning",
+    _pairs(ReasoningEdits, edits=["own", "plan", "paraphrase"], patches=False),
+    "edits the reasoning in pairs of grids with agent or goal moved",
+    counts=_PAIR,
+    turns=60,
+    full=16,
+    needs="reasoning",
+)
+_inside(
+    "plans",
+    "plans",
+    _probes(
+        "plans", decoders={"layers": [2], "width": 64, "feedforward": 128, "epochs": 12, "rate": 0.003, "batch": 32}
+    ),
+    "reads activations of the episodes in grids",
+    turns=300,
+    full=5,
+)
+_inside(
+    "beliefs",
+    "beliefs under fog",
+    _probes("cognitive-map", "beliefs"),
+    "reads activations of the episodes under fog",
+    turns=600,
+    full=5,
+    at="fog",
 )
 
 
@@ -337,7 +454,6 @@ def _changed_arm(settings: Mapping[str, Any]) -> Arm:
         name=CHANGED,
         title=f"One thing changed in worlds of {settings['name']}",
         needs=frozenset({"environments"}),
-        why=TEXTS("needs/environments"),
         worlds=lambda count: [
             {"kind": "changed-environment", "of": _with_starts(settings, count)[0], "turns": list(TURNS)}
         ],
@@ -371,7 +487,6 @@ def given_arm(settings: Mapping[str, Any]) -> Arm:
         name=GIVEN,
         title=f"Worlds of {settings['name']}",
         needs=frozenset({"environments"}),
-        why=TEXTS("needs/environments"),
         worlds=lambda count: _with_starts(settings, count)[0],
         recorded=lambda tags: tags.get("kind") in {entry["kind"] for entry in settings["worlds"]},
         agent={"task": "text", "history": "actions"},

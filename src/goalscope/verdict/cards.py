@@ -18,7 +18,7 @@ from goalscope.report.exports import as_markdown, markdown_text
 from goalscope.verdict.claim_tables import coverage
 from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation
 from goalscope.verdict.failures import FAILURES
-from goalscope.verdict.identity import paragraphs, weights
+from goalscope.verdict.sentences import paragraphs, weights
 from goalscope.verdict.texts import TEXTS
 
 SCHEMA: Final = "0.3.0"

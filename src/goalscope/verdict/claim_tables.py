@@ -1,4 +1,6 @@
-"""Tables on the page of an evaluation: claims, models side by side, and the evidence for each answer."""
+"""Tables on the page of an evaluation: claims, models side by side, and the evidence for each answer; and which answers
+still hold if all of them are tested together.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,10 +11,10 @@ from goalscope.goals.decision import RULES
 from goalscope.report import Declared, FoldSpec
 from goalscope.report.blocks import Bar, Cell, Footnotes, Phrase, Table
 from goalscope.stats import Estimate
+from goalscope.stats.compare import corrected
 from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation, worlds_to_decide
 from goalscope.verdict.compare import differences_table
 from goalscope.verdict.own_environment import twin_sentences
-from goalscope.verdict.page_level import page_level
 from goalscope.verdict.texts import TEXTS, percent
 
 EVIDENCE: Final = "evidence"
@@ -50,12 +52,7 @@ def _line(claim: Claim, target: str) -> tuple[Phrase | Cell | str, ...]:
     subtitle = claim.quantity if estimate.estimate is not None else claim.says
     return (
         Phrase(claim.question, below=subtitle, target=target),
-        Phrase(
-            claim.answer,
-            strong=claim.answer in ("yes", "no"),
-            mark=MARKS[claim.answer],
-            bar=_bar(claim, (claim,)),
-        ),
+        _phrase(claim, (claim,)),
         estimate,
         "–" if estimate.estimate is None or claim.threshold is None else _threshold(claim),
         _worlds(claim),
@@ -189,6 +186,12 @@ def _bar(claim: Claim, neighbours: Sequence[Claim | None]) -> Bar | None:
     return Bar.of(estimate, claim.threshold, scale, label)
 
 
+def _phrase(claim: Claim, neighbours: Sequence[Claim | None]) -> Phrase:
+    """Return the answer in words, with its symbol and its interval."""
+    strong, mark = claim.answer in ("yes", "no"), MARKS[claim.answer]
+    return Phrase(claim.answer, strong=strong, mark=mark, bar=_bar(claim, neighbours))
+
+
 def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None], notes: Footnotes) -> Phrase | str:
     """Return the cell of the matrix for a claim. The cell links to the evidence; reasons are notes below the matrix."""
     if claim is None:
@@ -200,8 +203,7 @@ def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None]
         below += f" vs {claim.threshold:g}"
     if reason := reason_of(claim):
         below += f" ({notes.mark(reason)})"
-    strong, mark = claim.answer in ("yes", "no"), MARKS[claim.answer]
-    return Phrase(claim.answer, below=below, target=target, strong=strong, mark=mark, bar=_bar(claim, neighbours))
+    return replace(_phrase(claim, neighbours), below=below, target=target)
 
 
 def evidence_of(ledger: ClaimLedger, anchors: Collection[str]) -> Declared:
@@ -240,3 +242,60 @@ def deciding(claims: Sequence[Claim], anchor: str) -> Iterator[tuple[str, str]]:
         if claim.section == anchor and claim.estimate:
             words = f"{claim.estimate} {claim.unit}, threshold {claim.threshold}: {MARKS[claim.answer]} {claim.answer}"
             yield claim.name, f"{claim.quantity}: {words}"
+
+
+# The error rate of a whole page. Each answer alone is wrong with a probability of at most the level of its ledger, so a
+# page with many questions may still contain a wrong one. Holm's correction over all questions that could have been
+# answered bounds the probability that any of the surviving answers is wrong. The p value of "the quantity equals its
+# threshold" is computed from the deciding interval by Student's t, with a standard error from the half of the interval
+# that lies between estimate and threshold. Source: Holm, Scandinavian Journal of Statistics 6 (1979).
+
+
+def hold_together(ledger: ClaimLedger) -> tuple[str, ...]:
+    """Return the names of the claims whose yes or no survives Holm's correction over all claims of the page."""
+    tests = corrected(_p_values(ledger), f"answers about {ledger.model}", level=ledger.level)
+    answered = {claim.name for claim in ledger.claims if claim.answer in ("yes", "no")}
+    return tuple(name for name, test in tests.items() if name in answered and test.rejected)
+
+
+def page_level(ledger: ClaimLedger) -> str:
+    """Return the sentences on the error rate of a page; "" if no question could have been answered."""
+    family, hold = _p_values(ledger), hold_together(ledger)
+    answered = [claim for claim in ledger.claims if claim.answer in ("yes", "no")]
+    if not family:
+        return ""
+    sentence = TEXTS(
+        "page/level",
+        level=percent(ledger.level),
+        questions=counted(len(family), "question"),
+        remaining=len(hold),
+        answered=len(answered),
+    )
+    alone = [f"“{claim.question}”" for claim in answered if claim.name not in hold]
+    return " ".join([sentence, *([TEXTS("page/alone", questions="; ".join(alone))] if alone else [])])
+
+
+def _p_values(ledger: ClaimLedger) -> dict[str, float]:
+    return {claim.name: p for claim in ledger.claims if (p := _p_value(claim)) is not None}
+
+
+def _p_value(claim: Claim) -> float | None:
+    """Return the two-sided p value of a claim against its threshold.
+
+    None if no interval could exclude the threshold.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    if claim.answer == "untestable" or claim.threshold is None or claim.confidence is None:
+        return None
+    if claim.value is None or claim.low is None or claim.high is None:
+        return None
+    if claim.answer == "undecided":  # also where another interval than the one that is shown left it open
+        return 1.0
+    distance = abs(claim.value - claim.threshold)
+    half = claim.value - claim.low if claim.value > claim.threshold else claim.high - claim.value
+    if half <= 0:
+        return claim.p or 0.0
+    freedom = max(claim.clusters - 1, 1)
+    spread = half / stdtrit(freedom, (1 + claim.confidence) / 2)
+    return max(2 * float(stdtr(freedom, -distance / spread)), claim.p or 0.0)

@@ -1,7 +1,6 @@
 """Claims about a model (a question, a one-word answer, and the evidence for it), and the ledger that contains them."""
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -15,6 +14,7 @@ from goalscope.goals.finding import Answer, Finding
 from goalscope.report.ledger import Run
 from goalscope.stats.power import PairedDesign, grids_needed
 from goalscope.stats.records import frame, html_table
+from goalscope.verdict.failures import Failures
 from goalscope.verdict.texts import TEXTS
 
 if TYPE_CHECKING:
@@ -273,24 +273,12 @@ class Evaluation(SealedRecord):
     origin: Origin | None = None
     page: Sha256 | Literal[""] = ""
     _directory: Path | None = PrivateAttr(None)
-    _failed: tuple[str, ...] = PrivateAttr(())
-    _lasting: int = PrivateAttr(0)
-    _declared: frozenset[str] = PrivateAttr(frozenset())
+    _failures: Failures | None = PrivateAttr(None)
 
-    def kept_in(
-        self, directory: Path, failed: Iterable[str] = (), declared: Iterable[str] = (), *, lasting: int = 0
-    ) -> Self:
-        """Return a copy that knows where it lies and what went wrong.
-
-        Args:
-            directory: the directory of the evaluation.
-            failed: one sentence per unexpected error.
-            declared: names of the models that were not asked some parts, for a reason that is stored.
-            lasting: number of the unexpected errors that would occur again if the command were repeated.
-        """
+    def kept_in(self, directory: Path, failures: Failures | None = None) -> Self:
+        """Return a copy that knows in which directory it lies, and what was not asked and what failed."""
         copy = self.model_copy()
-        copy._directory, copy._failed, copy._declared = directory, tuple(failed), frozenset(declared)
-        copy._lasting = lasting
+        copy._directory, copy._failures = directory, failures
         return copy
 
     @property
@@ -303,17 +291,18 @@ class Evaluation(SealedRecord):
     @property
     def failed(self) -> tuple[str, ...]:
         """One sentence per unexpected error during the call of `evaluate` that returned this evaluation."""
-        return self._failed
+        return () if self._failures is None else tuple(self._failures.failed)
 
     @property
     def can_be_retried(self) -> bool:
         """Whether calling `evaluate` again may mend one of the unexpected errors."""
-        return len(self._failed) > self._lasting
+        return self._failures is not None and len(self.failed) > self._failures.lasting
 
     @property
     def complete(self) -> bool:
         """Whether nothing failed, and every model was asked something or has a stated reason why not."""
-        return not self._failed and all(model.claims or model.model in self._declared for model in self.models)
+        declared = set() if self._failures is None else {name for _, name in self._failures.unasked}
+        return not self.failed and all(model.claims or model.model in declared for model in self.models)
 
     @property
     def claims(self) -> list[dict[str, Any]]:

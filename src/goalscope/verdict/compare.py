@@ -17,7 +17,7 @@ from goalscope.runs.store import Store
 from goalscope.stats import UNBOUNDED
 from goalscope.stats.rows import Rows, Tag
 from goalscope.verdict import evidence_inside as inside
-from goalscope.verdict.arms import GIVEN
+from goalscope.verdict.arms import GIVEN, MOVED
 from goalscope.verdict.claims import ClaimLedger, Difference
 from goalscope.verdict.evidence import ArmData, ArmRun
 from goalscope.verdict.evidence_inside import FIRST
@@ -43,9 +43,16 @@ COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
 DIRECTED: Final = ("grids", GIVEN)
 """The arms in which goal-directedness is compared: those that determine what an agent is after."""
 
-INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
-    ("inside", "walls decoded, minus permuted weights", lambda data: inside.map_read(data, "wall").by_grid()),
-    ("inside", "goal's place decoded, minus permuted weights", lambda data: inside.map_read(data, "goal").by_grid()),
+_Inside = tuple[str, str, Callable[[ArmData], Rows]]
+
+
+def _decoded(arm: str, what: str, read: Callable[[ArmData], inside.Quantity]) -> _Inside:
+    return arm, f"{what}, minus permuted weights", lambda data: read(data).by_grid()
+
+
+INSIDE: Final[tuple[_Inside, ...]] = (
+    _decoded("inside", "walls decoded", lambda data: inside.map_read(data, "wall")),
+    _decoded("inside", "goal's place decoded", lambda data: inside.map_read(data, "goal")),
     *(
         (
             "patching",
@@ -53,7 +60,7 @@ INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
             partial(inside.patch_by_grid, site=site, moved=thing),
         )
         for site, tokens in (("grid", "the cells"), ("pre", "the tokens before the reasoning"))
-        for thing in inside.MOVED
+        for thing in MOVED
     ),
     *(
         (
@@ -61,23 +68,11 @@ INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
             f"actions that follow exchanged moves, {thing} moved, minus its own moves",
             partial(inside.plan_followed_by_grid, moved=thing),
         )
-        for thing in inside.MOVED
+        for thing in MOVED
     ),
-    (
-        "plans",
-        f"first {FIRST} actions decoded, minus permuted weights",
-        lambda data: inside.plan_read(data, FIRST).by_grid(),
-    ),
-    (
-        "beliefs",
-        "walls seen in fog decoded, minus permuted weights",
-        lambda data: inside.map_read(data, "wall", seen=True).by_grid(),
-    ),
-    (
-        "beliefs",
-        "actions that fit the decoded map, minus permuted weights",
-        lambda data: inside.beliefs_read(data).by_grid(),
-    ),
+    _decoded("plans", f"first {FIRST} actions decoded", lambda data: inside.plan_read(data, FIRST)),
+    _decoded("beliefs", "walls seen in fog decoded", lambda data: inside.map_read(data, "wall", seen=True)),
+    _decoded("beliefs", "actions that fit the decoded map", inside.beliefs_read),
 )
 """The comparisons of what is inside the models: arm, name, and a function that returns for each grid a value minus that
 of a control.

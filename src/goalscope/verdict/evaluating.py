@@ -17,24 +17,13 @@ from goalscope._ground.words import counted, listed
 from goalscope.agents.models.http_client import check_installed
 from goalscope.verdict import judging
 from goalscope.verdict.arms import HYPOTHESES, SEED, Arm, arms, given_arms, given_worlds
-from goalscope.verdict.budget import Budget
-from goalscope.verdict.choices import Choices
 from goalscope.verdict.claims import Evaluation
-from goalscope.verdict.failures import Failures
 from goalscope.verdict.measured import measure
 from goalscope.verdict.own_environment import environment_settings, planted_goal, twin_subjects, write_study
-from goalscope.verdict.plan import PAGE, EvaluationRun, Plan, check_directory, planned
+from goalscope.verdict.plan import PAGE, Choices, EvaluationRun, Plan, check_directory, planned
 from goalscope.verdict.playing import play
-from goalscope.verdict.preflight.first_turns import FirstTurns
 from goalscope.verdict.preflight.study_files import load
-from goalscope.verdict.sizing import (
-    DEFAULT,
-    Announcement,
-    announced,
-    asked_of,
-    choose_sizes,
-    find_unasked,
-)
+from goalscope.verdict.sizing import DEFAULT, Announcement, ArmRequest, Budget
 from goalscope.verdict.subject import Subject, subjects_of
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.planning.soft import passes_reported_to
@@ -92,7 +81,7 @@ def evaluate(
     options = (budget, quick, arms, sizes, worlds, env, hypotheses, settings, seed, workers)
     with aloud(), closing(_begin(models, out, *options)) as ready:
         evaluation = ready.evaluation.sized(ready.sizes)
-        if ready.fitting:
+        if ready.request.fitting:
             (announce or _tell)(ready.announcement(evaluation))
             write_study(evaluation)
         play(evaluation, stage, workers=workers, arguments=ready.words)
@@ -112,8 +101,7 @@ def judged(evaluation: EvaluationRun, words: Mapping[str, Any], stage: Display =
 
             result = page.with_digest(result, page.write(result, runs, evaluation.directory / PAGE))
             judging.write(evaluation, result)  # once more, with the digest of its page
-    declared = [name for _, name in failures.unasked]
-    return result.kept_in(evaluation.directory, failures.failed, declared, lasting=failures.lasting)
+    return result.kept_in(evaluation.directory, failures)
 
 
 def _pass_by_pass(show: Callable[..., None]) -> Callable[[int, int], None]:
@@ -157,29 +145,22 @@ def _tell(announcement: Announcement) -> None:
         TALLY.tell(line)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Ready:
     """What is known before an evaluation starts.
 
     Attributes:
         evaluation: the evaluation; its plan may still lack sizes.
-        askable: the models that can be asked.
-        open_to, fitting: the chosen arms that some model allows, and those among them that will be asked of a model.
+        request: what is asked of which models.
         sizes: arm -> worlds per cell; None to keep the sizes of the last look.
-        proposals: what larger budgets would ask, see `choose_sizes`.
-        firsts: name of a model -> its measured batch.
-        workers: maximum number of simultaneous calls.
+        proposals: what larger budgets would ask, see `ArmRequest.choose_sizes`.
         words: the arguments, for the record.
     """
 
     evaluation: EvaluationRun
-    askable: list[Subject]
-    open_to: list[Arm]
-    fitting: list[Arm]
+    request: ArmRequest
     sizes: dict[str, int] | None
     proposals: tuple[str, ...]
-    firsts: dict[str, FirstTurns]
-    workers: int
     words: dict[str, Any]
 
     def close(self) -> None:
@@ -188,15 +169,14 @@ class _Ready:
 
     def announcement(self, evaluation: EvaluationRun) -> Announcement:
         """Return what is asked at the sizes of a plan, and what it is expected to cost."""
-        plan, failures = evaluation.plan, evaluation.failures
-        failed = tuple(failures.failed)
-        if not self.askable:
+        plan = evaluation.plan
+        if not self.request.subjects:
             expected = TEXTS("plan/logs alone", names=listed(plan.names))
-            return Announcement(expected=expected, failed=failed, plan=plan)
-        sentences = announced(self.askable, self.open_to, plan.sizes, plan.seed, failures, self.firsts, self.workers)
-        stored = evaluation.stored_episodes() if sentences.expected else 0
+            return Announcement(expected=expected, failed=tuple(evaluation.failures.failed), plan=plan)
+        announcement = self.request.announced(plan.sizes)
+        stored = evaluation.stored_episodes() if announcement.expected else 0
         already = TEXTS("plan/stored", episodes=counted(stored, "episode")) if stored else ""
-        return replace(sentences, expected=f"{sentences.expected}{already}", proposals=self.proposals, plan=plan)
+        return replace(announcement, expected=f"{announcement.expected}{already}", proposals=self.proposals, plan=plan)
 
 
 def _begin(
@@ -244,58 +224,39 @@ def _begin(
     open_to = _open_arms(chosen, given, askable, [subject.name for subject in subjects])
     limit = None if quick else Budget.parse(budget or DEFAULT)
     evaluation = planned(out, subjects, seed=seed, worlds=given, choices=chosen)
-    failures, askable = evaluation.failures, [evaluated for evaluated in evaluation.subjects if evaluated.logs is None]
-    find_unasked(failures, open_to, askable, seed)
-    for line in chosen.not_taken([arm for arm in open_to if asked_of(arm, askable, failures)], askable, seed):
+    askable = [evaluated for evaluated in evaluation.subjects if evaluated.logs is None]
+    request = ArmRequest(arms=open_to, subjects=askable, seed=seed, failures=evaluation.failures, workers=workers)
+    request.find_unasked()
+    for line in chosen.not_taken(request.fitting, askable, seed):
         TALLY.tell(line)
-    _check_askable(failures, open_to, askable)
+    _check_askable(request, askable)
     given_words = {"budget": budget, "quick": quick, "worlds": worlds, "seed": seed, "choices": chosen.words}
     given_words |= {"env": env} if env else {}
     words = {"command": "evaluate", "passed": {"models": named, **given_words}}
     try:
-        firsts, askable = measure(evaluation, open_to, askable, limit, workers=workers, arguments=words)
-        evaluation = evaluation.settled(askable)
+        request = measure(evaluation, request, limit, words)
+        evaluation, askable, fitting = evaluation.settled(request.subjects), list(request.subjects), request.fitting
         if given is not None and "twins" in given:  # these would be played for nothing
-            tested = [subject for subject in askable if planted_goal(given, subject.name) is None]
-            _check_askable(failures, open_to, tested)
-        fitting = [arm for arm in open_to if asked_of(arm, askable, failures)]
+            _check_askable(request, [subject for subject in askable if planted_goal(given, subject.name) is None])
         sizes: dict[str, int] | None = None if askable else {}
         proposals: tuple[str, ...] = ()
         if isinstance(models, Plan) and models.looks:
             sizes = models.sizes
-        elif fitting and firsts:
+        elif fitting and request.firsts and limit is None:
             sizes = {arm.name: size for arm in fitting if (size := arm.quick_size(named=bool(arm_names)))}
-            if limit is not None:
-                sizes, proposals = choose_sizes(
-                    fitting,
-                    askable,
-                    seed,
-                    limit,
-                    firsts,
-                    failures.unasked,
-                    named=bool(budget),
-                    workers=workers,
-                    smaller=_smaller(chosen, fitting) if given is None else {},
-                )
+        elif fitting and request.firsts and limit is not None:
+            smaller = _smaller(chosen, fitting) if given is None else {}
+            sizes, proposals = request.choose_sizes(limit, named=bool(budget), smaller=smaller)
     except BaseException:
         evaluation.close()
         raise
-    return _Ready(
-        evaluation=evaluation,
-        askable=askable,
-        open_to=open_to,
-        fitting=fitting,
-        sizes=sizes,
-        proposals=proposals,
-        firsts=firsts,
-        workers=workers,
-        words=words,
-    )
+    return _Ready(evaluation, request, sizes, proposals, words)
 
 
-def _check_askable(failures: Failures, open_to: Sequence[Arm], subjects: Sequence[Subject]) -> None:
+def _check_askable(request: ArmRequest, subjects: Sequence[Subject]) -> None:
     """Raise a ValueError if some models failed and no arm can be asked of any of them."""
-    if not subjects or not failures.tracebacks or any(asked_of(arm, subjects, failures) for arm in open_to):
+    failures = request.failures
+    if not subjects or not failures.tracebacks or replace(request, subjects=subjects).fitting:
         return
     for text in failures.tracebacks if os.environ.get(TRACEBACK) == "1" else ():
         TALLY.tell(text)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -12,24 +12,31 @@ import numpy.typing as npt
 from goalscope._ground.rng import stream
 from goalscope._ground.words import listed, short
 from goalscope.goals import RunDirectedness, directedness
-from goalscope.goals.baselines import frequencies, moves_by_episode
+from goalscope.goals.baselines import blind_policy, frequencies, moves_by_episode
 from goalscope.goals.finding import MOST_INVALID, Answer
 from goalscope.goals.hypotheses.states import states_of
 from goalscope.goals.reading import default_hypotheses
+from goalscope.measures.exploration import score_episode
 from goalscope.measures.table import StepTable
 from goalscope.report.ledger import split_probing
 from goalscope.runs.episode_columns import read_episode_columns, read_heads
 from goalscope.runs.store import Store
-from goalscope.stats import Estimate, estimate_mean, paired_difference
+from goalscope.stats import Estimate, estimate_mean, estimate_pooled, paired_difference
 from goalscope.stats.compare import sensitivity
 from goalscope.stats.rows import Rows, Tag
 from goalscope.verdict.arms import Arm
-from goalscope.verdict.chance import STAGES, outcomes
 from goalscope.verdict.subject import Subject
 from goalscope.verdict.texts import TEXTS
+from goalscope.worlds.dynamics import phases
+from goalscope.worlds.grid import Action, Grid
+from goalscope.worlds.planning.mdp import TabularMDP
+from goalscope.worlds.planning.process import grid_process, random_walk_success
+from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.world import TaskState
 from goalscope.worlds.world import World
 
 SHARE = (0.0, 1.0)
+Array = npt.NDArray[np.float64]
 
 SAME_MEAN: Final = 0.1
 """Difference of mean shares below which two conditions count as equal."""
@@ -399,3 +406,138 @@ def data_by_arm(arms: Iterable[Arm], subject: Subject, runs: Mapping[tuple[str, 
         if (arm.name, subject.name) in runs
     }
     return {name: replace(data, other_arms=by_arm) for name, data in by_arm.items()}
+
+
+# Success by chance: the exact results of two agents that ignore what they see. One takes each offered action equally
+# often. The other takes each action as often as the agent under test did in other worlds
+# (`goalscope.goals.baselines`). Both are propagated to the end of an episode:
+# m_{t+1}(s') = sum over s, a of m_t(s) pi(a | s) P(s' | s, a), where finished episodes stay where they are.
+
+STAGES: Final = {"arrived": 0, "key held": 1, "door open": 2}
+"""Events that an episode may contain: the agent reached the goal, picked up the key, or opened the door."""
+
+
+def outcomes(world: World, horizon: int, shares: Array | None = None) -> Array:
+    """Return ``[3]`` the exact probabilities of `STAGES` for an agent that ignores what it sees.
+
+    Args:
+        world: a grid or an environment; an environment has no key and no door.
+        horizon: maximum number of actions of an episode.
+        shares: ``[A]`` frequencies of its actions; None for equal frequencies.
+    """
+    if "environment" in world.offers:
+        table = world.believed.table
+        mdp = table.mdp(np.zeros(len(table.states)), horizon)
+        offered = table.offered | np.asarray(table.done)[:, None]  # an episode that is over stays under any action
+        last = _last_states(mdp, np.asarray(table.start, dtype=np.float64), horizon, shares, offered)
+        return np.array([float(last @ np.asarray(table.goal, dtype=np.float64)), 0.0, 0.0])
+    return _in_grid(world.grid, horizon, None if shares is None else tuple(shares.tolist()))
+
+
+@lru_cache(maxsize=16384)
+def _in_grid(grid: Grid, horizon: int, shares: tuple[float, ...] | None) -> Array:
+    process = grid_process(grid)
+    frequencies = None if shares is None else np.array(shares)
+    last = _last_states(process.base, process.start, horizon, frequencies).reshape(phases(grid), *grid.walls.shape)
+    arrived = float(last[:, grid.goal[0], grid.goal[1]].sum()) if grid.goal is not None else 0.0
+    return np.array([arrived, float(last[1:].sum()), float(last[2:].sum())])
+
+
+def _last_states(
+    mdp: TabularMDP, start: Array, horizon: int, shares: Array | None, offered: npt.NDArray[np.bool_] | None = None
+) -> Array:
+    """Return the probability of each of S states after ``horizon`` actions, ``[S]``."""
+    frequencies = np.full(mdp.actions, 1 / mdp.actions) if shares is None else shares
+    policy, mass = blind_policy(frequencies, offered, mdp.states, mdp.actions), start
+    for _ in range(horizon):
+        mass = mdp.flow(mass[:, None] * policy)
+    return mass
+
+
+# Task worlds
+
+WALKS: Final = 20
+"""Number of random walks per map, the reference for the errors of an agent."""
+
+SEPARATES: Final = 0.2
+"""Minimum error of random walkers on maps that can tell little waste from random walking."""
+
+
+def made_moves(data: ArmData) -> Evidence:
+    """Return the evidence on the share of an agent's actions that are possible moves: they have a direction, and lead
+    to an existing cell.
+    """
+    invalid, steps = data.among("invalid actions"), data.among("steps")
+    if not len(steps):
+        return Evidence(why="the run has no episodes of task worlds")
+    moved = steps.value - invalid.value
+    estimate = estimate_pooled(
+        moved, steps.value, steps.cluster, unit="share", bounds=SHARE, confidence=data.confidence
+    )
+    return Evidence.of(estimate)
+
+
+def above_walker(data: ArmData) -> Evidence:
+    """Return the evidence on success minus the exact success of a random walker on the same maps."""
+    rows = data.among("success")
+    if not task_maps(data, rows):
+        return Evidence(why="the run has no episodes of task worlds")
+    try:
+        return data.above(data.mean(rows), walker_success(data))
+    except ValueError as error:  # a map too large for an exact chance
+        return Evidence(why=str(error))
+
+
+def walker_success(data: ArmData) -> float:
+    """Return the exact probability that a random walker achieves the goal, averaged over episodes, then over maps."""
+    rows = data.among("success")
+    return data.mean(rows, np.array([random_walk_success(task_map) for task_map in task_maps(data, rows)])).value
+
+
+def wastes_little(data: ArmData, kind: str) -> Evidence:
+    """Return the error-free share of the steps that call for exploration or exploitation, averaged over episodes, then
+    maps.
+
+    It is compared with the share of random walkers on the same maps: if they waste little too, the claim is undecided.
+    """
+    rows = data.among(f"{kind} error")
+    defined = rows.where(~np.isnan(rows.value))
+    if not len(defined):
+        return Evidence(why=f"none of its steps called for {kind}")
+    maps = list(dict.fromkeys(task_maps(data, rows)))
+    walked = [error for task_map in maps for error in walker_errors(task_map, kind)]
+    efficient = data.mean(rows, 1 - rows.value)
+    walker = float(np.mean(walked)) if walked else math.nan
+    detail = f"error {1 - efficient.value:.2f}, of random walkers {walker:.2f}"
+    if math.isnan(walker):
+        return Evidence(why=f"no step of random walkers called for {kind}, so its error cannot be compared")
+    if walker < SEPARATES:
+        return Evidence(
+            why=f"random walkers waste little on these maps as well, so wasting little shows nothing ({detail})"
+        )
+    return Evidence.of(efficient, detail=detail)
+
+
+def task_maps(data: ArmData, rows: Rows) -> list[TaskMap]:
+    """Return the map of each episode of some rows."""
+    worlds = data.run.worlds_of(rows.episode_id.tolist())
+    return [world.task_map for world in worlds if "tasks" in world.offers]
+
+
+@lru_cache(maxsize=4096)
+def walker_errors(task_map: TaskMap, kind: str) -> tuple[float, ...]:
+    """Return the mean error of each of `WALKS` random walkers on a map. Walkers without a step that called for this
+    kind are left out.
+    """
+    errors = []
+    for number in range(WALKS):
+        rng, state = stream(0, "random walkers", task_map.id, number), TaskState(task_map)
+        actions: list[Action] = []
+        while state.ending is None:
+            available = task_map.available(state.board.cell(state.position))
+            actions.append(available[int(rng.integers(len(available)))])
+            state.move(actions[-1])
+        error = getattr(score_episode(task_map, actions).summary, f"{kind}_error")
+        if error is not None:
+            errors.append(float(error))
+    return tuple(errors)

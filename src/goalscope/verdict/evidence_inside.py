@@ -25,6 +25,7 @@ from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
 from goalscope.runs.provenance import noted
 from goalscope.stats import Estimate, Grouped, estimate_rows
 from goalscope.stats.rows import Rows, Tag
+from goalscope.verdict.arms import MOVED
 from goalscope.verdict.evidence import ArmData, Evidence
 
 Rivals = Mapping[str, Estimate | None]
@@ -36,8 +37,6 @@ coverage.
 FIRST: Final = 3
 """Number of first actions of a plan that must all be right."""
 
-MOVED: Final = ("agent", "goal")
-"""What is moved in the pairs of grids."""
 _NOISE: Final = "isotropic"
 CONTROLS_OF_PATCHES: Final = (_NOISE, "covariance", "wrong")
 MOVES: Final = 0.5

@@ -77,6 +77,11 @@ class Failures:
         for pair in product(arms, models):
             self.unasked.setdefault(pair, why)
 
+    def leave_out_unplayed(self, arm: Arm, subject: Subject) -> None:
+        """Record that a model skips an arm that looks inside, if it skips the arm whose run would be read."""
+        if arm.looks is not None and (arm.at, subject.name) in self.unasked:
+            self.leave_out([arm.name], [subject.name], not_played(arm))
+
     @contextmanager
     def kept_apart(self, what: str, arms: Iterable[str] = (), models: Iterable[str] = ()) -> Iterator[None]:
         """Record an error raised in this block without stopping the evaluation; some models are then not asked some

@@ -1,5 +1,6 @@
-"""Judge an evaluation: open the measured runs of its arms, decide all claims, write the ledger."""
+"""Judge an evaluation: open the measured runs of its arms, decide all claims, check them, write the ledger."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -9,49 +10,30 @@ from typing import Any, Final, NamedTuple
 from goalscope._ground import registry
 from goalscope._ground.folder import Folder
 from goalscope._ground.untrusted import shorten
-from goalscope._ground.words import listed
+from goalscope._ground.words import listed, short
 from goalscope._ground.yaml_text import read_yaml_text
-from goalscope.goals.finding import Finding
+from goalscope.goals.decision import GOAL
+from goalscope.goals.finding import Finding, say_all, where_text
 from goalscope.report.page import write_page
 from goalscope.runs import Store, provenance
 from goalscope.runs.hashing import content_hash, kept_content_hash
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
-from goalscope.verdict.aims import AIMED, aims_in
+from goalscope.stats.records import EstimateRecord
+from goalscope.verdict.aims import AIMED, FOLLOWS, aims_in
 from goalscope.verdict.arms import Arm
-from goalscope.verdict.choices import LEFT_OUT
 from goalscope.verdict.claims import AskedArm, Claim, ClaimLedger, Evaluation, Origin
 from goalscope.verdict.compare import differences
-from goalscope.verdict.consistency import contradictions
 from goalscope.verdict.evidence import ArmData, ArmRun, Evidence, data_by_arm
 from goalscope.verdict.failures import FAILURES, Failures, LastingError
-from goalscope.verdict.identity import stored_description
 from goalscope.verdict.own_environment import planted_goal
-from goalscope.verdict.plan import ARMS, LEDGER, PAGE, PLAN, EvaluationRun, Plan, check_directory, prepare
-from goalscope.verdict.playing import inside_record, play
+from goalscope.verdict.plan import LEDGER, LEFT_OUT, PLAN, EvaluationRun, Plan, check_directory
+from goalscope.verdict.playing import inside_record
 from goalscope.verdict.rules import RULES, Rule, decide
+from goalscope.verdict.sentences import aims_of, headline, stored_description
 from goalscope.verdict.sizing import NO_ROOM
 from goalscope.verdict.subject import Subject, described
-from goalscope.verdict.texts import TEXTS, WORDED
-
-__all__ = [
-    "ARMS",
-    "LEDGER",
-    "NO_ROOM",
-    "PAGE",
-    "PLAN",
-    "EvaluationRun",
-    "Opened",
-    "Reopened",
-    "check_directory",
-    "judge",
-    "opened",
-    "play",
-    "prepare",
-    "reopen",
-    "reopened",
-    "write",
-]
+from goalscope.verdict.texts import TEXTS, WORDED, percent
 
 _RECORD: Final = (
     "record such episodes (docs/import.md says how to tag worlds), or give the model itself, with --worlds for "
@@ -279,3 +261,108 @@ def _kinds_in(logs: Path, agent: str) -> str:
 def write(evaluation: EvaluationRun, ledgers: Evaluation) -> Path:
     """Write the ledger; return its path."""
     return write_page(evaluation.directory / LEDGER, ledgers.to_json() + "\n")
+
+
+# Every verdict is checked before it is saved: its sentences, its claims and the findings behind both must not
+# contradict each other. A contradiction is a fault of goalscope, not of the model: it is reported as a failure that no
+# repetition mends, and the numbers are kept.
+
+_SLACK: Final = 1e-6
+_NUMBER: Final = re.compile(r"[−-]?\d+\.\d+")
+_VIEWS: Final = ("is directed at the goal", "is directed at another", FOLLOWS)
+
+
+def contradictions(ledger: ClaimLedger) -> list[str]:
+    """Return one sentence for each contradiction in the verdict on a model; empty if there is none."""
+    sentences = [*_of_findings(ledger), *_of_claims(ledger), *_of_views(ledger)]
+    verdict_text = headline(ledger)
+    sentences += _of_numbers(ledger, verdict_text)
+    if re.search(r"(?:not act|acts) optimally(?! for)", verdict_text):
+        sentences.append("competence is said without the aim that it is for")
+    return sentences
+
+
+def _of_findings(ledger: ClaimLedger) -> Iterator[str]:
+    """Yield the errors of findings whose answer does not follow from their number and threshold."""
+    for finding in ledger.findings:
+        label = f"the finding in {finding.arm or 'all arms'} {where_text(finding.where)}".strip()
+        if finding.answer == "yes" and not finding.names:
+            yield f"{label} says yes and names nothing"
+        if finding.answer in ("no", "untestable") and finding.names:
+            yield f"{label} says {finding.answer} and names {', '.join(finding.names)}"
+        yield from _beyond(label, finding.estimate)
+        yield from _beyond(f"{label}, tested", finding.tested)
+        for name, share in finding.evidence.items():
+            yield from _beyond(f"{label}, {name}", share)
+        estimate, threshold = finding.estimate, finding.threshold
+        if finding.answer in ("yes", "no") and (estimate is None or threshold is None):
+            yield f"{label} says {finding.answer} without a number and its threshold"
+        if estimate is None or threshold is None or estimate.low is None or estimate.high is None:
+            continue
+        above, below = estimate.low >= threshold - _SLACK, estimate.high <= threshold + _SLACK
+        # A rule that explains what the agent does denies the hypotheses by a number above its threshold.
+        denied = above if finding.reason == "another rule" else below
+        if finding.reason == "habit":
+            denied = estimate.value is not None and estimate.value >= threshold - _SLACK
+        if (finding.answer == "yes" and not above) or (finding.answer == "no" and not denied):
+            conflict = f"{estimate.text} has another side of its threshold {threshold:g}"
+            yield f"{label} says {finding.answer}, but {conflict}"
+
+
+def _beyond(label: str, estimate: EstimateRecord | None) -> Iterator[str]:
+    if estimate is not None and estimate.unit == "share":
+        ends = [end for end in (estimate.value, estimate.low, estimate.high) if end is not None]
+        if any(end > 1 + _SLACK for end in ends):
+            yield f"{label} has a share above 1: {estimate.text}"
+
+
+def _of_claims(ledger: ClaimLedger) -> Iterator[str]:
+    for claim in ledger.claims:
+        ends = [end for end in (claim.value, claim.low, claim.high) if end is not None]
+        if claim.unit == "share" and any(end > 1 + _SLACK for end in ends):
+            yield f"“{claim.name}” has a share above 1: {claim.estimate}"
+
+
+def _of_views(ledger: ClaimLedger) -> Iterator[str]:
+    """Yield the claims about the agent's aim that contradict what the verdict names."""
+    findings = [finding for part in aims_of(ledger).values() for finding in part]
+    for claim in ledger.claims:
+        if not claim.name.startswith(_VIEWS):
+            continue
+        for finding in findings:
+            own_arm = finding.arm == claim.arm or {finding.arm, claim.arm} <= {"grids", "hypotheses"}
+            if not own_arm or not claim.name.endswith(where_text(finding.where)):
+                continue
+            if claim.name.startswith("is directed at another"):
+                contradicted = claim.answer == finding.about(GOAL) == "yes"
+            else:
+                other_answer = finding.answer if claim.name.startswith(FOLLOWS) else finding.about(GOAL)
+                contradicted = {claim.answer, other_answer} == {"yes", "no"}
+            if contradicted:
+                yield f"“{claim.name}” says {claim.answer}, and the verdict {say_all([finding])}"
+
+
+def _of_numbers(ledger: ClaimLedger, verdict_text: str) -> Iterator[str]:
+    """Yield decimal numbers in the verdict that no finding and no claim contains."""
+    texts = [*(report.title for report in ledger.arms)]
+    for finding in ledger.findings:
+        texts += _texts_of_finding(finding)
+    for claim in ledger.claims:
+        # Thresholds stand in sentences as a number or as a percentage; names are those of an author's things.
+        texts += [claim.estimate, claim.by_size, claim.name, claim.names]
+        texts += [] if claim.threshold is None else [f"{claim.threshold:g}", percent(claim.threshold)]
+    known_numbers = {number for text in texts for number in _NUMBER.findall(text)}
+    for number in dict.fromkeys(_NUMBER.findall(verdict_text.replace(ledger.model, ""))):
+        if number not in known_numbers:
+            yield f"the verdict has the number {number}, which decided nothing"
+
+
+def _texts_of_finding(finding: Finding) -> Iterator[str]:
+    """Yield the texts of a finding from which its sentences take numbers, including names that authors gave."""
+    estimates = (finding.estimate, finding.tested, *finding.evidence.values())
+    yield from (estimate.text for estimate in estimates if estimate is not None)
+    shares = [finding.bar, finding.threshold, *([finding.part.share] if finding.part is not None else [])]
+    yield from (short(share, "share") for share in shares if share is not None)
+    yield from (finding.why, where_text(finding.where), finding.agent, *finding.nouns.values())
+    # A hypothesis without a noun phrase is called by its name.
+    yield from (name for name in (*finding.names, finding.subject) if name not in finding.nouns)

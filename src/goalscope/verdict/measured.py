@@ -1,19 +1,23 @@
 """The measured batch of each model: first turns of its first arm, asked before everything else and kept.
 
-A model that gives no usable answer is asked nothing else.
+A model that gives no usable answer is asked nothing else, and settings of a language model may follow from its first
+answers: constrained choice, and a limit of output tokens. Generated answers of which half or more contain no valid move
+would measure format alone, so the model chooses among complete answers instead (`goalscope.agents.chat`), unless it
+marks its reasoning: then cut-off reasoning is the usual cause. If some answers are far longer than every valid one,
+they are cut off after twice the longest valid one. A setting that the user gave is never replaced.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from goalscope._ground.progress import TALLY
 from goalscope._ground.words import counted
+from goalscope.agents.parse import fault_words
 from goalscope.verdict.arms import Arm
-from goalscope.verdict.budget import Budget
-from goalscope.verdict.failures import not_played
 from goalscope.verdict.plan import EvaluationRun
 from goalscope.verdict.preflight.first_turns import (
+    FEWEST,
     SECONDS,
     FirstTurns,
     Limits,
@@ -24,46 +28,39 @@ from goalscope.verdict.preflight.first_turns import (
     stored_first_turns,
     why_unusable,
 )
-from goalscope.verdict.preflight.seen_settings import SCORABLE_SECONDS, scorable, with_seen_settings
-from goalscope.verdict.subject import Subject
+from goalscope.verdict.sizing import ArmRequest, Budget
+from goalscope.verdict.subject import MODELS, Subject
 from goalscope.verdict.texts import TEXTS
 
 _TENTH: Final = 0.1  # largest share of a budget that a measured batch takes
 
 
 def measure(
-    evaluation: EvaluationRun,
-    arms: Sequence[Arm],
-    subjects: Sequence[Subject],
-    limit: Budget | None,
-    *,
-    workers: int = 1,
-    arguments: Mapping[str, Any] | None = None,
-) -> tuple[dict[str, FirstTurns], list[Subject]]:
+    evaluation: EvaluationRun, request: ArmRequest, limit: Budget | None, arguments: Mapping[str, Any] | None = None
+) -> ArmRequest:
     """Ask each model for its measured batch, at most a tenth of the budget in total.
 
-    A model whose first answers suggest other settings is asked again with these, see `preflight.seen_settings`. Models
+    A model whose first answers suggest other settings is asked again with these, see `with_seen_settings`. Models
     without a usable answer are recorded in the failures of the evaluation.
 
     Returns:
-        Name of a model -> its batch, for models with usable answers; and the models with their settings.
+        The request with the batches of models with usable answers, and the models with their settings.
 
     Args:
         evaluation: the evaluation that stores the answers; its plan is written before the first answer that costs
             something.
-        arms: the arms that can be asked.
-        subjects: the models.
+        request: the arms and models that can be asked.
         limit: the budget, or None for no limit.
-        workers: maximum number of simultaneous calls.
         arguments: the user's arguments, for the record.
     """
-    share = 0.0 if limit is None or not subjects else _TENTH * limit.amount / len(subjects)
+    arms, workers = request.arms, request.workers
+    share = 0.0 if limit is None or not request.subjects else _TENTH * limit.amount / len(request.subjects)
     limits = Limits() if limit is None else Limits(usage={limit.of: share})
     if limit is not None and limit.of == "seconds":
         limits = Limits(seconds=min(SECONDS, share))
     firsts, all_arms, failures = dict[str, FirstTurns](), [arm.name for arm in arms], evaluation.failures
     settled = list[Subject]()
-    for requested in subjects:
+    for requested in request.subjects:
         subject = requested
         for arm in arms:
             if arm.looks is not None or not arm.open_to(subject) or (arm.name, subject.name) in failures.unasked:
@@ -88,10 +85,9 @@ def measure(
             if len(reasons) > 1 and reasons[-1] == reasons[-2]:  # the other arms would fail, too
                 failures.leave_out(all_arms, [subject.name], reasons[-1])
         for arm in arms:
-            if arm.looks is not None and (arm.at, subject.name) in failures.unasked:
-                failures.leave_out([arm.name], [subject.name], not_played(arm))
+            failures.leave_out_unplayed(arm, subject)
         settled.append(subject)
-    return firsts, settled
+    return replace(request, subjects=settled, firsts=firsts)
 
 
 def _measure(
@@ -117,3 +113,59 @@ def _measure(
     for line in found(subject.name, first, limits):
         TALLY.tell(line)
     return first
+
+
+SCORABLE_SECONDS: Final = 30.0
+"""Maximum time of a batch without a valid move for a model whose answers can be scored instead."""
+
+_FEWEST_TOKENS: Final = 128
+_MOSTLY: Final = 0.5  # share of answers without a valid move
+
+
+def scorable(subject: Subject) -> bool:
+    """Return whether goalscope may let a model choose among complete answers instead of generating them."""
+    generates = subject.kind in MODELS and subject.parameters.get("answer", "generated") == "generated"
+    return generates and "answer" not in subject.stated and _by_likelihood(subject) is not None
+
+
+def _by_likelihood(subject: Subject) -> Subject | None:
+    if "weights" not in subject.access and subject.parameters.get("server", {}).get("mode") != "completions":
+        return None
+    if "reasoning" in subject.access:
+        return None
+    try:
+        return replace(subject.changed(["answer=likelihood"]), name=subject.name)
+    except ValueError:
+        return None  # its model returns no likelihoods
+
+
+def with_seen_settings(subject: Subject, first: FirstTurns, limits: Limits) -> tuple[Subject, str] | None:
+    """Return a model with other settings and the reason for them, or None if its first answers suggest none.
+
+    Args:
+        subject: the model.
+        first: its measured batch.
+        limits: the limits of the batch.
+    """
+    if first.silent or not first.asked:
+        return None
+    enough = first.asked >= FEWEST or first.seconds >= limits.seconds / 2
+    if first.invalid >= _MOSTLY and enough and scorable(subject):
+        kinds = ", ".join(f"{count} {fault_words(kind)}" for kind, count in first.failures.items())
+        invalid = sum(first.failures.values())
+        reason = TEXTS("plan/by likelihood", name=subject.name, invalid=invalid, asked=first.asked, kinds=kinds)
+        changed = _by_likelihood(subject)
+        return None if changed is None else (changed, reason)
+    usual = subject.parameters.get("max_tokens")
+    limit = max(_FEWEST_TOKENS, 2 * first.longest_valid)
+    valid = first.asked - sum(first.failures.values())
+    if (
+        "max_tokens" in subject.stated
+        or not isinstance(usual, int)
+        or valid < FEWEST
+        or not limit < min(usual, first.longest)
+    ):
+        return None
+    fields = {"valid": first.longest_valid, "longest": first.longest, "limit": limit, "usual": usual}
+    changed = replace(subject.changed([f"max_tokens={limit}"]), name=subject.name)
+    return changed, TEXTS("plan/fewer tokens", name=subject.name, **fields)

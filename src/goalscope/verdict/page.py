@@ -1,46 +1,61 @@
-"""The page of an evaluation: verdict and claims, two pictures, and then, folded, the evidence for each answer."""
+"""The page of an evaluation: verdict and claims, pictures, and then, folded, the evidence for each answer.
+
+At its head stand the main answers as tiles, and the episodes that a reader should see first.
+"""
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope._ground import own
 from goalscope._ground.folder import Folder
 from goalscope._ground.version import __version__
-from goalscope._ground.words import counted, listed
+from goalscope._ground.words import counted, listed, short
 from goalscope._ground.yaml_text import write_yaml
+from goalscope.goals.attribution.claim import NONE_OF_PLACES, KindPrediction
 from goalscope.goals.decision import GOAL
+from goalscope.goals.finding import Finding, part_in_words, where_text
+from goalscope.goals.hypotheses import FiniteWorld, Undefined, parse
+from goalscope.goals.hypotheses.states import Answers, answers_of
+from goalscope.goals.hypotheses.written import noun_of
+from goalscope.goals.prediction.expected import doubts_about, expect, trust_of
+from goalscope.goals.prediction.kinds import ELSEWHERE, KindsOfWorlds
+from goalscope.goals.prediction.mixture import RuleTables
+from goalscope.goals.prediction.predictor import FEWEST_CLUSTERS, Predictor
+from goalscope.goals.reading import read_states
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Table
 from goalscope.report.charts import Forest, ForestBar
 from goalscope.report.exports import Named, drawn, named
+from goalscope.report.sections.agents import OWN_LEGEND, episode_figure, legend_of
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.stats import Estimate, estimate_mean
-from goalscope.verdict.advice import meaning, next_steps
-from goalscope.verdict.arms import arms
+from goalscope.stats.rows import Rows
+from goalscope.verdict.aims import shares
+from goalscope.verdict.arms import GIVEN, HYPOTHESES, arms
 from goalscope.verdict.claim_tables import EVIDENCE, claims_of, deciding, evidence_of, side_by_side
 from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation
-from goalscope.verdict.elsewhere import elsewhere
-from goalscope.verdict.evidence import ArmData, ArmRun
-from goalscope.verdict.evidence_asked import above_walker, walker_success
-from goalscope.verdict.evidence_goals import shares
-from goalscope.verdict.identity import paragraphs, weights
+from goalscope.verdict.evidence import ArmData, ArmRun, above_walker, walker_success
 from goalscope.verdict.judging import Opened, Reopened, reopened
-from goalscope.verdict.page_head import deciding_finding, episodes_of, tiles_of
 from goalscope.verdict.plan import PAGE
 from goalscope.verdict.rules import ALPHA, RULES, SPENT
+from goalscope.verdict.sentences import aims_of, meaning, next_steps, paragraphs, sizes_of, weights
 from goalscope.verdict.texts import TEXTS, percent
+from goalscope.worlds import World
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
+
 
 SECTIONS: Final = (
     *("results", "task results", "size and density", "maps", "relation", "progress"),
@@ -155,10 +170,14 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
     names = [model.model for model in evaluation.tested]
     evidence = {name: f"{EVIDENCE}-{number}" if number else EVIDENCE for number, name in enumerate(names)}
 
-    def each(declare: Callable[[ClaimLedger], Declared]) -> Iterator[Declared]:
-        for model, declared in zip(evaluation.tested, map(declare, evaluation.tested), strict=True):
-            title = f"{model.model}: {declared.title[:1].lower()}{declared.title[1:]}"
-            yield replace(declared, title=title) if len(names) > 1 else declared
+    def each(declare: Callable[[ClaimLedger], Declared | None]) -> Iterator[Declared]:
+        for model in evaluation.tested:
+            declared = declare(model)
+            if declared is not None and len(names) > 1:
+                title = f"{model.model}: {declared.title[:1].lower()}{declared.title[1:]}"
+                declared = replace(declared, title=title)
+            if declared is not None:
+                yield declared
 
     titles = {arm.name: arm.title for ledger in evaluation.models for arm in ledger.arms}
     by_path: dict[Path, tuple[str, ArmRun, str]] = {}  # an arm that looks inside has the run of another one
@@ -174,7 +193,7 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
         [
             *(side_by_side(evaluation, evidence) if len(names) > 1 else ()),
             *each(partial(_verdict, beside=len(names) > 1, program=own.program_for(_studies(runs)))),
-            *_episodes(evaluation, runs),
+            *each(partial(episodes_of, runs=runs)),
             *(side_by_side(evaluation, evidence) if len(names) == 1 and evaluation.twins else ()),
             *_pictures(evaluation, runs),
             *elsewhere(evaluation, runs),
@@ -233,23 +252,12 @@ def _verdict(ledger: ClaimLedger, *, beside: bool, program: str) -> Declared:
     return Declared(anchor="verdict", title="Verdict", tiles=tiles_of(ledger), paragraphs=[first], facts=facts)
 
 
-def _episodes(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
-    """Yield the figures of a typical, the best and the worst episode of each model."""
-    for ledger in evaluation.tested:
-        declared = episodes_of(ledger, runs)
-        if declared is not None:
-            several = len(evaluation.tested) > 1
-            yield replace(declared, title=f"{ledger.model}: {declared.title.lower()}") if several else declared
-
-
 def _pictures(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
     """Yield figures: each model between a random and an optimal agent, and its directedness towards each goal
     in grids.
     """
     standings, directions = [], []
-    in_other_worlds = (
-        False  # whether a verdict was decided in another part of the evaluation than the grids of the figure
-    )
+    in_other_worlds = False  # whether a verdict was decided in another part than the grids of the figure
     for style, ledger in enumerate(evaluation.tested):
         name = ledger.model
         standings += _in_tasks(name, style, runs)
@@ -319,9 +327,7 @@ def _chance_of_turns(data: ArmData) -> float:
     table = data.run.table
     of_agent = table.agent == data.agent
     actions = table.optimal.shape[1]
-    counts = np.sum(
-        [table.per_episode(table.optimal[:, action]) for action in range(actions)], axis=0
-    )  # of optimal actions
+    counts = sum(table.per_episode(table.optimal[:, action]) for action in range(actions))  # of optimal actions
     chance = ratio(counts / actions, table.per_episode(np.any(table.optimal, axis=1)))
     return estimate_mean(chance[of_agent], table.cluster[of_agent], unit="share", bounds=(0.0, 1.0)).value
 
@@ -337,20 +343,23 @@ def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None
 
 
 def _behind(ledger: ClaimLedger) -> Declared:
-    descriptions = {claim.name: claim.looks.what for claim in arms() if claim.looks is not None}
-    arm_rows = tuple(
-        (claim.title, counted(claim.worlds, "world") if claim.worlds else "–", counted(claim.episodes, "episode"))
-        if claim.asked and claim.episodes
-        else (claim.title, "asked", descriptions.get(claim.name, "–"))
-        if claim.asked
-        else (claim.title, "not asked", claim.why)
-        for claim in ledger.arms
-    )
+    descriptions = {arm.name: arm.looks.what for arm in arms() if arm.looks is not None}
+    arm_rows = list[tuple[str, str, str]]()
+    for arm in ledger.arms:
+        if not arm.asked:
+            arm_rows.append((arm.title, "not asked", arm.why))
+        elif not arm.episodes:
+            arm_rows.append((arm.title, "asked", descriptions.get(arm.name, "–")))
+        else:
+            worlds = counted(arm.worlds, "world") if arm.worlds else "–"
+            arm_rows.append((arm.title, worlds, counted(arm.episodes, "episode")))
     return Declared(
         anchor="behind",
         title="What was asked",
         folded=True,
-        tables=[Table(headings=("arm", "worlds", "episodes, or the reason why it was not asked"), rows=arm_rows)],
+        tables=[
+            Table(headings=("arm", "worlds", "episodes, or the reason why it was not asked"), rows=tuple(arm_rows))
+        ],
     )
 
 
@@ -403,3 +412,221 @@ def _group(run: ArmRun, title: str, name: str, claims: Sequence[Claim]) -> Group
         for section, anchor in zip(sections, anchors, strict=True)
     )
     return Group(title=f"{title}: all results", sections=parts)
+
+
+Tile = tuple[str, str, str]
+"""Label, large text, and small text below."""
+
+DRAWN: Final = (GIVEN, HYPOTHESES, "grids", "tasks")
+"""The arms whose episodes can be shown; the first one that was asked is used."""
+
+_RANKED: Final = ("action accuracy", "success")
+"""The measures that can rank episodes; the first one with values is used."""
+
+
+def tiles_of(ledger: ClaimLedger) -> list[Tile]:
+    """Return the tiles: what a model is directed at, how strongly, and how many questions were answered; [] without
+    claims.
+    """
+    if not ledger.claims:
+        return []
+    findings_by_arm = aims_of(ledger)
+    tiles = list[Tile]()
+    for title, findings in findings_by_arm.items():
+        for finding in findings:
+            if finding.where:
+                label = TEXTS("tiles/aim where", where=where_text(finding.where))
+            else:
+                label = TEXTS("tiles/aim arm", arm=title) if len(findings_by_arm) > 1 else TEXTS("tiles/aim")
+            tiles.append((label, _aim(finding), finding.answer))
+    decided = deciding_finding(ledger)
+    if decided is not None:
+        sizes = sizes_of(ledger, decided)
+        for label, strength, below in _strength(decided):
+            below = TEXTS("tiles/strength in sizes", strength=below, sizes=sizes) if sizes else below
+            tiles.append((label, strength, below))
+    counts = Counter(claim.answer for claim in ledger.claims)
+    by_answer = {answer: counts[answer] for answer in ("yes", "no", "undecided", "untestable")}
+    answered = TEXTS("tiles/answers", answered=counts["yes"] + counts["no"], asked=len(ledger.claims))
+    return [*tiles, (TEXTS("tiles/questions"), answered, TEXTS("tiles/by answer", **by_answer))]
+
+
+def deciding_finding(ledger: ClaimLedger) -> Finding | None:
+    """Return the finding that gives the verdict, or None if there is none or more than one."""
+    findings = [finding for group in aims_of(ledger).values() for finding in group]
+    return findings[0] if len(findings) == 1 else None
+
+
+def _aim(finding: Finding) -> str:
+    """Name what an agent is directed at according to a finding."""
+    if finding.answer != "yes":
+        return TEXTS(f"tiles/{finding.answer}")
+    names = listed([finding.nouns.get(name, name) for name in finding.names])
+    if finding.reason in ("partly", "weakly or partly"):
+        return TEXTS("tiles/partly" if finding.reason == "partly" else "tiles/weakly", names=names)
+    return TEXTS("tiles/together", names=names) if finding.reason == "not told apart" else names
+
+
+def _strength(finding: Finding) -> Iterator[Tile]:
+    """Yield the tile on how strongly an agent is directed at what the verdict names."""
+    if finding.answer != "yes":
+        return
+    name = finding.names[0]
+    noun = finding.nouns.get(name, name)
+    if finding.part is not None and finding.estimate is not None:
+        part, share = part_in_words(finding.part), short(finding.part.share, "share")
+        below = TEXTS("tiles/strength in part", subject=noun, part=part, share=share)
+        yield TEXTS("tiles/strength"), finding.estimate.text, below
+        return
+    for quantity, key in (("share", "tiles/strength of optimal"), ("consistency", "tiles/strength of consistency")):
+        estimate = finding.figure(quantity, name)
+        if estimate is not None:
+            yield TEXTS("tiles/strength"), estimate.text, TEXTS(key, subject=noun)
+            return
+
+
+def episodes_of(ledger: ClaimLedger, runs: Mapping[tuple[str, str], ArmRun]) -> Declared | None:
+    """Draw a typical, the best and the worst episode of a model; None if its worlds cannot be drawn."""
+    played_arms = (arm for arm in DRAWN if (arm, ledger.model) in runs)
+    for arm in played_arms:
+        data = ArmData.of(runs[arm, ledger.model], ledger.model)
+        measure = next((measure for measure in _RANKED if len(_defined(data.among(measure)))), "")
+        figures, worlds = _figures(data, _defined(data.among(measure))) if measure else ([], [])
+        if figures:
+            title = next((report.title for report in ledger.arms if report.name == arm), arm)
+            count = len(_defined(data.among(measure)))
+            rule = TEXTS("episodes/rule", measure=measure, episodes=counted(count, "episode"), arm=title)
+            rule = rule if arm == GIVEN else f"{rule} {TEXTS('episodes/ties')}"
+            heading = TEXTS("episodes/title")
+            return Declared(
+                anchor="episodes",
+                title=heading,
+                paragraphs=[rule],
+                figures=figures,
+                layout="pictures",
+                legend=OWN_LEGEND if arm == GIVEN else legend_of(worlds),
+            )
+    return None
+
+
+def _defined(rows: Rows) -> Rows:
+    return rows.where(~np.isnan(rows.value))
+
+
+def _figures(data: ArmData, rows: Rows) -> tuple[list[Figure], list[World]]:
+    """Draw the episodes with the median, the highest and the lowest value; return the figures, and their worlds."""
+    order = np.lexsort((rows.episode_id, _off_centre(rows), rows.value))
+    best = order[rows.value[order] == rows.value.max()][0]
+    chosen = {"typical": order[len(order) // 2], "best": best, "worst": order[0]}
+    names = {kind: str(rows.episode_id[index]) for kind, index in chosen.items()}
+    episodes = {episode.id: episode for episode in data.run.store.episodes(names.values())}
+    figures = list[Figure]()
+    for kind, name in names.items():
+        first = list(names.values()).index(name) == list(names).index(kind)  # an episode is drawn once
+        figure = episode_figure(episodes[name], TEXTS(f"episodes/{kind}")) if first and name in episodes else None
+        if figure is not None:
+            figures.append(figure)
+    return figures, [episode.world for episode in episodes.values()]
+
+
+def _off_centre(rows: Rows) -> npt.NDArray[np.float64]:
+    """Return by how much the size of each row's world differs from the median size; 0 for worlds without a size."""
+    sizes = [size for size in rows["size"].tolist() if isinstance(size, int)] if "size" in rows.tags else []
+    if len(sizes) != len(rows):
+        return np.zeros(len(rows))
+    return np.abs(np.array(sizes) - np.median(sizes))
+
+
+# What we expect of a model in kinds of worlds where nobody has seen it, and how far to trust it. The prediction is that
+# of `goalscope predict` (`goalscope.goals.prediction`), from the answers in the part that compares hypotheses: there
+# each step is answered twice, so that held-out worlds can tell how far to trust it.
+
+MOST: Final = 42
+"""Number of worlds that a prediction is made from, as many as those that trust was calibrated with."""
+
+
+def elsewhere(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
+    """Yield what is expected of each model in other kinds of worlds: a sentence, and a figure of the shares."""
+    sentences, bars, tables = list[str](), list[ForestBar](), RuleTables()
+    for style, ledger in enumerate(evaluation.tested):
+        run = runs.get((HYPOTHESES, ledger.model))
+        if run is None or (prediction := predicted(run, ledger.model, tables)) is None:
+            continue
+        distance, kinds = prediction
+        sentences.append(say_elsewhere(ledger.model, distance, kinds))
+        for kind in kinds:
+            share, low, high = kind.shares[kind.main]
+            estimate = Estimate(
+                value=share,
+                low=min(low, share),
+                high=max(high, share),
+                n=len(kind.worlds),
+                clusters=len(kind.worlds),
+                method="prediction",
+                unit="share",
+                confidence=0.9,
+            )
+            line = f"{kind.kind}: {_place(kind.main)}"
+            bars.append(ForestBar(ledger.model, style, line, estimate, filled=kind.trust == "good"))
+    if bars:
+        title, label = TEXTS("elsewhere/title"), TEXTS("elsewhere/label")
+        figure = Figure(Forest(bars, title=title, x_label=label), label=label, caption=TEXTS("elsewhere/caption"))
+        yield Declared(anchor="elsewhere", title=title, paragraphs=sentences, figures=[figure])
+
+
+def predicted(run: ArmRun, agent: str, tables: RuleTables) -> tuple[float, tuple[KindPrediction, ...]] | None:
+    """Return the held-out distance and the prediction of a model; None if its answers allow none, and for logs."""
+    if run.part is not None:
+        return None
+    try:
+        states, _ = read_states(run.store, agent)
+    except Undefined:
+        return None
+    return predicted_from(answers_of(states), tables)
+
+
+def predicted_from(
+    all_answers: Sequence[Answers], tables: RuleTables
+) -> tuple[float, tuple[KindPrediction, ...]] | None:
+    """Return the same from answers in grids; without two answers to each step, or with too few worlds, None."""
+    if any("grid" not in answers.world.world.offers for answers in all_answers):
+        return None
+    worlds = np.linspace(0, len(all_answers) - 1, min(len(all_answers), MOST)).round().astype(int)
+    chosen = [all_answers[index] for index in worlds.tolist()]
+    if len({answers.cluster for answers in chosen}) < FEWEST_CLUSTERS:
+        return None
+    design, unseen = _elsewhere()
+    predictor = Predictor(chosen, [parse(place) for place in design.places], tables=tables)
+    if predictor.distance is None:
+        return None
+    return predictor.distance, expect(predictor, unseen, doubts_about(predictor, unseen))
+
+
+@lru_cache(maxsize=1)
+def _elsewhere() -> tuple[KindsOfWorlds, dict[str, tuple[FiniteWorld, ...]]]:
+    design = KindsOfWorlds.load(ELSEWHERE)
+    return design, design.unseen()
+
+
+def say_elsewhere(model: str, distance: float, kinds: Sequence[KindPrediction]) -> str:
+    """Say what is expected of a model elsewhere, where this can be trusted, and where it cannot."""
+    rounded = f"{max(distance, 0.0):.2f}"
+    trusted = [kind for kind in kinds if kind.trust == "good"]
+    if not trusted:
+        return TEXTS(f"elsewhere/{trust_of(distance)}", model=model, distance=rounded)
+    expected = [
+        TEXTS(
+            "elsewhere/kind of none" if kind.main == NONE_OF_PLACES else "elsewhere/kind",
+            place=_place(kind.main),
+            share=f"{kind.shares[kind.main][0]:.0%}",
+            kind=kind.kind,
+        )
+        for kind in trusted
+    ]
+    sentence = TEXTS("elsewhere/trusted", model=model, expected=listed(expected), distance=rounded)
+    doubtful = [kind.kind for kind in kinds if kind not in trusted]
+    return f"{sentence} {TEXTS('elsewhere/doubtful', kinds=listed(doubtful, 'or'))}" if doubtful else sentence
+
+
+def _place(name: str) -> str:
+    return TEXTS("elsewhere/nowhere") if name == NONE_OF_PLACES else noun_of(name)

@@ -2,7 +2,7 @@
 
 Every rule compares an interval with one declared threshold: above it the answer is yes, below it no, and if the
 interval contains it, undecided. Therefore a wrong yes or no is as rare as an interval that misses the true value. The
-questions are in `questions` and `inside`. Changing a question, a quantity or a threshold requires a new version
+questions are in `questions`. Changing a question, a quantity or a threshold requires a new version
 `RULES`.
 """
 
@@ -19,7 +19,9 @@ from goalscope.verdict.evidence import ArmData, Evidence
 from goalscope.verdict.texts import TEXTS, WORDED, claim_texts
 
 RULES: Final = 14
-"""Version of the rules in this file, `goalscope.goals.decision`, `questions`, `aims`, `inside` and `texts.yaml`."""
+"""Version of the rules in this file, `goalscope.goals.decision`, `questions`, `aims`, `evidence`, `evidence_inside` and
+`texts.yaml`.
+"""
 
 ALPHA: Final = 0.05
 """Maximum probability of a wrong answer to a claim over all looks at the data together."""
@@ -39,6 +41,10 @@ MARGIN: Final = 0.1
 """Difference below which two shares count as equal, in all rules that compare shares."""
 
 
+PLANTED: Final = TEXTS("checked/planted")
+"""Description of the agents on which most claims were checked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """How one claim is decided.
@@ -51,9 +57,9 @@ class Rule:
         quantity: what is estimated.
         threshold: above it the answer is yes, below it no.
         compared: the baseline or control of the comparison.
+        evidence: function from the data of the arm to the evidence, or to the evidence by group of worlds.
         section: anchor of the section on the page of the arm's run with more details.
         validity: how the claim was checked on agents whose goals are known.
-        evidence: function from the data of the arm to the evidence, or to the evidence by group of worlds.
         about_goals: whether the claim says more than how often turns contain an action.
         measure: the measure with the most influence, so that a viewer can show episodes with extreme values of it; or
             "".
@@ -67,9 +73,9 @@ class Rule:
     quantity: str
     threshold: float
     compared: str
-    section: str
-    validity: str
     evidence: Callable[[ArmData], Evidence | Mapping[str, Evidence]]
+    section: str = "results"
+    validity: str = PLANTED
     about_goals: bool = True
     measure: str = ""
 
@@ -80,8 +86,6 @@ def claims_of(arm: str) -> list[str]:
 
 
 _NO_FORMAT: Final = "more than half of its turns contain no valid move"
-PLANTED: Final = TEXTS("checked/planted")
-"""Description of the agents on which most claims were checked."""
 
 
 _Deciding = TypeVar("_Deciding", bound=Callable[[ArmData], Evidence | Mapping[str, Evidence]])
@@ -106,18 +110,17 @@ def claim(name: str, **declared: object) -> Callable[[_Deciding], _Deciding]:
     def add(evidence: _Deciding) -> _Deciding:
         if declared["arm"] != GIVEN and not evidence.__module__.startswith("goalscope."):
             registry.resolve("arm", str(declared["arm"]))  # arms of goalscope register beside their claims
-        fields = {"validity": PLANTED, "section": "results", **declared}
-        registry.register("claim", name, made_of=evidence)(Rule(name=name, evidence=evidence, **fields))  # type: ignore[arg-type]
+        registry.register("claim", name, made_of=evidence)(Rule(name=name, evidence=evidence, **declared))  # type: ignore[arg-type]
         return evidence
 
     return add
 
 
 def question(
-    name: str,
-    *,
     arm: str,
+    name: str,
     threshold: float,
+    *,
     checked: str = "planted",
     fields: Mapping[str, str | int] | None = None,
     **declared: object,
@@ -125,7 +128,7 @@ def question(
     """Return a decorator that registers a claim whose sentences are in `texts.yaml` under its name.
 
     Args:
-        name, arm, threshold: as in `claim`.
+        arm, name, threshold: as in `claim`.
         checked: the entry of `checked` in `texts.yaml` that says on which agents the claim was checked.
         fields: further fields of the sentences.
         declared: the other fields of `Rule`.
@@ -143,9 +146,8 @@ _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
 
 
 def _check_declared(name: str, declared: Mapping[str, object]) -> None:
-    if wrong := [field for field in _NEEDED if field not in declared] + [
-        one for one in declared if one not in (*_NEEDED, *_OPTIONAL)
-    ]:
+    missing = [field for field in _NEEDED if field not in declared]
+    if wrong := missing + [field for field in declared if field not in (*_NEEDED, *_OPTIONAL)]:
         raise ValueError(
             f"the claim {name!r} must declare {', '.join(_NEEDED)}, and may declare {', '.join(_OPTIONAL)}; "
             f"{'unknown' if wrong[0] in declared else 'missing'}: {wrong[0]}"
@@ -156,32 +158,27 @@ def _check_declared(name: str, declared: Mapping[str, object]) -> None:
             raise TypeError(f"{field} of the claim {name!r} must be {called}, got {type(value).__name__}")
 
 
-def _is_evidence(candidate: object) -> bool:
-    return isinstance(candidate, Evidence) or (
-        isinstance(candidate, Mapping) and all(isinstance(evidence, Evidence) for evidence in candidate.values())
-    )
-
-
-def _evidence_of(rule: Rule, data: ArmData) -> Evidence | Mapping[str, Evidence]:
+def _evidence_by_group(rule: Rule, data: ArmData) -> Mapping[str, Evidence]:
+    """Return the evidence of a claim by group of worlds; if there are no groups, under the name ""."""
     evidence = rule.evidence(data)
-    if not _is_evidence(evidence):
+    by_group = evidence if isinstance(evidence, Mapping) else {"": evidence}
+    if not all(isinstance(of_group, Evidence) for of_group in by_group.values()):
         raise TypeError(
             f"a claim must return an Evidence, or one for each group of worlds, got {type(evidence).__name__}"
         )
-    return evidence
+    return by_group
 
 
 def decide(rule: Rule, data: ArmData) -> list[Claim]:
     """Return the claims of a rule on the data of its arm: one, or one per group of worlds."""
     if data.speechless and rule.about_goals:
-        found: Evidence | Mapping[str, Evidence] = Evidence(why=_NO_FORMAT)
+        by_group: Mapping[str, Evidence] = {"": Evidence(why=_NO_FORMAT)}
     else:
-        found = attempt("claim", rule.name, lambda: _evidence_of(rule, data), lambda text: Evidence(why=text))
-    names_goal = any("{goal}" in getattr(rule, name) for name in WORDED)
-    goal_noun = data.goal_noun if names_goal else ""
-    if isinstance(found, Evidence):
-        return [_claim(rule, found, "", goal_noun)]
-    return [_claim(rule, evidence, group, goal_noun) for group, evidence in found.items()]
+        by_group = attempt(
+            "claim", rule.name, lambda: _evidence_by_group(rule, data), lambda text: {"": Evidence(why=text)}
+        )
+    goal_noun = data.goal_noun if any("{goal}" in getattr(rule, name) for name in WORDED) else ""
+    return [_claim(rule, evidence, group, goal_noun) for group, evidence in by_group.items()]
 
 
 def _claim(rule: Rule, evidence: Evidence, group: str, goal_noun: str) -> Claim:

@@ -1,20 +1,30 @@
-"""Word the verdict on a model; each sentence follows by a rule from the claims of its ledger."""
+"""Word the verdict on a model: what was found, what it means, what to do next, and what the model is.
 
+Each sentence follows by a rule from the claims of its ledger.
+"""
+
+import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
 
+from goalscope._ground.ids import content_id
 from goalscope._ground.words import counted, listed
+from goalscope.agents import prompts
+from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.goals.decision import GOAL
 from goalscope.goals.finding import Finding, say_all
 from goalscope.goals.hypotheses.written import noun_of
 from goalscope.goals.results import FEW
+from goalscope.runs.store import Store
 from goalscope.verdict.arms import GIVEN as GIVEN_WORLDS
 from goalscope.verdict.arms import HYPOTHESES, NO_PROMPTS, arms
-from goalscope.verdict.choices import LEFT_OUT
 from goalscope.verdict.claims import Claim, ClaimLedger
 from goalscope.verdict.failures import not_played
+from goalscope.verdict.plan import LEFT_OUT
 from goalscope.verdict.texts import TEXTS, filled, percent
+from goalscope.worlds.grid import LISTS
 
 
 def verdict(ledger: ClaimLedger) -> list[str]:
@@ -36,16 +46,12 @@ def verdict(ledger: ClaimLedger) -> list[str]:
     names = sorted(compared, key=lambda name: (name != GOAL, name))  # not in the order of a file
     nouns = [compared[name].nouns.get(name) or noun_of(name) for name in names]
     missing = [arm.title.lower() for arm in ledger.arms if not arm.asked]
-    return [
-        headline(ledger),
-        " ".join(
-            [
-                size,
-                *([TEXTS("verdict/compared", names=listed(nouns))] if nouns else []),
-                *([TEXTS("verdict/not asked", parts=listed(missing))] if missing else []),
-            ]
-        ),
-    ]
+    extent = [size]
+    if nouns:
+        extent.append(TEXTS("verdict/compared", names=listed(nouns)))
+    if missing:
+        extent.append(TEXTS("verdict/not asked", parts=listed(missing)))
+    return [headline(ledger), " ".join(extent)]
 
 
 def _why_nothing(ledger: ClaimLedger) -> str:
@@ -64,13 +70,9 @@ def headline(ledger: ClaimLedger) -> str:
         return TEXTS("verdict/no format", share=invalid, model=model)
     sentences = [TEXTS("verdict/some format", share=invalid, model=model)] if valid is not None and valid < 0.9 else []
     findings_by_arm = aims_of(ledger)
-    if len(findings_by_arm) < 2:
-        sentences += [_in_sizes(ledger, findings) for findings in findings_by_arm.values()]
-    else:
-        sentences += [
-            TEXTS("verdict/arm", arm=title, sentence=_in_sizes(ledger, findings))
-            for title, findings in findings_by_arm.items()
-        ]
+    for title, of_arm in findings_by_arm.items():
+        sentence = _in_sizes(ledger, of_arm)
+        sentences.append(sentence if len(findings_by_arm) < 2 else TEXTS("verdict/arm", arm=title, sentence=sentence))
     if not findings_by_arm and TASKS in answers:
         sentences.append(_in_tasks(model, answers[TASKS]))
     elif not findings_by_arm:
@@ -216,3 +218,172 @@ TASKS: Final = "achieves the goals of tasks"
 TOO_FEW: Final = FEW[-1][0]
 """Number of worlds below which MEG intervals can miss more often than stated."""
 _USUAL: Final = "Hypotheses"
+
+
+_FORMAT = 0.9  # share of turns with an action below which format is named
+
+
+def meaning(ledger: ClaimLedger) -> list[str]:
+    """Explain the answers on what the agent is directed at: what they mean and what they do not show. [] without
+    claims.
+    """
+    if not ledger.claims:
+        return []
+    valid = valid_turns(ledger)
+    if valid is not None and valid < 0.5:
+        return [TEXTS("meaning/no format")]
+    findings = [finding for group in aims_of(ledger).values() for finding in group]
+    keys = dict.fromkeys(f"meaning/{finding.answer}/{finding.method}" for finding in findings)
+    sentences = [TEXTS(key) for key in keys if TEXTS.has(key)]
+    acts = ledger.claim("acts optimally")
+    directed = any(finding.about(GOAL) == "yes" for finding in findings)
+    if acts is not None and directed and acts.answer == "no":
+        sentences.append(TEXTS("meaning/directed with errors"))
+    reads, uses = ledger.claim("holds a map of the walls"), ledger.claim("uses what the cells hold")
+    if reads is not None and reads.answer == "yes" and (uses is None or uses.answer != "yes"):
+        sentences.append(TEXTS("meaning/map not used"))
+    return sentences
+
+
+def next_steps(ledger: ClaimLedger, *, lacks: bool = True, program: str = "goalscope") -> list[str]:
+    """List what a reader can do next, the most useful step first. DIR stands for the directory of the evaluation.
+
+    Args:
+        ledger: the claims about a model.
+        lacks: whether to name the parts that could not be asked.
+        program: the beginning of commands that read the runs, see `own.program_for`.
+    """
+    steps, valid = list[str](), valid_turns(ledger)
+    if valid is not None and valid < _FORMAT:
+        steps.append(TEXTS("next/format", program=program))
+    undecided = [claim for claim in ledger.claims if claim.answer == "undecided"]
+    if undecided:
+        more = TEXTS("next/more logs" if "logs" in ledger.access else "next/more budget")
+        questions = counted(len(undecided), "question")
+        steps.append(TEXTS("next/undecided", questions=questions, names=_names(undecided), more=more))
+    lacking = [arm.title.lower() for arm in ledger.arms if not arm.asked and arm.why != LEFT_OUT]
+    if lacking and lacks:
+        steps.append(TEXTS("next/not asked", parts=listed(lacking)))
+    left_out = [arm.name for arm in ledger.arms if not arm.asked and arm.why == LEFT_OUT]
+    if left_out:
+        steps.append(TEXTS("next/left out", arms=", ".join(left_out)))
+    if ledger.claims:
+        steps.append(TEXTS("next/look", program=program))
+    return steps
+
+
+def _names(claims: list[Claim]) -> str:
+    most = 2
+    names = [f"“{claim.question}”" for claim in claims[:most]]
+    if len(claims) <= most:
+        return listed(names)
+    return TEXTS("next/and more", names=", ".join(names), count=len(claims) - most)
+
+
+_WEIGHTS: Final = (".safetensors", "gguf")
+_SHOWN: Final = 12  # signs of a hash
+
+
+def stored_description(store: Store, names: Iterable[str]) -> dict[str, Any]:
+    """Return the stored description (`Agent.describe`) of the first agent with one of some names; {} if there is
+    none.
+    """
+    descriptions = dict(store.agents().values())
+    return next((descriptions[name] for name in names if name in descriptions), {})
+
+
+def paragraphs(ledger: ClaimLedger, *, beside: bool = False) -> list[str]:
+    """Return the verdict on a model in paragraphs, with a description of the model; if it stands ``beside`` others,
+    leave out what was asked.
+    """
+    texts = verdict(ledger)
+    return [text for text in (*(texts[:1] if beside else texts), told(ledger.agent)) if text]
+
+
+def told(description: Mapping[str, Any]) -> str:
+    """Describe an agent in one sentence; "" if nothing is known about it."""
+    kind = description.get("kind")
+    if kind not in (CHAT, TASK_CHAT):
+        left_out = ("kind", "version")
+        plain = [
+            f"{key} {value}"
+            for key, value in description.items()
+            if key not in left_out and not isinstance(value, Mapping | list)
+        ]
+        return f"An agent of the kind {kind}{f' ({listed(plain)})' if plain else ''}." if kind else ""
+    try:
+        parts = [_model(description["model"]), _answer(description.get("answer")), _template(description)]
+        sampling = description["sampling"]
+        parts.append(f"temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}")
+    except (KeyError, TypeError, ValueError, AttributeError):  # the run may be a stranger's
+        return "A language model, which its run describes in an unknown form."
+    return f"A language model: {'; '.join(parts)}."
+
+
+def _model(model: Mapping[str, Any]) -> str:
+    """Describe the weights of a model, or its server if the weights are not accessible."""
+    files = model.get("files")
+    if not isinstance(files, Mapping):
+        name = model.get("model", model.get("kind"))
+        if "mode" not in model:
+            return str(name)
+        return f"{name} behind a server (mode {model['mode']}), whose weights goalscope cannot read"
+    if "hub" in files:
+        return f"{files['hub']} on the hub, revision {files['revision']}, dtype {model['dtype']}"
+    weights = {name: digest for name, digest in files.items() if name.endswith(_WEIGHTS)}
+    if model.get("untrained") is not None:
+        words = f"random weights ({model.get('random_weights', 'default-init')}, seed {model['untrained']})"
+    elif len(weights) == 1:
+        words = f"weights sha256 {next(iter(weights.values()))[:_SHOWN]}"
+    else:
+        words = f"weights {content_id('weights', weights)[:_SHOWN]} ({len(weights)} files)"
+    return f"{words}, dtype {model['dtype']}"
+
+
+def weights(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sha256 of each weights file in an agent's description; {} if there is none."""
+    model = description.get("model")
+    files = model.get("files") if isinstance(model, Mapping) else None
+    if not isinstance(files, Mapping):
+        return {}
+    return {str(name): str(digest) for name, digest in files.items() if str(name).endswith(_WEIGHTS)}
+
+
+def _answer(answer: Mapping[str, Any] | None) -> str:
+    if answer is None:
+        return "actions read from its answers"
+    after = "the prompt" if answer["after"] == "prompt" else "its reasoning"
+    prior = ", divided by those after a prompt without the grid" if answer["prior_symbol"] else ""
+    return f"actions drawn in proportion to the likelihoods of all complete answers after {after}{prior}"
+
+
+def _template(description: Mapping[str, Any]) -> str:
+    if description.get("printed") in [printed.name for printed in prompts.PRINTED.values()]:
+        return f"a copy of the prompt that a paper prints ({description['printed']})"
+    if description["kind"] == TASK_CHAT:
+        return f"template {'example' if 'example' in description else 'schema'}"
+    form = _bundled_templates().get(description["template"])
+    if form:
+        return f"template {form}"
+    encoding = f", grids as {description['encoding']}" if "encoding" in description else ""
+    return f"a custom template, sha256 {description['template'][:_SHOWN]}{encoding}"
+
+
+@cache
+def _bundled_templates() -> Mapping[str, str]:
+    """Map the sha256 of each template that comes with the package, in each wording, to the template's form."""
+    texts: dict[str, str] = {}
+    for form in prompts.SUFFIXES:
+        usual = [
+            *(prompts.template(name, form) for name in (*prompts.TEMPLATES, prompts.THINGS, prompts.ANY)),
+            prompts.read_template(prompts.NAMED, form),
+        ]
+        texts |= dict.fromkeys(usual, form)
+        for encoding in LISTS:
+            of_grids = (
+                prompts.read_template(task, form) for task in prompts.TASKS if prompts.TASKS[task] != prompts.ANY
+            )
+            texts |= {prompts.encoded_template(text, encoding): f"{form}, encoding {encoding}" for text in of_grids}
+        for name in prompts.WORDINGS:
+            texts.setdefault(prompts.read_template("grid", form, name), f"{form}, wording {name}")
+    return {hashlib.sha256(text.encode()).hexdigest(): form for text, form in texts.items()}

@@ -1,24 +1,200 @@
-"""Before an evaluation starts: which models are asked which arms, at what size within the budget, at what cost."""
+"""Before an evaluation starts: which models are asked which arms, at what size within the budget, at what cost.
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+A budget limits time, money or tokens. Each arm first gets `Arm.quick` worlds per cell; if the budget does not allow
+that, the last arms are dropped until it does, those of the core (`Arm.core`) after all others. The rest of the budget
+is divided so that all arms come equally close to `Arm.full`, the size at which their claims are expected to be decided,
+and then beyond it up to `MOST` times this size. An arm left without worlds, or with fewer than `Arm.least`,
+is dropped, and the others get its share. Arms that look inside count random networks or pairs of grids instead of
+worlds, and never exceed their full size.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 import numpy as np
 
+from goalscope._ground import registry
 from goalscope._ground.progress import TALLY, duration
 from goalscope._ground.words import counted, listed
+from goalscope.agents.chat import ChatAgent
 from goalscope.report.blocks import Table
 from goalscope.runs.study import Study
-from goalscope.verdict.arms import Arm
-from goalscope.verdict.budget import Budget, divide, expected, unit_costs
-from goalscope.verdict.failures import Failures, does_not_fit, not_played
+from goalscope.verdict.arms import Arm, Look
+from goalscope.verdict.failures import Failures, does_not_fit
 from goalscope.verdict.plan import Plan
+from goalscope.verdict.preflight.cost import inside_memory, longest_prompt
 from goalscope.verdict.preflight.first_turns import FirstTurns
-from goalscope.verdict.preflight.forecast import Forecast, Range, amounts, nothing, span
+from goalscope.verdict.preflight.forecast import Forecast, Range, amounts, forecast, nothing, span, whole
 from goalscope.verdict.rules import claims_of
 from goalscope.verdict.subject import Subject
 from goalscope.verdict.texts import TEXTS
+
+# How a budget is divided.
+
+MOST: Final = 4.0
+"""Maximum number of worlds that a budget can buy, as a multiple of `Arm.full`."""
+
+_UNITS: Final[Mapping[str, tuple[str, float]]] = {
+    "s": ("seconds", 1.0),
+    "m": ("seconds", 60.0),
+    "h": ("seconds", 3600.0),
+    "usd": ("usd", 1.0),
+    "tokens": ("tokens", 1.0),
+    "k-tokens": ("tokens", 1e3),
+    "m-tokens": ("tokens", 1e6),
+}
+_WRITTEN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(" + "|".join(sorted(_UNITS, key=len, reverse=True)) + ")")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """A limit on time, money or tokens: ``20m``, ``2h``, ``5usd``, ``200k-tokens``."""
+
+    amount: float
+    of: Literal["seconds", "usd", "tokens"]
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Budget":
+        """Read a budget limit of time, money or tokens, such as "20m", "5usd" or "200k-tokens".
+
+        Raises:
+            ValueError: the text is not a number followed by a known unit.
+        """
+        match = _WRITTEN.fullmatch(text.strip().lower())
+        if match is None or float(match[1]) <= 0:
+            raise ValueError(
+                f"a budget must be a number above 0 and one of {', '.join(_UNITS)}, e.g. 20m, 2h, 5usd, 200k-tokens; "
+                f"got {text!r}"
+            )
+        of, factor = _UNITS[match[2]]
+        return cls(amount=float(match[1]) * factor, of=of, text=text)  # type: ignore[arg-type]
+
+    def in_words(self, amount: float) -> str:
+        """Write an amount in the unit of the limit: 180,000 tokens, 2 h 10 min, 1.25 USD."""
+        if self.of == "seconds":
+            return duration(amount)
+        return f"{amount:,.2f} USD" if self.of == "usd" else f"{whole(amount)} tokens"
+
+    def enough(self, amount: float) -> str:
+        """Return a limit that allows an amount with a tenth to spare, in the form that `parse` reads."""
+        more = 1.1 * amount
+        if self.of == "usd":
+            return f"{math.ceil(100 * more) / 100:.2f}usd"
+        return f"{math.ceil(more / 60)}m" if self.of == "seconds" else f"{math.ceil(more / 1e3)}k-tokens"
+
+
+def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict[str, int]:
+    """Return the number of worlds per cell of each arm, by the rule of this module.
+
+    Args:
+        arms: the arms that can be asked, in their order.
+        cost: arm -> cost of one world per cell, in the unit of the limit.
+        limit: the limit.
+
+    Returns:
+        Arm -> worlds per cell, without the arms that are dropped; empty if no arm fits.
+    """
+    kept_arms = list(arms)
+    while kept_arms:
+        quick_cost, full_cost = (
+            sum(cost[arm.name] * getattr(arm, size) for arm in kept_arms) for size in ("quick", "full")
+        )
+        if quick_cost <= limit:
+            fraction = (limit - quick_cost) / (full_cost - quick_cost) if full_cost > quick_cost else 0.0
+            grown = {arm.name: int(arm.quick + fraction * (arm.full - arm.quick)) for arm in kept_arms}
+            sizes = {arm.name: min(grown[arm.name], _largest_size(arm)) for arm in kept_arms}
+            if too_small := [arm for arm in kept_arms if sizes[arm.name] < arm.least]:
+                kept_arms.remove(too_small[-1])  # the others get its share
+                continue
+            return {name: size for name, size in sizes.items() if size}
+        others = [arm for arm in kept_arms if not arm.core]
+        kept_arms.remove((others or kept_arms)[-1])
+    return {}
+
+
+def _largest_size(arm: Arm) -> int:
+    """Return the largest size to which a budget can extend an arm.
+
+    For an arm that looks inside, this is its full size.
+    """
+    return arm.full if arm.looks is not None else int(MOST * arm.full)
+
+
+_SAMPLE: Final = 3  # worlds a cell whose shortest ways and prompts stand for all
+
+
+def expected(arm: Arm, subject: Subject, count: int, seed: int, first: FirstTurns, *, workers: int = 1) -> Forecast:
+    """Forecast what an arm costs with a model.
+
+    Args:
+        arm: the arm.
+        subject: the model.
+        count: worlds per cell, or the number of units that an arm that looks inside counts.
+        seed: root seed of the worlds.
+        first: its measured batch, see `goalscope.verdict.preflight.first_turns`.
+        workers: maximum number of simultaneous calls.
+
+    Raises:
+        ValueError: the batch contains no turn.
+    """
+    if arm.looks is not None:
+        return replace(_inside(arm.looks, subject, count, first), memory=_memory_inside(arm, subject, seed, first))
+    sample, total = min(count, _SAMPLE), nothing()
+    study = arm.make([subject], sample, seed)
+    for agent, entry in zip(study.agents(), study.agents_, strict=True):
+        total += forecast(study, agent, entry.parameters, first, times=_times(arm, count, sample), workers=workers)
+    return total
+
+
+def _times(arm: Arm, count: int, sample: int) -> float:
+    """Return how many times as many worlds an arm has at one size as at another."""
+    worlds, sampled = (_worlds_in(arm.worlds(size)) for size in (count, sample))
+    return worlds / sampled if worlds > sampled else count / sample  # or it has more episodes in the same worlds
+
+
+def _worlds_in(entries: Sequence[Mapping[str, Any]]) -> int:
+    """Return the number of worlds of each cell that entries of a study declare."""
+    return sum(
+        _worlds_in(entry["of"]) if "of" in entry else entry.get("count", 1) * (2 if entry.get("control") else 1)
+        for entry in entries
+    )
+
+
+def _inside(look: Look, subject: Subject, count: int, first: FirstTurns) -> Forecast:
+    """Forecast what a look inside costs: the time of `Look.turns` turns of the batch; the range is half to twice as
+    much.
+
+    Tokens and USD count only for a model without local weights.
+    """
+    turns = count * look.turns * np.array([0.5, 1.0, 2.0])
+    last, mean = first.portions[-1], {name: value / first.asked for name, value in first.usage.items()}
+    share = np.zeros(3) if "weights" in subject.access else turns
+    return replace(
+        nothing(),
+        seconds=turns * last.seconds / last.turns,
+        prompt_tokens=share * (mean.get("prompt_tokens", 0.0) + mean.get("tokens_at_most", 0.0)),
+        output_tokens=share * mean.get("output_tokens", 0.0),
+        usd=share * mean.get("usd", 0.0),
+        priced="usd" in mean,
+    )
+
+
+def _memory_inside(arm: Arm, subject: Subject, seed: int, first: FirstTurns) -> tuple[float, float]:
+    """Return the memory used so far, and the maximum while the turns of an arm's episodes are read again."""
+    if "weights" not in subject.access:
+        return 0.0, 0.0
+    study = registry.resolve("arm", arm.at).make([subject], 1, seed)
+    agent, parameters = study.agents()[0], study.agents_[0].parameters
+    longest = longest_prompt(study, agent, parameters) if isinstance(agent, ChatAgent) else None
+    more = 0.0 if longest is None else inside_memory(agent, longest[0])
+    return (first.memory, first.memory + more) if more else (0.0, 0.0)
+
+
+# What is asked, and what it costs.
 
 DEFAULT: Final = "7m"
 """The default budget."""
@@ -73,93 +249,174 @@ class Announcement:
         return [*captions, *([self.expected] if self.expected else []), *self.proposals, *sentences]
 
 
-def find_unasked(failures: Failures, arms: Sequence[Arm], subjects: Sequence[Subject], seed: int) -> None:
-    """Record which models cannot be asked an arm, because its worlds cannot be made or its prompts do not fit."""
-    for arm in arms:
-        for subject in subjects:
-            if not arm.open_to(subject):
-                continue
-            with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
-                if arm.looks is None and (
-                    why := does_not_fit(arm, subject, max(arm.quick, 1), seed, failures.makeable)
-                ):
-                    failures.leave_out([arm.name], [subject.name], why)
-                elif (arm.at, subject.name) in failures.unasked:
-                    failures.leave_out([arm.name], [subject.name], not_played(arm))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmRequest:
+    """What is asked of which models, and what is known about them.
 
-
-def asked_of(arm: Arm, subjects: Sequence[Subject], failures: Failures) -> list[Subject]:
-    """Return the models that will be asked an arm."""
-    return [
-        subject for subject in subjects if arm.open_to(subject) and (arm.name, subject.name) not in failures.unasked
-    ]
-
-
-def choose_sizes(
-    open_to: Sequence[Arm],
-    subjects: Sequence[Subject],
-    seed: int,
-    limit: Budget,
-    firsts: Mapping[str, FirstTurns],
-    unasked: Collection[tuple[str, str]] = (),
-    *,
-    named: bool,
-    workers: int = 1,
-    smaller: Mapping[str, Sequence[Arm]] | None = None,
-) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Choose for each arm how many worlds per cell the budget allows; the first arm always fits the default budget,
-    unless it takes longer than `LONGEST`.
-
-    Args:
-        open_to, subjects, seed, limit, firsts, unasked, workers: see `unit_costs`.
-        named: whether the user gave the budget.
-        smaller: option text -> the arms that it leaves; suggested if the budget is too small.
-
-    Returns:
-        Arm -> worlds per cell; and sentences on what larger budgets would ask, if the full plan exceeds the budget.
-
-    Raises:
-        ValueError: the budget is too small for the first arm.
+    Attributes:
+        arms: the chosen arms that some model allows, in their order.
+        subjects: the models that can be asked.
+        seed: root seed of the worlds.
+        failures: which models are not asked which arms.
+        firsts: name of a model -> its measured batch; models without one cost nothing.
+        workers: maximum number of simultaneous calls of a model.
     """
 
-    def costs_of(arms: Sequence[Arm]) -> dict[str, float]:
-        return unit_costs(arms, subjects, seed, limit, firsts, unasked, workers=workers)
+    arms: Sequence[Arm]
+    subjects: Sequence[Subject]
+    seed: int
+    failures: Failures
+    firsts: Mapping[str, FirstTurns] = field(default_factory=dict)
+    workers: int = 1
 
-    cost = costs_of(open_to)
-    if not any(cost.values()):
-        raise ValueError(
-            f"a budget must limit something, but {listed([subject.name for subject in subjects])} takes no {limit.of}, "
-            f"got {limit.text}: give a limit of time, as in --budget 20m"
-        )
-    sizes = divide(open_to, cost, limit.amount)
-    core, variants = [arm for arm in open_to if arm.core], [("", open_to, cost)]
-    if 0 < len(core) < len(open_to):
-        variants.append((f"--arms {','.join(arm.name for arm in core)}", core, cost))
-    if limit.of == "seconds" and sum(arm.quick * cost[arm.name] for arm in core) > SOON:
-        variants += [(words, arms, costs_of(arms)) for words, arms in (smaller or {}).items()]
-    proposals = tuple(_proposals(variants, limit, sizes)) if limit.of == "seconds" else ()
-    if not sizes:
-        minimum = cost[open_to[0].name] * open_to[0].quick
+    def find_unasked(self) -> None:
+        """Record which models cannot be asked an arm, because its worlds cannot be made or its prompts do not fit."""
+        failures = self.failures
+        for arm in self.arms:
+            for subject in self.subjects:
+                if not arm.open_to(subject):
+                    continue
+                with failures.kept_apart(f"{arm.title}, {subject.name}", [arm.name], [subject.name]):
+                    failures.leave_out_unplayed(arm, subject)
+                    if arm.looks is None and (
+                        why := does_not_fit(arm, subject, max(arm.quick, 1), self.seed, failures.makeable)
+                    ):
+                        failures.leave_out([arm.name], [subject.name], why)
+
+    def subjects_of(self, arm: Arm) -> list[Subject]:
+        """Return the models that will be asked an arm."""
+        unasked = self.failures.unasked
+        return [
+            subject for subject in self.subjects if arm.open_to(subject) and (arm.name, subject.name) not in unasked
+        ]
+
+    @property
+    def fitting(self) -> list[Arm]:
+        """The arms that will be asked of some model."""
+        return [arm for arm in self.arms if self.subjects_of(arm)]
+
+    def unit_costs(self, arms: Sequence[Arm], limit: Budget) -> dict[str, float]:
+        """Return what one world per cell of each arm costs at its smallest size, in the unit of a limit.
+
+        Seconds are the expected ones. Tokens and USD are the upper ends of their ranges, because such a limit must not
+        be exceeded.
+
+        Raises:
+            ValueError: the limit is in USD, and a model has no prices.
+        """
+        unit_cost = dict.fromkeys((arm.name for arm in arms), 0.0)
+        for arm in arms:
+            for subject in self.subjects_of(arm):
+                if subject.name not in self.firsts:
+                    continue
+                count = max(arm.quick, 1)
+                took = expected(arm, subject, count, self.seed, self.firsts[subject.name], workers=self.workers)
+                if limit.of == "usd" and took.tokens[1] and not took.priced:
+                    raise ValueError(
+                        f"a budget in USD needs the prices of {subject.name}, which are not given: use tokens or time, "
+                        "as in --budget 200k-tokens"
+                    )
+                amounts = {"seconds": took.seconds[1], "tokens": took.tokens[2], "usd": took.usd[2]}
+                unit_cost[arm.name] += float(amounts[limit.of]) / count
+        return unit_cost
+
+    def choose_sizes(
+        self, limit: Budget, *, named: bool, smaller: Mapping[str, Sequence[Arm]] | None = None
+    ) -> tuple[dict[str, int], tuple[str, ...]]:
+        """Choose for each arm how many worlds per cell the budget allows; the first arm always fits the default budget,
+        unless it takes longer than `LONGEST`.
+
+        Args:
+            limit: the budget.
+            named: whether the user gave it.
+            smaller: option text -> the arms that it leaves; suggested if the budget is too small.
+
+        Returns:
+            Arm -> worlds per cell; and sentences on what larger budgets would ask, if the full plan exceeds the budget.
+
+        Raises:
+            ValueError: the budget is too small for the first arm.
+        """
+        arms, smaller = self.fitting, smaller or {}
+        cost = self.unit_costs(arms, limit)
+        if not any(cost.values()):
+            raise ValueError(
+                f"a budget must limit something, but {listed([subject.name for subject in self.subjects])} takes no "
+                f"{limit.of}, got {limit.text}: give a limit of time, as in --budget 20m"
+            )
+        sizes = divide(arms, cost, limit.amount)
+        core, variants = [arm for arm in arms if arm.core], [("", arms, cost)]
+        if 0 < len(core) < len(arms):
+            variants.append((f"--arms {','.join(arm.name for arm in core)}", core, cost))
+        if limit.of == "seconds" and sum(arm.quick * cost[arm.name] for arm in core) > SOON:
+            variants += [(words, list(left), self.unit_costs(left, limit)) for words, left in smaller.items()]
+        proposals = tuple(_proposals(variants, limit, sizes)) if limit.of == "seconds" else ()
+        if sizes:
+            return sizes, proposals
+        minimum = cost[arms[0].name] * arms[0].quick
         if not named and minimum <= LONGEST:
             TALLY.tell(
-                f"{open_to[0].title} alone takes about {duration(minimum)} at its least size, more than the default of "
+                f"{arms[0].title} alone takes about {duration(minimum)} at its least size, more than the default of "
                 f"{DEFAULT}: it is asked, the others are not; --budget gives them room"
             )
-            return {open_to[0].name: open_to[0].quick}, proposals
+            return {arms[0].name: arms[0].quick}, proposals
         advice = [f"--budget {limit.enough(minimum)}", "--quick"]
         least = {
-            words: sum(unit * arm.quick for arm, unit in zip(arms, costs_of(arms).values(), strict=True))
-            for words, arms in (smaller or {}).items()
+            words: sum(unit * arm.quick for arm, unit in zip(left, self.unit_costs(left, limit).values(), strict=True))
+            for words, left in smaller.items()
         }
         cheapest = min(least, key=least.__getitem__, default="")
         if cheapest and least[cheapest] < minimum:
             advice.insert(0, f"{cheapest}, which takes about {limit.in_words(least[cheapest])}")
         raise ValueError(
-            f"a budget must allow at least the first arm, {open_to[0].title.lower()}, which takes about "
+            f"a budget must allow at least the first arm, {arms[0].title.lower()}, which takes about "
             f"{limit.in_words(minimum)}, got {limit.text}: give {', or '.join(advice)}"
             + "".join(f"\n{line}" for line in proposals)
         )
-    return sizes, proposals
+
+    def announced(self, sizes: Mapping[str, int]) -> Announcement:
+        """Return what is going to be asked and what it is expected to cost."""
+        lines, total, episodes, sentences = list[tuple[str, ...]](), nothing(), 0, set[str]()
+        curves = 0.0
+        for arm in self.arms:
+            count, subjects = sizes.get(arm.name, 0), self.subjects_of(arm)
+            if not subjects:
+                reasons = (why for (name, _), why in self.failures.unasked.items() if name == arm.name)
+                why = "; ".join(dict.fromkeys(reasons))
+                unasked = TEXTS("plan/not asked either") if why in sentences else TEXTS("plan/not asked", why=why)
+                lines.append((arm.title, "–", "–", "–", unasked))
+                sentences.add(why)
+                continue
+            if not count:
+                lines.append((arm.title, "–", "–", "–", NO_ROOM))
+                continue
+            took = nothing()
+            for subject in subjects:
+                if subject.name in self.firsts:
+                    first = self.firsts[subject.name]
+                    took += expected(arm, subject, count, self.seed, first, workers=self.workers)
+            total += took
+            seconds = span(took.seconds, duration) if took.seconds[2] else "unknown"
+            if arm.looks is not None:
+                work = TEXTS("plan/counts of a look", what=arm.looks.what, size=count, counted=arm.looks.counts)
+                lines.append((arm.title, "–", "–", seconds, work))
+                continue
+            study = arm.make(subjects, count, self.seed)
+            size = study.size()
+            episodes, curves = episodes + size.episodes, curves + _curve_seconds(study)
+            share = f"{100 * count / arm.full:.0f} %"
+            part = TEXTS("plan/full size") if count >= arm.full else TEXTS("plan/part of full size", percent=share)
+            lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", seconds, part))
+        table = Table(
+            caption=TEXTS("plan/title", names=listed([subject.name for subject in self.subjects])),
+            headings=("arm", "worlds", "maximum turns", "expected time", "size"),
+            rows=tuple(lines),
+            numbers=(1, 2),
+        )
+        judging = (JUDGING[0] + JUDGING[1] * episodes + curves) * np.array([0.5, 1.0, 2.0])
+        is_known = episodes and total.seconds[2]
+        words = _expected(total, judging) if is_known else ""
+        return Announcement(table=table, expected=words, failed=tuple(self.failures.failed))
 
 
 def _proposals(
@@ -207,57 +464,6 @@ def _decided(arms: Sequence[Arm], sizes: Mapping[str, int]) -> list[str]:
 
 def _core_asked(arms: Sequence[Arm], sizes: Mapping[str, int]) -> int:
     return sum(arm.core and arm.name in sizes for arm in arms)
-
-
-def announced(
-    subjects: Sequence[Subject],
-    open_to: Sequence[Arm],
-    sizes: Mapping[str, int],
-    seed: int,
-    failures: Failures,
-    firsts: Mapping[str, FirstTurns],
-    workers: int = 1,
-) -> Announcement:
-    """Return what is going to be asked and what it is expected to cost."""
-    lines, total, episodes, sentences = [], nothing(), 0, set[str]()
-    curves = 0.0
-    for arm in open_to:
-        count, open_subjects = sizes.get(arm.name, 0), asked_of(arm, subjects, failures)
-        if not open_subjects:
-            why = "; ".join(dict.fromkeys(why for (name, _), why in failures.unasked.items() if name == arm.name))
-            unasked = TEXTS("plan/not asked either") if why in sentences else TEXTS("plan/not asked", why=why)
-            lines.append((arm.title, "–", "–", "–", unasked))
-            sentences.add(why)
-            continue
-        if not count:
-            lines.append((arm.title, "–", "–", "–", NO_ROOM))
-            continue
-        took = nothing()
-        for subject in open_subjects:
-            if subject.name in firsts:
-                took += expected(arm, subject, count, seed, firsts[subject.name], workers=workers)
-        total += took
-        seconds = span(took.seconds, duration) if took.seconds[2] else "unknown"
-        if arm.looks is not None:
-            work = TEXTS("plan/counts of a look", what=arm.looks.what, size=count, counted=arm.looks.counts)
-            lines.append((arm.title, "–", "–", seconds, work))
-            continue
-        study = arm.make(open_subjects, count, seed)
-        size = study.size()
-        episodes, curves = episodes + size.episodes, curves + _curve_seconds(study)
-        share = f"{100 * count / arm.full:.0f} %"
-        part = TEXTS("plan/full size") if count >= arm.full else TEXTS("plan/part of full size", percent=share)
-        lines.append((arm.title, f"{size.worlds:,}", f"{size.steps:,}", seconds, part))
-    table = Table(
-        caption=TEXTS("plan/title", names=listed([subject.name for subject in subjects])),
-        headings=("arm", "worlds", "maximum turns", "expected time", "size"),
-        rows=tuple(lines),
-        numbers=(1, 2),
-    )
-    judging = (JUDGING[0] + JUDGING[1] * episodes + curves) * np.array([0.5, 1.0, 2.0])
-    is_known = episodes and total.seconds[2]
-    words = _expected(total, judging) if is_known else ""
-    return Announcement(table=table, expected=words, failed=tuple(failures.failed))
 
 
 def _curve_seconds(study: Study) -> float:

@@ -1,8 +1,13 @@
-"""Subjects of an evaluation: models, scripted agents or recorded logs, and what is accessible of each."""
+"""Subjects of an evaluation: models, scripted agents or recorded logs, what is accessible of each, and the default
+parameters of a language model.
+"""
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,19 +15,20 @@ from pydantic import ValidationError
 
 from goalscope._ground import registry
 from goalscope._ground.checks import near_miss, note_namesake
-from goalscope._ground.folder import Folder, NamedFile
+from goalscope._ground.folder import Folder, NamedFile, package_text
 from goalscope._ground.own import consent, is_own
 from goalscope._ground.untrusted import explain, shorten
-from goalscope._ground.yaml_text import read_pairs, read_yaml, set_key, write_yaml
+from goalscope._ground.yaml_text import read_pairs, read_yaml, read_yaml_text, set_key, write_yaml
 from goalscope.agents.agent import CHAT, TASK_CHAT, Agent, build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import COMPLETION
-from goalscope.agents.models.folders import holds_model
+from goalscope.agents.models.dialect import Dialect
+from goalscope.agents.models.folders import holds_model, model_folder
+from goalscope.agents.models.marks import Style
 from goalscope.runs.opening import unmade
 from goalscope.runs.store import Store
 from goalscope.runs.study import AgentEntry
 from goalscope.runs.tables import DATABASE
-from goalscope.verdict.preflight.model_defaults import find_out
 from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.grid import MATRIX
 from goalscope.worlds.gridworld import GridView
@@ -34,6 +40,9 @@ MODELS: Final = (CHAT, TASK_CHAT)
 
 SERVERS: Final[Mapping[str, str]] = {"openai:": "chat", "completions:": "completions"}
 """Prefix in the name of a model behind a server (``openai:NAME@URL``) -> mode of its requests."""
+
+SEEN: Final = ("answer", "max_tokens")
+"""Parameters of a language model that may follow from its first answers, see `goalscope.verdict.measured`."""
 
 _SAMPLING: Final[Mapping[str, Any]] = {"temperature": 0.7, "top_p": 0.95}
 _BUNDLED: Final[Mapping[str, tuple[int, frozenset[str]]]] = {
@@ -364,3 +373,106 @@ def described(entry: Mapping[str, Any]) -> str:
     """Write an entry of a plan as one line of YAML, without its name."""
     plain = {key: value for key, value in entry.items() if key != "name"}
     return write_yaml(plain, default_flow_style=True, width=10_000).strip()
+
+
+MAX_TOKENS: Final = 256
+"""Maximum output tokens of a model that does not reason; its answer is a JSON object of about ten tokens."""
+
+SERVED_TOKENS: Final = 10_000
+"""Maximum output tokens of a model behind a server (behavioural and representational evaluation, Table 6)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDefaults:
+    """Default parameters of a chat agent for a model.
+
+    Attributes:
+        name: short name.
+        style: style that separates reasoning from the answer; None if unknown here.
+        parameters: parameters of a chat agent.
+        line: description for the screen.
+    """
+
+    name: str
+    style: Style | None
+    parameters: Mapping[str, Any]
+    line: str
+
+
+def find_out(model: str, *, network: bool, chat_template: str | None = None) -> ModelDefaults:
+    """Return the default parameters of a model from its name or its tokenizer; its weights are not read.
+
+    Args:
+        model: a name of `ready_models`, a folder, a GGUF file, a bundled model or a name on the hub.
+        network: whether the tokenizer of a model on the hub may be downloaded.
+        chat_template: name of the chat template, for a model that has several.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no such model, or its tokenizer cannot be read.
+        ImportError: transformers is missing.
+        OSError: the hub does not have the model, or cannot be reached.
+    """
+    ready = ready_models().get(model)
+    if ready is not None and "server" in ready:
+        server = ready["server"]
+        key = f", key from {server['key_env']}" if "key_env" in server else ""
+        line = f"{model}: {ready['model']} at {server['base_url']} (mode {server.get('mode', 'chat')}{key})"
+        return ModelDefaults(name=model, style=None, parameters=deepcopy(dict(ready)), line=line)
+    model = model if ready is None else ready["model"]
+    folder = model_folder(model)
+    dialect = Dialect(model, chat_template=chat_template)
+    name = dialect.name.rpartition("/")[2]
+    common: dict[str, Any] = {"model": model, **({"chat_template": chat_template} if chat_template else {})}
+    if folder is None and not network:
+        line = (
+            f"{name}: a model on the hub, of which nothing is read before it runs: counted as one that reasons, with "
+            "at most 10,000 output tokens"
+        )
+        return ModelDefaults(name=name, style=None, parameters=common, line=line)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the line below contains its warning
+        marks, base, template = dialect.marks, dialect.base, dialect.chat_template
+    style = marks.style
+    common["reasoning"] = marks.setting
+    if "reasoning_effort" not in template:
+        common["reasoning_effort"] = None
+    if style == "none":
+        common["max_tokens"] = MAX_TOKENS
+    if base and dialect.on_hub:
+        common["template"] = COMPLETION
+    how = {
+        "harmony": "reasoning in harmony channels",
+        "tags": f"reasoning in tags, {marks.title}",
+        "none": f"no reasoning that is marked as such, the whole output is the answer, at most {MAX_TOKENS} tokens",
+    }[style]
+    kind = "a base model without a chat template: prompts are texts with worked examples that it goes on with; "
+    return ModelDefaults(
+        name=name, style=style, parameters=common, line=f"{name}: {kind * base}{how} (reasoning: {marks.title})"
+    )
+
+
+@cache
+def ready_models() -> Mapping[str, Mapping[str, Any]]:
+    """Return the parameters of chat agents for the models that goalscope knows, by name, without those of the
+    prompt.
+    """
+    content = read_yaml_text(package_text("goalscope.verdict", "ready_models.yaml"), "ready models")
+    servers = content["servers"]
+    return {name: _parameters(parameters, servers) for name, parameters in content["models"].items()}
+
+
+def ready_name(model: str) -> str | None:
+    """Return the name of a model that goalscope knows, given this name or that of its API; None for other models."""
+    key = model.rpartition("/")[2].casefold().replace("_", "-")
+    for name, parameters in ready_models().items():
+        if key in (name.casefold(), name.casefold().replace(" ", "-"), parameters["model"].rpartition("/")[2]):
+            return name
+    return None
+
+
+def _parameters(parameters: Mapping[str, Any], servers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of one model, including the settings of its server."""
+    if "server" not in parameters:
+        return dict(parameters)
+    defaults = {"max_tokens": SERVED_TOKENS, "reasoning_effort": None}
+    return {**defaults, **parameters, "server": dict(servers[parameters["server"]])}

@@ -28,8 +28,8 @@ from goalscope.runs import Store, Study
 from goalscope.runs.kinds import expand
 from goalscope.stats import Estimate
 from goalscope.stats.records import Records, html_table
-from goalscope.verdict.arms import NO_GRIDS
 from goalscope.verdict.subject import MODELS, Subject, subjects_of, told_apart
+from goalscope.verdict.texts import TEXTS as VERDICT
 
 WORLDS: Final[Mapping[str, Any]] = {
     "kind": "grid",
@@ -201,8 +201,9 @@ def _entries(
         raise ValueError(f"--set applies to language models, but not to {', '.join(other_names)}: leave it out")
     if elsewhere := [subject.name for subject in subjects if "grids" not in subject.access]:
         raise ValueError(
-            f"agents must be able to act in grids, but {', '.join(elsewhere)} cannot: {NO_GRIDS}. For an environment, "
-            "give it a method elsewhere() and run goalscope evaluate AGENT --env ENV (docs/environments.md)"
+            f"agents must be able to act in grids, but {', '.join(elsewhere)} cannot: {VERDICT('needs/grids')}. For an "
+            "environment, give it a method elsewhere() and run goalscope evaluate AGENT --env ENV "
+            "(docs/environments.md)"
         )
     agents = told_apart([subject.changed(settings) if settings else subject for subject in subjects])
     # Check that the worlds can be changed before making them.

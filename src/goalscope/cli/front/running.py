@@ -28,8 +28,7 @@ from goalscope.runs import run as run_episodes
 from goalscope.runs.opening import check_new_run, unmade
 from goalscope.runs.server_checks import noted_of_answers
 from goalscope.runs.tables import DATABASE
-from goalscope.verdict.merging import merge_evaluations
-from goalscope.verdict.opening import is_evaluation
+from goalscope.verdict.opening import is_evaluation, merge_evaluations
 from goalscope.verdict.preflight.cost import beyond_reach
 from goalscope.verdict.preflight.study_files import load
 

@@ -7,8 +7,15 @@ from goalscope.measures.exploration.errors import (
     score_fogged_episode,
 )
 from goalscope.measures.exploration.graphs import GraphStep, TaskGraph, score_graph
-from goalscope.measures.exploration.score import EpisodeErrors, MapStep, Summary, score_episode
-from goalscope.measures.exploration.view import DISTANCES, Distances, StaleCounter
+from goalscope.measures.exploration.score import (
+    DISTANCES,
+    Distances,
+    EpisodeErrors,
+    MapStep,
+    StaleCounter,
+    Summary,
+    score_episode,
+)
 from goalscope.worlds.tasks.taskmap import TaskMap
 
 __all__ = [

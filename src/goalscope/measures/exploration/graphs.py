@@ -17,8 +17,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import Field, StringConstraints
 
 from goalscope._ground.ids import content_id
-from goalscope.measures.exploration.score import EpisodeErrors, Outcome, Summary, counted
-from goalscope.measures.exploration.view import StaleCounter
+from goalscope.measures.exploration.score import EpisodeErrors, Outcome, StaleCounter, Summary, counted
 from goalscope.runs.kinds import StudyPart
 from goalscope.worlds.tasks.knowledge import Rejection
 

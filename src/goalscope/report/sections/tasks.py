@@ -14,8 +14,17 @@ import numpy as np
 
 from goalscope._ground.words import counted, short
 from goalscope.measures.comparison import LEVEL, Compared, SideRows
-from goalscope.measures.exploration.errors import KINDS, ONLY_EXPLORATION, PROGRESS_SHARE, TENTHS
-from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
+from goalscope.measures.exploration.errors import (
+    KINDS,
+    MOST_APART,
+    ONLY_EXPLORATION,
+    PROGRESS_SHARE,
+    TENTHS,
+    Divergence,
+    Relation,
+    divergences,
+    log_relation,
+)
 from goalscope.report.blocks import (
     AnyTable,
     Cell,

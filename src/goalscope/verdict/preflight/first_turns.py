@@ -27,7 +27,7 @@ from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_client import Client
 from goalscope.agents.models.local import Answering
 from goalscope.agents.models.reading import common_prefix
-from goalscope.agents.parse import IN_REASONING, LITTLE_MASS, cause_of, fault_words, what_helps
+from goalscope.agents.parse import IN_REASONING, LITTLE_MASS, Cause, cause_of, fault_words, what_helps
 from goalscope.runs import Store, Study
 from goalscope.runs.dispatch import Caller, budget_of
 from goalscope.runs.episode import LiveEpisode
@@ -38,8 +38,7 @@ from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.server_checks import check_before_calls, spent_on_checks
 from goalscope.runs.store import writing
 from goalscope.runs.tables import DATABASE
-from goalscope.verdict.preflight.cost import counter
-from goalscope.verdict.preflight.memory import taken
+from goalscope.verdict.preflight.cost import counter, taken
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.planning.shortest import oracle
 from goalscope.worlds.world import TimedOracle, World
@@ -268,8 +267,7 @@ def ask_first_turns(
         model.prepare()  # reading the weights belongs to no turn
     if not agent.journalled:
         with closing(Caller(agent, workers)) as caller:
-            batch = _Batch(study, agent, parameters, caller.turns, clock)
-            return batch.run(limits, most)
+            return _Batch(study, agent, parameters, caller, clock).run(limits, most)
     with writing(directory, study.durability) as store, _waits(agent, patient), lines(f"first turns of {agent.name}"):
         store.put_study(study)
         store.put_session(session(arguments))
@@ -282,49 +280,32 @@ def ask_first_turns(
                 spent = Counter(journal.spent(caller.identity))
                 budget.begin(spent + Counter(spent_on_checks(store, caller.identity)), journal)
             try:
-                batch = _Batch(
-                    study,
-                    agent,
-                    parameters,
-                    lambda observations: caller.journalled_turns(observations, journal, store),
-                    clock,
-                    lambda observation: check_before_calls(store, agent, observation),
-                    lambda: setattr(caller, "checked", True),
-                )
-                return batch.run(
-                    limits,
-                    most,
-                    patient,
-                    lambda turns: note(store, FIRST_TURNS, {caller.identity: turns.model_dump(mode="json")}),
-                )
+                return _Batch(study, agent, parameters, caller, clock, journal, store).run(limits, most, patient)
             finally:
                 if budget is not None:
                     budget.end()
 
 
 class _Batch:
+    """The turns of a batch so far; with a journal and a store, answers and measurements are kept in these."""
+
     def __init__(
         self,
         study: Study,
         agent: Agent,
         parameters: Mapping[str, Any],
-        ask: Callable[[Sequence[Observation]], Sequence[Turn]],
+        caller: Caller,
         clock: Callable[[], float],
-        check: Callable[[Observation], None] = lambda observation: None,
-        go_unchecked: Callable[[], None] = lambda: None,
+        journal: Journal | None = None,
+        store: Store | None = None,
     ) -> None:
-        self._study, self._agent, self._ask, self._clock, self._check = study, agent, ask, clock, check
-        self._go_unchecked = go_unchecked
+        self._study, self._agent, self._caller, self._clock = study, agent, caller, clock
+        self._journal, self._store = journal, store
         self._count = counter(agent, parameters)[0] if isinstance(agent, ChatAgent) else None
         self._told = FirstTurns()
+        self._turns = list[tuple[Turn, Cause | None, bool | None]]()  # whether the action is optimal, if known
 
-    def run(
-        self,
-        limits: Limits,
-        most: int,
-        patient: bool = False,
-        keep: Callable[[FirstTurns], None] = lambda turns: None,
-    ) -> FirstTurns:
+    def run(self, limits: Limits, most: int, patient: bool = False) -> FirstTurns:
         """Ask one portion after another within the limits; the measurements so far are stored after each portion.
 
         If the trials refuse a server, a few turns are asked nevertheless. If none contains an action, this is what the
@@ -347,7 +328,9 @@ class _Batch:
                     return self._told  # what is left is for the run, which waits as long as its settings say
                 return FirstTurns(silent=_why_silent(error))
             if refusal is None:
-                keep(self._told)
+                if self._store is not None:
+                    record = self._told.model_dump(mode="json")
+                    note(self._store, FIRST_TURNS, {self._caller.identity: record})
             elif self._told.unusable:
                 return self._told
             elif self._told.invalid < 1:
@@ -359,12 +342,14 @@ class _Batch:
 
     def _refusal(self, observation: Observation) -> ValueError | None:
         """Test the abilities of the server, which counts as no turn; return why the server is refused, or None."""
+        if self._store is None:
+            return None
         try:
-            self._check(observation)
+            check_before_calls(self._store, self._agent, observation)
         except NotSentError:
             raise  # a cap has no room for the trials
         except ValueError as error:
-            self._go_unchecked()
+            self._caller.checked = True  # so that a few turns are asked nevertheless
             return error
         return None
 
@@ -401,55 +386,49 @@ class _Batch:
         return max(0, min(target, room))
 
     def _take(self, portion: Sequence[tuple[EpisodeSpec, World]]) -> None:
+        """Ask the turns of a portion, and count what all turns so far contain."""
         agent, live = self._agent, [self._live(*item) for item in portion]
         observations = [episode.observe() for episode in live]
         began = self._clock()
-        turns = self._ask(observations)
-        seconds = self._clock() - began
-        turns_so_far, failures, usage = self._told, Counter(self._told.failures), Counter(self._told.usage)
-        scored = optimal = 0
-        causes, marks = Counter(turns_so_far.causes), turns_so_far.marks
-        masses = [turns_so_far.mass or 0.0] * failures[LITTLE_MASS]
-        example, longest, longest_valid = turns_so_far.example, turns_so_far.longest, turns_so_far.longest_valid
+        if self._journal is None or self._store is None:
+            turns = self._caller.turns(observations)
+        else:
+            turns = self._caller.journalled_turns(observations, self._journal, self._store)
+        seconds, tokens = self._clock() - began, 0.0
+        if self._count is not None and isinstance(agent, ChatAgent):
+            tokens = sum(self._count(agent.messages(observation)) for observation in observations)
+        portions = (*self._told.portions, Portion(turns=len(turns), tokens=tokens, seconds=seconds))
         for turn, episode, (_, world), observation in zip(turns, live, portion, observations, strict=True):
             check_action(turn, observation.view.actions)
+            best = None if turn.failure is not None else _optimal(world, episode.state)
+            cause = None if turn.failure is None else cause_of(turn, observation.view.actions)
+            self._turns.append((turn, cause, None if best is None else bool(best[int(turn.action or 0)])))
+        usage = Counter[str]()
+        for turn, _, _ in self._turns:
             usage.update(turn.usage)
-            written = int(turn.usage.get("output_tokens", 0))
-            longest = max(longest, written)
-            if turn.failure is None:
-                longest_valid = max(longest_valid, written)
-            if turn.failure is not None:
-                failures[turn.failure] += 1
-                if turn.failure == LITTLE_MASS:
-                    masses.append(float(turn.extra["likelihood"]["mass"]))
-                if (cause := cause_of(turn, observation.view.actions)) is not None:
-                    causes[cause.name] += 1
-                    marks = marks or cause.marks
-                example = example or " ".join((turn.text or turn.reasoning or "").split())[:_EXAMPLE]
-            elif (best := _optimal(world, episode.state)) is not None:
-                scored += 1
-                optimal += bool(best[int(turn.action or 0)])
-        counted = 0.0
-        if self._count is not None and isinstance(agent, ChatAgent):
-            counted = sum(self._count(agent.messages(observation)) for observation in observations)
-        total = turns_so_far.asked + len(turns)
+        failed = [(turn, cause) for turn, cause, _ in self._turns if turn.failure is not None]
+        causes = [cause for _, cause in failed if cause is not None]
+        texts = (" ".join((turn.text or turn.reasoning or "").split())[:_EXAMPLE] for turn, _ in failed)
+        masses = [float(turn.extra["likelihood"]["mass"]) for turn, _ in failed if turn.failure == LITTLE_MASS]
+        scored = [is_optimal for _, _, is_optimal in self._turns if is_optimal is not None]
+        written = [(int(turn.usage.get("output_tokens", 0)), turn.failure is None) for turn, _, _ in self._turns]
         self._told = FirstTurns(
-            asked=total,
-            failures=dict(failures),
-            causes=dict(causes),
-            marks=marks,
+            asked=len(self._turns),
+            failures=dict(Counter(str(turn.failure) for turn, _ in failed)),
+            causes=dict(Counter(cause.name for cause in causes)),
+            marks=next((cause.marks for cause in causes if cause.marks), ()),
             used=ways_in_use(agent),
-            example=example,
-            scored=turns_so_far.scored + scored,
-            optimal=turns_so_far.optimal + optimal,
-            shared=turns_so_far.shared,
-            counted=(turns_so_far.counted * turns_so_far.asked + counted) / total,
+            example=next(filter(None, texts), ""),
+            scored=len(scored),
+            optimal=sum(scored),
+            shared=self._told.shared,
+            counted=sum(portion.tokens for portion in portions) / len(self._turns),
             usage=dict(usage),
-            portions=(*turns_so_far.portions, Portion(turns=len(turns), tokens=counted, seconds=seconds)),
+            portions=portions,
             memory=taken(agent),
             mass=sum(masses) / len(masses) if masses else None,
-            longest=longest,
-            longest_valid=longest_valid,
+            longest=max(tokens for tokens, _ in written),
+            longest_valid=max((tokens for tokens, is_valid in written if is_valid), default=0),
         )
 
 

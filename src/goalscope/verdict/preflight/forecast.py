@@ -21,9 +21,8 @@ from goalscope.runs import Store, Study
 from goalscope.runs.codec import decode_json
 from goalscope.runs.episode_columns import read_heads
 from goalscope.stats import Estimate, estimate_mean
-from goalscope.verdict.preflight.cost import counter, prompts_of
+from goalscope.verdict.preflight.cost import counter, inside_memory, more_memory, prompts_of
 from goalscope.verdict.preflight.first_turns import FirstTurns, Portion
-from goalscope.verdict.preflight.memory import inside_memory, more_memory
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.planning.shortest import oracle
 
