@@ -619,7 +619,7 @@ class MiniGridLevel(StateCopy):
         return not self.done(state) and bool(state[1][number][1][0])
 
     def lower_bound(self, state: Key) -> float:
-        """Return a number of steps that no way to the goal from this state falls below; see `gymnasium.bounds`."""
+        """Return a number of steps that no way to the goal from this state falls below; see `LevelBound`."""
         return self._bound(state)
 
     @cached_property

@@ -1,4 +1,7 @@
-"""Exact solutions of environments: distances or arrival probabilities, and optimal sets.
+"""Enumeration and exact solution of environments: distances or arrival probabilities, and optimal sets.
+
+`enumerate_states` makes a table of all states, breadth-first from where episodes begin, and `solve_table` solves it.
+Where there are too many states for a table, `VisitedStates` searches from the states that an agent visits.
 
 Without chance, ``d(s) = 1 + min over a of d(T(s, a))`` and an action is optimal where it attains the minimum. With
 chance no distance exists. There, with k decisions left, the value is the expected number of them that begin at the
@@ -197,37 +200,6 @@ class StateTable(Generic[S]):
         return numbers
 
 
-@dataclass(eq=False)
-class _Search(Generic[S]):
-    """The state of an enumeration."""
-
-    environment: Environment[S]
-    limit: int
-    states: list[S] = field(default_factory=list)
-    index: dict[S, int] = field(default_factory=dict)
-    depth: list[int] = field(default_factory=list)
-    triples: list[tuple[int, int, int]] = field(default_factory=list)
-    chance: list[float] = field(default_factory=list)
-    rounded: float = 0.0
-
-    def number(self, state: S, depth: int) -> int:
-        """Return the number of a state, a new one where it was not seen yet."""
-        number = self.index.get(state)
-        if number is not None:
-            return number
-        if len(self.states) >= self.limit:
-            raise ValueError(
-                f"an environment must have at most {self.limit} states to be enumerated, but more were found within "
-                f"{depth} steps of the beginning: bound the values that a state can contain, or write a study whose "
-                f"entry of worlds has `limit:` (number of states) or `depth:` (number of steps, at most "
-                f"{max(1, depth - 1)}), and give it with --worlds"
-            )
-        self.index[state] = len(self.states)
-        self.states.append(state)
-        self.depth.append(depth)
-        return self.index[state]
-
-
 def enumerate_states(
     environment: Environment[S],
     limit: int = LIMIT,
@@ -290,65 +262,6 @@ def enumerate_states(
         depth=freeze(np.array(search.depth, dtype=np.int64)),
         bound=depth if bounded else None,
     )
-
-
-def _expand(search: _Search[S], index: int, action: int, actions: tuple[str, ...]) -> None:
-    """Add the transitions of one action in one state; next states are in the order in which they were found."""
-    state = search.states[index]
-    place = f"step({state!r:.200}, {actions[action]!r})"
-    outcomes = _distribution(search, search.environment.step(state, action), place)
-    numbered = {search.number(next_state, search.depth[index] + 1): chance for next_state, chance in outcomes.items()}
-    for number in sorted(numbered):
-        search.triples.append((index, action, number))
-        search.chance.append(numbered[number])
-
-
-def _check_actions(environment: Environment[Any]) -> tuple[str, ...]:
-    actions = environment.actions
-    names = tuple(actions) if not isinstance(actions, str) else ()
-    if not names or not all(isinstance(name, str) and name.strip() for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"the actions of an environment must be different names, one or more, got {actions!r}")
-    return names
-
-
-def _distribution(search: _Search[Any], outcomes: Any, place: str) -> dict[Any, float]:
-    """Return a distribution without zero probabilities; the search keeps how far its sum was from 1."""
-    if not isinstance(outcomes, Mapping):
-        raise ValueError(f"{place} must return chances by state, e.g. {{state: 1.0}}, got {type(outcomes).__name__}")
-    foreign = next((state for state in outcomes if not isinstance(state, Hashable)), None)
-    if foreign is not None:  # a mapping of another kind than dict
-        raise ValueError(f"{place} must return states that can be hashed, such as tuples, got {type(foreign).__name__}")
-    probabilities, distance = to_chances(place, outcomes)
-    search.rounded = max(search.rounded, distance)
-    return probabilities
-
-
-def _where(test: Any, states: list[Any]) -> npt.NDArray[np.bool_]:
-    return freeze(np.array([bool(test(state)) for state in states], dtype=bool))
-
-
-def _rewards(environment: Environment[Any], states: list[Any], triples: Numbers) -> Array | None:
-    """Return ``[N]`` rewards, None where the environment has none."""
-    utility = getattr(environment, "utility", None)
-    if utility is None:
-        return None
-    values = [utility(states[source], action, states[target]) for source, action, target in triples.tolist()]
-    rewards = np.array([_number(value) for value in values], dtype=np.float64)
-    if not np.isfinite(rewards).all():
-        index = int(np.argmin(np.isfinite(rewards)))
-        state = states[triples[index][0]]
-        raise ValueError(
-            f"utility(state, action, next) must return finite numbers, got {values[index]!r:.100} in {state!r:.200}"
-        )
-    return freeze(rewards)
-
-
-def _number(value: Any) -> float:
-    """Return a value as a number, NaN if it is none."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return np.nan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -574,3 +487,93 @@ class VisitedStates:
             state, left = parent[state], left + 1
             self._exact[state] = left
         assert left == total
+
+
+@dataclass(eq=False)
+class _Search(Generic[S]):
+    """The state of an enumeration."""
+
+    environment: Environment[S]
+    limit: int
+    states: list[S] = field(default_factory=list)
+    index: dict[S, int] = field(default_factory=dict)
+    depth: list[int] = field(default_factory=list)
+    triples: list[tuple[int, int, int]] = field(default_factory=list)
+    chance: list[float] = field(default_factory=list)
+    rounded: float = 0.0
+
+    def number(self, state: S, depth: int) -> int:
+        """Return the number of a state, a new one where it was not seen yet."""
+        number = self.index.get(state)
+        if number is not None:
+            return number
+        if len(self.states) >= self.limit:
+            raise ValueError(
+                f"an environment must have at most {self.limit} states to be enumerated, but more were found within "
+                f"{depth} steps of the beginning: bound the values that a state can contain, or write a study whose "
+                f"entry of worlds has `limit:` (number of states) or `depth:` (number of steps, at most "
+                f"{max(1, depth - 1)}), and give it with --worlds"
+            )
+        self.index[state] = len(self.states)
+        self.states.append(state)
+        self.depth.append(depth)
+        return self.index[state]
+
+
+def _expand(search: _Search[S], index: int, action: int, actions: tuple[str, ...]) -> None:
+    """Add the transitions of one action in one state; next states are in the order in which they were found."""
+    state = search.states[index]
+    place = f"step({state!r:.200}, {actions[action]!r})"
+    outcomes = _distribution(search, search.environment.step(state, action), place)
+    numbered = {search.number(next_state, search.depth[index] + 1): chance for next_state, chance in outcomes.items()}
+    for number in sorted(numbered):
+        search.triples.append((index, action, number))
+        search.chance.append(numbered[number])
+
+
+def _check_actions(environment: Environment[Any]) -> tuple[str, ...]:
+    actions = environment.actions
+    names = tuple(actions) if not isinstance(actions, str) else ()
+    if not names or not all(isinstance(name, str) and name.strip() for name in names) or len(set(names)) < len(names):
+        raise ValueError(f"the actions of an environment must be different names, one or more, got {actions!r}")
+    return names
+
+
+def _distribution(search: _Search[Any], outcomes: Any, place: str) -> dict[Any, float]:
+    """Return a distribution without zero probabilities; the search keeps how far its sum was from 1."""
+    if not isinstance(outcomes, Mapping):
+        raise ValueError(f"{place} must return chances by state, e.g. {{state: 1.0}}, got {type(outcomes).__name__}")
+    foreign = next((state for state in outcomes if not isinstance(state, Hashable)), None)
+    if foreign is not None:  # a mapping of another kind than dict
+        raise ValueError(f"{place} must return states that can be hashed, such as tuples, got {type(foreign).__name__}")
+    probabilities, distance = to_chances(place, outcomes)
+    search.rounded = max(search.rounded, distance)
+    return probabilities
+
+
+def _where(test: Any, states: list[Any]) -> npt.NDArray[np.bool_]:
+    return freeze(np.array([bool(test(state)) for state in states], dtype=bool))
+
+
+def _rewards(environment: Environment[Any], states: list[Any], triples: Numbers) -> Array | None:
+    """Return ``[N]`` rewards, None where the environment has none."""
+    utility = getattr(environment, "utility", None)
+    if utility is None:
+        return None
+    values = [utility(states[source], action, states[target]) for source, action, target in triples.tolist()]
+    rewards = np.array([_number(value) for value in values], dtype=np.float64)
+    if not np.isfinite(rewards).all():
+        index = int(np.argmin(np.isfinite(rewards)))
+        state = states[triples[index][0]]
+        raise ValueError(
+            f"utility(state, action, next) must return finite numbers, got {values[index]!r:.100} in {state!r:.200}"
+        )
+    return freeze(rewards)
+
+
+def _number(value: Any) -> float:
+    """Return a value as a number, NaN if it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan

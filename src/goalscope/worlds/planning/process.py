@@ -248,6 +248,7 @@ class TaskProcess:
         task_map: the map.
         states: pairs of a cell's index on the map's `Board` and the bits of the achieved nodes; the first is the start.
         next: ``[S, 4]`` int64, the state after each move.
+        start: ``[S]`` probabilities of the first state.
 
     Raises:
         ValueError: the map has more than 500,000 states.
@@ -276,6 +277,7 @@ class TaskProcess:
                 row.append(numbers[after])
             rows.append(row)
         self.next = np.array(rows, dtype=np.int64)
+        self.start = freeze((np.arange(len(self.states)) == 0).astype(np.float64))
 
     def _entered(self, cell: int, achieved: int) -> int:
         number = self.task_map.board.node_at.get(cell)
@@ -308,10 +310,8 @@ class TaskProcess:
             node: name of a goal or sub-goal; "" for all goals together.
             horizon: number of decisions; None for the map's budget.
         """
-        start = np.zeros(len(self.states))
-        start[0] = 1.0
         steps = self.task_map.budget if horizon is None else horizon
-        return TabularMDP.deterministic(self.next, utility=self.achieved(node), horizon=steps, start=start)
+        return TabularMDP.deterministic(self.next, utility=self.achieved(node), horizon=steps, start=self.start)
 
     def utility_of(self, actions: list[int | None], node: str = "", *, horizon: int | None = None) -> float:
         """Return the utility of an episode: the number of steps, up to the horizon, that begin with a node achieved.
@@ -377,11 +377,9 @@ def task_process(task_map: TaskMap) -> Process:
     """
     task = process_of_map(task_map)
     other_nodes = [task.achieved(node) for node in task_map.nodes if node not in task_map.goals]
-    start = np.zeros(len(task.states))
-    start[0] = 1.0
     return Process(
         transitions=task.next,
-        start=start,
+        start=task.start,
         number=None,  # a recorded state is only a cell; it does not say which nodes are achieved
         goals={
             "goal": task.achieved(),

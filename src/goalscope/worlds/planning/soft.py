@@ -35,6 +35,18 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
+TIES = 1e-9  # actions count as equally good within this fraction of the range of attainable utility
+_ROUNDING = 1e-12  # smaller advantages, relative to the values whose difference they are, are rounding errors
+_SMALLEST = 1e-302  # with a smaller range of attainable utility, a rationality per unit of utility may overflow
+_STEEP = 1e150  # squares of larger scaled utility differences would overflow, where probabilities near 1e-300 matter
+_SLACK = 1e-9  # rounding tolerance at the ends of the attainable range, in units of the range's width
+_KEEP = 8_000_000  # maximum number of advantages to store; larger arrays are recomputed in each pass
+
+_REPORT_EVERY = 1024  # decisions between two progress reports of a pass
+_LARGE, _REPORT_LARGE = 10_000, 16  # the same for processes with so many states and actions
+
+_PROGRESS: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress", default=None)
+
 _SPARSE_BELOW = 0.2  # fraction of non-zero transitions below which a sparse product is faster than a dense one
 _SMALL = 48  # number of states up to which a dense, single-threaded product by einsum is fastest
 
@@ -201,19 +213,6 @@ def _table(mdp: TabularMDP, reachable: Numbers) -> Any:
     if count <= _SMALL or matrix.nnz >= _SPARSE_BELOW * actions * count * count:
         return matrix.toarray()
     return matrix
-
-
-TIES = 1e-9  # actions count as equally good within this fraction of the range of attainable utility
-_ROUNDING = 1e-12  # smaller advantages, relative to the values whose difference they are, are rounding errors
-_SMALLEST = 1e-302  # with a smaller range of attainable utility, a rationality per unit of utility may overflow
-_STEEP = 1e150  # squares of larger scaled utility differences would overflow, where probabilities near 1e-300 matter
-_SLACK = 1e-9  # rounding tolerance at the ends of the attainable range, in units of the range's width
-_KEEP = 8_000_000  # maximum number of advantages to store; larger arrays are recomputed in each pass
-
-_REPORT_EVERY = 1024  # decisions between two progress reports of a pass
-_LARGE, _REPORT_LARGE = 10_000, 16  # the same for processes with so many states and actions
-
-_PROGRESS: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress", default=None)
 
 
 @contextmanager
