@@ -144,14 +144,10 @@ class _Naming:
             return (self._in_part(number, verdict) if pattern.p < SURE else None) or verdict
         if verdict.kind not in ("partly", "none", "undecided") or verdict.explained_by:
             return verdict
-        new_states = self._in_new_states()
-        strength = new_states.strength
-        whole = [number for number in self._followed(strength[1]) if self.pattern(number).unforeseen]
-        unbeaten = {number: self._unbeaten(new_states, number, whole) for number in whole}
-        alone = [number for number in whole if not unbeaten[number]]
-        if len(alone) == 1:
-            followed = three(strength[:, alone[0]])
-            return replace(verdict, kind="named", names=(self.names[alone[0]],), followed=followed, on_the_way=())
+        strength, unbeaten, alone = self._of_the_whole()
+        if alone is not None:
+            followed = three(strength[:, alone])
+            return replace(verdict, kind="named", names=(self.names[alone],), followed=followed, on_the_way=())
         # A hypothesis whose strength or whose lack of a pattern is not shown may still be the aim.
         possible = [number for number in self._followed(strength[0]) if self.pattern(number).p >= SURE]
         if possible:
@@ -169,7 +165,7 @@ class _Naming:
             )
         else:
             doubtful = verdict if verdict.kind != "partly" else replace(verdict, kind="undecided", names=())
-        if whole:
+        if unbeaten:
             return doubtful
         # Behaviour that begins late has little strength over all turns, so the estimate suffices here.
         for number in sorted(self._followed(strength[0]), key=lambda number: -strength[0, number]):
@@ -215,11 +211,21 @@ class _Naming:
             )
         return self._patterns[number]
 
-    def _in_new_states(self) -> ResampledSums:
+    def _of_the_whole(self) -> tuple[Array, dict[int, list[int]], int | None]:
+        """Apply the first rule of the module.
+
+        Returns:
+            The strengths in new states with their ends; the rivals that each hypothesis does not beat which is followed
+            there and whose errors have no pattern; and the only one of these that beats all, if there is one.
+        """
         visits = first_visits(self.answers)
-        return ResampledSums(
+        new_states = ResampledSums(
             evidence(visits, self.hypotheses, self.asked_count, self.predictions), self.seed, self.level
         )
+        whole = [number for number in self._followed(new_states.strength[1]) if self.pattern(number).unforeseen]
+        unbeaten = {number: self._unbeaten(new_states, number, whole) for number in whole}
+        alone = [number for number in whole if not unbeaten[number]]
+        return new_states.strength, unbeaten, alone[0] if len(alone) == 1 else None
 
     def _unbeaten(self, new_states: ResampledSums, number: int, whole: Sequence[int]) -> list[int]:
         """Return the rivals that a hypothesis does not beat in new states and that no pattern of errors excludes."""
@@ -249,10 +255,12 @@ class _Naming:
         solved = _extended(self.answers, self.predictions, self.hypotheses, added)
         sums = evidence(inside, rivals, self.asked_count, solved)
         within = judge(sums, seed=self.seed, level=self.level)
-        if within.kind != "named":
-            within = _Naming(inside, rivals, self.asked_count, solved, self.seed, self.level, masks)._alone(within)
-        followed = ResampledSums(sums, self.seed, min(SURE, self.level)).strength[1, number]
-        if within.kind != "named" or within.names != (name,) or followed <= HALF:
+        if within.kind == "named":
+            alone = within.names == (name,)
+        else:
+            naming = _Naming(inside, rivals, self.asked_count, solved, self.seed, self.level, masks)
+            alone = naming._of_the_whole()[2] == number
+        if not alone or ResampledSums(sums, self.seed, min(SURE, self.level)).strength[1, number] <= HALF:
             return None
         rest = ResampledSums(
             evidence(elsewhere, self.hypotheses, self.asked_count, self.predictions), self.seed, self.level
@@ -274,13 +282,6 @@ class _Naming:
             followed=three(np.array(within.score(name).strength)),
             on_the_way=(),
         )
-
-    def _alone(self, verdict: ScoreVerdict) -> ScoreVerdict:
-        """Return the verdict of the first rule (one hypothesis is followed everywhere and beats all rivals) alone."""
-        new_states = self._in_new_states()
-        whole = [number for number in self._followed(new_states.strength[1]) if self.pattern(number).unforeseen]
-        alone = [number for number in whole if not self._unbeaten(new_states, number, whole)]
-        return replace(verdict, kind="named", names=(self.names[alone[0]],)) if len(alone) == 1 else verdict
 
     def _followed_again(self, number: int, elsewhere: Sequence[Answers], limit: float) -> bool:
         """Return whether, in one of the turns outside of its part, a hypothesis is followed by more than a limit."""

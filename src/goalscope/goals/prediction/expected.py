@@ -7,7 +7,7 @@ the posterior, plus `SLACK`, plus `MISFIT` times the root of the held-out distan
 prediction is trusted and one elsewhere, were chosen on agents of known behaviour such that nine of ten intervals hold
 the true share.
 *Trust* is good if two things hold: predictions in worlds that were left out of the fit come close to the agent's own
-probabilities, and nothing that the data cannot decide matters in the kind (`goalscope.goals.prediction.expected`).
+probabilities, and no doubt concerns the kind.
 
 Source: Lei et al. (2018), Distribution-free predictive inference for regression, section 5.2 (locally weighted
 conformal intervals), here over agents.
@@ -75,7 +75,7 @@ class Doubt:
 
 def doubts_about(predictor: Predictor, unseen: Mapping[str, Sequence[FiniteWorld]]) -> list[Doubt]:
     """Return what the data of a predictor cannot decide in unseen worlds."""
-    seen = list({episode.world.world.id: episode.world for episode in predictor.episodes}.values())
+    seen = list({episode.visits.world.world.id: episode.visits.world for episode in predictor.episodes}.values())
     return [
         *_rules(predictor, unseen),
         *_places(predictor.places, seen, unseen),
@@ -92,7 +92,7 @@ def _doubt(key: str, kinds: Sequence[str], **fields: str | int) -> Iterator[Doub
 
 def _rules(predictor: Predictor, unseen: Mapping[str, Sequence[FiniteWorld]]) -> Iterator[Doubt]:
     """Yield what is open about the main rule: rules that act alike wherever the agent was, and undefined worlds."""
-    rules = {rule.text: rule for rule in predictor.bank.rules}
+    rules = {rule.text: rule for rule in predictor.rules}
     main = next((name for name, weight in predictor.weights.items() if name in rules and weight >= _MATTERS), None)
     if main is None:
         return
@@ -105,7 +105,7 @@ def _rules(predictor: Predictor, unseen: Mapping[str, Sequence[FiniteWorld]]) ->
     number = list(rules).index(main)
     alike = np.ones(len(rules), dtype=bool)
     for episode in predictor.episodes:
-        policies, _ = predictor.bank.at(episode.world, episode.states, episode.times)
+        policies, _ = predictor.rules_at(episode.visits)
         alike &= (np.abs(policies - policies[number]) < 1e-9).all(axis=(1, 2, 3))
     by_kinds: dict[tuple[str, ...], list[str]] = {}
     for rival, like in zip(rules.values(), alike.tolist(), strict=True):

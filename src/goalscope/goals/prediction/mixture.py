@@ -184,41 +184,6 @@ def _table(world: FiniteWorld, rule: Hypothesis) -> RuleTable:
         return RuleTable(policies=np.stack(policies)[:, None], distance=distance)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RuleBank:
-    """H rules with their probabilities beforehand.
-
-    Attributes:
-        rules: the rules.
-        tables: their tables.
-    """
-
-    rules: Sequence[Hypothesis]
-    tables: RuleTables
-
-    @classmethod
-    def of(cls, tables: RuleTables, worlds: Sequence[FiniteWorld]) -> "RuleBank":
-        """Return the usual rules that are defined in at least one of the worlds."""
-        defined = [rule for rule in usual_rules() if any(tables.of(world, rule).defined for world in worlds)]
-        return cls(rules=tuple(defined), tables=tables)
-
-    @cached_property
-    def prior(self) -> Array:
-        """``[H]`` log probabilities beforehand."""
-        lengths = np.array([length_of(rule) for rule in self.rules])
-        return np.asarray(-PER_PART * lengths - np.logaddexp.reduce(-PER_PART * lengths))
-
-    def at(self, world: FiniteWorld, states: Numbers, times: Numbers) -> tuple[Array, Array]:
-        """Return the policies ``[H, STAND_INS, N, A]`` and the distances ``[H, N]`` in N states at given times."""
-        policies = np.zeros((len(self.rules), STAND_INS, len(states), world.process.actions))
-        distances = np.zeros((len(self.rules), len(states)))
-        for number, rule in enumerate(self.rules):
-            table = self.tables.of(world, rule)
-            policies[number] = table.policies[:, np.minimum(times, table.policies.shape[1] - 1), states]
-            distances[number] = table.distance[states]
-        return policies, distances
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Described:
     """What the fall-backs see in N states of a world with A actions.

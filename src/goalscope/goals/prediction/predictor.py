@@ -14,12 +14,13 @@ import numpy as np
 
 from goalscope._ground.rng import stream
 from goalscope.goals.hypotheses.definition import Array, FiniteWorld, Hypothesis, Numbers, arrivals
-from goalscope.goals.hypotheses.errors import with_errors, wrong_moves
+from goalscope.goals.hypotheses.errors import first_visits, with_errors, wrong_moves
 from goalscope.goals.hypotheses.states import Answers
 from goalscope.goals.prediction.kinds import acting_states, places_in, with_none
 from goalscope.goals.prediction.mixture import (
     FOLDS,
     NAMES,
+    PER_PART,
     SETTINGS,
     STAND_INS,
     UNKNOWN,
@@ -27,13 +28,14 @@ from goalscope.goals.prediction.mixture import (
     Fallbacks,
     Mixture,
     PosteriorDraws,
-    RuleBank,
     RuleTables,
     describe,
     errors_of,
     fit,
+    length_of,
     log_likelihoods,
     random_at,
+    usual_rules,
 )
 
 CHAINS: Final = 24
@@ -50,48 +52,24 @@ _FIELDS: Final = 4  # draws of the states with fixed errors, and of fitted weigh
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SeenEpisode:
-    """The answers of one episode, by state.
+    """The first visits of one episode to U states, and how often each action was answered there, ``[U, A]``."""
 
-    Attributes:
-        world, cluster: the world, and its cluster.
-        states, times: ``[U]`` the states in the order of the first visits, and the times of these visits.
-        counts: ``[U, A]`` number of answers of each action.
-        first, second: ``[U, A]`` both answers at the first visit; the second is that of `first` where there is none.
-    """
-
-    world: FiniteWorld
-    cluster: str
-    states: Numbers
-    times: Numbers
+    visits: Answers
     counts: Array
-    first: Array
-    second: Array
 
 
 def episodes_of(all_answers: Sequence[Answers]) -> list[SeenEpisode]:
     """Group the answers of an agent by episode and state; episodes without an answer are left out."""
     episodes = list[SeenEpisode]()
     for answers in all_answers:
-        second = answers.first if answers.second is None else answers.second
         sums = answers.first if answers.second is None else answers.first + answers.second
         for number in np.unique(answers.episode).tolist():
             steps = np.flatnonzero(answers.episode == number)
-            _, begin, inverse = np.unique(answers.state[steps], return_index=True, return_inverse=True)
-            order = np.argsort(begin)
-            counts = np.zeros((len(begin), sums.shape[1]))
-            np.add.at(counts, inverse, sums[steps])
-            at = steps[begin[order]]
-            episodes.append(
-                SeenEpisode(
-                    world=answers.world,
-                    cluster=answers.cluster,
-                    states=answers.state[at],
-                    times=answers.time[at],
-                    counts=counts[order],
-                    first=answers.first[at],
-                    second=second[at],
-                )
-            )
+            (visits,) = first_visits([answers.only(steps)])
+            row = {state: at for at, state in enumerate(visits.state.tolist())}
+            counts = np.zeros(visits.first.shape)
+            np.add.at(counts, [row[state] for state in answers.state[steps].tolist()], sums[steps])
+            episodes.append(SeenEpisode(visits=visits, counts=counts))
     return episodes
 
 
@@ -136,7 +114,7 @@ class Predictor:
     ) -> None:
         self.answers, self.places, self.seed = all_answers, places, seed
         self.episodes = episodes_of(all_answers)
-        clusters = list(dict.fromkeys(episode.cluster for episode in self.episodes))
+        clusters = list(dict.fromkeys(episode.visits.cluster for episode in self.episodes))
         if len(clusters) < FEWEST_CLUSTERS:
             raise ValueError(
                 f"a prediction needs answers in at least {FEWEST_CLUSTERS} different worlds, got {len(clusters)}: run "
@@ -151,20 +129,22 @@ class Predictor:
             )
         (self.actions,) = actions
         self.tables = tables or RuleTables()
-        self.bank = RuleBank.of(self.tables, [answers.world for answers in all_answers])
+        worlds = [answers.world for answers in all_answers]
+        self.rules = [rule for rule in usual_rules() if any(self.tables.of(world, rule).defined for world in worlds)]
         order = stream(seed, "folds of worlds", len(clusters)).permutation(len(clusters))
         fold_of = dict(zip(clusters, (order % FOLDS).tolist(), strict=True))
-        self.folds = np.array([fold_of[episode.cluster] for episode in self.episodes])
+        self.folds = np.array([fold_of[episode.visits.cluster] for episode in self.episodes])
         self._fields = dict[tuple[str, int], tuple[Array, Array]]()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the rules, and of the fall-backs after them."""
-        return (*(rule.text for rule in self.bank.rules), *NAMES)
+        return (*(rule.text for rule in self.rules), *NAMES)
 
     @cached_property
     def _described(self) -> list[Described]:
-        return [describe(e.world, e.states, e.times, self.places, self.tables) for e in self.episodes]
+        every = [episode.visits for episode in self.episodes]
+        return [describe(visits.world, visits.state, visits.time, self.places, self.tables) for visits in every]
 
     def _fitted(self, episodes: Iterable[int]) -> Fallbacks:
         return fit([(self._described[number], self.episodes[number].counts) for number in episodes])
@@ -183,18 +163,30 @@ class Predictor:
         logs = [
             log_likelihoods(*self._behaviour(number), episode.counts) for number, episode in enumerate(self.episodes)
         ]
-        prior = np.concatenate([self.bank.prior, np.full(len(NAMES), -HANDICAP)])
+        lengths = -PER_PART * np.array([length_of(rule) for rule in self.rules])
+        prior = np.concatenate([lengths - np.logaddexp.reduce(lengths), np.full(len(NAMES), -HANDICAP)])
         return Mixture(np.stack(logs), prior)
+
+    def rules_at(self, visits: Answers) -> tuple[Array, Array]:
+        """Return the rules' policies ``[H, STAND_INS, U, A]`` and distances ``[H, U]`` at the visits to U states."""
+        policies = np.zeros((len(self.rules), STAND_INS, *visits.first.shape))
+        distances = np.zeros((len(self.rules), len(visits.state)))
+        for number, rule in enumerate(self.rules):
+            table = self.tables.of(visits.world, rule)
+            decision = np.minimum(visits.time, table.policies.shape[1] - 1)
+            policies[number] = table.policies[:, decision, visits.state]
+            distances[number] = table.distance[visits.state]
+        return policies, distances
 
     def _behaviour(self, number: int) -> tuple[Array, Array, Array]:
         """Return policies, distances and uniform policy in the states of an episode, see `log_likelihoods`.
 
         The fall-backs are those that were fitted without the episode.
         """
-        episode, described = self.episodes[number], self._described[number]
-        policies, distances = self.bank.at(episode.world, episode.states, episode.times)
+        visits, described = self.episodes[number].visits, self._described[number]
+        policies, distances = self.rules_at(visits)
         learned = np.repeat(self._by_fold[self.folds[number]].at(described)[:, None], STAND_INS, axis=1)
-        far = np.full((len(NAMES), len(episode.states)), UNKNOWN)
+        far = np.full((len(NAMES), len(visits.state)), UNKNOWN)
         return np.concatenate([policies, learned]), np.concatenate([distances, far]), described.even
 
     @cached_property
@@ -219,15 +211,17 @@ class Predictor:
         """
         if any(answers.second is None for answers in self.answers):
             return None
+        every = [episode.visits for episode in self.episodes]
+        twice = [(visits.first, visits.second) for visits in every if visits.second is not None]
         values, mixture = list[float](), self._mixture
         for fold in range(FOLDS):
             rng = stream(self.seed, "held-out draws", fold)
             draws = mixture.draw(np.flatnonzero(self.folds != fold), chains=8, sweeps=SWEEPS // 2, rng=rng)
             for number in np.flatnonzero(self.folds == fold).tolist():
-                episode = self.episodes[number]
+                first, second = twice[number]
                 chances = self._predicted(number, draws)
-                off = (episode.first * episode.second).sum(axis=1) + (chances**2).sum(axis=1)
-                values += (off - (chances * (episode.first + episode.second)).sum(axis=1)).tolist()
+                off = (first * second).sum(axis=1) + (chances**2).sum(axis=1)
+                values += (off - (chances * (first + second)).sum(axis=1)).tolist()
         return float(np.mean(values))
 
     def _predicted(self, number: int, draws: PosteriorDraws) -> Array:
@@ -271,12 +265,12 @@ class Predictor:
         states = acting_states(world)
         number, setting, field = rows.T
         stand_in, slope, random, fixed = errors_of(setting)
-        rules, learned = len(self.bank.rules), {}
+        rules, learned = len(self.rules), {}
         if (number >= rules).any():
             described = self.tables.once(self._described_at_first, world, self.places)
             learned = dict(enumerate(self.fallbacks.at(described), rules))
         draws, rank = self._field(world, field)
-        written = [self.tables.of(world, self.bank.rules[h]) for h in number.tolist() if h < rules]
+        written = [self.tables.of(world, self.rules[h]) for h in number.tolist() if h < rules]
         times = max([1, *(table.policies.shape[1] for table in written)])
         result = np.tile(world.even, (len(rows), times, 1, 1))
         for time in range(times):
@@ -286,7 +280,7 @@ class Predictor:
                 if h >= rules:
                     base[row] = learned[h]
                     continue
-                table = self.tables.of(world, self.bank.rules[h])
+                table = self.tables.of(world, self.rules[h])
                 stand = min(int(stand_in[row]), len(table.policies) - 1)
                 base[row] = table.policies[stand, min(time, table.policies.shape[1] - 1), states]
                 distance[row] = table.distance[states]
@@ -312,7 +306,7 @@ class Predictor:
 def best_alone(predictor: Predictor) -> PosteriorDraws:
     """Return as draws the one written rule with the greatest weight, with its most probable errors."""
     weights = predictor.draws.weights.mean(axis=0)
-    best = int(weights[: len(predictor.bank.rules)].argmax())
+    best = int(weights[: len(predictor.rules)].argmax())
     settings = predictor.draws.settings[:, best][predictor.draws.weights[:, best] > 0]
     counts = np.bincount(settings, minlength=STAND_INS * SETTINGS)
     alone = np.zeros((1, len(weights)))
