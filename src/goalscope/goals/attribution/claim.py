@@ -170,7 +170,7 @@ class FrozenClaim(SealedRecord):
     agent: BoundedName
     hypotheses: tuple[BoundedName | dict[BoundedName, BoundedName], ...] = Field(max_length=MOST_ENTRIES)
     worlds: Annotated[str, content_id_of("worlds")]
-    tested_on: dict[BoundedName, Any] | None
+    tested_on: dict[BoundedName, BoundedName] | dict[Literal["kinds"], dict[BoundedName, Any]] | None
     strata: tuple[Stratum, ...] = Field(max_length=MOST_ENTRIES)
     kinds: tuple[KindPrediction, ...] = Field(default=(), max_length=100)
     weights: dict[BoundedName, Share] = Field(default_factory=dict)

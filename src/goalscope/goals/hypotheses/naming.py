@@ -144,7 +144,7 @@ class _Naming:
             return (self._in_part(number, verdict) if pattern.p < SURE else None) or verdict
         if verdict.kind not in ("partly", "none", "undecided") or verdict.explained_by:
             return verdict
-        strength, unbeaten, alone = self._of_the_whole()
+        strength, unbeaten, alone = self._first_rule()
         if alone is not None:
             followed = three(strength[:, alone])
             return replace(verdict, kind="named", names=(self.names[alone],), followed=followed, on_the_way=())
@@ -211,7 +211,7 @@ class _Naming:
             )
         return self._patterns[number]
 
-    def _of_the_whole(self) -> tuple[Array, dict[int, list[int]], int | None]:
+    def _first_rule(self) -> tuple[Array, dict[int, list[int]], int | None]:
         """Apply the first rule of the module.
 
         Returns:
@@ -259,7 +259,7 @@ class _Naming:
             alone = within.names == (name,)
         else:
             naming = _Naming(inside, rivals, self.asked_count, solved, self.seed, self.level, masks)
-            alone = naming._of_the_whole()[2] == number
+            alone = naming._first_rule()[2] == number
         if not alone or ResampledSums(sums, self.seed, min(SURE, self.level)).strength[1, number] <= HALF:
             return None
         rest = ResampledSums(

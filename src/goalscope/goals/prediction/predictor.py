@@ -143,8 +143,8 @@ class Predictor:
 
     @cached_property
     def _described(self) -> list[Described]:
-        every = [episode.visits for episode in self.episodes]
-        return [describe(visits.world, visits.state, visits.time, self.places, self.tables) for visits in every]
+        all_visits = [episode.visits for episode in self.episodes]
+        return [describe(visits.world, visits.state, visits.time, self.places, self.tables) for visits in all_visits]
 
     def _fitted(self, episodes: Iterable[int]) -> Fallbacks:
         return fit([(self._described[number], self.episodes[number].counts) for number in episodes])
@@ -211,14 +211,14 @@ class Predictor:
         """
         if any(answers.second is None for answers in self.answers):
             return None
-        every = [episode.visits for episode in self.episodes]
-        twice = [(visits.first, visits.second) for visits in every if visits.second is not None]
+        all_visits = [episode.visits for episode in self.episodes]
+        pairs = [(visits.first, visits.second) for visits in all_visits if visits.second is not None]
         values, mixture = list[float](), self._mixture
         for fold in range(FOLDS):
             rng = stream(self.seed, "held-out draws", fold)
             draws = mixture.draw(np.flatnonzero(self.folds != fold), chains=8, sweeps=SWEEPS // 2, rng=rng)
             for number in np.flatnonzero(self.folds == fold).tolist():
-                first, second = twice[number]
+                first, second = pairs[number]
                 chances = self._predicted(number, draws)
                 off = (first * second).sum(axis=1) + (chances**2).sum(axis=1)
                 values += (off - (chances * (first + second)).sum(axis=1)).tolist()
