@@ -45,6 +45,8 @@ from goalscope.stats.rows import Rows, Tag
 _TRANSFORM_TITLES: Final = labels("labels/transforms")
 _OF_TRANSFORMS: Final = ("agent", "transform")
 """Tags of a transform that have a column or table of their own; its other tags are conditions."""
+_REPEATS = frozenset({DRAW, "pair", "probe", "agent", *PARTS, *PROVENANCE})
+"""Tags of single rows of a grid, over which rows are averaged: draws of a control, pairs, steps. Not conditions."""
 
 
 def family_table(
@@ -391,10 +393,6 @@ def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) ->
     if unknown:
         raise ValueError(_lacking("--agents", where, "agent", unknown, did_you_mean(unknown[0], names), names))
     return [name for name in names if not agents or name in agents]
-
-
-_REPEATS = frozenset({DRAW, "pair", "probe", "agent", *PARTS, *PROVENANCE})
-"""Tags of single rows of a grid, over which rows are averaged: draws of a control, pairs, steps. Not conditions."""
 
 
 def kept_apart(

@@ -89,6 +89,21 @@ _MARKDOWN_SYNTAX: Final = re.compile(r"([\\`*_|<>&~$]|^[#+=-]|!(?=\[)|\](?=[(\[:
 
 Named = Mapping[str, Figure | Table]
 """Name -> figure or table, in the order of the page."""
+_ESTIMATE_COLUMNS: Final = ("low", "high", "confidence", "n", "clusters", "method")
+_SETTINGS = "matplotlibrc"
+_MOST_SETTINGS = 2**20  # bytes
+_INCH = 72.0  # units of a view box, so that a unit is a point
+_ANCHORS = {"start": "left", "middle": "center", "end": "right"}
+Point = tuple[float, float]
+Shape = list[tuple[list[Point], bool]]
+"""Polylines, each with a flag: whether it is closed."""
+_STYLE = {
+    "pdf.fonttype": 42,  # letters stay text in a paper
+    "svg.fonttype": "none",
+    "svg.hashsalt": "goalscope",
+    "text.parse_math": False,
+    "font.family": ["DejaVu Sans"],
+}
 
 
 def named(sections: Iterable[Declared]) -> Named:
@@ -216,9 +231,6 @@ def table_as_csv(table: Table) -> str:
     return csv_text(headings, rows)
 
 
-_ESTIMATE_COLUMNS: Final = ("low", "high", "confidence", "n", "clusters", "method")
-
-
 def _entry_columns(entry: str | Phrase | Cell, column_has_estimates: bool, column_is_numeric: bool) -> list[Any]:
     """Return the CSV columns of one entry."""
     if not isinstance(entry, Cell) or entry.estimate is None:
@@ -301,26 +313,6 @@ def _entry_text(entry: str | Phrase | Cell) -> str:
     if isinstance(entry, Phrase):
         return f"{entry.text} ({entry.below})" if entry.below else entry.text
     return " ".join(filter(None, (entry.value, entry.interval or entry.note, f"({entry.few})" if entry.few else "")))
-
-
-_SETTINGS = "matplotlibrc"
-_MOST_SETTINGS = 2**20  # bytes
-
-_INCH = 72.0  # units of a view box, so that a unit is a point
-_ANCHORS = {"start": "left", "middle": "center", "end": "right"}
-
-Point = tuple[float, float]
-Shape = list[tuple[list[Point], bool]]
-"""Polylines, each with a flag: whether it is closed."""
-
-
-_STYLE = {
-    "pdf.fonttype": 42,  # letters stay text in a paper
-    "svg.fonttype": "none",
-    "svg.hashsalt": "goalscope",
-    "text.parse_math": False,
-    "font.family": ["DejaVu Sans"],
-}
 
 
 @contextmanager

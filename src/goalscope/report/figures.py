@@ -50,6 +50,23 @@ _UNSEEN = (
     0xFEFF,
 )
 _ESCAPES = {code: f"\\u{code:04x}" for code in _UNSEEN}
+_OF_THE_PAGE = {INK: "ink", MUTED: "soft", RULES: "line", "#ffffff": "back"} | {
+    colour: f"series-{index}" for index, colour in enumerate(COLOURS)
+}
+"""Colour of a chart -> variable of the page's style sheet; colours given by name stay unchanged."""
+Record = Mapping[str, Any]
+"""A figure's record of one estimate or cell: one line of its CSV."""
+_CELL = 20
+"""Side of a cell in units of the view box."""
+_FONT = "bold 12px"
+OPTIMAL_STEP, OTHER_STEP = "#0b5fa5", "#d9480f"
+_LINE = "#d5dae0"
+_FILL = {"#": "#39424e", "_": "#ffffff", "*": "#c9ced6", "G": "#bfe5c6", "K": "#ffe08a", "D": "#d9b08c"}
+"""Colours of walls, open cells, cells in fog, goal, key and door."""
+_START_FILL, _OTHER_FILL = "#e6f0fa", "#eef1f4"
+_MAP_FILL = {**_FILL, " ": _FILL["*"], "a": _START_FILL, "g": _FILL["G"], "A": "#9cc4ec", "G": "#7cc48b"}
+_NODE, _APART = (108, 34), (130, 44)
+"""Width and height of a node of a graph; distance of columns and of rows of nodes. Both are those of the viewer."""
 
 
 def drawing(
@@ -71,12 +88,6 @@ def drawing(
         f'viewBox="0 0 {width} {height}" width="{width}{unit}" style="font: {font} {_FONTS}">'
     )
     return "".join([opening, *parts, "</svg>"])
-
-
-_OF_THE_PAGE = {INK: "ink", MUTED: "soft", RULES: "line", "#ffffff": "back"} | {
-    colour: f"series-{index}" for index, colour in enumerate(COLOURS)
-}
-"""Colour of a chart -> variable of the page's style sheet; colours given by name stay unchanged."""
 
 
 def themed(svg: str) -> str:
@@ -104,10 +115,6 @@ def short_label(text: str, max_characters: int = LONGEST_LABEL) -> str:
 def embed(svg: str, label: str) -> str:
     """Return an SVG with its label (a sentence) replaced."""
     return re.sub(r'aria-label="[^"]*"', lambda _: f'aria-label="{escape(label)}"', svg, count=1)
-
-
-Record = Mapping[str, Any]
-"""A figure's record of one estimate or cell: one line of its CSV."""
 
 
 def as_csv(records: Sequence[Record]) -> str:
@@ -165,18 +172,6 @@ class Picture(Drawn):
 
     svg: str = field(repr=False)
     records: tuple[Record, ...] = ()
-
-
-_CELL = 20
-"""Side of a cell in units of the view box."""
-
-_FONT = "bold 12px"
-OPTIMAL_STEP, OTHER_STEP = "#0b5fa5", "#d9480f"
-_LINE = "#d5dae0"
-_FILL = {"#": "#39424e", "_": "#ffffff", "*": "#c9ced6", "G": "#bfe5c6", "K": "#ffe08a", "D": "#d9b08c"}
-"""Colours of walls, open cells, cells in fog, goal, key and door."""
-_START_FILL, _OTHER_FILL = "#e6f0fa", "#eef1f4"
-_MAP_FILL = {**_FILL, " ": _FILL["*"], "a": _START_FILL, "g": _FILL["G"], "A": "#9cc4ec", "G": "#7cc48b"}
 
 
 def picture(
@@ -254,10 +249,6 @@ def drawn_picture(drawings: Sequence[Drawing], label: str) -> Picture:
         *({"what": "step", "step": at, "row": row, "column": col, "shows": ""} for at, (row, col) in enumerate(path)),
     )
     return Picture(drawing(len(first.rows[0]) * _CELL, len(first.rows) * _CELL, label, _FONT, parts), records)
-
-
-_NODE, _APART = (108, 34), (130, 44)
-"""Width and height of a node of a graph; distance of columns and of rows of nodes. Both are those of the viewer."""
 
 
 def graph_picture(graph: Drawing, label: str) -> Picture:

@@ -36,6 +36,31 @@ from goalscope.stats.rows import Rows, Tag, constant
 if TYPE_CHECKING:
     from goalscope.runs.study import Study
 
+Counts = npt.NDArray[np.int64]
+_INSIDE = "head"  # tag of rows about activations
+_CHANGED = "intervention"  # tag of rows about changed activations
+_MAX_CACHED_ROWS = 1 << 20  # rows
+_NONE = Rows.from_rows([])
+_WITHOUT_EPISODES = ("unit", "cluster")  # the texts to read
+Key = Mapping[str, Tag]
+"""Measure and tags of an estimate; ``less`` names the control that was subtracted. Missing tags are None."""
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "agent": ("agent",),
+    "agent, size": ("agent", "size"),
+    "agent, density": ("agent", "density"),
+    "agent, size, density": ("agent", "size", "density"),
+    "agent, distance": ("agent", "distance"),
+}
+"""Table -> the tags by which its estimates are grouped, in addition to the conditions of the run."""
+GROUPING_TAGS = tuple(dict.fromkeys((*(tag for tags in TABLES.values() for tag in tags), *CONDITIONS)))
+"""Tags that distinguish the groups of the tables."""
+_CURVE = "distance"
+"""Tag of rows about one distance to the goal; measures with such rows appear only in tables by distance."""
+STEPWISE = "action optimality"
+_RATIOS = {STEPWISE: POOLED, KEY_STEPWISE: KEY_POOLED}
+"""Measures with one row per step or action, and the pooled figures: ratios of sums, with intervals over grids."""
+_FIELDS = ("unit", "value", "low", "high", "confidence", "n", "grids", "without", "undefined", "method", "note")
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -145,15 +170,6 @@ class RunEstimates(Records):
             for group in self.groups
         ]
         return html_table((*keys, "estimate", "unit", "grids"), rows)
-
-
-Counts = npt.NDArray[np.int64]
-
-_INSIDE = "head"  # tag of rows about activations
-_CHANGED = "intervention"  # tag of rows about changed activations
-_MAX_CACHED_ROWS = 1 << 20  # rows
-_NONE = Rows.from_rows([])
-_WITHOUT_EPISODES = ("unit", "cluster")  # the texts to read
 
 
 class MeasuredRows:
@@ -370,10 +386,6 @@ def episodes_by_agent(store: Store) -> Mapping[str, AgentEpisodes]:
     return by_agent
 
 
-Key = Mapping[str, Tag]
-"""Measure and tags of an estimate; ``less`` names the control that was subtracted. Missing tags are None."""
-
-
 class Estimates:
     """Estimates indexed by measure and tags; ``listed`` has them in order, with their keys."""
 
@@ -459,28 +471,6 @@ def _identity(key: Key) -> frozenset[tuple[str, Tag]]:
     if control := tags.pop("less", None):
         tags["measure"] = f"{tags['measure']}{LESS}{control}"
     return frozenset(tags.items())
-
-
-TABLES: Mapping[str, tuple[str, ...]] = {
-    "agent": ("agent",),
-    "agent, size": ("agent", "size"),
-    "agent, density": ("agent", "density"),
-    "agent, size, density": ("agent", "size", "density"),
-    "agent, distance": ("agent", "distance"),
-}
-"""Table -> the tags by which its estimates are grouped, in addition to the conditions of the run."""
-
-GROUPING_TAGS = tuple(dict.fromkeys((*(tag for tags in TABLES.values() for tag in tags), *CONDITIONS)))
-"""Tags that distinguish the groups of the tables."""
-
-_CURVE = "distance"
-"""Tag of rows about one distance to the goal; measures with such rows appear only in tables by distance."""
-
-STEPWISE = "action optimality"
-_RATIOS = {STEPWISE: POOLED, KEY_STEPWISE: KEY_POOLED}
-"""Measures with one row per step or action, and the pooled figures: ratios of sums, with intervals over grids."""
-
-_FIELDS = ("unit", "value", "low", "high", "confidence", "n", "grids", "without", "undefined", "method", "note")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

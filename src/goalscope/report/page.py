@@ -30,6 +30,12 @@ from goalscope.stats import Grouped
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+_UNQUOTED = " !$()*+,-./:;=?@[]^_`{|}~"
+"""Characters of a URL in an attribute that need no quoting, in addition to letters and digits."""
+_MAX_UNDEFINED = 40
+HOW = "How this is measured and read"
+"""Title of the folded explanations of a section."""
+
 
 def write_report(
     store: Store, path: str | Path, *, ledger_path: str | Path | None = None, covered: bool = False
@@ -163,18 +169,9 @@ def _file(text: str, kind: str) -> str:
     return f"data:{kind};charset=utf-8,{quote(text, safe=_UNQUOTED)}".replace("http:", "http%3A")
 
 
-_UNQUOTED = " !$()*+,-./:;=?@[]^_`{|}~"
-"""Characters of a URL in an attribute that need no quoting, in addition to letters and digits."""
-
-
 def write_page(path: Path, text: str) -> Path:
     """Write a file completely or not at all, and return its path."""
     return NamedFile(path).save_text(text)
-
-
-_MAX_UNDEFINED = 40
-HOW = "How this is measured and read"
-"""Title of the folded explanations of a section."""
 
 
 def sections_of(run: RunData, *names: str) -> list[Declared]:

@@ -38,6 +38,16 @@ from goalscope.stats.intervals import Bounds, Vector, mean_interval
 _EXACT_UP_TO = 300  # pairs; above this number the normal approximation agrees to three digits
 _SMALLEST_P = 1e-12  # smallest p value that is distinguished from 0
 TIED = 1e-12  # largest difference of means that counts as rounding
+NOT_PAIRED: Final = "other grids on either side: not paired, so that what else differs between them counts too"
+"""Note of a difference between means on different clusters."""
+FARTHEST = 10
+"""Without bounds: the greatest difference of a cluster that is reckoned with, in margins."""
+# Of the integral behind the test of equivalence: nodes, halvings towards its path, and factors multiplied at once.
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
+_HALVINGS = 20
+_TOGETHER = 16
+DRAWS = 1999
+"""Random exchanges of an exchange test: the smallest p is 1 / 2000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,10 +285,6 @@ def _normal_p(ranks: Vector, positive: float) -> float:
     return min(1.0, 2 * float(ndtr(-max(0.0, distance - 0.5) / deviation)))
 
 
-NOT_PAIRED: Final = "other grids on either side: not paired, so that what else differs between them counts too"
-"""Note of a difference between means on different clusters."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpairedComparison(PairedComparison):
     """Comparison of condition a with condition b on different clusters.
@@ -396,14 +402,6 @@ def difference_ends(means_a: Vector, means_b: Vector, bounds: Bounds, confidence
         a - b - math.hypot(a - first.low, second.high - b),
         a - b + math.hypot(first.high - a, b - second.low),
     )
-
-
-FARTHEST = 10
-"""Without bounds: the greatest difference of a cluster that is reckoned with, in margins."""
-
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
-_HALVINGS = 20
-_TOGETHER = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -536,10 +534,6 @@ def _chance_above_zero(terms: Vector) -> Vector:
         exponent -= np.log(factors)
     integrand = (np.exp(exponent) / points).real * width * _WEIGHTS / 2 / (1 - unit) ** 2
     return np.asarray(np.clip(integrand.sum(axis=-1) / math.pi, 0.0, 1.0))
-
-
-DRAWS = 1999
-"""Random exchanges of an exchange test: the smallest p is 1 / 2000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,18 @@ NO_WIDTH: Final = "no interval: its ends are equal"
 """Note of an estimate whose ends leave no width between them."""
 _ENDS: Final = ("value", "low", "high")
 _SLACK = 1e-9  # a value may exceed a bound by rounding, relative to the range
+CONDITIONAL = "conditional on the one trained model"
+ONE_SEED = "one seed of the control"
+"""Notes beside an interval."""
+PARTS: Final = ("distance", "distance_band", "progress")
+"""Tags of parts of an episode. They select steps, not clusters: a group has the clusters of all of its parts."""
+DRAW: Final = "draw"
+"""Tag of rows of a random control: its seed."""
+LESS: Final = " less "
+"""Joins the names of two conditions in that of a measure that is their difference on the same cluster."""
+DIFFERENCES: Final = "differences"
+"""Tag of rows that are differences on the same cluster: 1, and 2 for differences of differences."""
+_Factor = tuple[npt.NDArray[np.int64], list[Any]]  # index of each row's label, and the labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,11 +372,6 @@ def _check_range(name: str, array: Vector, bounds: Bounds) -> None:
         raise ValueError(f"{name} must be finite{inside}, got {array[position]!r} at index {position}")
 
 
-CONDITIONAL = "conditional on the one trained model"
-ONE_SEED = "one seed of the control"
-"""Notes beside an interval."""
-
-
 def crossed_difference(
     values: npt.ArrayLike,
     clusters: Labels,
@@ -555,21 +562,6 @@ def _seed_margin(differences: npt.NDArray[np.float64], confidence: float) -> flo
     noise = float((residuals**2).sum()) / ((clusters - 1) * (seeds - 1))
     variance = max(0.0, float(seed_means.var(ddof=1)) - noise / clusters)
     return float(stdtrit(seeds - 1, (1 + confidence) / 2)) * math.sqrt(variance / seeds)
-
-
-PARTS: Final = ("distance", "distance_band", "progress")
-"""Tags of parts of an episode. They select steps, not clusters: a group has the clusters of all of its parts."""
-
-DRAW: Final = "draw"
-"""Tag of rows of a random control: its seed."""
-
-LESS: Final = " less "
-"""Joins the names of two conditions in that of a measure that is their difference on the same cluster."""
-
-DIFFERENCES: Final = "differences"
-"""Tag of rows that are differences on the same cluster: 1, and 2 for differences of differences."""
-
-_Factor = tuple[npt.NDArray[np.int64], list[Any]]  # index of each row's label, and the labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,12 @@ from goalscope.stats import estimate_pooled
 _MAX_CHARACTERS = 4000
 _MAX_UNDEFINED = 40
 _TABLES = ("agent", "agent, size", "agent, density")
+_FACTS = {
+    "goalscope": "goalscope",
+    "python": "Python",
+    **{name: name for name in LIBRARIES},
+    **labels("labels/facts of runs"),
+}
 
 
 def title(store: Store) -> str:
@@ -219,14 +225,6 @@ def run_description(run: RunData) -> Iterator[Declared]:
         code=(f"{code} --out RUN\ngoalscope measure RUN\ngoalscope report RUN",) if code else (),
         folds=folds,
     )
-
-
-_FACTS = {
-    "goalscope": "goalscope",
-    "python": "Python",
-    **{name: name for name in LIBRARIES},
-    **labels("labels/facts of runs"),
-}
 
 
 def _servers(entries: Any) -> list[str]:

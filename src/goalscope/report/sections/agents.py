@@ -20,6 +20,10 @@ from goalscope.stats.rows import Rows, Tag
 from goalscope.worlds.things import kinds
 from goalscope.worlds.world import World
 
+OWN_LEGEND = TEXTS("examples/own legend")
+_MAX_AGENTS = 12
+_MAX_WRITERS, _MAX_STEPS, _MAX_CHARACTERS = 4, 12, 1500
+
 
 @section("agents compared", worlds="grids")
 def agents_compared(run: RunData) -> Iterator[Declared]:
@@ -85,10 +89,6 @@ def _compared(
     return Declared(
         anchor=anchor, title=title, paragraphs=(" ".join(filter(None, (text, how, closing))),), tables=[table]
     )
-
-
-OWN_LEGEND = TEXTS("examples/own legend")
-_MAX_AGENTS = 12
 
 
 @section("examples")
@@ -181,9 +181,6 @@ def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
 def _centre(rows: Rows, name: str) -> float:
     values = {value for value in rows.numbered(name)[1] if isinstance(value, int | float)}
     return float(np.median(sorted(values))) if values else 0.0
-
-
-_MAX_WRITERS, _MAX_STEPS, _MAX_CHARACTERS = 4, 12, 1500
 
 
 @section("transcripts")

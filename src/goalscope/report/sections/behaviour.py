@@ -69,6 +69,19 @@ _KINDS = labels("labels/kinds of key worlds")
 _NOT_IN = {"key-door": _LURE, "key-no-door": _STAGES}
 _EMPTY = Cell(value="–", hint="not defined here")
 _NO_ERRORS = Cell(value="undefined", note="no errors", hint="no non-optimal action before the key is reached")
+WASTE = ("redundant backtracking", "moves into known dead ends", "repeated wall bumps")
+COLUMNS = ("success", "action accuracy", "path ratio", *WASTE[:2], "wall bumps", WASTE[2])
+COMPARED = ("success", *WASTE[:2], "wall bumps")
+_ERRORS = tuple(f"{kind} error{UNDER_FOG}" for kind in KINDS)
+_FOGGED = frozenset(measure.name for measure in FOGGED)
+MAX_PAIRS = 45
+_KEY_MEASURES = (*_STAGES, "key pickup", "key attraction bias")
+FIGURE_12 = ("success", "policy entropy", "JSD from optimal", "calibration error")
+_EXCESS = ("policy entropy, excess, per visit", "JSD from optimal, excess, per visit", "calibration error, excess")
+_CELLS = "agent, size, density"
+_BANDS = 11  # maximum number of distance bands of a map
+_AXES = {"size": "size n", "density": "wall density d", "distance_band": "distance to the goal"}
+_BY_SIZE, _BY_DENSITY, _DENSITIES, _BAND = ("size", "size"), ("density", "d"), ("density", "d ="), ("distance_band", "")
 
 
 def has_goal_tables(run: RunData) -> bool:
@@ -184,14 +197,6 @@ def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> lis
     return tables
 
 
-WASTE = ("redundant backtracking", "moves into known dead ends", "repeated wall bumps")
-COLUMNS = ("success", "action accuracy", "path ratio", *WASTE[:2], "wall bumps", WASTE[2])
-COMPARED = ("success", *WASTE[:2], "wall bumps")
-_ERRORS = tuple(f"{kind} error{UNDER_FOG}" for kind in KINDS)
-_FOGGED = frozenset(measure.name for measure in FOGGED)
-MAX_PAIRS = 45
-
-
 @section("fog", source="behavioural and representational evaluation, Appendix A.1", worlds="grids")
 def fog(run: RunData) -> Iterator[Declared]:
     """Yield the section with a table of agents for each fog condition."""
@@ -261,15 +266,6 @@ def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
     caption = TEXTS("fog/against others", agents=listed(subjects), level=f"{LEVEL:g}")
     side_pairs = [(sides[first], sides[second]) for first, second in pairs]
     return [family_table(side_pairs, caption, COMPARED, name="arms under fog")[1]], ""
-
-
-_KEY_MEASURES = (*_STAGES, "key pickup", "key attraction bias")
-FIGURE_12 = ("success", "policy entropy", "JSD from optimal", "calibration error")
-_EXCESS = ("policy entropy, excess, per visit", "JSD from optimal, excess, per visit", "calibration error, excess")
-_CELLS = "agent, size, density"
-_BANDS = 11  # maximum number of distance bands of a map
-_AXES = {"size": "size n", "density": "wall density d", "distance_band": "distance to the goal"}
-_BY_SIZE, _BY_DENSITY, _DENSITIES, _BAND = ("size", "size"), ("density", "d"), ("density", "d ="), ("distance_band", "")
 
 
 @section("import", worlds="grids")

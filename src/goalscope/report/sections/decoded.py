@@ -77,6 +77,66 @@ from goalscope.stats.rows import Tag
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.grid import Action
 
+_BELIEF_TAGS = ("head", "control", "site", "layer")
+_TOPS = {count: names.top_name(count) for count in names.TOPS}
+_BELIEF_COLUMNS = (names.TRUTH, names.DECODED, names.OVERLAP, names.BOTH, names.VERDICT, names.RECOVERY, names.INVERSE)
+_IN_PROBE_TABLES = (names.DECODED, names.OVERLAP, names.RECOVERY, names.INVERSE, names.EXPECTED)
+_IN_SENTENCES = (names.DECODED, names.OVERLAP, names.RECOVERY, names.EXPECTED)
+_CONTROLLED = (*_BELIEF_COLUMNS[1:], names.EXPECTED, names.NO_PLAN)
+_BEYOND = {kind: names.beyond(kind) for kind in NETWORKS}
+_ON_PAGE = frozenset(
+    name + end for name in (names.TRUTH, *_CONTROLLED) for end in ("", names.DIFFERENCE, *_BEYOND.values())
+)
+_SHARES = (*names.SHARES, *_TOPS.values())
+_LESS_SHUFFLED = frozenset(name + end for name in _SHARES for end in (names.DIFFERENCE, *_BEYOND.values()))
+_MEASURES = _LESS_SHUFFLED.union(
+    (names.TRUTH, names.ACTIONS, names.WRONG, names.WRONG_ON_MAP),
+    (name + end for name in _SHARES for end in ("", names.SHUFFLED)),
+)
+_HEADINGS = labels("labels/belief measures") | {name: f"optimal for top-{count}" for count, name in _TOPS.items()}
+_BELIEF_FLOORS = {"position": "position alone"}
+_SYMBOLS = {"size": "n", "density": "d"}
+_PLAN_CONTROLS = {
+    "shuffled": "plans of other grids",
+    **NETWORKS,
+    "repeat": "first action repeated",
+    "continuation": "first action continued",
+}
+_BASELINES = labels("labels/plan baselines")
+_PLAN_FLOORS = {"commonest": _BASELINES["commonest"]}
+_PLAN_RIVALS = {**_PLAN_CONTROLS, **_BASELINES, "pre": "the same before the reasoning"}
+_TABLE_NUMBERS = (1, 2, 3, 4, 5, 10)
+_SENTENCE_NUMBERS = (1, 3, 5)
+_KINDS = {"all": "all plans", "long": "plans with at least N actions (the authors' subset)"}
+_DISTANCE_RIVALS = {
+    **{kind: f"the same on {name}" for kind, name in NETWORKS.items()},
+    "shuffled": "the same on shuffled labels",
+    "mean": "the mean of the training grids",
+    "true map": "the line on the Manhattan distance, true map",
+    "decoded map": "the line on the Manhattan distance, decoded map",
+}
+_DISTANCE_FLOORS = {"mean": "mean"}
+_OTHERS = {name: label for name, label in _DISTANCE_RIVALS.items() if name not in (*NETWORKS, *_DISTANCE_FLOORS)}
+_DISTANCE_COLUMNS = (
+    Column("absolute error", "steps", {"measure": ERROR}),
+    Column("R²", "share of the variance", {"measure": "R^2"}),
+)
+_DISTANCE_PROBES = ProbeNames(
+    {**PROBES.heads, "manhattan, none": f"{PROBES.heads['manhattan']}, decoded map"}, first=tuple(NUMBER_HEADS)
+)
+_Y_ERROR = "absolute error (steps)"
+_OPENINGS = labels("labels/distance openings")
+_MLPS = (("MLP", "mlp", "none"), ("linear", "linear", "none"), ("MLP, permuted weights", "mlp", "permuted"))
+_LENS_COLUMNS = (
+    Column("best action was taken", "share", {"measure": TAKEN}),
+    Column("best action is optimal", "share", {"measure": OPTIMAL}),
+    Column("action taken among the four", "probability", {"measure": AMONG}),
+    Column("its token among all", "probability", {"measure": PROBABILITY}),
+    Column("rank of its token", "rank", {"measure": RANK}),
+)
+_LENS_NAMES = labels("labels/lens heads")
+_LENS_CURVES = ((TAKEN, "best action was taken"), (OPTIMAL, "best action is optimal"))
+
 
 @section("decoded maps", source="behavioural and representational evaluation, Fig. 6", worlds="grids")
 def decoded_maps(run: RunData) -> Iterator[Declared]:
@@ -159,27 +219,6 @@ def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:
     point = ReadPoint(shown_map.tags.get("site"), shown_map.tags.get("layer"))
     probe_caption = f"Decoded: {', '.join([*agent, probe, str(point)])}"
     yield Figure(map_picture(shown_map.lines, f"{probe_caption}; {caption}", outline=outline), caption=probe_caption)
-
-
-_BELIEF_TAGS = ("head", "control", "site", "layer")
-_TOPS = {count: names.top_name(count) for count in names.TOPS}
-_BELIEF_COLUMNS = (names.TRUTH, names.DECODED, names.OVERLAP, names.BOTH, names.VERDICT, names.RECOVERY, names.INVERSE)
-_IN_PROBE_TABLES = (names.DECODED, names.OVERLAP, names.RECOVERY, names.INVERSE, names.EXPECTED)
-_IN_SENTENCES = (names.DECODED, names.OVERLAP, names.RECOVERY, names.EXPECTED)
-_CONTROLLED = (*_BELIEF_COLUMNS[1:], names.EXPECTED, names.NO_PLAN)
-_BEYOND = {kind: names.beyond(kind) for kind in NETWORKS}
-_ON_PAGE = frozenset(
-    name + end for name in (names.TRUTH, *_CONTROLLED) for end in ("", names.DIFFERENCE, *_BEYOND.values())
-)
-_SHARES = (*names.SHARES, *_TOPS.values())
-_LESS_SHUFFLED = frozenset(name + end for name in _SHARES for end in (names.DIFFERENCE, *_BEYOND.values()))
-_MEASURES = _LESS_SHUFFLED.union(
-    (names.TRUTH, names.ACTIONS, names.WRONG, names.WRONG_ON_MAP),
-    (name + end for name in _SHARES for end in ("", names.SHUFFLED)),
-)
-_HEADINGS = labels("labels/belief measures") | {name: f"optimal for top-{count}" for count, name in _TOPS.items()}
-_BELIEF_FLOORS = {"position": "position alone"}
-_SYMBOLS = {"size": "n", "density": "d"}
 
 
 @probe_section(
@@ -387,20 +426,6 @@ def _beliefs_over_layers(estimates: Estimates, points: Sequence[ReadPoint], head
 def _probe_curves(key: Key, probes: Iterable[tuple[str, str, str]]) -> list[Curve]:
     """Return a curve for each probe, given by its label, head and control."""
     return [Curve(label, {**key, "head": head, "control": control}) for label, head, control in probes]
-
-
-_PLAN_CONTROLS = {
-    "shuffled": "plans of other grids",
-    **NETWORKS,
-    "repeat": "first action repeated",
-    "continuation": "first action continued",
-}
-_BASELINES = labels("labels/plan baselines")
-_PLAN_FLOORS = {"commonest": _BASELINES["commonest"]}
-_PLAN_RIVALS = {**_PLAN_CONTROLS, **_BASELINES, "pre": "the same before the reasoning"}
-_TABLE_NUMBERS = (1, 2, 3, 4, 5, 10)
-_SENTENCE_NUMBERS = (1, 3, 5)
-_KINDS = {"all": "all plans", "long": "plans with at least N actions (the authors' subset)"}
 
 
 class _Decoders:
@@ -614,26 +639,6 @@ def _prefixes_over_layers(
     return figures
 
 
-_DISTANCE_RIVALS = {
-    **{kind: f"the same on {name}" for kind, name in NETWORKS.items()},
-    "shuffled": "the same on shuffled labels",
-    "mean": "the mean of the training grids",
-    "true map": "the line on the Manhattan distance, true map",
-    "decoded map": "the line on the Manhattan distance, decoded map",
-}
-_DISTANCE_FLOORS = {"mean": "mean"}
-_OTHERS = {name: label for name, label in _DISTANCE_RIVALS.items() if name not in (*NETWORKS, *_DISTANCE_FLOORS)}
-_DISTANCE_COLUMNS = (
-    Column("absolute error", "steps", {"measure": ERROR}),
-    Column("R²", "share of the variance", {"measure": "R^2"}),
-)
-_DISTANCE_PROBES = ProbeNames(
-    {**PROBES.heads, "manhattan, none": f"{PROBES.heads['manhattan']}, decoded map"}, first=tuple(NUMBER_HEADS)
-)
-_Y_LABEL = "absolute error (steps)"
-_OPENINGS = labels("labels/distance openings")
-
-
 @probe_section(
     "distance",
     source="behavioural and representational evaluation, Appendix E.3, Table 4",
@@ -717,14 +722,11 @@ def _distance_differences(rows: ProbeRows, point: ReadPoint) -> Estimates:
     return contrasted(rows, contrasts, estimate_rows, ("site", "layer", "head"))
 
 
-_MLPS = (("MLP", "mlp", "none"), ("linear", "linear", "none"), ("MLP, permuted weights", "mlp", "permuted"))
-
-
 def _distance_over_layers(estimates: Estimates, points: list[ReadPoint]) -> list[CurveSpec]:
     key: Key = {"measure": ERROR}
     flat = _probe_curves(key, [("Manhattan, true map", "manhattan", "true map"), ("mean", "mean", "none")])
     title = "Error of the decoded distance by layer"
-    return over_layers(points, title, _Y_LABEL, estimates, _probe_curves(key, _MLPS), flat=flat, bounds=data_bounds)
+    return over_layers(points, title, _Y_ERROR, estimates, _probe_curves(key, _MLPS), flat=flat, bounds=data_bounds)
 
 
 def _by_distance(estimates: Estimates, point: ReadPoint) -> CurveSpec:
@@ -739,19 +741,8 @@ def _by_distance(estimates: Estimates, point: ReadPoint) -> CurveSpec:
     ]
     title = f"Error by distance, {point}"
     return CurveSpec(
-        title, _Y_LABEL, "distance", estimates, curves, bounds=data_bounds, ticks=(), counts=True, fewest_grids=CURVED
+        title, _Y_ERROR, "distance", estimates, curves, bounds=data_bounds, ticks=(), counts=True, fewest_grids=CURVED
     )
-
-
-_LENS_COLUMNS = (
-    Column("best action was taken", "share", {"measure": TAKEN}),
-    Column("best action is optimal", "share", {"measure": OPTIMAL}),
-    Column("action taken among the four", "probability", {"measure": AMONG}),
-    Column("its token among all", "probability", {"measure": PROBABILITY}),
-    Column("rank of its token", "rank", {"measure": RANK}),
-)
-_LENS_NAMES = labels("labels/lens heads")
-_LENS_CURVES = ((TAKEN, "best action was taken"), (OPTIMAL, "best action is optimal"))
 
 
 @probe_section(

@@ -49,6 +49,12 @@ Record = dict[str, Any]
 
 ViewedRun = tuple[str, Run]
 """A run to be shown in the viewer, under a name: that of its folder, or of the arm of an evaluation."""
+_LINE: Final = ("moved", "site", "layers", "layer")
+_PATCH: Final = "patch"
+_CHOSEN: Final[Mapping[str, Any]] = {TAG: KIND, "reading": "free", "component": "residual", "pairs": PAIRS[False]}
+MOST: Final = 4
+"""Maximum number of episodes listed on each side of a claim."""
+_FIELDS: Final = ("name", "question", "answer", "says", "quantity", "threshold", "unit", "clusters", "n")
 
 
 class _Numbers(dict[str, int]):
@@ -362,11 +368,6 @@ def _values(rows: Rows, table: EpisodeList) -> dict[str, dict[int, dict[int, flo
     return result
 
 
-_LINE: Final = ("moved", "site", "layers", "layer")
-_PATCH: Final = "patch"
-_CHOSEN: Final[Mapping[str, Any]] = {TAG: KIND, "reading": "free", "component": "residual", "pairs": PAIRS[False]}
-
-
 def patched(rows: Rows) -> dict[str, list[list[Any]]]:
     """Return cluster of a grid -> for each place, [moved, site, layers, {patch: [share that follows the source,
     runs]}].
@@ -396,10 +397,6 @@ def patched(rows: Rows) -> dict[str, list[list[Any]]]:
         ]
         for cluster, places in found.items()
     }
-
-
-MOST: Final = 4
-"""Maximum number of episodes listed on each side of a claim."""
 
 
 def claims_of(evaluation: Evaluation, places: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -435,9 +432,6 @@ def claims_of(evaluation: Evaluation, places: Mapping[str, int]) -> list[dict[st
                 }
             )
     return claims
-
-
-_FIELDS: Final = ("name", "question", "answer", "says", "quantity", "threshold", "unit", "clusters", "n")
 
 
 def _run_of(runs: Sequence[Run], number: int, model: str) -> Run | None:

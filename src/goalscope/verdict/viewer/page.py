@@ -29,6 +29,32 @@ MOST_OF_FILE: Final = 20_000_000
 
 _DATA, _SHARDS = "<!--data-->", "%shards%"
 """Places in the asset where data are inserted, and what its content-security policy allows besides its own script."""
+_LOCAL: Final = "127.0.0.1"
+SCRIPT: Final = """
+function render({ model, el }) {
+  const frame = document.createElement("iframe");
+  // Scripts alone: the page has an origin of its own, and reaches neither the notebook nor the network.
+  frame.sandbox = "allow-scripts";
+  frame.style.cssText = `width: 100%; height: ${model.get("height")}px; border: 1px solid #8884`;
+  const address = URL.createObjectURL(new Blob([model.get("page")], { type: "text/html" }));
+  const [episode, step] = [model.get("episode").replace(/^episode-/, "").slice(0, 12), model.get("step")];
+  frame.src = episode ? `${address}#e=${episode}&s=${step}` : address;
+  const follow = ({ source, data }) => {
+    if (source !== frame.contentWindow || typeof data?.episode !== "string" || !Number.isInteger(data.step)) return;
+    model.set("episode", data.episode);
+    model.set("step", data.step);
+    model.save_changes();
+  };
+  addEventListener("message", follow);
+  el.append(frame);
+  return () => {
+    removeEventListener("message", follow);
+    URL.revokeObjectURL(address);
+  };
+}
+export default { render };
+"""
+"""Script of the widget: it shows the page and listens for the selected step, nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +149,6 @@ def _block(name: str, packed: str) -> str:
     return f'<script type="text/plain" id="{name}">{packed}</script>'
 
 
-_LOCAL: Final = "127.0.0.1"
-
-
 @contextmanager
 def serving(page: Path, port: int = 0) -> Iterator[tuple[str, Callable[[], None]]]:
     """Serve a page and its shards and nothing else; yield its address, and a function that serves requests.
@@ -183,33 +206,6 @@ def _content(folder: Folder, path: str) -> bytes | None:
         return folder.load_bytes(path)
     except (OSError, StrangeFileError):
         return None
-
-
-SCRIPT: Final = """
-function render({ model, el }) {
-  const frame = document.createElement("iframe");
-  // Scripts alone: the page has an origin of its own, and reaches neither the notebook nor the network.
-  frame.sandbox = "allow-scripts";
-  frame.style.cssText = `width: 100%; height: ${model.get("height")}px; border: 1px solid #8884`;
-  const address = URL.createObjectURL(new Blob([model.get("page")], { type: "text/html" }));
-  const [episode, step] = [model.get("episode").replace(/^episode-/, "").slice(0, 12), model.get("step")];
-  frame.src = episode ? `${address}#e=${episode}&s=${step}` : address;
-  const follow = ({ source, data }) => {
-    if (source !== frame.contentWindow || typeof data?.episode !== "string" || !Number.isInteger(data.step)) return;
-    model.set("episode", data.episode);
-    model.set("step", data.step);
-    model.save_changes();
-  };
-  addEventListener("message", follow);
-  el.append(frame);
-  return () => {
-    removeEventListener("message", follow);
-    URL.revokeObjectURL(address);
-  };
-}
-export default { render };
-"""
-"""Script of the widget: it shows the page and listens for the selected step, nothing else."""
 
 
 def view(*paths: str | Path, episode: str = "", step: int = 0, height: int = 760) -> Any:
