@@ -111,25 +111,8 @@ def greedy(mdp: TabularMDP, epsilon: float = 0.0, *, ties: Literal["computed", "
     return freeze((1 - epsilon) * best + epsilon / (mdp.actions - 1) * (1 - best))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffByOne:
-    """Known-utility MEG with the off-by-one error, computed with occupancies of horizon + 1 states.
-
-    Attributes:
-        value: MEG in nats.
-        beta: rationality at which policy and prediction have equal utility under these occupancies, +-inf if there is
-            none.
-        error: difference in utility over horizon states between the policy and the prediction at ``beta``; 0 at the
-            true optimum.
-    """
-
-    value: float
-    beta: float
-    error: float
-
-
-def off_by_one(curve: RationalityCurve, policy: npt.NDArray[Any]) -> OffByOne:
-    """Compute known-utility MEG with the off-by-one error that explains the printed table.
+def off_by_one(curve: RationalityCurve, policy: npt.NDArray[Any]) -> float:
+    """Compute known-utility MEG in nats with the off-by-one error that explains the printed table.
 
     The soft policy is backed up over n states, which is correct. However, its rationality is fitted so that expected
     utilities agree over n + 1 states, including the state after the last decision. The value is the score of the
@@ -161,12 +144,10 @@ def off_by_one(curve: RationalityCurve, policy: npt.NDArray[Any]) -> OffByOne:
     for _ in range(_DOUBLINGS):
         if difference(limit) * side <= 0:
             beta = float(brentq(difference, 0.0, limit, xtol=1e-12, rtol=1e-14))
-            point = curve.at(beta)
-            return OffByOne(value=beta * utility - point.log_normaliser, beta=beta, error=utility - point.utility)
+            return beta * utility - curve.at(beta).log_normaliser
         limit *= 2
     end, value = (curve.highest, curve.bound) if side > 0 else (curve.lowest, curve.bound_lowest)
-    at_end = abs(utility - end) <= 1e-9 * curve.span
-    return OffByOne(value=value if at_end else -math.inf, beta=side * math.inf, error=utility - end)
+    return value if abs(utility - end) <= 1e-9 * curve.span else -math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -257,7 +238,7 @@ def _case(experiment: str, setting: float, neural_seeds: int) -> CliffCase:
         unknown=unknown.tabular,
         neural=neural,
         neural_spread=neural_spread,
-        off_by_one=off_by_one(curve, policy).value,
+        off_by_one=off_by_one(curve, policy),
         bound=known_meg.bound,
         utility=known_meg.utility,
         uniform=known_meg.uniform_utility,

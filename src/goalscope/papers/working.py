@@ -157,7 +157,7 @@ def _warn_of_few_grids(item: Item, study: Study) -> None:
 
 def asked_in(study: Study) -> list[str]:
     """Return the names of the language models among the agents of a study."""
-    return [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
+    return [entry.build().name for entry in study.agents_ if entry.kind in _KINDS]
 
 
 def published_study(item: Item, scale: float, model: str | None = None) -> Study:
@@ -198,7 +198,7 @@ def read_run(item: Item, path: Path, out: Path, agents: Sequence[str], *, scale:
     with Store(path) as store:
         descriptions = dict(store.agents().values())
         all_agents, ran, inside = store.agent_names(), store.study(), _probed_with(store)
-    models = [name for name, description in descriptions.items() if description.get("kind") in ("chat", "task-chat")]
+    models = [name for name, description in descriptions.items() if description.get("kind") in _KINDS]
     # Without a language model, only the first agent is read, because a mean over agents with different goals describes
     # none of them.
     read_agents = [name for name in agents if name in all_agents] or models or all_agents[:1]
