@@ -82,9 +82,7 @@ def test_the_models_own_tokenizer_counts_where_it_is_there(tmp_path: Path) -> No
     core = Tokenizer(models.BPE({"</s>": 0, **{sign: 1 + at for at, sign in enumerate(alphabet)}}, []))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    words: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=core, eos_token="</s>"
-    )
+    words: Any = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>")
     words.chat_template = "{% for m in messages %}x {{ m.content }}{% endfor %}"
     words.save_pretrained(tmp_path)
     text = STUDY.replace("/v1", f'/v1", mode: completions, tokenizer: "{tmp_path}').replace(

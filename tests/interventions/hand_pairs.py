@@ -56,7 +56,7 @@ def reader(size: int) -> Any:
     core = Tokenizer(WordLevel({word: at for at, word in enumerate(words)}, unk_token="<unk>"))
     core.decoder = decoders.Fuse()
     core.add_tokens([AddedToken(word, special=False, normalized=False) for word in words])
-    found: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    found: Any = PreTrainedTokenizerFast(
         tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>",
         clean_up_tokenization_spaces=False,
     )  # fmt: skip

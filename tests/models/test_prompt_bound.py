@@ -44,7 +44,7 @@ def other(name: str) -> Any:
         core = Tokenizer(models.BPE(vocab=letters, merges=[]))
         core.normalizer = {"NFC": normalizers.NFC, "NFKC": normalizers.NFKC, "NFKD": normalizers.NFKD}[name]()
         core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    return PreTrainedTokenizerFast(tokenizer_object=core)  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(tokenizer_object=core)
 
 
 @pytest.mark.parametrize("name", ["theseus", "ariadne"])
