@@ -60,6 +60,7 @@ def check_resumed(folder: Path, numbers: Sequence[int], expected: bytes) -> None
         assert files(Path(one["directory"])) == FILES, f"killed before event {one['number']}"
 
 
+@pytest.mark.full
 def test_an_evaluation_killed_at_random_moments_resumes_to_the_same_ledger(
     whole: tuple[bytes, int], tmp_path: Path
 ) -> None:

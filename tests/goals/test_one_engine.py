@@ -36,13 +36,10 @@ def through_runs(folder: Path, hypotheses: str) -> list[Finding]:
     return [*attributed.findings, *measured.findings]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rule", "names", "steps"),
-    long_after(
-        1,
-        [("goal", ("goal",), ("crate held",)), ("crate held", ("crate held",), ()), ("charger", ("charger",), ())],
-        names=3,
-    ),
+    [("goal", ("goal",), ("crate held",)), ("crate held", ("crate held",), ()), ("charger", ("charger",), ())],
 )
 def test_own_hypotheses_in_a_stochastic_world_of_ones_own(
     tmp_path: Path, rule: str, names: tuple[str, ...], steps: tuple[str, ...]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from families import long_after
 from goalscope.agents import Optimal, Uniform
 from goalscope.measures import (
     behaviour_measures,
@@ -66,7 +67,7 @@ def test_known_episodes(text: str, moves: str, expected: dict[str, list[float]])
     assert shares(measure_episodes([episode])) == expected
 
 
-@pytest.mark.parametrize("name", all_names())
+@pytest.mark.parametrize("name", long_after(5, all_names()))
 def test_the_shares_are_those_of_the_pictures(name: str) -> None:
     grids = [grid for seed in range(6) if shortest_length(grid := grid_with(name, seed)) > 0]
     episodes = [episode for grid in grids for episode in roll_out(Uniform(), GridWorld(grid=grid), seed=1, horizon=30)]

@@ -93,6 +93,7 @@ def test_a_study_resumes_and_refuses_results_of_other_settings(tmp_path: Path, m
         size_or_layout(tmp_path)
 
 
+@pytest.mark.full
 def test_learners_of_both_layouts_start_from_the_same_weights_and_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "STEPS", 30)
     monkeypatch.setattr(layouts, "SIZES", (7,))

@@ -501,7 +501,7 @@ SCENARIOS = {
 LONG = {
     *("any model", "captures in parts", "verdict on Theseus", "Cliff World", "activations"),
     *("interventions", "complete table", "task worlds", "baseline", "the paper's figures", "scripted"),
-    *("iso-difficulty", "fog", "papers", "the goal or the place", "verdict", "in Python", "hypotheses"),
+    *("keys", "iso-difficulty", "fog", "papers", "the goal or the place", "verdict", "in Python", "hypotheses"),
     *(
         "what an agent is after",
         "what it will do elsewhere",

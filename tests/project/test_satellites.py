@@ -50,10 +50,12 @@ def used(alone: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, l
     return folder, in_turn(COMMANDS, cwd=folder, environment={"PYTHONPATH": str(alone)}, first=EVERY_MODULE)
 
 
+@pytest.mark.full
 def test_every_module_is_imported_without_the_satellites(used: tuple[Path, list[Done]], alone: Path) -> None:
     assert (used[0] / "imported").read_text() == str(alone / "goalscope")
 
 
+@pytest.mark.full
 def test_a_study_is_run_measured_and_judged_without_the_satellites(used: tuple[Path, list[Done]]) -> None:
     folder, done = used
     assert all(one.status == 0 for one in done), done

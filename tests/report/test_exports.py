@@ -313,7 +313,9 @@ with drawing_style():
 """
 
 
-@pytest.mark.parametrize("kind", ["settings", "a pipe", "a link to a pipe", "a long file", "no text", "a folder"])
+@pytest.mark.parametrize(
+    "kind", long_after(3, ["settings", "a pipe", "a folder", "a link to a pipe", "a long file", "no text"])
+)
 def test_settings_of_matplotlib_in_the_working_directory_are_not_used(kind: str, tmp_path: Path) -> None:
     """Matplotlib opens the file whatever it is, and prints the lines that it does not know."""
     path = tmp_path / "matplotlibrc"
