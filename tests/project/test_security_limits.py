@@ -7,7 +7,7 @@ import pytest
 from goalscope._ground import folder, sealed, untrusted, yaml_text
 from goalscope.agents.models import folders, loading, weight_files
 from goalscope.integrations.inspect_ai import formats
-from goalscope.report import figures
+from goalscope.report import exports
 from goalscope.runs import tables
 from goalscope.runs.importers import archive
 from goalscope.worlds import grid
@@ -61,7 +61,7 @@ STATED = [
     f"{octets(archive.MOST_MEMBER_BYTES)} plus {archive.MOST_RATIO} bytes for each byte of the archive",
     f"A world from a table has at most {stored.MOST_STATES:,} states",
     f"Grids in studies have at most {grid.MAX_SIDE}.",
-    f"one that is not a text of at most {octets(figures._MOST_SETTINGS)}",
+    f"one that is not a text of at most {octets(exports._MOST_SETTINGS)}",
     f"After {formats._MOST_LOST} listed samples in a row",
 ]
 
