@@ -1,5 +1,9 @@
+"""What `goalscope estimate` says that a study costs: by hand, against runs, and where a model cannot do it."""
+
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,12 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from command_line import call
+from families import long_after
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.cli import app
 from goalscope.cli.overrides import Overrides, load_study
 from goalscope.papers import scaled
-from goalscope.runs import Study
-from goalscope.verdict.preflight.cost import Cost, costs, count_pieces
+from goalscope.runs import Store, Study, run
+from goalscope.verdict.preflight.cost import Cost, beyond_reach, costs, count_pieces
 
 STUDY = """\
 name: priced
@@ -168,3 +173,173 @@ def test_gpu_hours_are_generated_tokens_over_the_rate_and_only_of_models() -> No
     printed = call("estimate", "baseline", "--agents", "GPT-OSS-20B", "--output-tokens", 400, "--gpu-rate", 3000)
     assert "GPU hours, " in printed and "3,000" in printed
     assert "GPU hours" not in call("estimate", "demo")
+
+
+# What a plan says that a study costs, held against runs whose server reports usage.
+
+
+TEMPLATE = "{{grid}}\n{{history}}\nGo: "
+
+
+@pytest.mark.parametrize(
+    ("mode", "history"),
+    long_after(
+        2,
+        [
+            ("chat", "none"),
+            ("completions", "conversation"),
+            ("chat", "reasoning"),
+            ("chat", "actions"),
+            ("chat", "conversation"),
+            ("completions", "none"),
+            ("completions", "actions"),
+            ("completions", "reasoning"),
+        ],
+        names=2,
+    ),
+)
+def test_no_run_makes_more_calls_than_its_plan_says(mode: str, history: str, tmp_path: Path) -> None:
+    from server import Loopback, speaker
+
+    template = tmp_path / "template.txt"
+    template.write_text(TEMPLATE, encoding="utf-8")
+    model = speaker(positions=16_384)
+    model.tokenizer.save_pretrained(tmp_path / "tokenizer")
+    with Loopback(model) as server:
+        served: dict[str, Any] = {"base_url": server.url, "timeout": 20, "retries": 0, "mode": mode, "preflight": False}
+        more = {}
+        if mode == "completions":
+            served["tokenizer"], more["reasoning"] = str(tmp_path / "tokenizer"), "none"
+        study = Study.parse(
+            {
+                "worlds": [{"kind": "grid", "sizes": [7, 11], "densities": [0.3], "count": 1, "fog_radius": 2}],
+                "agents": [
+                    {
+                        "kind": "chat",
+                        "model": "speaker",
+                        "task": str(template),
+                        "temperature": 1.0,
+                        "max_tokens": 4,
+                        "reasoning_effort": None,
+                        "server": served,
+                        **more,
+                    }
+                ],
+                "history": history,
+                "failure": {"policy": "retry", "retries": 1},
+                "trajectories": 1,
+                "horizon": {"steps": 4},
+            }
+        )
+        (cost,) = costs(study)
+        run(study, tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        ((calls, read, said),) = store.query(
+            "SELECT count(*), sum(json_extract(usage, '$.prompt_tokens')), "
+            "sum(json_extract(usage, '$.output_tokens')) FROM calls"
+        )
+    assert cost.prompt is not None and cost.output == 4
+    assert cost.tokens == round(cost.prompt * cost.calls) + 4 * cost.calls
+    assert calls <= cost.calls and said <= 4 * calls
+    if mode == "chat" and history != "reasoning":
+        assert read > cost.prompt * calls, "with one token a character, an estimate from words is far from the most"
+
+
+def test_planning_with_a_bundled_model_imports_no_torch() -> None:
+    code = (
+        "import sys\nfrom goalscope.cli.program import app\n"
+        "app(['estimate', 'cognitive-map', '--count', '1'], standalone_mode=False)\n"
+        "sys.exit(9 if 'torch' in sys.modules else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "most output" in done.stdout
+
+
+@pytest.mark.parametrize("more", [{}, {"prior_symbol": "?"}])
+def test_a_run_by_likelihood_takes_what_its_plan_says(more: dict[str, Any], tmp_path: Path) -> None:
+    from server import Loopback, speaker
+
+    template = tmp_path / "template.txt"
+    template.write_text("{{grid}}\nGo: ", encoding="utf-8")
+    model = speaker(positions=16_384)
+    model.tokenizer.save_pretrained(tmp_path / "tokenizer")
+    with Loopback(model) as server:
+        address = {
+            "base_url": server.url,
+            "mode": "completions",
+            "tokenizer": str(tmp_path / "tokenizer"),
+            "preflight": False,
+        }
+        agent = {"kind": "chat", "model": "speaker", "task": str(template), "max_tokens": 4, "reasoning": "none"}
+        agent |= {"reasoning_effort": None, "server": address, "answer": "likelihood", "least_mass": 0.0, **more}
+        study = Study.parse(
+            {
+                "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.3], "count": 1, "minimum_distance": 6}],
+                "agents": [agent],
+                "history": "conversation",
+                "trajectories": 1,
+                "horizon": {"steps": 3},
+            }
+        )
+        (cost,) = costs(study)
+        run(study, tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        totals = dict(store.query("SELECT name, SUM(value) FROM usage GROUP BY name"))
+    assert totals["requests"] <= cost.calls and totals["requests"] == len(server.log)
+    assert cost.prompt is not None and totals["prompt_tokens"] == pytest.approx(cost.prompt * cost.calls, rel=0.02)
+    assert cost.output is not None and totals["output_tokens"] == cost.output * cost.calls, "a token for each answer"
+
+
+# What is said before a run when its largest world is too much for a local model.
+
+
+def study_of(size: int, agent: dict[str, Any], **more: Any) -> Study:
+    worlds = [{"kind": "grid", "sizes": [7, size], "densities": [0.4], "count": 1}]
+    return Study.parse({"worlds": worlds, "agents": [agent, {"kind": "optimal"}], "trajectories": 1, **more})
+
+
+THESEUS = {"kind": "chat", "model": "theseus", "name": "Theseus", "max_tokens": 96}
+
+
+def test_nothing_is_said_of_worlds_like_those_of_the_training() -> None:
+    assert beyond_reach(study_of(15, THESEUS)) == []
+
+
+def test_a_larger_grid_than_any_of_the_training_is_said() -> None:
+    (line,) = beyond_reach(study_of(21, THESEUS))
+    assert line.startswith("Theseus: it was trained on grids of up to 15x15 and this study has 21x21")
+
+
+def test_a_prompt_longer_than_the_positions_is_said() -> None:
+    first, second = beyond_reach(study_of(31, THESEUS))
+    assert "1,024 positions" in first and "tokens" in first
+    assert "31x31" in second
+
+
+def test_a_history_that_outgrows_the_positions_is_said() -> None:
+    (line,) = beyond_reach(study_of(15, THESEUS, history="conversation", horizon={"steps": 60}))
+    assert "a shorter history" in line
+
+
+def test_models_that_are_not_on_this_machine_are_passed_over() -> None:
+    server = {"kind": "chat", "model": "theseus", "server": {"base_url": "http://127.0.0.1:9/v1"}}
+    assert beyond_reach(study_of(31, server)) == []
+    assert beyond_reach(study_of(31, {"kind": "chat", "model": "somebody/some-model"})) == []
+
+
+@pytest.mark.parametrize(
+    "written", ["[1]", "{", "[" * 100_000, '{"goalscope": {"training_data": "[]"}}', '{"goalscope": 1}']
+)
+def test_a_strange_configuration_is_left_to_whoever_reads_the_model(written: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(written)
+    (tmp_path / "model.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")
+    assert beyond_reach(study_of(31, {"kind": "chat", "model": str(tmp_path)})) == []
+
+
+def test_plan_says_it(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(json.dumps(study_of(21, THESEUS).dump()))
+    result = CliRunner().invoke(app, ["estimate", str(path)])
+    assert result.exit_code == 0
+    assert "trained on grids of up to 15x15" in result.output

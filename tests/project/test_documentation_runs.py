@@ -2,7 +2,7 @@
 
 Every command that can be typed as it is, every block of Python and every JSON example stands in a scenario, which runs
 it, or in `NOT_RUN` or `ELSEWHERE` with the reason. What stands nowhere turns a test red. Lines to fill in (``goalscope
-report RUN``) and names of commands within a sentence are checked by test_documented_commands.py.
+report RUN``) and names of commands within a sentence are checked by test_documentation.py.
 """
 
 import contextlib
@@ -581,7 +581,7 @@ NOT_RUN = {
     "goalscope reproduce --all --scale small --out runs/all --markdown benchmarks/papers.md": "takes most of an hour; "
     "tests/reproduction/test_all_items.py runs fewer items so",
     "python benchmarks/trivial_findings.py --results runs/all --markdown docs/papers.md": "needs the results of --all; "
-    "tests/reproduction/test_null_agents.py runs it",
+    "tests/reproduction/test_claims.py runs it",
     'goalscope reproduce "telos table 2" --model openai/gpt-oss-20b --out runs/table-2': _GPT,
     'goalscope reproduce "telos figure 12" --logs recorded --out runs/recorded': "needs the recorded trajectories; "
     "tests/reproduction/test_papers_recorded.py runs it",
