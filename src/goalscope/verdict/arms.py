@@ -287,7 +287,7 @@ for _declared in (
         worlds=_grids(7, 9, densities=(0.2, 0.4, 0.6)),
         agent={"task": "grid"},
         study={"trajectories": 1, "answers": 2, "horizon": {"factor": 1.5}},
-        quick=3,
+        quick=4,
         full=7,
         sections=("attribution",),
         core=True,
