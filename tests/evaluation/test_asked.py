@@ -190,9 +190,10 @@ def test_costs_of_arms_count_every_wording_and_the_budget_of_task_maps() -> None
     first = FirstTurns(asked=10, scored=10, optimal=3, portions=(Portion(turns=10, tokens=4000, seconds=20.0),))
     request = ArmRequest(arms=asked, subjects=[text], seed=5, failures=Failures(Path()), firsts={text.name: first})
     found = request.unit_costs(asked, limit)
-    maps, grids = ARMS["tasks"].make([text], ARMS["tasks"].quick, 5), ARMS["wordings"].make([text], 3, 5)
-    assert found["tasks"] * ARMS["tasks"].quick == pytest.approx(2.0 * maps.size().steps, rel=0.1)
-    assert found["wordings"] * 3 == pytest.approx(2.0 * grids.size().steps)
+    sizes = {"tasks": ARMS["tasks"].quick, "wordings": ARMS["wordings"].least}
+    maps, grids = (ARMS[name].make([text], size, 5) for name, size in sizes.items())
+    assert found["tasks"] * sizes["tasks"] == pytest.approx(2.0 * maps.size().steps, rel=0.1)
+    assert found["wordings"] * sizes["wordings"] == pytest.approx(2.0 * grids.size().steps, rel=0.1)
 
 
 def test_costs_of_an_arm_grow_with_its_worlds() -> None:

@@ -181,7 +181,7 @@ def test_a_server_that_stops_half_way_is_the_reason_and_nothing_is_asked_twice(t
         stopped[0] = True
         said = call("evaluate", f"openai:halfway@{server.url}", *words, status=1)
         shown = headline(tmp_path / "out")
-        assert "server.retries (1)" in shown and "left out" not in shown and "retry" in said
+        assert "server.retries (1)" in shown and "left out" not in shown and stated("failed/retry", said)
         with Store(tmp_path / "out" / "arms" / "grids") as store:
             kept, episodes = store.query(journal)[0][0], len(store.episode_ids())
         assert kept >= 30

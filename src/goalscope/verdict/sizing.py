@@ -309,7 +309,7 @@ class ArmRequest:
             for subject in self.subjects_of(arm):
                 if subject.name not in self.firsts:
                     continue
-                count = max(arm.quick, 1)
+                count = max(arm.quick, arm.least, 1)
                 took = expected(arm, subject, count, self.seed, self.firsts[subject.name], workers=self.workers)
                 if limit.of == "usd" and took.tokens[1] and not took.priced:
                     raise ValueError(
