@@ -4,7 +4,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
+from families import long_after
 from goalscope._ground import registry
 from registered import entries_of
 
@@ -27,3 +29,13 @@ def plugin_things() -> Iterator[None]:
 def all_names() -> tuple[str, ...]:
     with plugin_things():
         return registry.names("thing")
+
+
+def names_to_try() -> list[Any]:
+    """Return all names: of each kind one colour and one direction for the gate, the others for the long tests."""
+
+    def is_another(name: str) -> bool:
+        return name.startswith(("blue ", "yellow ")) or name.endswith((" left", " up", " down"))
+
+    names = sorted(all_names(), key=is_another)
+    return long_after(sum(not is_another(name) for name in names), names)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from families import long_after
 from goalscope.agents import Optimal, Uniform
 from goalscope.measures import (
     behaviour_measures,
@@ -23,7 +22,7 @@ from goalscope.worlds.dynamics import shown
 from goalscope.worlds.planning import shortest_length
 from goalscope.worlds.thing_check import grid_with
 from goalscope.worlds.things import Kind, kinds, name_of
-from thing_grids import all_names, plugin_things
+from thing_grids import all_names, names_to_try, plugin_things
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT}
 
@@ -67,7 +66,7 @@ def test_known_episodes(text: str, moves: str, expected: dict[str, list[float]])
     assert shares(measure_episodes([episode])) == expected
 
 
-@pytest.mark.parametrize("name", long_after(5, all_names()))
+@pytest.mark.parametrize("name", names_to_try())
 def test_the_shares_are_those_of_the_pictures(name: str) -> None:
     grids = [grid for seed in range(6) if shortest_length(grid := grid_with(name, seed)) > 0]
     episodes = [episode for grid in grids for episode in roll_out(Uniform(), GridWorld(grid=grid), seed=1, horizon=30)]

@@ -440,6 +440,7 @@ def commands(site: Path, *lines: tuple[object, ...]) -> list[tuple[int, str]]:
     return [(one.status, one.stdout + one.stderr) for one in done]
 
 
+@pytest.mark.full
 def test_parts_that_raise_are_named_with_their_package_and_take_nothing_down(strange: Path, tmp_path: Path) -> None:
     run, verdict = tmp_path / "run", tmp_path / "verdict"
     asked = ("evaluate", "environment-optimal", "--worlds", HERE / "gems.yaml", "--out", verdict, "--quick")

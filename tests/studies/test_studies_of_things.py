@@ -9,7 +9,6 @@ import pytest
 
 import goalscope
 from command_line import call
-from families import long_after
 from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.definition import finite_world
 from goalscope.runs import Store, Study
@@ -47,7 +46,8 @@ def defined(text: str, finite: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", long_after(1, ["coin-or-place", "keys-and-chests"]))
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["coin-or-place", "keys-and-chests"])
 def test_agents_are_named_in_shifted_worlds_and_not_in_trained_ones(name: str, tmp_path: Path) -> None:
     run_directory = tmp_path / "run"
     goalscope.run(name, run_directory)
