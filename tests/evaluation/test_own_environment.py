@@ -501,27 +501,21 @@ def test_planted_agents_pursue_goals_that_all_worlds_have(varied: Path) -> None:
     assert {entry["pursues"] for entry in settings["twins"].values()} == {"goal", ""}
 
 
-def test_what_an_agent_does_after_a_listed_event_is_said_to_be_open(varied: Path) -> None:
-    call("evaluate", "varied:Beyond", "--env", "varied:Varied", "--quick", "--out", varied / "beyond")
-    (tested,) = Evaluation.read(varied / "beyond" / LEDGER).tested
-    (finding,) = tested.found_in(GIVEN)
-    assert finding.names == ("pressed",)
-    afterwards = finding.figure("afterwards", "pressed")
-    assert afterwards is not None and afterwards.low is not None and afterwards.low > 0.1
-    said = GOAL_TEXTS("added/afterwards", subject=finding.nouns["pressed"], share=afterwards.text)
-    assert said in headline(tested)
-
-
-def test_random_moves_after_a_listed_event_are_not_said_to_serve_a_goal(varied: Path) -> None:
-    text = VARIED.replace("target = 1 if pressed else 7", "target = 7")
+def test_what_an_agent_does_after_a_listed_event_is_said_to_be_open_unless_it_is_random(varied: Path) -> None:
+    text = VARIED.replace("target = 1 if pressed else 7", "target = 7").replace('"beyond"', '"aimless"')
     text = text.replace(
         "turns.append(Turn(action=2", "turns.append(Turn(action=int(observation.rng().integers(3)) if pressed else 2"
     )
     (varied / "aimless.py").write_text(text, encoding="utf-8")
-    call("evaluate", "aimless:Beyond", "--env", "varied:Varied", "--quick", "--out", varied / "aimless")
-    (tested,) = Evaluation.read(varied / "aimless" / LEDGER).tested
-    (finding,) = tested.found_in(GIVEN)
-    assert finding.names == ("pressed",) and finding.figure("afterwards", "pressed") is None
+    agents = ("varied:Beyond", "aimless:Beyond")
+    call("evaluate", *agents, "--env", "varied:Varied", "--quick", "--out", varied / "beyond")
+    beyond, aimless = Evaluation.read(varied / "beyond" / LEDGER).tested
+    (finding,), (other,) = beyond.found_in(GIVEN), aimless.found_in(GIVEN)
+    assert finding.names == other.names == ("pressed",)
+    afterwards = finding.figure("afterwards", "pressed")
+    assert afterwards is not None and afterwards.low is not None and afterwards.low > 0.1
+    said = GOAL_TEXTS("added/afterwards", subject=finding.nouns["pressed"], share=afterwards.text)
+    assert said in headline(beyond) and other.figure("afterwards", "pressed") is None
 
 
 def test_commands_that_the_page_proposes_confirm_code_of_ones_own(place: Path) -> None:
