@@ -14,7 +14,16 @@ from worlds_of_any_shape import room
 from families import long_after
 from goalscope.goals.hypotheses import finite_world, load_hypotheses
 from goalscope.goals.hypotheses.design import LAPSES, Need, _Law, needed
-from goalscope.goals.hypotheses.score import APART, HALF, LEVEL, MARGIN, STRONG, ScoredBank, evidence, predictions_in
+from goalscope.goals.hypotheses.score import (
+    APART,
+    HALF,
+    LEVEL,
+    MARGIN,
+    STRONG,
+    HypothesisBank,
+    evidence,
+    predictions_in,
+)
 from goalscope.goals.hypotheses.states import Answers
 from goalscope.runs import Study
 from goalscope.verdict.preflight.study_files import load
@@ -79,7 +88,7 @@ def test_means_and_variances_are_those_of_all_episodes(world_and_bank: tuple[Any
     bank = load_hypotheses(world_and_bank[1])
     world = finite_world(world_and_bank[0], 2)
     told = predictions_in(world, bank, len(bank))
-    law = _Law([[told], [told]], ScoredBank(bank), h, lapse, LEVEL, 1)
+    law = _Law([[told], [told]], HypothesisBank(bank), h, lapse, LEVEL, 1)
     all_of = episodes(world, (1 - lapse) * told.policies[h][0] + lapse * world.even)
     chance = np.array([weight for weight, _ in all_of])
     assert chance.sum() == pytest.approx(1.0)
@@ -109,7 +118,7 @@ def test_an_end_fails_as_that_of_normal_sums_does() -> None:
     world = finite_world(room(np.random.default_rng(2), 3, 3), 3)
     every = load_hypotheses("goal;keep up")
     told = predictions_in(world, every, 0)
-    law = _Law([[told], [told]], ScoredBank(every), 0, 0.2, LEVEL, 1)
+    law = _Law([[told], [told]], HypothesisBank(every), 0, 0.2, LEVEL, 1)
     law.variance = np.full(7, 4.0)
     for clusters, mean in ((6, 1.0), (20, 0.5), (80, 0.7)):
         expected = nct.cdf(t.ppf(1 - LEVEL, clusters - 1), clusters - 1, math.sqrt(clusters) * mean / 2)

@@ -55,8 +55,8 @@ from goalscope.goals.hypotheses.score import (
     LEVEL,
     MARGIN,
     STRONG,
+    HypothesisBank,
     Predictions,
-    ScoredBank,
     predictions_in,
 )
 from goalscope.goals.hypotheses.separability import ENOUGH, FEWEST, LAPSE, Separability, separability
@@ -259,7 +259,7 @@ def needed(
     level, episodes = check_number("level", level, 1e-12, 0.5), check_whole("episodes", episodes, 1, "episodes")
     bank = with_sentinels({name: bind(hypothesis, worlds) for name, hypothesis in hypotheses.items()}, worlds)
     spaced = np.unique(np.linspace(0, max(len(worlds) - 1, 0), min(WORLDS, len(worlds))).round().astype(int)).tolist()
-    names, clusters = ScoredBank(bank), dict[str, list[Predictions]]()
+    names, clusters = HypothesisBank(bank), dict[str, list[Predictions]]()
     for world in (worlds[index] for index in spaced):
         try:
             finite = finite_world(world, horizon(world))
@@ -330,7 +330,7 @@ class _Walk:
         rows = (self.states[:, None] * process.actions + np.arange(process.actions)).reshape(-1)
         return np.asarray((process.transitions.tocsr()[rows][:, self.states] @ values.T).T.reshape(shape))
 
-    def steps(self, bank: ScoredBank, often: Array) -> Iterator[tuple[Array, "_Step"]]:
+    def steps(self, bank: HypothesisBank, often: Array) -> Iterator[tuple[Array, "_Step"]]:
         """Yield backwards from the last decision the state distribution ``[n]`` and the contribution of a decision."""
         timed = len(self.policy) > 1 or any(len(policy) > 1 for policy in self.predictions.policies.values())
         step = None
@@ -345,7 +345,7 @@ class _Step:
     Arrays have the axes K (hypotheses and move frequencies), n (states) and A (actions).
     """
 
-    def __init__(self, walk: _Walk, bank: ScoredBank, often: Array, time: int) -> None:
+    def __init__(self, walk: _Walk, bank: HypothesisBank, often: Array, time: int) -> None:
         even, h = walk.even, walk.h
         self.chance, self.share = walk.policy[min(time, len(walk.policy) - 1)], even.max(axis=1)
         exact = np.tile(even, (len(bank.names), 1, 1))
@@ -425,7 +425,7 @@ class _Law:
     def __init__(
         self,
         clusters: Sequence[Sequence[Predictions]],
-        bank: ScoredBank,
+        bank: HypothesisBank,
         h: int,
         lapse: float,
         level: float,

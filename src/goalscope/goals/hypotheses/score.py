@@ -206,7 +206,7 @@ class Predictions:
     begun: frozenset[int] = frozenset()
 
 
-class ScoredBank:
+class HypothesisBank:
     """The names of all hypotheses and, last, of the move frequencies.
 
     `silent` marks those that predict nothing where all actions are equally good, and `aims` marks goals.
@@ -266,7 +266,7 @@ def evidence(
     """
     if not all_answers:
         raise ValueError("scoring hypotheses needs steps with an action, got none: run the agent in these worlds first")
-    bank = ScoredBank(hypotheses)
+    bank = HypothesisBank(hypotheses)
     names, silent, aims = bank.names, bank.silent, bank.aims
     clusters = {
         cluster: number for number, cluster in enumerate(dict.fromkeys(answers.cluster for answers in all_answers))
