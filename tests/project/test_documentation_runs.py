@@ -537,6 +537,7 @@ NOT_RUN = {
     "goalscope doctor --model ./my-model --chat-template rag": _TEMPLATES,
     "goalscope doctor --clear-cache": "tests/models/test_gguf_cache.py runs it, in a cache of its own",
     "goalscope evaluate SMOLLM2 --arms grids --answer likelihood --out runs/smollm2": _REAL,
+    "goalscope evaluate qwen2.5-coder-0.5b-instruct.gguf --budget 30m --out runs/qwen": _REAL,
     "goalscope evaluate gemma3-270m.gguf --arms grids --answer likelihood --set least_mass=0.02 --quick "
     "--out runs/gemma": _REAL,
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
