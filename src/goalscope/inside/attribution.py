@@ -28,14 +28,14 @@ _ANY: Final = re.compile(_CELL)
 
 @attribution("written reasoning")
 def by_reasoning(trial: Trial) -> Attribution:
-    """Name the hypothesis whose place the written plans lead to or the texts name.
+    """Name the hypothesis (a possible goal) whose cell the agent's written plans lead to, or its texts name.
 
     The *named* cell of a text is the first ``(row, column)`` after a word such as "to" or "goal" or, without one, the
     first that is not the agent's own cell. The *plan* is the longest list of moves, carried out in the world. What an
     agent writes need not be what it does: a hypothesis is named by the cells to which plans lead, if texts contain
     plans and the move taken is the plan's first one in most of the steps. If named cells and plans support different
-    hypotheses, the result says so. Hypotheses are compared by the share of steps in which the cell is theirs, averaged
-    over clusters of worlds.
+    hypotheses, the result says so. Hypotheses are compared by the share of steps in which that cell is their target,
+    averaged over clusters (groups of related worlds).
 
     Source: Lanham et al. (2023), Measuring faithfulness in chain-of-thought reasoning (text and action must be
     distinguished).
@@ -207,8 +207,8 @@ def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
 
 @attribution("patching", asks="inside")
 def by_patching(trial: Trial) -> Attribution:
-    """Name the hypotheses for which patching from their own pairs changes the moves, and from their null pairs does
-    not.
+    """Name the hypotheses (possible goals) whose moves the agent takes when activations from a changed grid are patched
+    in.
 
     In the first state of each world, the goal, the key or the agent is moved, in `CHANGES` versions each; activations
     from the changed grid replace those in the forward pass of the original one. Let S_h(x) be the moves that hypothesis
@@ -294,7 +294,10 @@ def _preferred(bank: Mapping[str, Hypothesis], world: FiniteWorld, cached: dict[
 
 
 def claimed(method: str, names: Sequence[str], trial: Trial, words: str, weights: Mapping[str, float]) -> Attribution:
-    """Build the claim of a method that looks inside an agent, with strengths taken from the observed episodes."""
+    """Build the result of an attribution method that looks inside an agent.
+
+    It contains the hypotheses that the method names, with their strengths in the observed episodes.
+    """
     kind: Said = "undecided" if not names else "named" if len(names) == 1 else "set"
     gain, size = trial.evidence.gain.sum(axis=0), trial.evidence.size.sum(axis=0)
     parts = []
@@ -316,7 +319,7 @@ _PENALTIES: Final = PENALTIES[::3]
 
 @attribution("decoded map", asks="inside")
 def by_map(trial: Trial) -> Attribution:
-    """Name the hypotheses whose places a probe reads better from the agent than from random networks.
+    """Name the hypotheses (possible goals) whose cells a probe reads better from the agent than from random networks.
 
     A linear map reads the cell of each place that a hypothesis mentions from the activations at the end of the prompt,
     in the original worlds and with goal or key moved. It is fitted and tested in different worlds. The same is done
@@ -369,10 +372,11 @@ def _places(hypothesis: Hypothesis) -> dict[str, Hypothesis]:
 
 @attribution("decoded plan", asks="inside")
 def by_plan(trial: Trial) -> Attribution:
-    """Name the hypotheses that fit the decoded moves, if a probe decodes these better than from random networks.
+    """Name the hypotheses (possible goals) that prefer the later moves that a probe decodes from the agent.
 
-    Decoded, as in `by_map`, are the moves after the next one, up to `AHEAD`, or that the episode is over. They are
-    carried out after the move that was taken; a hypothesis is claimed by the share of them that it prefers.
+    As in `by_map`, no hypothesis is named unless the probe decodes more from the agent than from random networks. It
+    decodes the moves after the next one, up to `AHEAD`, or that the episode is over. These moves are carried out after
+    the move that was taken, and each hypothesis is scored by the share of them that it prefers.
     """
     inside = trial.opened
     if any((answers.first.max(axis=1) < 1).any() for answers in trial.answers):

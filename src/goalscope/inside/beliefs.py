@@ -79,7 +79,7 @@ def measure_beliefs(
     draws: int = DRAWS,
     progress: Callable[[int, int], None] | None = None,
 ) -> RunDirectedness:
-    """Measure MEG towards the believed goal, compared with the true goal and with controls.
+    """Measure goal-directedness (MEG) towards the believed goal, compared with the true goal and with controls.
 
     There are three lines per agent: MEG towards the believed goal; towards the true goal in the same worlds; and
     towards the believed goal on the believed map. The first and the last have two controls each: the beliefs of a
@@ -311,7 +311,8 @@ HEAD: Final = "mlp"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FirstSteps:
-    """The posteriors at N first steps in test grids.
+    """Class probabilities of all cells (posteriors) that a probe decodes at the first steps of N episodes in test
+    grids.
 
     Attributes:
         site, layer, agent: origin of the activations.

@@ -116,7 +116,10 @@ class ReplayItem:
 
 @dataclass(slots=True, kw_only=True)
 class ReplayCounts:
-    """Counts of a replay: all steps, the captured ones in total and by site, and missing sites by reason."""
+    """Counts of a replay: all steps, the captured ones in total and by site, and missing sites by reason.
+
+    A replay sends recorded steps through the model again, to read its activations.
+    """
 
     steps: int = 0
     captured: int = 0  # steps with at least one site
@@ -131,7 +134,10 @@ Batch = Sequence[Sequence[ReplayItem]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardPlan:
-    """Plan of one file: its number, its batches, and the tokens of the common prefix, which is computed once."""
+    """Plan of one shard (file of activations): its number, its batches of steps, and their common prefix of tokens.
+
+    The prefix is computed only once.
+    """
 
     number: int
     batches: tuple[Batch, ...]
@@ -146,7 +152,7 @@ class ShardPlan:
 def windows(
     store: Store, agent_id: str, scope: str, finder: SiteFinder, sites: Sequence[Site], size: int, counts: ReplayCounts
 ) -> Iterator[list[ReplayItem]]:
-    """Yield the steps of an agent in the order of the store, at most ``size`` at a time; ``counts`` is updated.
+    """Yield the steps of an agent to replay, in the order of the store, ``size`` at a time; ``counts`` is updated.
 
     Raises:
         ValueError: a requested site occurs in none of the steps of a window; the message names the site and says why.
@@ -195,7 +201,7 @@ def shards(
     shares_prefix: bool,
     by_shape: bool,
 ) -> Iterator[ShardPlan]:
-    """Yield the shards of a window, numbered from ``first``.
+    """Divide a window of steps into shards (files of activations); yield the plan of each, numbered from ``first``.
 
     Args:
         window, first, settings: the steps, the number of the first file, and the batch sizes that fit on the device.
@@ -293,7 +299,9 @@ def capture(
     progress: Progress | None = None,
     shard: StudyShard | None = None,
 ) -> Capture:
-    """Replay the steps of an agent through a model, and store the vectors of some sites and layers beside the run.
+    """Replay the recorded steps of an agent through its model, and store activations with the run.
+
+    The activations are the residual stream after some decoder blocks (`layers`) at some token positions (`sites`).
 
     Call it again to resume after an interruption; a complete capture is returned unchanged. Sound files in its folder
     that are not in the index yet, such as those of shards, are added.
@@ -301,8 +309,9 @@ def capture(
     Args:
         run: a run directory; no other process may write to it meanwhile.
         model: the model to replay through; by default the local model that the run's study names.
-        sites: some of "pre", "post", "grid", "action"; see `goalscope.inside.activations.sites.SiteFinder`. None for
-            those of `DEFAULT_SITES` that the steps have; a warning names the others.
+        sites: some of "pre" (the end of the prompt), "post" (after the reasoning), "grid" (the cells), "action" (before
+            the word of the action); see `goalscope.inside.activations.sites.SiteFinder`. None for those of
+            `DEFAULT_SITES` that the steps have; a warning names the others.
         layers: numbers of decoder blocks, counted from 0; by default the last block of each third of the model.
         agent: short name or id of the agent, if several agents of the run have token ids.
         untrained: seed of random weights, to capture a control instead of the study's model.

@@ -31,7 +31,10 @@ class _Enough(BaseException):
 
 
 class DecoderBlocks:
-    """The decoder blocks of a model; the model itself is never changed.
+    """Reader of the residual stream after the decoder blocks of a model.
+
+    Use it as ``with blocks.recording() as recording: recording.run(ids, rows, columns)``. The model itself is never
+    changed.
 
     Args:
         model: a transformers causal language model.
@@ -87,8 +90,9 @@ class DecoderBlocks:
 
     @contextmanager
     def recording(self) -> Iterator["Recording"]:
-        """While this context lasts, hook the requested blocks. The hooks are removed at its end, also after
-        an error.
+        """Hook the requested blocks while this context lasts, and yield a `Recording` that returns their outputs.
+
+        The hooks are removed at its end, also after an error.
         """
         recording = Recording(self)
         handles = []

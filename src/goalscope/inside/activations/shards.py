@@ -43,7 +43,7 @@ _HEADER_DIGEST: Final = "header"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shard:
-    """Content of one file.
+    """Content of one shard, which is one file of activations.
 
     Attributes:
         header: plain values: format, capture, number, model, and ``episodes``, a list of [episode, world, grid id].
@@ -122,7 +122,9 @@ class ShardFile:
     episodes: Sequence[tuple[str, str, str]]
 
     def columns(self, site: Site, layer: int, width: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of `Activations` for the m steps that have a site, by name and without the vectors.
+        """Return which m steps have a site (a token position such as "post"), and at which tokens.
+
+        The keys are the names of the array fields of `Activations`, except for ``vectors``; each array has m rows.
 
         No array is allocated by a size from the file or the index (``width``) before the data confirm it.
         """
@@ -155,7 +157,7 @@ class ShardFile:
         }
 
     def vectors(self, site: Site, layer: int) -> npt.NDArray[np.float32]:
-        """Return the vectors of a site and layer, ``[m, P, D]`` float32."""
+        """Return the activations at a site and layer, ``[m, P, D]`` float32: m steps, P positions, width D."""
         return self._tensor(f"{site}.{layer}", np.float32, "M P D", {})
 
     def check(self) -> None:
@@ -271,7 +273,7 @@ def _checked_digests(header: Mapping[str, Any], text: str, names: Sequence[str])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """A file or folder of a run directory.
+    """Index entry of a file or folder with results of a run, such as activations or a probe.
 
     Attributes:
         id: content id.
@@ -389,7 +391,8 @@ class Activations(Columns):
         episode_id: ``[N]`` text (object array), content id of the episode.
         step: ``[N]`` int64, number of the step in its episode.
         world_id: ``[N]`` text, content id of the world.
-        cluster: ``[N]`` text, cluster of the world, the unit of splits and intervals.
+        cluster: ``[N]`` text, cluster of the world: related worlds, such as versions of one grid, share it. It is the
+            unit of splits and intervals.
         shape: ``[N, 2]`` int64, height H and width W of the grid.
         positions: ``[N, P]`` int64, position of each vector in prompt and output together, counted from 0.
         tokens: ``[N, P]`` int64, ids of the tokens there.
@@ -454,7 +457,7 @@ def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """One capture of a run.
+    """One capture of a run: the stored activations of one model at some sites (token positions) and layers.
 
     Attributes:
         id: content id of everything that determines its files.
@@ -539,15 +542,16 @@ def load_activations(
     agent: str | None = None,
     shape: tuple[int, int] | None = None,
 ) -> Activations:
-    """Return all vectors of one site and layer of a run, ordered by episode id and step.
+    """Return all activations of a run at one site (token position) and layer, ordered by episode id and step.
 
     The order depends only on the run: two captures of the same steps have the same rows.
 
     Args:
         run: a run directory, or its open store.
-        site: "pre", "post", "grid" or "action".
+        site: "pre" (the end of the prompt), "post" (after the reasoning), "grid" (the cells), or "action" (before the
+            word of the action).
         layer: number of the decoder block, counted from 0.
-        untrained: seed of an untrained control; None for trained models.
+        untrained: seed of a control network with random weights; None for the trained model.
         random_weights: with ``untrained``, the kind of its weights.
         model: content id or short name of the model, if the run was replayed by several.
         capture: id of a capture, instead of ``untrained``, ``model`` and ``agent``.
@@ -567,7 +571,9 @@ def load_activations(
 
 
 def stream_activations(run: str | Path | Store, *, site: str, layer: int, **which: Any) -> Iterator[Activations]:
-    """Return the vectors of one site and layer file by file, so that memory does not grow with the run.
+    """Yield the activations at one site (token position) and layer file by file.
+
+    Memory therefore does not grow with the run.
 
     Within one piece all steps have the same number of positions P; for site "grid", P differs between pieces.
 

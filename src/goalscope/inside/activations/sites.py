@@ -56,7 +56,7 @@ _MAX_LAYOUTS = 8  # number of layouts cached per prompt length
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sites:
-    """The token positions of each site in one step, and the reasons why other sites are missing."""
+    """The token positions of each site ("pre", ...) in one step, and the reasons why other sites are missing."""
 
     positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] positions in prompt and output together
     missing: dict[Site, str]
@@ -140,7 +140,7 @@ def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozen
 
 
 def plan_id(store: Store, agent_id: str, scope: str) -> str:
-    """Return the id of the steps to capture; it changes when episodes are added to the run."""
+    """Return an id that captures of the same steps share; it changes when episodes are added to the run."""
     digest = hashlib.sha256()
     sql = "SELECT id, length FROM episodes WHERE agent_id = ? ORDER BY world_id, agent_id, trajectory, id"
     with explained(store.path / DATABASE):
@@ -500,7 +500,7 @@ def model_of(
 
 
 def model_id(model: LocalModel) -> str:
-    """Return the content id of a model in captures and probes."""
+    """Return the id by which captures and probes name a model: a hash of what determines its outputs."""
     return content_id("model", dict(model.describe()))
 
 

@@ -90,7 +90,7 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Directions:
-    """Directions at one site and layer.
+    """Directions along which `steer` moves an agent's activations, at one site (token position) and layer.
 
     Attributes:
         site, layer: origin of the activations.
@@ -106,7 +106,7 @@ class Directions:
     means: Mapping[Any, tuple[npt.NDArray[np.float64], int]] = field(default_factory=dict)
 
     def vectors(self, kind: Direction, pair: Pair) -> npt.NDArray[np.float64] | None:
-        """Return the vectors that turn the first side of a pair into the second, ``[P, D]`` of any length.
+        """Return the vectors from the activations of a pair's first grid towards the second, ``[P, D]`` of any length.
 
         None if a class or a cell has too few states, or if the moved thing has no class (a key).
         """
@@ -309,13 +309,13 @@ _STEERED_AT_ONCE: Final = 8  # number of pairs whose changed prompts are in memo
 
 @intervention(STEERING)
 class Steering(OnPairs):
-    """Experiment that adds directions for another cell of goal or agent to the original of each pair.
+    """Experiment that steers the activations in the first grid of each pair, as if goal or agent were in another cell.
 
     `sites` are the cells that differ and the tokens before and after the reasoning. `layers` is thirds, all, or a list
     of numbers. `doses` are lengths in units of the difference between the pair's sides at the site. `random` is the
-    number of random directions per pair. Directions are learned from `states` grids per size and density, none of
-    which is steered. With `probes`, a run directory, the directions before and after the reasoning come from the
-    per-cell probes of that run.
+    number of random directions per pair. Directions are learned from `states` grids per size and density, none of which
+    is steered. With `probes`, a run directory, the directions before and after the reasoning come from the per-cell
+    probes of that run.
     """
 
     headline: ClassVar[Headline] = (
@@ -357,7 +357,7 @@ class Steering(OnPairs):
 def steer(
     agent: ChatAgent, pairs: Sequence[Pair], states: ReadStates, settings: Steering, site: Where, layer: int
 ) -> Rows:
-    """Steer the first side of each pair towards its second at one site and layer.
+    """Steer the activations of each pair's first grid towards its second, at one site (token position) and layer.
 
     Args:
         agent: the agent that the pairs were found with.
@@ -367,7 +367,8 @@ def steer(
         site, layer: where the direction is added.
 
     Returns:
-        Rows with the tags site, layer, direction, dose, moved, pairs, and those of the pairs; clusters are grids.
+        Rows with the tags site, layer, direction, dose, moved, pairs, and those of the pairs. Intervals resample grids
+        (their clusters).
 
     Raises:
         ValueError: a layer or site does not exist, or a probe belongs to another model, site or layer.
@@ -480,12 +481,14 @@ Array = npt.NDArray[np.float64]
 
 @intervention(ABLATION)
 class Ablation(OnPairs):
-    """Experiment that removes what linear probes of goal or agent read, in the original of each pair.
+    """Experiment that removes from activations what linear probes read about the place of goal or agent.
 
-    At the cells of the grid, a probe distinguishes the thing's cell from all others; at other sites it predicts the
-    row and column of the thing. At most `most` directions are removed, until the refitted probe is at chance on
-    held-out grids. They are learned from `states` grids per size and density, none of which is tested. `random` is the
-    number of random control subspaces of the same rank.
+    It changes the first grid of each pair.
+
+    At the cells of the grid, a probe distinguishes the thing's cell from all others; at other sites it predicts the row
+    and column of the thing. At most `most` directions are removed, until the refitted probe is at chance on held-out
+    grids. They are learned from `states` grids per size and density, none of which is tested. `random` is the number of
+    random control subspaces of the same rank.
     """
 
     headline: ClassVar[Headline] = ((STAYS,), {}, ("moved", "thing", "site", "layer", "rank", "fallen", "subspace"))
@@ -526,7 +529,7 @@ def ablate(
     site: SiteName,
     layer: int,
 ) -> Rows:
-    """Project what a probe reads out of the activations of each pair's first side, at one site and layer.
+    """Remove what a probe reads from the activations of each pair's first grid, at one site and layer.
 
     Args:
         agent: the agent that the pairs were found with.
@@ -537,8 +540,8 @@ def ablate(
         site, layer: where the activations are read and changed.
 
     Returns:
-        Rows with the tags thing, site, layer, rank, correlation, fallen, subspace, and those of the pairs; clusters
-        are grids.
+        Rows with the tags thing, site, layer, rank, correlation, fallen, subspace, and those of the pairs. Intervals
+        resample grids (their clusters).
 
     Raises:
         ValueError: there are too few states to decide whether a probe is at chance.

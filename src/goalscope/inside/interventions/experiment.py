@@ -97,11 +97,12 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pair:
-    """A grid and its counterfactual.
+    """A grid and its counterfactual, in which one object was moved so that other actions are optimal.
 
     Attributes:
         moved: the object that differs.
-        control: whether the optimal actions are the same on both sides; otherwise they are disjoint.
+        control: whether this is a control pair, with the same optimal actions on both sides; otherwise they are
+            disjoint.
         cluster, tags: cluster and tags of the original.
         sides: the original and the counterfactual.
         cells: the cells that differ, (row, col).
@@ -475,7 +476,10 @@ class ExperimentSubject:
         return self.pair_cache[key]
 
     def work(self, units: Mapping[str, tuple[Any, ...]], compute: Callable[..., Rows]) -> None:
-        """Compute and store the rows of all named pieces of work that are not stored yet, by ``compute(*item)``."""
+        """Compute and store the rows of each named unit of work that is not stored yet.
+
+        ``units`` maps its name to the arguments of ``compute``.
+        """
         for done, (unit, item) in enumerate(units.items()):
             self.show(done, len(units))
             source = f"{self.source}/{unit}"

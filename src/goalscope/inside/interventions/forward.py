@@ -55,7 +55,7 @@ _ROUTERS: Final = ("router", "gate")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Edit:
-    """Edit of one row of a pass at one layer.
+    """A change to the activations of one prompt at one layer during a forward pass.
 
     Let x be the source vector. ``replace`` writes x and ``add`` adds x. ``noise`` writes ``c + |x - c| u``, where c is
     the vector of the row `clean` at the same position and u a given unit vector, i.e. a patch of the same size in
@@ -411,7 +411,7 @@ _SHARE: Final = 2  # keys and values may take one part in so many of the memory 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """Prompts that pass through the model together, and their edits.
+    """Prompts that pass through the model together, and the edits of their activations.
 
     Attributes:
         prompts: ``[N]`` token ids of each prompt, whose continuation is generated or scored.

@@ -65,13 +65,14 @@ TARGET, SOURCE, WRONG = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Description of a patch.
+    """A kind of patch: where activations are overwritten, and with which vectors.
 
     Attributes:
         site: name of the site.
         layers: contiguous range of layers.
         component: residual, attention or mlp.
-        patch: kind of vectors to write.
+        patch: kind of vectors to write: "source" (from the other grid of the pair), "identity" (the prompt's own), or a
+            control, see `conditions`.
         everywhere: whether the patch changes all layers, including the embedding.
         structural: whether the patch cannot have an effect, because it is in the last layer at a site without the last
             token.
@@ -115,19 +116,24 @@ def conditions(
     components: Sequence[Component] = ("residual",),
     controls: Sequence[Patch] = ("isotropic", "covariance", "wrong"),
 ) -> Iterator[Condition]:
-    """Yield all patches at a site.
+    """Yield the patches to apply at a site: each a set of layers with the kind of vectors to write there.
 
-    Each single layer, and all layers together, have every control; windows and components have only isotropic noise.
-    Identity is patched at all layers.
+    The main patch writes the vectors of the source, the other grid of a pair. "identity" writes the prompt's own
+    vectors, and must change nothing.
+
+    Each single layer, and all layers together, are patched with every control; windows and components only with
+    isotropic noise. "identity" is patched at all layers together.
 
     Args:
         site: name of the site.
         layers: the layers, ascending; all layers of the model if `all layers` is to be included.
         last: the model's last layer.
-        reaches_end: whether the site includes the last token of the pass.
+        reaches_end: whether the site includes the last token of the pass; if not, a patch in the last layer cannot have
+            an effect.
         windows: widths of contiguous ranges of layers.
         components: residual stream or parts of it.
-        controls: kinds of control patches.
+        controls: kinds of control patches: noise in any direction ("isotropic") or with the covariance of the
+            activations ("covariance"), and the vectors of another pair's source ("wrong").
     """
     noise: list[Patch] = [patch for patch in controls if patch == "isotropic"]
     source: tuple[Patch, ...] = ("source",)
@@ -205,7 +211,7 @@ IN_OUTPUT: Final = ("post", "action")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pass:
-    """Pass with the unchanged sides followed by one copy of the target per condition.
+    """One forward pass: the unchanged prompts of a pair, then one copy of the target prompt per patch (condition).
 
     Attributes:
         site: the patched site.

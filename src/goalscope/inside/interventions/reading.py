@@ -35,7 +35,7 @@ _ROWS: Final = 32  # maximum number of sequences of equal length to read togethe
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Passage:
-    """Prompt with the part of its output that is replayed so that a site is included.
+    """A prompt, followed by as much of its recorded output as is needed to reach a site (a token position).
 
     Attributes:
         ids: all token ids that pass through the model before generation.

@@ -54,7 +54,7 @@ _SYMBOLS: Final = {WALL: "#", OPEN: "_", GOAL: "g", AGENT: "a", PADDING: " "}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DecodedMaps(Columns):
-    """The decoded maps of N states.
+    """The maps of N states as a probe decodes them from activations.
 
     Attributes:
         layout: ``[N, H, W]`` int8, the most likely class of each cell, an index in `CLASSES`; of ties the first.
@@ -403,7 +403,8 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
     Args:
         beliefs: of N states.
         decisions: the actions there. Turns without an action enter nothing but "turns without an action".
-        tags: kept with every row: head, control, site, layer, scope, reading, ...
+        tags: kept with every row: head (the form of the probe, e.g. "linear"), control, site, layer, scope, reading,
+            ...
 
     Returns:
         Rows tagged by agent, size and density, over all states of a grid; if grids are not square, also by shape, since
@@ -629,7 +630,10 @@ def maps_of(
 
 
 def choose_maps(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> list[ShownMap]:
-    """Return one state for each verdict that occurs, chosen by `RULE`, for the pictures of a page."""
+    """Choose the states, by `RULE`, whose decoded maps a page shows.
+
+    There is one for each kind of action that occurs: optimal in truth, optimal only on the decoded map, or in neither.
+    """
     taken_actions, true, decoded = decisions.taken, decisions.is_optimal, decisions.chosen(beliefs.optimal)
     size, density = decisions.shape.max(axis=1), decisions.density
     middle = [_middle(size), _middle(density[~np.isnan(density)])]

@@ -82,10 +82,10 @@ class FitSettings:
         feedforward: width of the perceptrons in its layers.
         heads: number of attention heads per layer.
         validation: fraction of the training grids that selects the epoch to keep, in [0, 1); 0 keeps the last epoch.
-            Linear heads choose their penalty on these grids, or on a fifth of the grids if it is 0.
-        penalties: candidates for linear heads, in units of one standardised input; by default half decades from 1e-9 to
-            1e4. If they are given, trained heads also choose their ``decay`` from them: the one with the smallest loss
-            on the validation grids.
+            Linear probes choose their penalty on these grids, or on a fifth of the grids if it is 0.
+        penalties: candidates for the ridge penalty of linear probes, in units of one standardised input; by default
+            half decades from 1e-9 to 1e4. If they are given, probes trained by gradient descent also choose their
+            ``decay`` from them: the one with the smallest loss on the validation grids.
         seed: root seed of weights, order and validation grids.
         device: where to compute, "cpu" or "cuda".
     """
@@ -146,7 +146,9 @@ class PlanSettings(FitSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellTarget:
-    """``[N, C]`` integer labels (indices in `CLASSES`) of the cells of a square frame, by row.
+    """Target of probes that predict the class of each cell of a square frame.
+
+    It consists of ``[N, C]`` integer labels (indices in `CLASSES`) of the cells, by row.
 
     ``weights`` ``[N]`` are the weights of the steps in the fit, with sum 1 per grid (`grid_weights`); 1 for each step
     by default.
@@ -322,7 +324,7 @@ def plan_loss(scored: Tensor, tokens: Tensor, steps: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
-    """One fitting problem: a head, its inputs and its target.
+    """A probe to fit: its head (form, such as linear or MLP), its inputs and its target.
 
     Attributes:
         key: identity of the fitted probe, unique among those fitted together. Its target is the kind of ``target``.

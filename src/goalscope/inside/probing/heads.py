@@ -51,7 +51,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solution:
-    """Result of a fit.
+    """The result of fitting a probe.
 
     Attributes:
         weights: name -> array, float32.
@@ -73,7 +73,7 @@ _building = threading.Lock()  # a module's own initialisation uses global random
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadSizes:
-    """Input and output sizes of a head.
+    """Input and output sizes of a head (the form of a probe, such as linear or MLP).
 
     Attributes:
         positions: number P of vectors per step. It is 1, with one long vector, for probes that are not plan decoders.
@@ -95,7 +95,7 @@ class HeadSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Head:
-    """A registered head.
+    """A registered head: a form of probe, such as linear or MLP.
 
     ``targets`` are the targets it can predict, ``build`` makes the module from `HeadSizes` and the settings, whose
     defaults are ``settings``; ``settings_of`` infers from weights the settings that their file does not name.
@@ -136,7 +136,7 @@ class Head:
 def head(
     name: str, *, targets: tuple[str, ...] = ("cells", "distance"), settings_of: SettingsOf | None = None
 ) -> Callable[[Build], Build]:
-    """Return a decorator that registers a class of modules, or a function that builds one, as a head.
+    """Return a decorator that registers a class of modules, or a function that builds one, as a head (a form of probe).
 
     It is called with `HeadSizes` and its settings by name; their defaults must be in its signature. A setting with the
     name of one of `FitSettings` gets its value from there. A function can import torch when it is called; a module that

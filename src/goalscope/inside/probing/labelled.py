@@ -55,7 +55,7 @@ class ProbeEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LabelProbe(Records):
-    """A probe with its controls.
+    """The result of `probe`: the scores of a probe and of its controls.
 
     Attributes:
         label: name of the label, for sentences.

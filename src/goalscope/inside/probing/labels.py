@@ -54,7 +54,7 @@ class Steps(Columns):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cells(Steps):
-    """The true classes of the cells of a frame at N steps, row by row with activations.
+    """The true classes of the cells of a frame at N steps; row i belongs to row i of the activations.
 
     Attributes:
         frame: side of the square that grids are padded to, right and bottom.
@@ -194,7 +194,7 @@ class Decisions(Steps):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plans(Steps):
-    """The executed plans of N steps, row by row with activations.
+    """The plans that the agent carried out from each of N steps onwards; row i belongs to row i of the activations.
 
     Attributes:
         tokens: ``[N, T]`` int8, indices in `TOKENS`; after the last action the end token, or -1 where the recording

@@ -150,7 +150,10 @@ def _exchanged(step: Step, action: Action, model: LocalModel) -> Step:
 
 
 class Lens:
-    """Copies of the last norm and the unembedding of a transformers causal language model."""
+    """The logit lens: copies of the last norm and the unembedding of a transformers causal language model.
+
+    They turn the residual stream after any layer into logits of tokens.
+    """
 
     def __init__(self, model: Any) -> None:
         blocks = DecoderBlocks(model)

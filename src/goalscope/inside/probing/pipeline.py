@@ -109,7 +109,7 @@ Compute = Callable[["AnalysisReader", Place, "ProbeInputs"], Rows]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationAnalysis:
-    """An analysis of activations.
+    """A registered analysis of activations, such as probes of the cognitive map.
 
     Attributes:
         name: its name in studies and commands, and the source of its rows.
@@ -465,12 +465,14 @@ def study_inside(
     drop_sites: bool = False,
     pool: Executor | None = None,
 ) -> InsideSummary:
-    """Capture, fit and compare everything declared and not stored yet; store rows and probes, and return the rows.
+    """Capture activations, fit probes and run the declared analyses; store the rows and probes, and return the rows.
+
+    What the run stores already is not computed again.
 
     Args:
         run: a run directory; no other process may write to it meanwhile.
         declared: settings of the analyses; by default those of the run's study, else the defaults of `Inside`.
-        full: whether to compute the complete table (`Inside.complete`).
+        full: whether to compute the complete table: all forms of probes with all controls (`Inside.complete`).
         model: the model to replay through; by default the local model that the run's study names.
         random: with ``model``, a function of kind and seed that returns the same architecture with random weights.
         device: where probes and decoders are trained, "cpu" or "cuda".

@@ -95,7 +95,7 @@ def probe_plans(
         data: activations, truth and split.
         plans: the executed moves, see `label_plans`.
         layers: numbers of layers of the decoders.
-        beside: numbers of layers of the decoders that are also fitted to random networks; by default all.
+        beside: which of these decoders, by number of layers, are also fitted to random networks; by default all.
         controls: some of `PLAN_CONTROLS`, including "none".
         maps: decoded maps for the planner; a site and layer without one lacks this baseline.
         stepwise: whether to also fit decoders that receive the tokens decoded so far.
@@ -193,7 +193,9 @@ def on_maps(maps: Maps | None, steps: npt.NDArray[np.bool_]) -> Iterable[tuple[d
 
 
 def prefix_matches(predicted: npt.NDArray[Any], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return whether the first 1 to T tokens are all right, ``[N, T]``, NaN from the first unknown position onwards."""
+    """Return whether the first 1, 2, ..., T tokens are all right, ``[N, T]``, NaN from the first unknown position
+    onwards.
+    """
     return where_known(np.logical_and.accumulate(predicted == tokens, axis=1), tokens)
 
 
@@ -213,11 +215,11 @@ def score_prefixes(
     *,
     long: npt.NDArray[np.float64] | None = None,
 ) -> Rows:
-    """Return the prefix accuracy for each test grid and N.
+    """Return the prefix accuracy for each test grid and N: the share of plans whose first N tokens are all right.
 
     Rows are tagged by N, plans ("all", or "long": at least N actions), size and density; NaN if a grid has no such
-    plan. ``matches`` ``[N, T]`` come from `prefix_matches` or a baseline; ``long`` are those for the long plans, if
-    the baseline's guess for them differs.
+    plan. ``matches`` ``[N, T]`` come from `prefix_matches` or a baseline; ``long`` are those for the long plans, if the
+    baseline's guess for them differs.
     """
     by_subset = {"all": matches, "long": matches if long is None else long}
     grids = Grids.of(cells)

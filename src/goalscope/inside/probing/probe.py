@@ -60,7 +60,7 @@ class ProbeKey:
     Attributes:
         head, target: its architecture ("decoder-LAYERS" for a plan), and the kind of its prediction.
         control, seed: "none" for the probe itself, see `inside.probing.inputs.CONTROLS`; root seed of its fit.
-        site, layer: source of its inputs; None if it reads no activations.
+        site, layer: site (token position) and layer of its inputs; None if it reads no activations.
         scope: the grids that it applies to, "general" or a shape such as "7x7".
         draw: seed of the random network that it reads, None if it reads none.
     """

@@ -42,7 +42,7 @@ Measured = tuple[str, str, npt.NDArray[np.float64], Mapping[str, Tag]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grids:
-    """The G grids of N steps.
+    """Assignment of N steps to their G grids, for scores per grid.
 
     Attributes:
         codes: ``[N]`` number of each step's grid, in order of appearance.

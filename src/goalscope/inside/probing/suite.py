@@ -60,7 +60,7 @@ _STREAM: Final = "control task"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Truth:
-    """Targets at N steps.
+    """What probes are to predict at N steps: the true values, or those of a control.
 
     Attributes:
         values: ``[N, ...]`` targets.
@@ -83,7 +83,7 @@ def truths(
     seed: int,
     known: npt.NDArray[np.bool_] | None = None,
 ) -> dict[str, Truth]:
-    """Return the targets by the names of `TruthName`, always including "own".
+    """Return the targets by the names of `TruthName`: "own" (the true values), and those that the controls need.
 
     Args:
         values: ``[N, ...]`` the truth at N steps.
@@ -184,7 +184,7 @@ SEEN: Final = "seen"
 
 
 def entries_of(heads: Sequence[str]) -> tuple[Entry, ...]:
-    """Return a suite of the registered heads that predict cells, each with every control."""
+    """Return a suite (a list of probes to fit): the given heads (forms of probes), each with every control."""
     cells = [name for name in heads if "cells" in registry.resolve("head", name).targets and name not in COUNTED]
     return tuple((head, control) for head in cells for control in CONTROLS)
 
@@ -244,7 +244,7 @@ def fit_suite(
     scope: str = "general",
     heads: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
 ) -> FittedProbes:
-    """Fit and score every entry of a suite at every site and layer.
+    """Fit and score every entry of a suite (a head with a control) at every site and layer.
 
     ``heads`` maps a name in the suite to the registered head and its settings, where these differ from the name. A head
     of another package that raises is left out, with a `goalscope._ground.parts.PartWarning`.
@@ -318,7 +318,7 @@ def probe_cells(
     scored: bool = True,
     seen: npt.NDArray[np.bool_] | None = None,
 ) -> FittedProbes:
-    """Fit every head with every control on one split, and score all of them on its test grids.
+    """Fit every head (form of probe) with every control on one split, and score all of them on its test grids.
 
     Args:
         data: activations, truth and split.
