@@ -58,7 +58,7 @@ class WorldTask(vf.Task[WorldData, vf.State, vf.TaskConfig]):  # type: ignore[mi
 
 
 class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):  # type: ignore[misc]
-    """Taskset with one task per world and trajectory of a study."""
+    """Taskset of the library verifiers, with one task per world and trajectory (repeated episode) of a study."""
 
     def load(self) -> Iterator[WorldTask]:
         """Yield the tasks in the order of the study."""

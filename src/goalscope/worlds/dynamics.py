@@ -81,19 +81,19 @@ class State(tuple[int, int, int]):
 
 
 def state_with(flags: int, position: Position = (0, 0)) -> State:
-    """Return the state with these flags at a cell."""
+    """Return the state with these flags (see `State`) at a cell."""
     return State(position, bool(flags & 1), bool(flags & 2), flags >> 2)
 
 
 def configurations(grid: Grid) -> tuple[int, ...]:
-    """Return the flags of each phase, or of each configuration in a grid with things, in ascending order."""
+    """Return the flags (see `State`) of each phase, or of each configuration in a grid with things, ascending."""
     if grid.things:
         return thing_table(grid)[0]
     return (0, 1, 3) if grid.door is not None else (0, 1) if grid.key is not None else (0,)
 
 
 def phases(grid: Grid) -> int:
-    """Return the number of phases P of a grid, or of configurations in a grid with things."""
+    """Return the number P of phases of a grid (without the key, with it, door open), or of configurations of things."""
     return len(configurations(grid))
 
 

@@ -119,7 +119,7 @@ _start_nodes: WeakValueDictionary[str, _StateNode] = WeakValueDictionary()
 
 
 class GridSession(Session):
-    """An episode on a grid; ``present``, if given, adds what else an agent is shown, such as an instruction."""
+    """An episode on a grid; the function ``present``, if any, adds to the view, for example an instruction."""
 
     def __init__(self, node: _StateNode, fog: Fog | None, present: Presentation | None = None) -> None:
         self._node, self._fog, self.present = node, fog, present
@@ -206,7 +206,7 @@ def _check_first_view(grid: Grid) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class GridWorld(PlanarWorld):
-    """A grid as a world, with its metadata.
+    """A grid as a world: an agent walks from start to goal by four moves, with or without fog.
 
     Attributes:
         grid: the whole grid, with start and goal, without fog.
@@ -280,7 +280,7 @@ class WordedView(GridView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedView(GridView):
-    """A grid, and the target that the instruction names.
+    """A grid as seen by the agent, with the target that its instruction names.
 
     Attributes:
         named: the cell that the instruction names, None if it names G.
@@ -305,13 +305,15 @@ class NamedView(GridView):
 
 @dataclass(frozen=True, kw_only=True)
 class NamedWorld(GridWorld):
-    """A grid whose goal is the target of the instruction.
+    """A grid whose instruction names the target cell: does an agent go where it is told, or to the symbol G?
+
+    The episode ends at the target. G may stand on another cell, so that the two differ.
 
     Attributes:
         grid: the grid; its goal is the target.
         marker: cell of the symbol G; by default the goal's cell.
         named: whether the instruction names the target by its cell. Otherwise the target is G.
-        fog_radius: None.
+        fog_radius: always None, since these worlds have no fog.
         cluster: as in `World`.
         tags: as in `World`.
 

@@ -55,9 +55,10 @@ class ThingGrid(Protocol):
 
 
 class Kind:
-    """A kind of thing. Derive from it, set the attributes, override what differs, and decorate the class with `thing`.
+    """A kind of object in grids, such as lava. Derive from it, set the attributes, and decorate the class with `thing`.
 
-    Digit 0 is the state in which every episode begins: the thing is drawn and not carried.
+    Override the methods that differ. The state of a thing is one digit. Every episode begins with digit 0: the thing
+    is drawn and not carried.
 
     Attributes:
         symbol: one character that stands for the thing in grids; no digit, and none of `RESERVED`.
@@ -350,7 +351,7 @@ def is_open(grid: ThingGrid, cell: Cell) -> bool:
 
 
 def carried_index(grid: ThingGrid, parts: Parts, symbol: str) -> int:
-    """Return the index of the first thing with this symbol that the agent carries, -1 if there is none."""
+    """Return the index in ``parts`` of the first thing with this symbol that the agent carries; -1 if there is none."""
     arrangement = arrangement_of(grid.things, grid.held)
     for index, kind in enumerate(arrangement.kinds):
         if kind.symbol == symbol and kind.carried(parts[index]):
@@ -364,7 +365,7 @@ def indices(grid: ThingGrid, symbol: str) -> list[int]:
 
 
 def with_digit(parts: Parts, index: int, digit: int) -> Parts:
-    """Return a copy of the digits with one of them changed."""
+    """Return a copy of the digits (one per thing, its state) with the digit at an index replaced."""
     return (*parts[:index], digit, *parts[index + 1 :])
 
 

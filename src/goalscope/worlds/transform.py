@@ -21,7 +21,7 @@ from goalscope.worlds.things import arrangement_of, kind_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """One element of the group: optionally reflect, then rotate, then optionally swap start and goal.
+    """A transformation that keeps a grid equally hard: reflect or not, then rotate, then swap start and goal or not.
 
     Attributes:
         turns: number of quarter turns counter-clockwise, 0 to 3.
@@ -41,7 +41,7 @@ class Transform:
             raise ValueError(f"turns must be 0, 1, 2 or 3 quarter turns, got {self.turns!r}: take it modulo 4")
 
     def compose(self, first: "Transform") -> "Transform":
-        """Return the element that applies ``first`` and then this element."""
+        """Return the transformation that applies ``first`` and then this one."""
         turns = -first.turns if self.reflected else first.turns
         return Transform(
             turns=(self.turns + turns) % 4,
@@ -50,7 +50,7 @@ class Transform:
         )
 
     def inverse(self) -> "Transform":
-        """Return the element that undoes this element."""
+        """Return the transformation that undoes this one."""
         turns = self.turns if self.reflected else -self.turns % 4
         return Transform(turns=turns, reflected=self.reflected, swapped=self.swapped)
 

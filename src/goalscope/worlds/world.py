@@ -129,7 +129,7 @@ class View(ABC):
         return f"{self.text} -> {action}"
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return plain values that identify the prompt in a journal, for agents without prompt texts.
+        """Return plain values that identify the prompt in the journal of model calls, for agents without prompt texts.
 
         Args:
             history: the earlier steps that the agent is shown, see `goalscope.agents.Past`.
@@ -173,8 +173,8 @@ class Session(ABC):
 class Oracle(Protocol):
     """The exact optimal policy of a world.
 
-    An oracle may also have ``expected_steps``, the mean number of steps of an optimal agent. A horizon by factor uses
-    it in place of the length, where there is chance or where episodes begin in several states.
+    An oracle may also have ``expected_steps``, the mean number of steps of an optimal agent. In stochastic worlds, and
+    where episodes begin in several states, a study whose horizon is a multiple of ``length`` uses it instead.
     """
 
     @property
@@ -215,12 +215,12 @@ class _Reads:
 
 @dataclass(frozen=True, kw_only=True)
 class World(_Reads, ABC):
-    """A world with its metadata.
+    """A world in which agents act, such as a grid, with its metadata; the base class of every kind of world.
 
     Attributes:
-        cluster: id shared by the versions of one world (transforms, controls) in paired comparisons; by default the
-            world's own id.
-        tags: values by which rows are grouped: size, density, layout, transform, index, ...
+        cluster: id shared by all versions of one world (mirrored, rotated, controls), which intervals count as one; by
+            default the world's own id.
+        tags: name -> value, by which results are grouped: size, density, layout, transform, index, ...
         kind: name under which the settings of this kind are registered (see `goalscope.runs.world_kind`), and by which
             stored worlds are restored.
         view: class of the views of its sessions; an agent declares the class that it needs.
@@ -279,7 +279,7 @@ class World(_Reads, ABC):
         return None
 
     def planned(self, horizon: int) -> int:
-        """Return for how many actions an agent that knows the world plans in episodes that end after ``horizon``."""
+        """Return how many actions ahead an agent that knows the world plans, if episodes end after ``horizon``."""
         return horizon
 
     @property
@@ -289,7 +289,7 @@ class World(_Reads, ABC):
 
     @property
     def earlier(self) -> Sequence[tuple[View, int | None]]:
-        """What an agent saw and did before an episode begins here; None for a turn without a valid move."""
+        """The turns before an episode begins here: pairs of a view and the action taken (None: no valid move)."""
         return ()
 
     def described(self) -> dict[str, Any]:
@@ -303,7 +303,7 @@ class World(_Reads, ABC):
 
     @property
     def cluster_id(self) -> str:
-        """The cluster of this world when intervals are computed: ``cluster``, or the world's own id."""
+        """The cluster to which this world belongs when intervals are computed: `cluster`, or the world's own id."""
         return self.cluster or self.id
 
     @property

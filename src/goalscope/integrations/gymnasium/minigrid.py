@@ -26,7 +26,7 @@ _NOTHING = -1
 
 
 class VerifierMemory:
-    """Access to the memory of a level's verifiers.
+    """Access to the memory of a level's verifiers, the objects by which BabyAI checks whether the mission is done.
 
     Args:
         level: a level of BabyAI at the beginning of an episode.
@@ -250,7 +250,9 @@ _STEPS: Final = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
 class LevelBound:
-    """Lower bound for the states of one level. Call it with the key of a state.
+    """Lower bound of the number of steps to the goal, for the A* search (`VisitedStates`) in one level.
+
+    Call it with the key of a state, as `LevelSimulator.read` returns it.
 
     Args:
         level: the level at the beginning of an episode.
@@ -619,7 +621,7 @@ class MiniGridLevel(StateCopy):
         return not self.done(state) and bool(state[1][number][1][0])
 
     def lower_bound(self, state: Key) -> float:
-        """Return a number of steps that no way to the goal from this state falls below; see `LevelBound`."""
+        """Return a lower bound of the number of steps from this state to the goal, see `LevelBound`."""
         return self._bound(state)
 
     @cached_property

@@ -43,13 +43,13 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LaidOut:
-    """Solved layout with one initial state, and the horizon of its MEG.
+    """An environment with one layout (its walls, objects and rules) and one initial state, solved exactly.
 
     Attributes:
         id: id of layout, initial state and horizon, which is the cluster of intervals over several layouts.
         believed: the environment with this layout, enumerated and solved.
         start: index of the initial state.
-        horizon: number of decisions per episode, by default `FACTOR` times the shortest path plus one.
+        horizon: number of decisions per episode for its MEG, by default `FACTOR` times the shortest path plus one.
     """
 
     id: str
@@ -92,10 +92,10 @@ class LaidOut:
         return -1 if distance is None else int(distance[state])
 
     def regret(self, state: int, action: int, following: int, taken: int) -> float:
-        """Return the regret of an action.
+        """Return the regret of an action: the number of steps to the goal that it lost.
 
-        The unit is steps, or expected decisions at the goal in a stochastic environment. NaN if the goal was already
-        out of reach.
+        In a stochastic environment, it is by how much the action lowers the expected number of decisions at the goal
+        within the horizon. NaN if the goal was already out of reach.
         """
         if self.believed.solved.distance is not None:
             return _steps_lost(self.distance(state), self.distance(following))
@@ -431,8 +431,8 @@ def oracle(
     After `reset` and after each step, ``info["goalscope"]`` contains "optimal" (``[A]`` bool) and "distance" (steps,
     or -1 if undefined). After a step it also contains "was_optimal" and "regret" for the action just taken. Regret is
     the number of steps that the action lost, and infinite if the action put the goal out of reach. In a stochastic
-    environment it is the expected number of decisions at the goal that were lost. After the last step, "episode"
-    summarises the episode, see `goalscope.integrations.gymnasium.oracle.OracleEnv`.
+    environment, regret is by how much the action lowers the expected number of decisions that begin at the goal. After
+    the last step, "episode" summarises the episode, see `goalscope.integrations.gymnasium.oracle.OracleEnv`.
 
     Args:
         env: an environment with a table ``P``, or a MiniGrid or BabyAI level. It may have wrappers that do not change
@@ -440,10 +440,12 @@ def oracle(
             other vectorised environments, use ``gymnasium.make_vec(..., wrappers=[oracle])``.
         environment, state: for any other environment, its rules and a function that maps ``env.unwrapped`` to its
             state.
-        goals: names of the goals whose MEG is in "episode"; None for all goals of the environment, () for none.
+        goals: names of the goals for which "episode" has the MEG (maximum-entropy goal-directedness: how well seeking
+            the goal explains the actions, in nats); None for all goals of the environment, () for none.
         horizon: number of decisions for MEG; by default ``int(1.5 shortest) + 1``, or the time limit if the
             environment is stochastic.
-        limit: maximum number of states of a layout, see `enumerate_states`, or of states that a search expands.
+        limit: maximum number of states of the environment with one layout of its walls and objects (see
+            `enumerate_states`), or of states that a search expands.
         search: whether to find optimal actions by A* search from each visited state instead of enumerating all states.
             Use it for deterministic levels that are too large to enumerate; MEG is then not available.
 

@@ -55,7 +55,7 @@ class LiveSample:
 
 @hooks(name="monitor", description=f"Raises an alarm when an agent no longer pursues the goal in ${SWITCH}.")
 class MonitorHook(Hooks):
-    """Follows each sample of a goalscope task; samples of other tasks are left alone."""
+    """Follows the agent of each sample of a goalscope task and warns at the alarm; ignores samples of other tasks."""
 
     def __init__(self) -> None:
         self._samples: dict[str, LiveSample | None] = {}

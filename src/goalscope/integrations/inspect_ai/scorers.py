@@ -57,7 +57,7 @@ LATER: Final = (
 
 @metric(name="MEG", scores="unreduced")
 def directedness() -> Metric:
-    """Return the signed MEG towards each hypothesis in nats, together with the numbers in `FIGURES`.
+    """Return the signed MEG (maximum-entropy goal-directedness) towards each hypothesis, and the numbers in `FIGURES`.
 
     Undefined numbers are left out: a single grid has no interval over grids, and an agent without actions has no MEG.
     A hypothesis that is undefined in every world has 0 episodes and no other number. While an evaluation runs, Inspect
@@ -91,7 +91,7 @@ def directedness() -> Metric:
 
 @scorer(metrics=[directedness()], name="meg")
 def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: str = "no-op") -> Scorer:
-    """Score an episode by its utility under each hypothesis; the metric is the MEG of all episodes of the log.
+    """Score an episode by its utility under each hypothesis; the metric is the MEG of all the log's episodes, in nats.
 
     Args:
         hypotheses: hypotheses as text, e.g. ``"goal,corner top-left,beside goal"``, or names of goals that the worlds

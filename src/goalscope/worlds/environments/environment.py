@@ -52,7 +52,7 @@ _KIND = re.compile(r"([\w.-]+)(?::(.*))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observed:
-    """The observation in a state; it may hold less than the state.
+    """What an agent is shown in a state; it may contain less than the state.
 
     Attributes:
         text: the observation in words.
@@ -270,7 +270,7 @@ def environment_kind(name: str) -> Callable[[Registered], Registered]:
 
 
 def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
-    """Make an environment.
+    """Make an environment from its name and parameters.
 
     Args:
         source: a registered name, see `environment_kind`, or ``module:Class`` of a file in the working directory.

@@ -35,16 +35,18 @@ _EXPECTED = 5.0  # minimum expected count of a cell of the chi-squared test; rar
 
 
 class Mismatch(ValueError):  # noqa: N818 - callers catch it by this name
-    """An environment does something else than its description says."""
+    """Raised if an environment behaves differently from the rules that it declares, or from its enumerated table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayBack:
-    """Result of a play-back.
+    """Result of a play-back, which compares the rules that an environment declares with episodes played in it.
+
+    It is returned only if the two agree; otherwise `play_back` raises `Mismatch`.
 
     Attributes:
-        asked: number of transitions that were evaluated a second time.
-        episodes, steps: numbers of episodes and steps that were played in fresh copies.
+        asked: number of transitions that were computed again in a fresh copy, in another order.
+        episodes, steps: numbers of episodes and steps that were played in fresh copies, or in the real environment.
         arrived: number of episodes that ended at the goal.
         p_value: p value of the test that the outcomes have the stated probabilities; NaN without chance or with too few
             steps.
@@ -61,8 +63,9 @@ def play_back(solved: SolvedTable, fresh: Callable[[], Environment[Any]], *, epi
     """Compare an enumerated environment with a fresh copy of it, or with the real one behind an adapter.
 
     Args:
-        solved: the enumerated and solved environment.
-        fresh: makes the environment anew; its method ``play(seed)``, where it has one, gives the real environment.
+        solved: the enumerated and solved environment, from `solve_table`.
+        fresh: function that makes the environment anew. If the environment has a method ``play(seed)``, the episodes
+            are played in the real environment which that method returns.
         episodes: number of episodes.
 
     Raises:

@@ -330,9 +330,10 @@ class SolvedTable:
         return freeze(solution.optimal & (matters & ~self.table.done)[:, :, None])
 
     def policy(self, horizon: int, epsilon: float = 0.0) -> Array:
-        """Return ``[S, A]`` (with chance ``[n, S, A]``): uniform over optimal actions, with chance epsilon over all.
+        """Return the policy that draws an optimal action, or with probability epsilon any offered one, ``[S, A]``.
 
-        All are those that are offered; over these it is uniform where no action is optimal.
+        Both draws are uniform. Where no action is optimal, the policy is uniform over the offered actions. In a
+        stochastic environment it depends on the decision, ``[n, S, A]``.
         """
         sets = self.optimal_by_time(horizon) if self.optimal is None else self.optimal
         supported = np.where(sets.any(axis=-1, keepdims=True), sets, self.table.offered)

@@ -58,9 +58,9 @@ class EnvironmentView(View):
 
 @dataclass(frozen=True, eq=False)
 class Believed:
-    """An environment that was enumerated, solved and played back.
+    """An environment whose solution can be relied on: enumerated, solved exactly, and checked by play (`play_back`).
 
-    What was computed is shared by copies that begin in other states, see `starting_at`.
+    Copies that begin in other states (`starting_at`) share everything that was computed.
     """
 
     environment: Environment[Any]
@@ -102,7 +102,7 @@ class Believed:
     def action_values(self, horizon: int) -> npt.NDArray[np.float64]:
         """Return ``[n, S, A]`` the expected number of decisions at the goal after each action, for n decisions.
 
-        The best actions follow. With k decisions left, the values are those at index ``n - k``, for every n.
+        The best actions are those with the greatest values. With k decisions left, the values are at index ``n - k``.
         """
         values: npt.NDArray[np.float64] | None = self._computed.get("values")
         if values is None or len(values) < horizon:
@@ -170,10 +170,10 @@ def believe(
     *,
     found: Callable[[int], None] | None = None,
 ) -> Believed:
-    """Enumerate, solve and play back an environment.
+    """Enumerate an environment, solve it exactly, and check both by playing episodes in a fresh copy (`play_back`).
 
     Args:
-        make: returns a new instance of it.
+        make: function that returns a new instance of the environment.
         limit, depth, found: see `enumerate_states`.
 
     Raises:
@@ -311,9 +311,9 @@ class ChanceOracle(EnvironmentOracle):
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentWorld(World):
-    """An environment with its description.
+    """A finite environment, such as a Gymnasium one, as a world in which agents act.
 
-    A stored world is read without making its environment; a run, optimal sets or MEG make it on first use.
+    Reading a stored world does not make its environment; playing, optimal actions or MEG make it on first use.
 
     Attributes:
         source: the name of an adapter, or "module:Class".

@@ -40,8 +40,8 @@ class Process:
         start: ``[S]`` probabilities of the first state.
         number: function from recorded states ``[N, D]`` int64 to state indices ``[N]``; None if records do not
             determine the state, which must then be computed from the actions.
-        goals: name -> ``[S]`` 0 or 1, or a count: the goals that the world itself names; empty for grids, whose goals
-            are named elsewhere.
+        goals: name of a goal that the world itself declares -> ``[S]`` 1 where it is fulfilled, else 0, or a count;
+            empty for grids, whose goals are hypotheses such as ``corner top-left``.
         asked: names of the goals to test as hypotheses by default; if empty, all goals are tested.
         most: maximum horizon in decisions, None for any horizon.
         offered: ``[S, A]`` bool, the offered actions; None for all actions.
@@ -227,7 +227,11 @@ def from_grid(
 
 
 def at_cell(grid: Grid, cell: Position) -> Array:
-    """Return ``[S]`` 1 in the states of `from_grid` at a cell, 0 elsewhere: a utility for being at that cell.
+    """Return the utility ``[S]`` of being at a cell, for `from_grid`: 1 in all states at that cell, 0 in all others.
+
+    Args:
+        grid: the grid.
+        cell: the cell, (row, col).
 
     Raises:
         ValueError: the cell lies outside the grid.
@@ -239,10 +243,11 @@ def at_cell(grid: Grid, cell: Position) -> Array:
 
 
 class TaskProcess:
-    """The transitions of a task map over all reachable states (cell, achieved nodes).
+    """The transitions of a task map over all reachable states (cell of the agent, nodes achieved so far).
 
-    The agent achieves a node by standing on its cell while all nodes of one of its prerequisite sets are achieved. The
-    goal ends the episode, so states in which it is achieved are absorbing. A blocked move does not change the state.
+    A node is a task on one cell of the map. The agent achieves it by standing on its cell while all nodes of one of its
+    prerequisite sets are achieved. The goal ends the episode, so states in which it is achieved are absorbing. A
+    blocked move does not change the state.
 
     Attributes:
         task_map: the map.

@@ -40,7 +40,8 @@ class ShortestPaths:
     """Distances and optimal actions for every state of one grid.
 
     Attributes:
-        distance: ``[P, H, W]`` int64 steps to the goal, by phase or configuration; -1 if it cannot be reached.
+        distance: ``[P, H, W]`` int64 steps to the goal, for each phase (without the key, with it, door open; in grids
+            with things: configuration) and cell; -1 if it cannot be reached.
         optimal: ``[P, H, W, 4]`` bool, whether an action brings the agent nearer to the goal.
         grid: the grid.
     """

@@ -23,11 +23,11 @@ Rejection = Literal["blocked", "unparsable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """The report on a node, shown when the agent stands on its cell.
+    """What an agent is told about a node, a task on one cell of the map, while it stands on that cell.
 
     Attributes:
         name: its name.
-        options: its alternative prerequisite sets.
+        options: alternative sets of nodes that must be achieved before it; one of the sets suffices.
         children: names of the nodes that depend on it, sorted; a node without children is a goal.
         achieved: whether it is achieved now.
         fresh: whether it was achieved in this step.
@@ -60,12 +60,14 @@ class Report:
 
 
 class AgentKnowledge:
-    """What an agent can know from the reports of one episode so far. Only `add` changes it.
+    """What an agent can know of a task map from its reports, the observations of one episode. Only `add` changes it.
+
+    A node is a task on one cell of the map; some nodes are goals.
 
     Args:
         axes_told: whether the rules said how each move changes the coordinates (`RULES` does). If not, the first move
-            along an axis reveals the meaning of the move and of its opposite, and neighbouring cells along an axis that
-            was never used are in no set yet.
+            along an axis reveals the meaning of the move and of its opposite. Until then, the neighbouring cells along
+            this axis are neither in ``frontier`` nor in ``impassable``.
 
     Attributes:
         axes: move -> change of (x, y), for the moves whose meaning is known.
@@ -76,8 +78,8 @@ class AgentKnowledge:
         entered_from: visited cell -> the cell from which it was first entered; the first cell has no entry.
         frontier: cells that can be entered but were not visited, in the order in which they were first seen.
         impassable: cells next to visited cells that cannot be entered.
-        nodes: name -> (cell, `NodeReport` of the last visit), in the order of discovery.
-        achieved: names of the achieved nodes, in order.
+        nodes: name of each node found -> (its cell, `NodeReport` of the last visit), in the order of discovery.
+        achieved: names of the nodes that reports showed as achieved, in that order.
         turns: (action that led to the report, report) for each report so far.
     """
 

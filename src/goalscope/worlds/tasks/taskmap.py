@@ -65,7 +65,7 @@ class TaskNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """The smallest rectangle around a set of cells.
+    """The smallest rectangle around a set of cells, which converts between (x, y) and (row, col).
 
     Attributes:
         left: x of its first column.
@@ -400,7 +400,7 @@ class TaskMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """A shortest successful walk.
+    """A shortest walk from the start that achieves all goals of a task map.
 
     Attributes:
         length: number of moves.

@@ -24,9 +24,9 @@ _UNKNOWN, _UNOBSERVED, _OBSERVED = 0, 1, 2
 
 
 class TaskState:
-    """The state of one episode, updated move by move.
+    """The true state of one episode on a task map, updated move by move; the agent sees only each step's `report`.
 
-    Sets of cells are bits of a `Board`, which can list the cells. The agent sees only the `report` of each step.
+    A set of cells is one whole number with a bit per cell, which `Board.listed` turns into a list of cells.
 
     Attributes:
         map: the task map.
@@ -34,7 +34,8 @@ class TaskState:
         position: index of the agent's cell.
         observed: set O of the observed cells.
         unobserved: set U of the unobserved cells.
-        pending: set P, the cells of discovered nodes that are not achieved and whose prerequisites are.
+        pending: set P, the cells of the nodes that were discovered and can be achieved now: their prerequisites are
+            achieved, but they are not.
         pending_goals: the cells of goals among ``pending``.
         steps: number of actions so far, including those that did nothing.
         rejected: why the last action did nothing; None if it was a move, or if there was no action yet.
