@@ -34,7 +34,7 @@ _TITLE: Final = "claims with the intervals that decide"
 
 
 def announce(announcement: Announcement, *, as_json: bool = False) -> None:
-    """Print the planned arms and their expected time and cost, or the plan as JSON."""
+    """Print the planned arms (parts of the evaluation) with their expected time and cost, or the plan as JSON."""
     if as_json and announcement.plan is not None:
         say(announcement.plan.to_json())
         return

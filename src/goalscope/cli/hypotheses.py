@@ -36,11 +36,10 @@ def separate(
     The numbers are exact: they are computed from the tables of the worlds.
 
     Args:
-        hypotheses (FILE|NAMES): files (.yaml, .json), banks of hypotheses (grids, keys, doors, task-maps, things,
-            sentinels) and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
+        hypotheses (FILE|NAMES): files (.yaml, .json), named sets of hypotheses ("banks": grids, keys, doors, task-maps,
+            things, sentinels) and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
         worlds (STUDY|KIND): the worlds of a study (a file or a registered name); or a kind of worlds, either its name
-            or
-            an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
+            or an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
         phase (NAME): use only the worlds of this phase.
         lapse (RATE): assumed lapse rate: the probability that an agent picks its move uniformly at random.
         level (RATE): error rate for which the required number of episodes is computed.
@@ -89,11 +88,10 @@ def design(
     """Choose the worlds that best tell hypotheses apart, and compare them with random choices of the same size.
 
     Args:
-        hypotheses (FILE|NAMES): files (.yaml, .json), banks of hypotheses (grids, keys, doors, task-maps, things,
-            sentinels) and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
+        hypotheses (FILE|NAMES): files (.yaml, .json), named sets of hypotheses ("banks": grids, keys, doors, task-maps,
+            things, sentinels) and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
         worlds (STUDY|KIND): the worlds of a study (a file or a registered name); or a kind of worlds, either its name
-            or
-            an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
+            or an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'.
         phase (NAME): use only the worlds of this phase.
         choose: number of worlds to choose.
         lapse (RATE): assumed lapse rate: the probability that an agent picks its move uniformly at random.
@@ -133,7 +131,7 @@ def design(
 def needs_of(
     bank: Mapping[str, Hypothesis], worlds: Sequence[World], study: Study, lapse: float, episodes: int = 1
 ) -> list[Need]:
-    """Return what it takes to name each hypothesis in the worlds of a study, also at the given lapse rate.
+    """Return how many worlds it takes to identify each hypothesis in a study, also at the given lapse rate.
 
     The list is empty for a single world.
     """

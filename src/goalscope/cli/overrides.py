@@ -39,8 +39,8 @@ class Overrides:
     """Changes to a study; None or empty means no change.
 
     ``sizes``, ``densities`` and ``count`` apply to all entries that have such a key. ``agents`` names agents as one
-    text, including the study's further agents. ``model`` replaces the models of all chat agents. Each of ``settings``
-    is KEY=VALUE, with the value written as in a study file.
+    text, including those that the study lists under ``further_agents``. ``model`` replaces the models of all chat
+    agents. Each of ``settings`` is KEY=VALUE, with the value written as in a study file.
     """
 
     sizes: Sequence[int] = ()
@@ -217,9 +217,9 @@ def _named_entries(study: Study, mapping: dict[str, Any], names: Sequence[str]) 
 def with_model(study: Study, plain: dict[str, Any], defaults: ModelDefaults) -> None:
     """Replace the model of every chat agent in a study.
 
-    If only further agents of the study are chat agents, those that share the first one's model are run as well. The
-    parameters of the question are kept (task, history, strategy, temperature, answer parsing); the others are the
-    defaults of the new model. Pairs and analyses that name an agent then name its replacement.
+    If only agents listed under ``further_agents`` are chat agents, those that share the first one's model are run as
+    well. The parameters of the question are kept (task, history, strategy, temperature, answer parsing); the others are
+    the defaults of the new model. Pairs and analyses that name an agent then name its replacement.
 
     Raises:
         ValueError: if the study has no chat agent.

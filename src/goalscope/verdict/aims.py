@@ -32,8 +32,8 @@ FOLLOWS: Final = "follows a hypothesis"
 
 @lru_cache(maxsize=16)
 def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
-    """Return what an agent is after in the worlds of an arm, one finding per phase; empty if nothing is known
-    about it.
+    """Return what an agent is after in the worlds of an arm, one finding per phase (named part of its study);
+    empty if nothing is known about it.
     """
     study = run.store.study()
     bank: Mapping[str, Hypothesis] = hypotheses_of(study)
@@ -63,8 +63,8 @@ def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
 def aims(data: ArmData, arm_name: str) -> tuple[Finding, ...]:
     """Return the findings from which the claims of an arm are derived.
 
-    If an arm with the same kind of worlds compared hypotheses with second answers and reached a decision, its finding
-    is used for this arm too: in one kind of worlds an agent has one aim, whichever arm asks.
+    If an arm with the same kind of worlds asked each step twice to compare hypotheses, and reached a decision, its
+    finding is used for this arm too: in one kind of worlds an agent has one aim, whichever arm asks.
     """
     own_findings = aims_in(data.run, data.agent, arm_name)
     other = data.other_arms.get(HYPOTHESES)
@@ -181,7 +181,7 @@ _FEWEST_EPISODES: Final = 6  # with two turns or more
 
 
 def shares(data: ArmData) -> dict[str, Estimate]:
-    """Return signed MEG towards each place as a share of an optimal agent's, by the name of the place."""
+    """Return goal-directedness (signed MEG) towards each place as a share of an optimal agent's, by place name."""
     estimates = [goal for goal in data.run.goals.estimates if goal.agent == data.agent and not goal.cell]
     shares_by_name = {goal.hypothesis: share_of(goal) for goal in estimates}
     return {name: share for name, share in shares_by_name.items() if share is not None}
@@ -343,13 +343,13 @@ def when_told(named_arm: ArmData, confidence: float) -> dict[str, Estimate]:
 
 @lru_cache(maxsize=4)
 def found_in(run: ArmRun) -> tuple[Dependence, ...]:
-    """Return what the moves of a run's agents depend on, at the error level of the look."""
+    """Return what the moves of a run's agents depend on, at the error level of this look at the data."""
     turns = asked_of(run.store.episodes())
     return tuple(dependences(turns, level=1 - run.confidence, confidence=run.confidence))
 
 
 def depends_on(data: ArmData, thing: str) -> Evidence:
-    """Return the evidence on whether an agent's moves depend on a thing."""
+    """Return the evidence on whether an agent's moves depend on a thing, e.g. the goal or a wall."""
     dependence = next(
         (candidate for candidate in found_in(data.run) if (candidate.agent, candidate.moved) == (data.agent, thing)),
         None,
@@ -373,6 +373,6 @@ def depends_on(data: ArmData, thing: str) -> Evidence:
 
 
 def depends_on_own(data: ArmData) -> dict[str, Evidence]:
-    """Return for each thing of the user's environments what `depends_on` returns."""
+    """Return for each thing of the user's environments the evidence on whether an agent's moves depend on it."""
     things = dict.fromkeys(found.moved for found in found_in(data.run) if found.agent == data.agent)
     return {thing: replace(depends_on(data, thing), names=f"“{thing}”") for thing in things}

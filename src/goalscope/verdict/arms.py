@@ -46,7 +46,9 @@ _NEEDS: Final = ("wordings", "reasoning", "weights", "text", "tasks", "environme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What an arm that looks inside does: read or change a model's activations or reasoning in the run of another arm.
+    """What an arm (part of an evaluation) that looks inside a model does in the run of another arm.
+
+    It reads or changes the model's activations or its reasoning.
 
     Attributes:
         at: name of that other arm.
@@ -73,15 +75,16 @@ class Arm:
         needs: what a model must allow for the arm to be asked, see `Subject.access`; by default, to act in grids.
         why: sentence for a model that does not allow it: the reason, and what would make it possible. By default that
             of the rarest need.
-        worlds: function from a number of worlds per cell to the world entries of its study.
+        worlds: function from a number of worlds per cell (a combination of kind, size and density) to the world
+            entries of its study.
         recorded: function that decides from the tags of episode and world whether a recorded episode belongs to the
             arm.
         agent: keys that the arm sets in a language model's entry.
         study: further keys of its study.
         quick: worlds per cell with ``--quick``; 0 if ``--quick`` leaves the arm out unless the user names it.
         least: worlds per cell below which no budget asks the arm, because its answer could not be yes.
-        full: worlds per cell at which its claims are expected to be decided, for agents with planted goals.
-        varies: tag that must take two values among recorded episodes, or "".
+        full: worlds per cell at which its claims are expected to be decided, for agents built to pursue a known goal.
+        varies: for recorded logs: tag, e.g. "transform", that must take two values among the episodes; "" for none.
         variants: name -> keys of an agent's entry. Each model plays the same worlds once per variant.
         looks: for an arm that looks inside, where it looks, what it does and what that costs; None for an arm with
             worlds of its own.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Claim(StrictRecord):
-    """One claim of the ledger.
+    """One claim of the ledger: a question about a model, its answer, and the evidence for it.
 
     Attributes:
         name: name of the rule that decides it, see `goalscope.verdict.rules`.
@@ -128,13 +128,13 @@ def worlds_to_decide(claim: Claim) -> int | None:
 
 
 class AskedArm(StrictRecord):
-    """One arm of an evaluation: what was asked, or why nothing was.
+    """One arm (part with worlds of its own) of an evaluation: what was asked, or why nothing was.
 
     Attributes:
         name, title: the arm.
         asked: whether the arm was run.
         why: why it was not run and what would make it possible; "" if it was run.
-        worlds, episodes: number of clusters of worlds and of episodes.
+        worlds, episodes: number of independent worlds (versions of one world count once), and of episodes.
         sizes: the different side lengths of its grids, in order; empty for worlds without a size.
     """
 
@@ -159,7 +159,7 @@ class ClaimLedger(StrictRecord):
         access: what is accessible of the model: acts, weights, logs, ...
         planted: for an agent that was added because its goal is known, the name of this goal ("" for no goal); None for
             a model under test.
-        look: number of this look at the data; later looks have smaller levels.
+        look: number of this look at the data; later looks, with more worlds, have smaller levels.
         level: maximum probability of a wrong answer per claim at this look.
         arms: which arms were asked and which were not.
         findings: what the model is after, by arm and group of worlds; the sentences of the verdict come from them.

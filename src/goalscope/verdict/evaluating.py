@@ -51,8 +51,10 @@ def evaluate(
 ) -> Evaluation:
     """Judge whether, how strongly and towards what models are goal-directed, within a budget.
 
-    If called again on the same directory, it resumes and repeats nothing. If an arm, a claim or the page fails, the
-    rest still finishes; `Evaluation.failed` lists the failures.
+    An evaluation consists of arms: parts with worlds and questions of their own. Each question gets a claim (an answer
+    with its evidence), all claims are stored in ``ledger.json``, and one HTML page shows them. If called again on the
+    same directory, it resumes and repeats nothing. If an arm, a claim or the page fails, the rest still finishes;
+    `Evaluation.failed` lists the failures.
 
     Args:
         models: one or several models, each as for `goalscope evaluate`: ``theseus``, a folder, ``openai:NAME@URL``,
@@ -65,9 +67,9 @@ def evaluate(
         arms: names of the arms to run; empty for all.
         sizes: other side lengths of the grids.
         worlds: a study whose environments or grids replace all other worlds; "" for the registered arms.
-        env: an environment that replaces all other worlds, see `goalscope.worlds.environments.environment`; agents with
-            planted goals are evaluated beside the models.
-        hypotheses: files, banks and written forms, separated by ';'; "" for the default ones.
+        env: an environment that replaces all other worlds, see `goalscope.worlds.environments.environment`; agents
+            built to pursue a known goal are evaluated beside the models, as a check.
+        hypotheses: goals to test: files, banks (named sets) and written forms, separated by ';'; "" for the default.
         settings: parameters of language models, and keys of the arms' studies.
         seed: root seed of the worlds.
         workers: maximum number of simultaneous calls of a model.

@@ -98,11 +98,11 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArmRun:
-    """The measured run of one arm with all its models.
+    """The measured run of one arm (part of an evaluation) with all its models.
 
     Attributes:
         store: the run, open for reading.
-        rows: its rows about behaviour.
+        rows: its rows (one value of one measure each) about behaviour.
         probed: its rows about probes of activations.
         changed: its rows about interventions on activations or reasoning.
         confidence: coverage of the deciding intervals.
@@ -159,7 +159,7 @@ class ArmRun:
 
     @cached_property
     def goals(self) -> RunDirectedness:
-        """MEG towards every hypothesis that is defined in these worlds."""
+        """Goal-directedness (MEG) towards every hypothesis that is defined in these worlds."""
         sizes = self.table.tags.get("size", np.array([], dtype=object))
         by = ("size",) if len(set(sizes.tolist())) > 1 else ()
         return directedness(
@@ -174,14 +174,14 @@ class ArmRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ArmData:
-    """Input to the rules: the data of one model in one arm.
+    """Input to the decision rules: the data of one model in one arm (part of an evaluation).
 
     Attributes:
         run: the measured run of the arm.
         agent: name of the model.
         rows: the rows about its behaviour.
         other_arms: the data of the same model in the other arms, by name.
-        given: whether the user gave these worlds.
+        given: whether the user chose these worlds instead of the usual ones.
     """
 
     run: ArmRun
@@ -261,7 +261,7 @@ class ArmData:
         return replace(evidence_by_size[sizes[-1]], by_size=by_size if differ else "")
 
     def above_chance(self, stage: str = "arrived", **tags: Tag) -> Evidence:
-        """Return the share of episodes that end at a stage, minus the share that chance reaches in the same worlds.
+        """Return the share of episodes that end at a stage of `STAGES`, minus the share by chance in the same worlds.
 
         Chance is the better of two agents that ignore what they see: one takes all offered actions equally often, the
         other takes them as often as this agent.
@@ -288,7 +288,7 @@ class ArmData:
         return np.array([float(phase[episode] >= STAGES[stage]) for episode in rows.episode_id.tolist()])
 
     def chances(self, rows: Rows, stage: str = "arrived") -> tuple[float, float]:
-        """Return the exact probabilities of a stage for a random agent and for the state-blind baseline.
+        """Return the exact probabilities of reaching a stage for a random agent and for one that acts state-blind.
 
         Both are averaged over the episodes of each grid and then over grids, like the share from which they are
         subtracted.
@@ -418,7 +418,7 @@ STAGES: Final = {"arrived": 0, "key held": 1, "door open": 2}
 
 
 def outcomes(world: World, horizon: int, shares: Array | None = None) -> Array:
-    """Return ``[3]`` the exact probabilities of `STAGES` for an agent that ignores what it sees.
+    """Return ``[3]`` the exact probabilities of `STAGES` (goal, key, door) for an agent that ignores what it sees.
 
     Args:
         world: a grid or an environment; an environment has no key and no door.

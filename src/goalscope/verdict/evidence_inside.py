@@ -53,10 +53,10 @@ class Quantity:
     """A quantity read from one model: rows of a probe and of its controls.
 
     Attributes:
-        rows: rows of the site and layer at which the probe is judged.
+        rows: rows of the site (position in the prompt or answer) and layer at which the probe is judged.
         own: tags of the probe's own rows; rows of a network have another value of the tag `control`.
         by: tags that paired rows share, in addition to measure and grid.
-        how: function that estimates rows, also given the coverage of the intervals.
+        how: function that estimates rows grouped by tags, also given the coverage of the intervals.
     """
 
     rows: ProbeRows
@@ -96,15 +96,15 @@ def map_read(data: ArmData, content: str, *, seen: bool = False) -> Quantity:
 
 
 def beliefs_read(data: ArmData) -> Quantity:
-    """Return the quantity of how much better actions fit the map decoded at the same step than maps decoded at other
-    states.
+    """Return how much better actions fit the map decoded at the same step than maps decoded at other states, with its
+    controls.
     """
     measure = beliefs.DECODED + beliefs.DIFFERENCE
     return _at_main_point(data, estimate_rows, {"measure": measure, "head": "percell", "reading": "natural"})
 
 
 def plan_read(data: ArmData, number: int) -> Quantity:
-    """Return the quantity of how often the first N actions are decoded correctly."""
+    """Return how often the first N actions of a plan are decoded correctly, with its controls."""
     rows = _agent_rows(data).where(measure=PREFIX, plans="all", N=number)
     heads = rows.where(**{STEPWISE: False}).values("head")
     key = {**rows.main_point().key, "head": heads[0], "control": "none"} if heads else {"head": ""}
@@ -129,7 +129,7 @@ def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evide
     """Return the difference to the strictest control, and on which side of a threshold all differences lie.
 
     Args:
-        at: the differences.
+        at: function from a coverage to the difference from each control, with an interval of this coverage.
         data: data of the model; it determines the error level.
         threshold: yes if all differences lie above it; no if one lies below it, corrected for the number of controls.
         needed: the control without which the claim is untestable.

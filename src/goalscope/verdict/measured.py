@@ -38,7 +38,7 @@ _TENTH: Final = 0.1  # largest share of a budget that a measured batch takes
 def measure(
     evaluation: EvaluationRun, request: ArmRequest, limit: Budget | None, arguments: Mapping[str, Any] | None = None
 ) -> ArmRequest:
-    """Ask each model for its measured batch, at most a tenth of the budget in total.
+    """Ask each model for its measured batch (timed first turns), at most a tenth of the budget in total.
 
     A model whose first answers suggest other settings is asked again with these, see `with_seen_settings`. Models
     without a usable answer are recorded in the failures of the evaluation.
@@ -144,7 +144,7 @@ def with_seen_settings(subject: Subject, first: FirstTurns, limits: Limits) -> t
 
     Args:
         subject: the model.
-        first: its measured batch.
+        first: its measured batch of first turns.
         limits: the limits of the batch.
     """
     if first.silent or not first.asked:

@@ -41,7 +41,7 @@ _FACTOR_WITH_CHANCE: Final = 2.0
 
 
 def environment_settings(environment: str) -> dict[str, Any]:
-    """Return what an evaluation keeps of an environment that the user names; it is enumerated and checked here.
+    """Return the settings for an environment that the user names, after enumerating and checking it.
 
     An environment whose class takes a seed that changes what happens in it gives a world for each seed. Any other gives
     a world for each of several states in which an episode can begin.
@@ -249,7 +249,7 @@ def write_study(evaluation: EvaluationRun) -> None:
 
 
 def planted_goal(settings: Mapping[str, Any] | None, name: str) -> str | None:
-    """Return the goal that an agent of an evaluation pursues by construction: "" for none, None if it is no twin."""
+    """Return the goal that an agent of an evaluation pursues by construction: "" for none, None if it is a model."""
     twins = (settings or {}).get("twins", {})
     return twins[name]["pursues"] if name in twins else None
 

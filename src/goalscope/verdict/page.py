@@ -85,7 +85,7 @@ def write(evaluation: Evaluation, runs: Opened, path: Path) -> Path:
 
 
 def with_digest(evaluation: Evaluation, page: Path) -> Evaluation:
-    """Return an evaluation with the digest of its page."""
+    """Return an evaluation with the digest (SHA-256) of its page, which reveals any later change of the page."""
     digest = sha256(Folder(page.parent).load_bytes(page.name)).hexdigest()
     return evaluation.model_copy(update={"page": digest})
 
@@ -575,7 +575,9 @@ def elsewhere(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
 
 
 def predicted(run: ArmRun, agent: str, tables: RuleTables) -> tuple[float, tuple[KindPrediction, ...]] | None:
-    """Return the held-out distance and the prediction of a model; None if its answers allow none, and for logs."""
+    """Predict a model in other kinds of worlds: return the error of its prediction in held-out worlds, and one
+    prediction per kind; None if its answers allow none, and for logs.
+    """
     if run.part is not None:
         return None
     try:
@@ -588,7 +590,7 @@ def predicted(run: ArmRun, agent: str, tables: RuleTables) -> tuple[float, tuple
 def predicted_from(
     all_answers: Sequence[Answers], tables: RuleTables
 ) -> tuple[float, tuple[KindPrediction, ...]] | None:
-    """Return the same from answers in grids; without two answers to each step, or with too few worlds, None."""
+    """Predict as `predicted` does from answers in grids; None without two answers per step or with too few worlds."""
     if any("grid" not in answers.world.world.offers for answers in all_answers):
         return None
     worlds = np.linspace(0, len(all_answers) - 1, min(len(all_answers), MOST)).round().astype(int)

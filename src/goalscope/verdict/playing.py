@@ -153,8 +153,8 @@ def _rows_of(store: Store, settings: BaseModel) -> str:
 
 
 def inside_record(store: Store, arm: Arm) -> Mapping[str, str]:
-    """Return what is stored about an arm that looks inside: its mark, its model, and why it was refused ("" if it was
-    not).
+    """Return what is stored about an arm that looks inside: a mark of the settings and rows that it used, its model,
+    and why it was refused ("" if it was not).
     """
     record = noted(store, LOOKS).get(arm.name)
     return record if isinstance(record, dict) and all(isinstance(value, str) for value in record.values()) else {}

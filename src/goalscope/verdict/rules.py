@@ -31,8 +31,8 @@ SPENT: Final = 0.8
 
 
 def level(look: int) -> float:
-    """Return the maximum probability of a wrong answer at a look: .04 at the first, .008 at the second, and so on;
-    `ALPHA` over all looks.
+    """Return the maximum probability of a wrong answer at a look at the data: .04 at the first, .008 at the
+    second, and so on; `ALPHA` over all looks.
     """
     return ALPHA * SPENT * (1 - SPENT) ** (look - 1)
 

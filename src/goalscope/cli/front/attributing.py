@@ -52,14 +52,15 @@ RESULT = "attribution.json"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Claimed(Records):
-    """What is claimed about an agent, and how that did in worlds that were opened after the claim was frozen.
+    """What is claimed about an agent, and how well that predicted it in worlds opened after the claim was frozen.
 
     Attributes:
         agent: name of the agent.
-        claim: the frozen claim, with the verdicts by stratum, or what is expected in each kind of unseen worlds.
+        claim: the claim, frozen by its hash: the verdict for each stratum (group of worlds), or what is expected in
+            each kind of unseen worlds.
         tests: how well the claim predicted the agent in the new worlds; empty if there were none.
         left_out: reason, or kind of new worlds -> number of worlds that could not be used.
-        findings: the goal of the agent in each group of worlds, with the test of its bar if there were new worlds.
+        findings: the goal of the agent in each group of worlds, with its test in the new worlds if there were any.
     """
 
     agent: str
@@ -75,14 +76,14 @@ class Claimed(Records):
 
     @property
     def sentences(self) -> list[str]:
-        """The same in parts: of a prediction, what is expected or, once somebody looked, whether that was held."""
+        """The sentence in parts. For a prediction: what is expected or, once worlds were opened, whether it held."""
         if not self.claim.kinds:
             return [say_all(self.findings)]
         return [*(say_seen(self.claim, self.tests, self.left_out) if self.tests else say_expected(self.claim))]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per stratum and method, and per kind of unseen worlds and place."""
+        """One record per stratum (group of worlds) and attribution method, or per kind of unseen worlds and place."""
         tests = {(test.stratum, test.method): test for test in self.tests}
         of_kinds = [
             {
@@ -174,8 +175,8 @@ def attribute(
 
     Args:
         agent (AGENT|RUN): an agent, in the forms of goalscope evaluate, or a run directory.
-        hypotheses (FILE|NAMES): files (.yaml, .json), banks of hypotheses (grids, keys, doors, task-maps, things,
-            sentinels) and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
+        hypotheses (FILE|NAMES): files (.yaml, .json), named sets of hypotheses ("banks": grids, keys, doors, task-maps,
+            things, sentinels) and written forms such as 'corner top-right' or 'goal within 5 steps', separated by ';'.
         worlds (STUDY|KIND): worlds in which to ask the agent, in the forms of goalscope separate; not for a run.
         separating (STUDY|KIND|RUN): worlds in which to test the claim, opened only after it is frozen; for a run,
             another run of the same agent.
@@ -359,7 +360,7 @@ def _asking(out: Path, run_of: Path, workers: int) -> Asking:
 def bank_from(
     hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis], worlds: Sequence[World] | None = None
 ) -> Mapping[str, Hypothesis]:
-    """Load hypotheses given as the name of a bank or file, as a list in the form of a file, or by name."""
+    """Load hypotheses from the name of a bank (a named set) or file, from a list as in a file, or from a mapping."""
     if isinstance(hypotheses, str):
         return load_hypotheses(hypotheses, worlds)
     return hypotheses if isinstance(hypotheses, Mapping) else read_hypotheses(list(hypotheses))
@@ -368,7 +369,7 @@ def bank_from(
 def states_in(
     path: Path, name: str, by: Sequence[str]
 ) -> tuple[str, str, tuple[list[States], dict[str, int]], tuple[str, ...]]:
-    """Return an agent of a run (name and content id), its states, and the phases of the run."""
+    """Return an agent of a run: its name, content id, states with what was left out, and the phases of the study."""
     with Store(path) as store:
         names = list(store.agent_names())
         if len(names) != 1 and name not in names:
@@ -413,7 +414,7 @@ def say_costs(
     seed: int,
     changes: WorldOptions,
 ) -> None:
-    """Print the maximum cost of asking an agent, and what it takes to name each hypothesis in each phase."""
+    """Print the maximum cost of asking an agent, and how many worlds identify each hypothesis in each phase."""
     if worlds is None:
         raise ValueError("--dry-run needs an agent and --worlds: add --worlds (attributing a stored run costs nothing)")
     study = planned(agent, worlds, changes, episodes=episodes, seed=seed)

@@ -53,8 +53,8 @@ class Comparisons(Records):
     """Paired comparisons of agents, runs, transforms or evaluations.
 
     Attributes:
-        families: name of a family ("" for runs) -> its comparisons, which are corrected together.
-        by: what names the families: "arm" for evaluations, "agent" for transforms, else "".
+        families: name of a family ("" for runs) -> its comparisons, corrected together for multiple testing.
+        by: what names the families: "arm" (part of an evaluation) for evaluations, "agent" for transforms, else "".
         level: error level of each family.
         left_out: name of an arm that could not be compared -> reason.
         directed: for evaluations: name of an arm -> its comparison of goal-directedness (MEG towards the goal, in
@@ -101,7 +101,7 @@ def compare(
     other_horizons: bool = False,
     stage: Stage = lines,
 ) -> Comparisons:
-    """Compare agents or runs on the worlds they share; evaluations are compared arm by arm, goal-directedness first.
+    """Compare agents or runs on the worlds they share; evaluations are compared part by part, goal-directedness first.
 
     Args:
         paths (RUN_A RUN_B ...): one run, to compare its agents, or several runs; or one evaluation, to compare its

@@ -50,7 +50,7 @@ class Dependences(Records):
     """What the moves of agents depend on.
 
     Attributes:
-        found: one dependence per agent and thing, agent by agent.
+        found: one dependence per agent and changed thing (e.g. the goal or a wall), agent by agent.
     """
 
     found: Sequence[Dependence]
@@ -116,8 +116,7 @@ def depends(
             epsilon-greedy:epsilon=0.3; a run directory; or module:Class from a file in the working directory.
         out: the run directory to write.
         worlds (STUDY|KIND): the worlds of a study (a file or a registered name); or a kind of worlds, either its name
-            or
-            an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'; from Python also a list of
+            or an entry of a study: '{kind: grid, sizes: [9], densities: [0.6], count: 40}'; from Python also a list of
             entries. The worlds must be grids. Their start is the state, in one of the turns 1 to 10 after a random
             walk. Default: 100 grids of the sizes 7 and 9.
         moved (THINGS): what to change: some of goal, key, door (opened), 'added key', 'removed key', wall, corner,

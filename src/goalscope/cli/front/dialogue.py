@@ -31,7 +31,7 @@ def episodes_of(study: str) -> Iterator[dict[str, Any]]:
 
 
 class WorldDialogue:
-    """One episode as a conversation: prompts out, answers in.
+    """One episode as a conversation, for a library that asks (or trains) the model itself: prompts out, answers in.
 
     Args:
         world: the world of the episode.
@@ -77,10 +77,8 @@ class WorldDialogue:
         """Return the rewards, the metrics and the optimal moves of each turn.
 
         Rewards: "goal" is 1 if the episode ended at the goal. "progress" (weight 0 by default) is the share of the
-            shortest
-        path that was covered: negative if the distance grew, 0 if the goal became unreachable. Metrics: accuracy (over
-            turns in
-        states with an optimal move), path ratio, invalid turns, steps; None if undefined.
+        shortest path that was covered: negative if the distance grew, 0 if the goal became unreachable. Metrics:
+        accuracy (over turns in states with an optimal move), path ratio, invalid turns, steps; None if undefined.
         """
         steps, oracle_of_world = self._live.steps, oracle(self.world)
         solved = self._live.outcome == "goal"

@@ -65,8 +65,7 @@ def measure_and_say(
 
     Returns:
         One record per agent asked: the number of first moves, and the least, expected and greatest time and cost (None
-            if
-        it gave no answer; USD is None without prices).
+            if it gave no answer; USD is None without prices).
     """
     check_new_run(out)
     records, most, limits = list[dict[str, Any]](), most_turns(study), Limits()

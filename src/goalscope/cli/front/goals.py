@@ -57,7 +57,9 @@ def towards(
     draws: int | None = None,
     stage: Stage = lines,
 ) -> RunDirectedness:
-    """Measure how goal-directed the agents of a run are, in nats, and towards which goal; store rows and figures.
+    """Measure how goal-directed the agents of a run are (maximum-entropy goal-directedness, MEG, in nats).
+
+    MEG is measured towards each hypothesis about the goal, and the results are stored in the run.
 
     Args:
         run: the run directory.
@@ -70,7 +72,8 @@ def towards(
         confidence: confidence level of the intervals.
         unknown: whether to also find the utility over states that best predicts the agent, on held-out episodes.
         ridge: penalty of the unknown utility.
-        beliefs: "SITE:LAYER" of captured activations, to also measure MEG towards the decoded goal; "" for none.
+        beliefs: "SITE:LAYER" of captured activations, e.g. "pre:7" for block 7 before the reasoning, to also
+            measure MEG towards the goal that is decoded from them; "" for none.
         draws: number of shuffled controls for ``beliefs``; None for the default number.
         stage: shows the progress of a task.
 

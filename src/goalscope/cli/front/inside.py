@@ -68,17 +68,19 @@ def probe(
     gpus: Annotated[float, Between(0)] = 0.0,
     stage: Display = lines,
 ) -> InsideSummary:
-    """Capture the activations of a run, fit probes and their controls, and store rows and probes.
+    """Capture the activations of a run, fit probes on them beside controls, and store the probes and their scores.
 
     Args:
         run: the run directory (it contains run.db).
-        reads (LIST): analyses to run, from the list below. Default: those of the study, else the built-in ones.
+        reads (LIST): analyses to run, e.g. cognitive-map,beliefs (goalscope probe --help lists them all).
+            Default: those of the study, else the built-in ones.
         sites (LIST): positions to probe: pre and post (before and after the reasoning) or action. Default: those of the
             study, else those of pre,post that the run has.
         layers (LIST): decoder blocks, counted from 0, e.g. 7,15,23; or thirds (the last block of each third); or all.
             Default: those of the study, else thirds.
         agent (NAME): agent to probe; needed if several agents have token ids.
-        random_kinds (LIST): random networks used as controls: initial, permuted, default-init, or none.
+        random_kinds (LIST): random networks used as controls: initial (a bundled model before its training), permuted
+            (the trained weights in random order), default-init (random weights of the library), or none.
         random_seeds: number of random networks of each kind. Default: 5.
         full: compute the complete table: all probes at all sites and layers.
         model (NAME): model folder or hub name. Default: the model of the run's study.
@@ -143,7 +145,10 @@ def patch(
     settings: Settings = (),
     stage: Display = lines,
 ) -> Iterator[InterventionSummary]:
-    """Find counterfactual pairs, patch activations, store rows, and yield the summary of each experiment.
+    """Patch activations between grids that differ in one thing, store rows, and yield a summary of each experiment.
+
+    Each such pair is a counterfactual pair. A patch puts the activations in one grid into the run in the other, to
+    see whether the move follows.
 
     Args:
         run: the run directory (it contains run.db).
@@ -315,7 +320,7 @@ def _analyses() -> list[tuple[str, str]]:
 @lists("Analyses", _analyses)
 @prints(probe)
 def show_probed(done: InsideSummary, *, run: Path, seconds: float) -> None:
-    """Capture activations, fit probes and their controls, and store the results. Finished work is not repeated.
+    """Capture activations, fit probes on them beside controls, and store the results. Finished work is not repeated.
 
     Examples:
         goalscope probe runs/gpt --reads cognitive-map,beliefs --sites pre,post --layers 7,15,23
@@ -377,7 +382,9 @@ def _compared(selected: ProbeRows) -> tuple[str, str, str, str]:
 
 @prints(patch)
 def show_patched(summaries: Iterator[InterventionSummary], *, run: Path) -> None:
-    """Find counterfactual pairs, patch activations between them, and store the results. Finished work is not repeated.
+    """Patch activations between grids that differ in one thing, and test whether the move follows.
+
+    Finished work is not repeated.
 
     Examples:
         goalscope patch runs/patching

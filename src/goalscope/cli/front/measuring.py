@@ -46,7 +46,7 @@ def measure(
     measures: Collection[str] | None = None,
     stage: Stage = lines,
 ) -> RunEstimates:
-    """Measure all episodes of a run, store the rows, and return estimates with confidence intervals over grids.
+    """Measure all episodes of a run, store the values as rows, and return estimates with intervals over grids.
 
     Args:
         run: the run directory.
@@ -97,7 +97,7 @@ def measure_run(path: Path, stage: Stage = lines, measures: Collection[str] | No
     Args:
         path: the run directory.
         stage: shows the progress of a task.
-        measures: the measures that the user asked for, of which it is said which are left out; None for all.
+        measures: the measures that the user asked for, to report those that do not apply here; None for all.
     """
     began = time.monotonic()
     with Store(path) as reader:

@@ -48,8 +48,9 @@ def predict(
 ) -> Claimed:
     """Predict what an agent does in kinds of worlds where nobody has seen it, freeze the claim, and then look.
 
-    Give an agent or a run to predict, and the claim that this makes with ``look`` to look. To resume, call it again
-    with the same directory; no answer is asked for again.
+    Call it first with an agent or a run: this freezes a claim. Then call it with the directory of that claim and
+    ``look``, to open the new worlds and compare. To resume, call it again with the same directory; no answer is asked
+    for again.
 
     Args:
         agent (AGENT|RUN|CLAIM): an agent, in the forms of goalscope evaluate, a run directory, or the directory of
@@ -58,7 +59,8 @@ def predict(
         kinds (FILE): kinds of worlds, in a file as docs/predict.md describes it. Default: those that come with
             goalscope, for agents that act in grids.
         worlds (STUDY|KIND): worlds in which to see the agent first, in the forms of goalscope separate; not for a run.
-        look (AGENT|RUN): open the worlds of a frozen claim, and compare: the same agent, or a run of it there.
+        look (AGENT|RUN): for a frozen claim: open its worlds, and compare it with this agent (the same one), or with
+            a run of the agent in these worlds.
         name: name of the agent, if the run contains several.
         seed: number added to the seeds of the worlds in which the agent is seen; also the seed of the draws.
         workers: number of simultaneous calls to the agent.
@@ -172,7 +174,7 @@ def show_predicted(predicted: Claimed, *, as_json: bool = False) -> None:
 
     The command first sees the agent in ordinary worlds (--worlds, or those of a run), predicts which places it will
     reach first in other kinds of worlds, prints what the data cannot decide, and freezes all this by its hash. With
-    --look it opens these worlds, and says for each kind whether the prediction was held.
+    --look it opens these worlds, and says for each kind whether the prediction came true.
 
     Args:
         as_json: print JSON.

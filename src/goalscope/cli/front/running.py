@@ -54,9 +54,9 @@ def run(
         out: the run directory.
         workers: number of simultaneous calls to an agent.
         executor: where agents act: "threads", "processes", "ray" or "auto".
-        gpus: number of GPUs per actor, which may be a fraction.
+        gpus: for "ray": number of GPUs per actor (process), which may be a fraction.
         shard: "K/N" to run only the K-th of N parts of the study; its activations are read after the merge.
-        full: whether to compute the complete table of a study that reads activations.
+        full: whether to compute the complete table (all probes and controls) of a study that reads activations.
         stage: shows the progress of a task.
 
     Raises:
@@ -93,7 +93,7 @@ def stages(
         out: the run directory.
         workers, executor, gpus: where agents act, see `run`.
         passed, command: the user's arguments and command, for the record.
-        full: whether to compute the complete table of a study that reads activations.
+        full: whether to compute the complete table (all probes and controls) of a study that reads activations.
         guide: whether to name the next command.
         shard: run only this part of the study; its activations are read after the merge.
         stage: shows the progress of a task.
@@ -227,7 +227,7 @@ def stages_of(
         executor (NAME): where agents act: threads, processes, ray (needs the extra ray), or auto to choose.
         gpus (N): with --executor ray: number of GPUs per actor; 0.5 lets two actors share one.
         shard (K/N): run only the K-th of N parts, e.g. 3/16. Combine all N with goalscope merge.
-        full: for studies that read activations: compute the complete table, with all heads and controls.
+        full: for studies that read activations: compute the complete table, with all probe forms (heads) and controls.
         changes: changes to the study, see `StudyOptions`.
         stage: shows the progress of each stage.
     """
@@ -277,7 +277,7 @@ def merge(
     directory: OutFolder,
     shards: Annotated[Sequence[Path], Reads("shard", "evaluation")],
 ) -> None:
-    """Merge the shards of a study into one run, with the same content as a run without shards.
+    """Merge the shards (separately run parts) of a study into one run, with the same content as an undivided run.
 
     The shards are only read. Evaluations with the same plan can be merged too: the result has the models of all of
     them, judged together.

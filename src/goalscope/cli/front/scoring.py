@@ -84,7 +84,7 @@ class MeasuredLog(Records):
     """Results of a log.
 
     Attributes:
-        distances: graph in which distances were measured.
+        distances: graph in which distances were measured, see `score`.
         agents: results by agent, in the order of the log.
         ledger: problems and counts.
         page: report of the stored run; None if none was stored, or without the extra ``report``.
@@ -139,7 +139,8 @@ def score(
         path (FILE): a log of episodes in task worlds, as JSON lines.
         out: write the score of each episode to this file, as JSON lines.
         steps: also write every step to --out.
-        distances (GRAPH): the graph in which distances are measured: known, map or observed.
+        distances (GRAPH): the graph in which distances are measured: known (cells that the agent knows of, the
+            default), map (all cells) or observed (cells that it has observed).
         report: also store the episodes as a run in this directory, and write its report.
         stage: shows the progress of a task.
 

@@ -35,7 +35,7 @@ def table(
         limit: maximum number of states.
 
     Returns:
-        The environment, enumerated, solved and played back.
+        The environment: its states are enumerated and solved, and its rules were checked by playing episodes.
 
     Raises:
         ValueError: if it has more states, behaves differently from its description, or is no environment.

@@ -75,7 +75,7 @@ class Portion(BaseModel):
 
 
 class FirstTurns(BaseModel):
-    """Results of the measured batch of one agent.
+    """Results of the measured batch of one agent: first turns, asked before all others, timed and kept.
 
     Attributes:
         asked: number of turns.

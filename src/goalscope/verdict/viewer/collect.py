@@ -155,7 +155,7 @@ class _Shard:
 
 
 def collect(sources: Sequence[ViewedRun], table: EpisodeList) -> Iterator[Record]:
-    """Yield the shards of some runs, and fill the table of their episodes."""
+    """Yield the shards (records of the steps) of some runs, and fill the table of their episodes."""
     shard, number = _Shard(), 0
     for place, (name, run) in enumerate(sources):
         table.runs.append(name)
@@ -369,8 +369,8 @@ def _values(rows: Rows, table: EpisodeList) -> dict[str, dict[int, dict[int, flo
 
 
 def patched(rows: Rows) -> dict[str, list[list[Any]]]:
-    """Return cluster of a grid -> for each place, [moved, site, layers, {patch: [share that follows the source,
-    runs]}].
+    """Return the results of patching: cluster of a grid -> one list per place in the network, [thing moved, site,
+    layers, {kind of patch: [share of patched runs whose move follows the source, number of patched runs]}].
 
     Pairs with the same optimal actions in both grids are left out, as in the report.
     """
