@@ -166,11 +166,11 @@ def moves_by_episode(table: StepTable) -> Array:
 
 
 def frequencies(moves: Array, clusters: Sequence[str]) -> dict[str, Array]:
-    """Return cluster -> ``[A]`` move frequencies in all other clusters; uniform if there are no moves.
+    """Map each cluster of worlds to the move frequencies ``[A]`` in all other clusters; uniform if there are no moves.
 
     Args:
-        moves: ``[E, A]`` of an agent's episodes, see `States.moves`.
-        clusters: ``[E]`` cluster of each episode.
+        moves: ``[E, A]`` number of times that each action was taken in an agent's episodes, see `States.moves`.
+        clusters: ``[E]`` cluster of each episode: its world with the world's versions.
     """
     names, code = np.unique(np.array(clusters, dtype=str), return_inverse=True)
     totals = np.zeros((len(names), moves.shape[1]))

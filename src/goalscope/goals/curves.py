@@ -245,8 +245,9 @@ KNOTS = _rationalities()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curves:
-    """B rationality curves of worlds, or of weighted means of worlds, relative to the uniform policy.
+    """B rationality curves W(beta), each of a world or of a weighted mean of worlds, relative to the uniform policy.
 
+    The MEG of an agent with utility u is the supremum over the rationality beta of ``beta u - W(beta)``.
     Between two stored rationalities, W is the polynomial of degree five that matches W, W' and W'' at both.
     """
 
@@ -353,11 +354,13 @@ class Curves:
 
 
 class Ensemble:
-    """The mean curves of some worlds: over all worlds, over resamples of grids, and over random halves.
+    """The mean rationality curves W(beta) of some worlds, from which MEG and its interval are computed.
+
+    The mean is taken over all worlds, over resamples of their grids, and over random halves of the grids.
 
     Args:
         curves: the curves of the worlds, in parts of `parts_of_worlds`.
-        weights: the weightings.
+        weights: the weight of each world in each of these means, from `weigh`.
     """
 
     def __init__(self, curves: Iterable[tuple[slice, Curves]], weights: Weights) -> None:
@@ -429,7 +432,7 @@ def digest_of(utility: Array) -> Digest:
 
 
 class CurveBank:
-    """A cache that computes each rationality curve, simulated random agent and ensemble only once.
+    """A cache that computes each rationality curve, simulated random agent and mean curve (`Ensemble`) only once.
 
     Curves and random agents are stored in a temporary file, since they are large for many worlds.
 

@@ -570,7 +570,7 @@ class _Rules:
 
 
 def turns_after(sums: AnswerSums, name: str, confidence: float) -> Estimate | None:
-    """Return the share of turns after the event of a hypothesis, if many are and the agent repeats its moves there.
+    """Return the share of turns after the event of a hypothesis, if it is large and the agent repeats its moves there.
 
     In these turns the hypothesis makes no prediction, and the agent may pursue a goal that was not compared.
     """
@@ -608,7 +608,7 @@ def nan_less(value: float) -> float:
 
 
 def share_of(goal: GoalEstimate) -> Estimate | None:
-    """Return signed MEG as a share of an optimal agent's MEG; None if the latter is too small to divide by."""
+    """Return signed MEG as a share of an optimal agent's MEG, with its interval; None if that MEG is near 0."""
     if math.isnan(goal.signed) or not goal.bound >= LEAST_BOUND:
         return None
     value, low, high = goal.signed / goal.bound, goal.share_low, goal.share_high
@@ -630,12 +630,12 @@ def _estimate(goal: GoalEstimate, ends: tuple[float, float, float], unit: str) -
 
 
 def blind_share(goal: GoalEstimate) -> float:
-    """Return the MEG share of the agent's state-blind baseline, at least 0; 0 if the baseline was not measured."""
+    """Return the MEG share of an agent with the same move frequencies that ignores the state, >= 0; 0 if unmeasured."""
     return max(0.0, nan_less(goal.state_blind) / goal.bound)
 
 
 def contrasts_of(measured: RunDirectedness, agent: str, hypothesis: str) -> Iterator[tuple[str, GoalContrast]]:
-    """Yield each rival of a hypothesis with their contrast over all worlds, the hypothesis being first in it."""
+    """Yield each rival of a hypothesis, with the MEG of the hypothesis minus that of the rival over all worlds."""
     for contrast in measured.contrasts:
         if contrast.agent != agent or contrast.cell or hypothesis not in (contrast.first, contrast.second):
             continue

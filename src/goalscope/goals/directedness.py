@@ -146,13 +146,13 @@ def directedness(
     state_blind: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> RunDirectedness:
-    """Measure the MEG of each agent towards each hypothesis.
+    """Measure the MEG (maximum-entropy goal-directedness) of each agent towards each hypothesis, in nats.
 
     Args:
         states: the recorded episodes, see `goalscope.goals.hypotheses.states_of`.
         hypotheses: name -> place, event or utility of states. A hypothesis is left out in worlds where it is undefined.
-        by: tags; each value of each tag becomes a cell, in addition to the cell of all worlds. `states_of` must have
-            been called with the same tags.
+        by: tags, such as "size". The worlds with each value of a tag are also measured as a group (cell) of their own.
+            `states_of` must have been called with the same tags.
         utility: "steps" sums the utility over the states of all decisions, so arriving earlier is better; "arrival"
             counts only the state at the end.
         invalid: how a turn without an action counts: "no-op" as standing still, "action" as one additional action that
@@ -160,7 +160,8 @@ def directedness(
         seed: root seed of resamples and of simulated random agents.
         confidence: nominal coverage of the intervals.
         pairs: which hypotheses are compared, see `Pairs`.
-        state_blind: also measure the state-blind baseline, `GoalEstimate.state_blind`.
+        state_blind: also measure the state-blind baseline: an agent that draws its moves with the same frequencies,
+            whatever it sees.
         progress: called with (done, total) pieces of work.
 
     Raises:
@@ -268,7 +269,7 @@ _Fitted = Mapping[str, tuple[GoalEstimate, _Fit]]
 
 
 class MeasuredLines:
-    """Measures hypotheses cell by cell, and collects estimates, contrasts and rows.
+    """Measures hypotheses in each group of worlds (cell), and collects estimates, contrasts and rows.
 
     Args:
         states: all episodes; they define the cells.

@@ -108,7 +108,7 @@ class Finding(StrictRecord):
 
     Attributes:
         agent: name of the agent.
-        arm: arm of the evaluation that produced the finding, "" outside of evaluations.
+        arm: part of the evaluation, with worlds of its own, that produced the finding; "" outside of evaluations.
         where: tags of the group of worlds; empty for all worlds.
         answer, reason: see `Answer` and `Reason`.
         names: hypotheses named by the answer, the strongest first. For "yes" one or more; for "undecided" those that
@@ -127,10 +127,10 @@ class Finding(StrictRecord):
         evidence: further estimates by "QUANTITY HYPOTHESIS".
         nouns: name of each mentioned hypothesis -> noun phrase.
         rules: mentioned hypotheses that are rules of behaviour rather than goals.
-        worlds: number of clusters of worlds.
+        worlds: number of clusters of worlds; a cluster is a world with its versions, such as mirrored ones.
         apart_in: for the consistency rule, hypothesis -> minimum over rivals of the number of clusters in which they
             act differently.
-        bar: gain that the agent must exceed in other worlds (see `goalscope.goals.decision`); None without a claim.
+        bar: gain towards the named goal that other worlds must exceed (`goalscope.goals.decision`); None if no claim.
         tested: gain in worlds that were opened after the claim; None before.
         covered: share of the steps with a second answer, given directly or by other episodes in the same state.
     """

@@ -61,7 +61,7 @@ _NONE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReading:
-    """What is known about one step of an agent.
+    """What is known about one step of an agent: whether it was optimal, and what the last moves aim at.
 
     Attributes:
         step: number of the step in its episode.
@@ -85,19 +85,19 @@ class StepReading:
     alarm: bool
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the reading as plain JSON values."""
         return {**asdict(self), "follows": list(self.follows)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Monitor:
-    """The settings by which agents are followed; the solved hypotheses of each world are kept.
+    """Follows agents step by step, and raises an alarm when one no longer pursues the expected goal.
 
     Attributes:
         hypotheses: name -> hypothesis; all but the expected one are its rivals.
         expected: name of the hypothesis that the agent is expected to pursue.
         lapse: greatest share of random moves, in (0, 1], with which an agent still counts as pursuing it.
-        run: mean number of counted steps to a false alarm that is guaranteed at least.
+        run: guaranteed minimum of the mean number of counted steps until a false alarm.
         last: number of the last moves that `StepReading.follows` explains.
     """
 
@@ -230,7 +230,7 @@ class Monitor:
 
 
 class Detector:
-    """What was seen of one agent so far: the evidence of each alternative, and the last moves.
+    """What a `Monitor` has seen of one agent so far: the evidence for each alternative goal, and the last moves.
 
     Args:
         monitor: the settings.

@@ -33,11 +33,13 @@ RANDOM = "interval widened to what random agents show, from which this one canno
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalEstimate:
-    """MEG of one agent towards one hypothesis, with one rationality over the worlds of a cell.
+    """MEG (maximum-entropy goal-directedness) of one agent towards one hypothesis, in a group of worlds (a cell).
+
+    One rationality, the inverse temperature at which a soft-optimal policy fits best, is shared by all of these worlds.
 
     Attributes:
         agent: name of the agent.
-        cell: tag -> value of the worlds: the conditions of the run, and at most one requested tag.
+        cell: tag -> value that the worlds share: the conditions of the run, and at most one requested tag.
         hypothesis: the hypothesised goal.
         signed: MEG in nats; negative if the agent does worse than a uniformly random one. NaN if it took no action.
         low, high: interval of ``signed``, NaN if there is none.
@@ -54,7 +56,7 @@ class GoalEstimate:
             and of an optimal agent.
         n: number of episodes.
         worlds: number of worlds (each with its horizon).
-        grids: number of clusters of worlds, the units of the interval.
+        grids: number of clusters of worlds (a grid with its versions), which the interval treats as independent.
         confidence: nominal coverage.
         method: method of the interval.
         out_of_reach: number of worlds left out in which no policy changes the utility within the horizon.
@@ -120,7 +122,7 @@ class GoalEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalContrast:
-    """The signed MEG of one agent towards the first hypothesis minus that towards another.
+    """The signed MEG of one agent towards one hypothesis minus that towards another: which one explains it better?
 
     It is measured in the worlds that define and separate both hypotheses (`goalscope.goals.hypotheses.separability`).
 
@@ -231,7 +233,7 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDirectedness(Records):
-    """Goal estimates and contrasts of a run.
+    """How strongly the agents of a run are directed at each hypothesis, and which hypothesis explains them best.
 
     Attributes:
         estimates: one for each agent, cell and hypothesis.

@@ -74,12 +74,12 @@ _LEAST: Final = 1e-4  # least probability of an offered action in a prediction o
 
 
 class Stratum(StrictRecord):
-    """A group of worlds that is judged together.
+    """A group of worlds that is judged together, with the verdict of each method on the agent there.
 
     Attributes:
         name: name of the group, such as "phase trained"; "" for all worlds.
-        clusters: number of clusters of worlds.
-        often: number of actions A -> ``[A]`` frequency of each action in the worlds with A actions.
+        clusters: number of clusters of worlds (a cluster is a world with its versions, such as mirrored ones).
+        often: number of actions A -> ``[A]`` how often the agent took each action, in the worlds with A actions.
         attributions: the verdict of each method; the file calls this key "said".
         answer, names, bar: answer and names of the decision (`goalscope.goals.decision`), and the gain that the named
             hypothesis must exceed in other worlds (`goalscope.goals.decision`); "", () and None without a decision.
@@ -109,18 +109,19 @@ class Stratum(StrictRecord):
 
 
 class KindPrediction(StrictRecord):
-    """What is expected in one kind of W worlds.
+    """The prediction of which place an agent reaches first, and how it acts, in one kind of W unseen worlds.
 
     Attributes:
         kind: name of the kind.
         worlds: ids of the worlds.
-        trust: how far to trust it.
-        shares: place, or none -> share of the worlds where it is reached first, with the ends of its 90 % interval.
-        scales: the same -> scale of that interval, which is the share plus and minus a multiple of it.
+        trust: how far to trust the prediction, "good" or "poor".
+        shares: place, or "none" -> share of the worlds where it is reached first, with the ends of its 90 % interval.
+        scales: the same keys -> scale of that interval, whose ends lie a multiple of the scale beside the share.
         nats: expected log probability of the agent's actions, in nats per action.
-        chances: ``[W, K + 1]`` probabilities of the places by world; the last one is that of none.
-        moves: by world ``[S, A]`` probabilities of actions in its `acting_states`.
-        baselines: name of another prediction -> ``[W, K + 1]`` its probabilities.
+        chances: ``[W, K + 1]`` for each world the probability that each of K places is reached first; the last column
+            is the probability that none is reached.
+        moves: for each world ``[S, A]`` the predicted probabilities of actions in its `acting_states`.
+        baselines: a simpler prediction ("one rule", "as seen", "optimal", "random") -> ``[W, K + 1]`` as ``chances``.
     """
 
     kind: BoundedName
@@ -140,22 +141,23 @@ class KindPrediction(StrictRecord):
 
 
 class FrozenClaim(SealedRecord):
-    """Verdicts and predictions about one agent, as stored in `claim.json`.
+    """Verdicts and predictions about one agent, stored in `claim.json` before they are tested in new worlds.
 
-    Sentences for readers are not stored and do not enter the id; after reading, they are empty. What only a prediction
-    has is left out of the file of any other claim.
+    Sentences for readers are not stored and do not enter the id; after reading, they are empty. Fields that only a
+    prediction has are left out of the file of any other claim.
 
     Attributes:
         version: version of the file format; other versions are refused.
         agent: content id of the agent.
-        hypotheses: the bank, as written by `write_hypotheses`.
+        hypotheses: the bank, the set of hypotheses that were compared, as written by `write_hypotheses`.
         worlds: content id of the worlds that the claim is based on.
         tested_on: worlds that the claim will be tested on: a study or a run, by its id, or ``kinds``, a design of
             `KindsOfWorlds`; None if none are named.
         strata: verdicts by group of worlds.
         kinds: what is expected in each kind of unseen worlds.
-        weights: name of a rule or fall-back -> its weight in that prediction.
-        distance: held-out distance of the prediction, on which trust rests; None without second answers.
+        weights: name of a rule, or of a learned policy that serves as fall-back -> its weight in that prediction.
+        distance: mean squared distance of the prediction from the agent's own probabilities, in worlds left out of the
+            fit; trust rests on it. None without second answers.
         trust: how far to trust the prediction in worlds like those that were seen.
         doubts: what the data cannot decide about the unseen worlds.
     """
@@ -232,7 +234,7 @@ class FrozenClaim(SealedRecord):
 
 
 def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
-    """Apply methods to one group of worlds; methods that fail or do not apply are listed with the reason."""
+    """Apply attribution methods to one group of worlds; list those that fail or do not apply with the reason."""
     attributions, refused = list[Attribution](), dict[str, str]()
 
     def work(method: str) -> None:
@@ -328,7 +330,7 @@ def read_claim(path: Path) -> FrozenClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionScore:
-    """How well a claim predicts in new worlds: one method in all of them, or the mixture in one kind of them.
+    """How well a claim predicts the agent in new worlds: one method in all of them, or the mixture in one kind.
 
     Attributes:
         stratum, method: group of worlds and method of the claim; for a kind of worlds its name, and `MIXTURE`.
@@ -341,7 +343,7 @@ class PredictionScore:
         calibration: (mean predicted probability, share taken, count) for each tenth of the predicted probabilities.
         shares: for a kind of worlds, place -> share of the worlds where it was reached first.
         holds: place -> whether its interval holds that share.
-        is_held: whether the interval of the main place does; None for a method.
+        is_held: whether the interval of the place that was expected most often holds its share; None for a method.
         divergences: prediction ("predicted" or a baseline) -> divergence of its shares from those seen, in nats.
     """
 

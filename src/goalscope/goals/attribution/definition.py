@@ -60,18 +60,23 @@ class MixturePart(StrictRecord):
 
 
 class Attribution(StrictRecord):
-    """The verdict of one method. A frozen claim stores it without its sentence, score and details.
+    """The verdict of one attribution method on one agent, and what it predicts of the agent's actions.
+
+    A claim that is frozen, that is stored before new worlds test it, leaves out the sentence, score and details.
 
     Attributes:
         method: name of the method.
-        kind, names: the verdict, and the hypotheses that it names.
+        kind: the verdict: "named" (one hypothesis), "set" (several that were not separated), "partly", "habit",
+            "random", "none" (of the hypotheses), "not explained" or "undecided".
+        names: the hypotheses that the verdict names.
         sentence: the verdict in words.
         weights: name -> weight that the method gives each hypothesis, with `NONE` for all hypotheses outside the bank
             if the method has such a weight. Infinite weights are left out of a claim.
-        predicts: mixture that predicts single actions; if it is empty, the agent's earlier action frequencies do.
+        predicts: parts of the mixture that predicts single actions; if empty, the agent's earlier action frequencies
+            predict them.
         score: the full verdict of the consistency score; None for other methods.
-        details: further plain values.
-        turns: number of additional answers that the method asked the agent for; `judged` counts them.
+        details: further plain values, which differ from method to method.
+        turns: number of additional answers that the method asked the agent for; set by `judged`.
     """
 
     method: BoundedName
@@ -175,7 +180,7 @@ class Looking:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trial:
-    """The input of a method.
+    """The input of an attribution method: what one agent did, the hypotheses to compare, and access to the agent.
 
     Attributes:
         states: the recorded episodes of one agent, world by world.

@@ -170,7 +170,7 @@ def by_arrival(trial: Trial) -> Attribution:
 
 @attribution("meg")
 def by_meg(trial: Trial) -> Attribution:
-    """Name the hypothesis with the greatest MEG if it explains the agent's moves and exceeds its rivals."""
+    """Name the hypothesis with the greatest MEG (in nats), if it explains the moves and exceeds its rivals."""
     try:
         measured = directedness(
             trial.states,
@@ -209,7 +209,11 @@ def by_meg(trial: Trial) -> Attribution:
 
 @attribution("likelihood")
 def by_likelihood(trial: Trial) -> Attribution:
-    """Return the smallest set of hypotheses with posterior probability 1 - level, restricted to those that fit."""
+    """Return the hypotheses that are most probable for a soft-optimal agent (inverse planning) and fit its answers.
+
+    The most probable are the smallest set with posterior probability 1 - ``trial.level``. A hypothesis fits if it
+    accounts for a share `FITS` of what the agent repeats in its second answers; without these, there is no test of fit.
+    """
     logs = {name: np.zeros(len(RATIONALITIES)) for name in trial.bank}
     soft = dict.fromkeys(trial.bank, False)
     chances_by_name: dict[str, list[Array]] = {name: [] for name in trial.bank}

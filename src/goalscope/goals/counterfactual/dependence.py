@@ -229,7 +229,7 @@ def estimated(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def rows_of(answers: Mapping[str, list[Asked]]) -> Rows:
-    """Return one row per measure and changed version."""
+    """Return the changes of the moves as rows of a table, one per measure and changed version of a state."""
     return Rows.from_rows(_rows(answers))
 
 
@@ -252,8 +252,8 @@ class Dependence:
         agent, moved: name of the agent, and the changed thing.
         answer: whether the moves depend on the thing; "untestable" if the agent repeats too few of its moves to detect
             a change.
-        share: rho with its interval.
-        change, predictable: mean of D, and predictable share of the moves.
+        share: rho, the change of the moves relative to their predictable part, with its interval.
+        change, predictable: mean change D of the moves, and predictable share of the moves (see the module).
         variation: mean total variation; None if policies are not known.
         p, adjusted: largest p value of the three tests, before and after Holm's correction over the things.
         worlds, versions: number of worlds and of changed versions used.

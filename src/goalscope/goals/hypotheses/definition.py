@@ -68,7 +68,7 @@ FAR: Final = np.iinfo(np.int64).max // 2
 
 @dataclass(frozen=True, slots=True)
 class ById(Generic[AnyWorld]):
-    """A world as the key of a cache."""
+    """A world with its id, by which caches compare worlds."""
 
     id: str
     world: AnyWorld = field(compare=False)

@@ -84,16 +84,16 @@ _NONE: Final = 1e-12
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
-    """Worlds chosen among candidates to separate hypotheses.
+    """Worlds chosen among candidates so that agents with different goals act differently in them.
 
     Attributes:
         worlds: the N chosen worlds, in the order of choice.
         hypotheses: name -> hypothesis to separate; places of a phase are bound to their cells.
         found: separability in all candidates.
         chosen: indices of the chosen worlds among the candidates.
-        pair: the worst separated pair, except hopeless pairs.
-        least: nats of that pair, summed over one episode in each chosen world.
-        random: ``[DRAWS]`` nats of the worst pair in random choices of N candidates.
+        pair: the pair of hypotheses that is separated worst, except hopeless pairs.
+        least: evidence in nats that separates this pair, summed over one episode in each chosen world.
+        random: ``[DRAWS]`` the same for the worst pair in random choices of N candidates, for comparison.
         hopeless: pairs that no candidate separates.
     """
 
@@ -107,7 +107,7 @@ class Design:
     hopeless: tuple[tuple[str, str], ...]
 
     def twins(self) -> list[dict[str, Any]]:
-        """Return the scripted twin of each hypothesis as an agent entry of a study, with the design's lapse rate."""
+        """Return for each hypothesis a scripted agent that follows it (twin), as study entries with the lapse rate."""
         lapse = self.found.lapse
         return [twin(hypothesis.text, lapse=lapse, name=name[:80]) for name, hypothesis in self.hypotheses.items()]
 

@@ -137,7 +137,7 @@ def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnswerSums:
-    """Sums over steps in G clusters of worlds for K hypotheses.
+    """The evidence in an agent's answers: sums over the steps in G clusters of worlds, for K hypotheses.
 
     Attributes:
         names: ``[K]`` names of the hypotheses.
@@ -145,12 +145,12 @@ class AnswerSums:
         steps: ``[G]`` number of steps.
         agreement: ``[G]`` sum of ``(a . a' - 1/m) / (1 - 1/m)``; NaN without second answers.
         said: ``[G, K]`` number of steps in which each hypothesis makes a prediction.
-        gain, size: ``[G, K]`` see the module.
+        gain, size: ``[G, K]`` how far the answers follow a hypothesis, and the most that is possible (see the module).
         repeated: ``[G, K]`` compliance, or agreement for habits: the reference of the consistency; NaN without second
             answers.
         kept, kept_agreement: ``[G, K]`` number of steps in states where the event of a hypothesis holds whatever is
             done next, so that it makes no prediction, and the agreement in them.
-    common_gain, common_size: ``[G, K, K]`` gain and size of the first hypothesis over the steps in which both make
+        common_gain, common_size: ``[G, K, K]`` gain and size of the first hypothesis over the steps in which both make
             a prediction; if the second is an intermediate step of the first, also over the steps after it.
         product: ``[G, K, K]`` sum of ``u_h . u_k``.
         region_gain, region_size: ``[G, asked, R]`` gain and size within each of `REGIONS`.
@@ -207,7 +207,7 @@ class Predictions:
 
 
 class HypothesisBank:
-    """The names of all hypotheses and, last, of the move frequencies.
+    """The names of all hypotheses to be scored; the last is the habit of moving with fixed frequencies.
 
     `silent` marks those that predict nothing where all actions are equally good, and `aims` marks goals.
     """
@@ -483,7 +483,7 @@ class ScoreVerdict:
 
 
 def judge(sums: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerdict:
-    """Compute the scores and the verdict.
+    """Compute the consistency score of each hypothesis, and the verdict on what the agent is after.
 
     Args:
         sums: evidence from steps with two answers or exact probabilities.

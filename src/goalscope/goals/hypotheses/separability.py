@@ -59,7 +59,7 @@ class Separability:
     Attributes:
         names: ``[K]`` names of the hypotheses.
         world_ids, clusters: ``[W]`` id and cluster of each world.
-        lapse: lapse rate eps of the agents.
+        lapse: lapse rate eps of the agents, the probability of a random action.
         level: error rate for which `episodes` is computed.
         nats: ``[W, K, K]`` D(h, k) per episode with the same lapse rate for both; NaN where one is undefined.
         own_best: ``[K, K]`` mean of D(h, k) over the worlds that define both, with the rival's best lapse rate.
@@ -134,7 +134,7 @@ class Separability:
         return np.minimum(FEWEST, np.maximum(self.shared, 1))
 
     def same(self) -> list[tuple[str, ...]]:
-        """Return the sets of hypotheses that coincide, so that no world separates any two of a set.
+        """Return the sets of hypotheses that call for the same actions, so that no world separates two of a set.
 
         If a chain of coinciding pairs has ends that can be separated, its pairs are returned separately.
         """
@@ -205,7 +205,7 @@ def separability(
     lapse: float = LAPSE,
     level: float = 0.05,
 ) -> Separability:
-    """Compute how well worlds separate hypotheses.
+    """Compute how well worlds separate hypotheses: how differently agents act there that follow one or the other.
 
     Args:
         hypotheses: name -> hypothesis, K of them.

@@ -49,9 +49,10 @@ class States:
     Attributes:
         agent: name of the agent.
         world: the world with its process and the number of decisions per episode.
-        cluster: cluster of the world; the versions of one world share a cluster, and intervals count clusters.
-        tags: tags of the first episode, except tags of provenance. Tags that separate worlds (`CONDITIONS`) and
-            requested tags are the same in all E episodes.
+        cluster: cluster of the world: shared by all versions of one world, such as mirrored ones. Intervals treat
+            clusters, not worlds, as independent.
+        tags: tags of the first episode, except those of its origin, such as its seed. Tags that separate worlds
+            (`CONDITIONS`) and requested tags are the same in all E episodes.
         ids: ``[E]`` id of each episode.
         length: ``[E]`` number of steps; the steps of an episode are consecutive.
         state: ``[N]`` number of the state before each step.
@@ -524,7 +525,7 @@ class Answers:
 
     @property
     def cluster(self) -> str:
-        """Cluster of the world: versions of one grid share it, and intervals count clusters."""
+        """Id shared by all versions of a world (mirrored, rotated); intervals treat only clusters as independent."""
         return self.world.world.cluster or self.world.world.id
 
     def only(self, kept: Numbers) -> "Answers":
@@ -600,7 +601,7 @@ def _by_visits(episodes: States) -> Array | None:
 
 
 def move_frequencies(all_answers: Sequence[Answers]) -> list[Array | None]:
-    """Return for each record the action frequencies ``[A]`` in all other clusters; None if there are none."""
+    """Return for each record the action frequencies ``[A]`` in all other clusters of worlds; None if there are none."""
     sums = [
         answers.first.sum(axis=0) + (0.0 if answers.second is None else answers.second.sum(axis=0))
         for answers in all_answers

@@ -115,7 +115,7 @@ def _solved(text: str, key: ById[World], horizon: int | None) -> tuple[FiniteWor
 
 
 def twin(text: str, *, lapse: float = 0.0, horizon: int | None = None, name: str = "") -> dict[str, Any]:
-    """Return a scripted twin as an entry of a study's list ``agents``."""
+    """Return a scripted agent (twin) that follows a hypothesis, as an entry of a study's list ``agents``."""
     optional = {"name": name or None, "horizon": horizon}
     entry = {"kind": HypothesisTwin.kind, "hypothesis": text, "lapse": lapse}
     return {**entry, **{key: value for key, value in optional.items() if value is not None}}

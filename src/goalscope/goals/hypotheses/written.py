@@ -169,7 +169,7 @@ def _compiled(form: str, things: tuple[str, ...]) -> tuple[re.Pattern[str], tupl
 
 
 def made(form: str, parts: Sequence[Any]) -> Hypothesis:
-    """Build a hypothesis from a registered form and the values of its placeholders."""
+    """Build a hypothesis from a registered form, such as ``mirror of {place}``, and the values of its placeholders."""
     written = iter([_text(part) for part in parts])
     return Hypothesis(form=form, parts=tuple(parts), text=FIELD.sub(lambda _: next(written), form))
 
@@ -263,7 +263,7 @@ def _split(text: str, separator: str) -> Iterator[str]:
 
 
 def banks(worlds: Sequence[World] | None = None) -> dict[str, tuple[str, ...]]:
-    """Return the shipped banks: name -> written forms.
+    """Return the hypothesis sets (banks) that come with goalscope: name -> written forms of the hypotheses.
 
     The bank "things" has the goal, and the places and events of the kinds of things in these worlds; without worlds, of
     all registered kinds.
@@ -285,7 +285,7 @@ def noun_of(text: str) -> str:
 
 
 def with_sentinels(bank: Mapping[str, Hypothesis], worlds: Sequence[World] = ()) -> dict[str, Hypothesis]:
-    """Return a bank followed by the control hypotheses (sentinels) that it lacks.
+    """Return a bank followed by the control hypotheses that it lacks (sentinels, such as "follow the wall").
 
     Args:
         bank: name -> hypothesis, as the user asked for them.

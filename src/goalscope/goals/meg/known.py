@@ -150,7 +150,9 @@ class CurvePoint:
 
 
 class RationalityCurve:
-    """W(beta) of one world and its conjugate W*(u), which is the MEG of every policy with expected utility u.
+    """The rationality curve W(beta) of one world, and its conjugate W*(u), the MEG of policies with expected utility u.
+
+    W is the expected log mean exponential utility at rationality beta, see `CurvePoint`.
 
     Build it once for a world; each further policy costs one evaluation of that policy.
 
@@ -272,7 +274,7 @@ class RationalityCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SharedDirectedness:
-    """MEG with one rationality over G worlds.
+    """MEG of one agent in G worlds, with one rationality fitted to all of them.
 
     Attributes:
         value: the weighted mean of ``terms`` in nats, >= 0.
@@ -291,7 +293,7 @@ class SharedDirectedness:
 
 
 class SharedCurve:
-    """The rationality curves of several worlds with one common rationality.
+    """The rationality curves of several worlds, to measure an agent's MEG with one rationality common to all worlds.
 
     Attributes:
         curves: the worlds' curves, G of them. Their utilities must be on one scale: beta is common.
@@ -477,7 +479,7 @@ def meg_known(
     mean_return: float | None = None,
     confidence: float = 0.95,
 ) -> KnownMEG:
-    """Return the MEG of an agent with respect to the utility of a world.
+    """Return the MEG (maximum-entropy goal-directedness) of an agent with respect to the utility of a world, in nats.
 
     MEG depends on a policy only through its expected utility. A policy, its expected utility, or a sample of returns
     therefore suffices, even for an agent with memory.

@@ -398,12 +398,12 @@ def _possible_rise(gradient: Array, weights: Array) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FeatureMEG:
-    """MEG with a utility over features, fitted in some worlds and scored in others.
+    """MEG for the best utility that is linear in features of the states, fitted in some worlds and scored in others.
 
     Attributes:
         value: mean of the terms, in nats.
-        terms: ``[G]`` score of each world, in nats; NaN where a world served to fit alone.
-        utility: ``[S]`` utility of each state in nats, fitted without its world; NaN as in ``terms``.
+        terms: ``[G]`` score of each world, in nats; NaN for worlds that were used only to fit the utility.
+        utility: ``[S]`` utility of each state in nats, fitted to other worlds; NaN in worlds without a score.
     """
 
     value: float
@@ -449,7 +449,7 @@ def meg_features(
     fitted: Mask | None = None,
     penalties: Sequence[float] = PENALTIES,
 ) -> FeatureMEG:
-    """Return the cross-fitted MEG of a policy with respect to a utility that is linear in features.
+    """Return the MEG of a policy for the best utility that is linear in features, scored in worlds that did not fit it.
 
     Args:
         mdp: G worlds in one process, see `join_worlds`.
@@ -457,8 +457,9 @@ def meg_features(
         features: ``[S, F]`` features of each state, also of states that end the episode.
         worlds: ``[S]`` number of each state's world, 0 to G - 1.
         folds: number of parts of the worlds; each is scored with weights from the others.
-        fitted: ``[G]`` whether the weights are fitted to a world; the others are scored. None: cross-fit in folds.
-        penalties: candidates for the penalty.
+        fitted: ``[G]`` bool, the worlds to which the weights are fitted; the others are scored. None to split into
+            folds, so that every world is scored.
+        penalties: candidates for the penalty on the squared weights; some of the fitted worlds choose among them.
 
     Raises:
         ValueError: shapes disagree, features are not finite, or there are no worlds to fit or to score.

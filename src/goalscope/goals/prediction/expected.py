@@ -205,7 +205,7 @@ def _nats_of(world: FiniteWorld, moves: Array) -> float:
 
 
 def trust_of(distance: float | None) -> Trust:
-    """Return how far a held-out distance lets one trust predictions; without one, poorly."""
+    """Return "good" if predictions were close enough to the agent in left-out worlds, otherwise "poor"."""
     return "good" if distance is not None and distance <= calibration()[0] else "poor"
 
 

@@ -89,7 +89,7 @@ class StepsBetween(StudyPart):
 
 
 class WorldsKind(StudyPart):
-    """One kind of worlds.
+    """One kind of worlds in which an agent's behaviour is predicted.
 
     Attributes:
         name: its name.

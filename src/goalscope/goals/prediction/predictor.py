@@ -75,7 +75,7 @@ def episodes_of(all_answers: Sequence[Answers]) -> list[SeenEpisode]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Foreseen:
-    """The prediction of B draws in one world.
+    """What is predicted in one world, by B draws from the posterior.
 
     Attributes:
         reached: ``[B, K + 1]`` for each draw the probability that each place is reached first; the last entry is none.
@@ -92,7 +92,7 @@ def actions_of(world: FiniteWorld) -> tuple[str, ...]:
 
 
 class Predictor:
-    """An agent's answers in seen worlds, and what they say about others.
+    """Predicts from an agent's answers in some worlds how it acts in others.
 
     Args:
         all_answers: the answers, world by world.
