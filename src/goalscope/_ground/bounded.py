@@ -29,7 +29,7 @@ _PIECE: Final = 2**16
 
 
 class BoundedError(ValueError):
-    """Bounded work that failed or exceeded a limit.
+    """Error for work in a child process that failed or exceeded a limit, see `BoundedWorker`.
 
     Attributes:
         kind: name of the error that the work raised; "" if it exceeded a limit.
@@ -42,7 +42,7 @@ class BoundedError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Limits of bounded work.
+    """Limits of time, memory and size for the work of a `BoundedWorker`.
 
     Attributes:
         seconds: whole seconds of processor time per answer; the system may allow one more.

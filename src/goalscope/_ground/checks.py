@@ -210,7 +210,7 @@ def near_miss(word: object, valid: Sequence[str], most: int = 1) -> str:
 
 
 def check_parameters(source: str, function: Callable[..., Any], parameters: Collection[str], how: str) -> None:
-    """Raise a ValueError if a class or function has not one of the given parameters, or needs one that is not given.
+    """Raise a ValueError if a class or function lacks one of the given parameters, or needs one that is not given.
 
     Args:
         source: its name, for the message.

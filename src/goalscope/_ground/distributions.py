@@ -27,7 +27,7 @@ _LEAST_UNITS: Final = 16
 
 
 def rounding_of(entries: npt.ArrayLike) -> Array:
-    """Return by how much the sum of a row of probabilities may differ from 1 because of rounding to float32.
+    """Return the tolerance by which the sum of a row of probabilities may differ from 1 because of rounding to float32.
 
     Up to 256 positive entries, this is 16 units of float32 precision (1.9e-6); beyond that, the square root of their
     number in such units. For example, a softmax over 200,000 entries had an error of 3.4e-5, where this allows 5.3e-5.

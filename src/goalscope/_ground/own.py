@@ -36,7 +36,7 @@ _IN_PYTHON: Final = "If the file is yours, write `with goalscope.own.allowed(): 
 
 @dataclass
 class Consent:
-    """What the user allowed to be imported.
+    """Which code of the user's own, named as ``module:Class``, the user allowed to be imported.
 
     Attributes:
         names: names that the user typed, and names in files that the user gave.
@@ -87,7 +87,9 @@ def program_for(value: Any) -> str:
 
 
 def consent(value: Any) -> None:
-    """Allow the names in plain values that the user typed, or that are in a file that the user gave to this command.
+    """Allow importing the code that plain values name (``module:Class``).
+
+    The user typed these values, or they are in a file that the user gave to this command.
 
     Never call it with values read from a run, an evaluation, a claim or a card.
     """

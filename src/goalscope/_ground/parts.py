@@ -34,11 +34,12 @@ class PartWarning(RuntimeWarning):
 
 
 def attempt(kind: str, name: str, work: Callable[[], Result], otherwise: Callable[[str], Result]) -> Result:
-    """Return the result of a part's work. If a part of another package raises, warn and return another result instead.
+    """Return the result of the work of a registered part, such as a measure.
+
+    If a part of another package raises, warn and return another result instead.
 
     Errors of goalscope's own parts are raised unchanged. So are all errors if the environment variable `TRACEBACK` is
-    1, or
-    if the run is at fault: damaged, refused, or on a full disk.
+    1, or if the run is at fault: damaged, refused, or on a full disk.
 
     Args:
         kind, name: the part, as registered.
@@ -64,7 +65,10 @@ def _of_the_run(error: BaseException) -> bool:
 
 
 def sign(error: BaseException) -> None:
-    """Attach the sentence of `blamed` to an error before it is sent to another process, where its traceback is lost."""
+    """Attach to an error the sentence of `blamed`, which says whose code failed.
+
+    This is done before the error is sent to another process, where its traceback is lost.
+    """
     if sentence := blamed(error):
         vars(error)[_BLAMED] = sentence
 

@@ -56,7 +56,9 @@ _lock = RLock()
 
 
 def install(modules: Mapping[str, tuple[str, ...]], load: Callable[[str], object]) -> None:
-    """Declare which modules register built-in parts. They are in rooms above, which this module does not know.
+    """Declare which modules register built-in parts (kinds of worlds and agents, measures, ...).
+
+    They are in other subpackages, which this module does not know.
 
     Args:
         modules: kind -> modules, in the order in which the names of their parts are listed.
@@ -67,7 +69,7 @@ def install(modules: Mapping[str, tuple[str, ...]], load: Callable[[str], object
 
 
 def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part], Part]:
-    """Return a decorator that registers a part and returns it unchanged.
+    """Return a decorator that registers a part (a kind of worlds or agents, a measure, ...) and returns it unchanged.
 
     A function or class that is defined again in its module, as in a notebook, replaces itself.
 
@@ -127,7 +129,7 @@ def load_built_in(kind: str) -> None:
 
 
 def resolve(kind: str, name: str) -> Any:
-    """Return a registered part.
+    """Return a registered part (a kind of worlds or agents, a measure, ...).
 
     Args:
         kind: one of `KINDS`.
@@ -153,7 +155,7 @@ def resolve(kind: str, name: str) -> Any:
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Return the names of a kind, built-in ones first, independent of the order of imports.
+    """Return the names of the registered parts of a kind, built-in ones first, independent of the order of imports.
 
     Raises:
         ValueError: if the kind is unknown.

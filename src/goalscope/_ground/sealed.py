@@ -72,7 +72,9 @@ class StrictRecord(BaseModel):
 
 
 class SealedRecord(StrictRecord):
-    """A `StrictRecord` that is a file of its own. Each such class has a ``version`` of its format.
+    """A `StrictRecord` that is stored as a file with a digest (hash) of its values, so that later changes are noticed.
+
+    Each such class has a ``version`` of its format.
 
     Attributes:
         what: what the file is, in a word or two.
@@ -92,7 +94,10 @@ Sealed = TypeVar("Sealed", bound=SealedRecord)
 
 
 def seal(record: SealedRecord) -> str:
-    """Return a record as JSON with a digest of its values; equal values give equal text."""
+    """Return a record as JSON with a digest (hash) of its values, by which changes are noticed.
+
+    Equal values give equal text.
+    """
     values = record.plain()
     sealed_values = {**values, "digest": content_id("sealed", values)}
     return json.dumps(sealed_values, ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
@@ -112,7 +117,7 @@ def write_sealed(path: Path, record: SealedRecord) -> Path:
 
 
 class OtherVersionError(ValueError):
-    """A file is of a format version that this release of goalscope does not read."""
+    """Error for a file of a format version that this release of goalscope does not read."""
 
 
 def read_sealed(kind: type[Sealed], path: Path, *, edited: bool = False) -> Sealed:

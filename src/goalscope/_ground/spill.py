@@ -8,10 +8,10 @@ from typing import Self
 
 
 class Spill:
-    """Pieces of bytes in an unnamed temporary file, numbered from 0 in order of arrival.
+    """Store of pieces of bytes that need not fit in memory, numbered from 0 in order of arrival.
 
-    The file is in the directory for temporary files (set by the variable TMPDIR). It disappears with the object or the
-    process, however it ends.
+    They are in an unnamed file in the directory for temporary files (set by the variable TMPDIR). It disappears with
+    the object or the process, however it ends.
     """
 
     def __init__(self) -> None:

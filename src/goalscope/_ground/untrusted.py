@@ -35,7 +35,7 @@ _MARKS_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 class UntrustedError(ValueError):
-    """Unreadable input.
+    """Error for input from outside that cannot be read.
 
     Attributes:
         must: the requirement.
@@ -52,17 +52,17 @@ class UntrustedError(ValueError):
 
 
 class StrangeFileError(UntrustedError):
-    """A directory contains a link, or something else that is not an ordinary file of its own; the whole directory is
-    refused.
+    """Error for a directory that contains a link, or something else that is not an ordinary file of its own; the whole
+    directory is refused.
     """
 
 
 class DamagedError(ValueError):
-    """Stored data are damaged, so that no reader can use them."""
+    """Error for stored data that are damaged, so that no reader can use them."""
 
 
 class AbsentPartError(ValueError):
-    """Stored data that are sound, but that only code can read which is not installed here."""
+    """Error for stored data that are sound, but need code to be read that is not installed here."""
 
 
 def check_nesting(stream: BinaryIO, most: int) -> None:

@@ -176,7 +176,9 @@ class ChatAgent:
 
     @property
     def largest_batch(self) -> int:
-        """Maximum number of observations per call: 1 if answers arrive one by one, no limit for models in lockstep."""
+        """Maximum number of observations per call: 1 if answers arrive one by one, unlimited if a model decodes
+        batches.
+        """
         return int(getattr(self.model, "largest_batch", sys.maxsize))
 
     @property
@@ -186,9 +188,10 @@ class ChatAgent:
 
     @property
     def joins(self) -> bool:
-        """Whether calls share the work of those under way, since timing changes no stored number but durations.
+        """Whether calls may share the work of calls under way.
 
-        Timing would change the last bits of likelihoods and of log-probabilities.
+        They may if timing changes no stored number but durations. It changes the last bits of likelihoods and of
+        log-probabilities.
         """
         return self.choice is None and not self.sampling.top_logprobs and bool(getattr(self.model, "joins", False))
 
@@ -427,7 +430,7 @@ def example_name(observation: Observation, step: int, view: View) -> str:
 
 
 def ways_in_use(agent: Any) -> tuple[str, ...]:
-    """Return which of the remedies `LIKELIHOOD` and `EXAMPLE` an agent already uses."""
+    """Return which remedies against invalid answers (`LIKELIHOOD`, `EXAMPLE`) an agent already uses."""
     if not isinstance(agent, ChatAgent):
         return ()
     form = agent.template or agent.card_form or TEMPLATE_FORMS[0]
@@ -441,7 +444,7 @@ def ways_in_use(agent: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskChatAgent(ChatAgent):
-    """A language model that reads a report at each step and answers with a direction.
+    """A language model on a task map, which reads a report of what it sees at each step and answers with a direction.
 
     Attributes:
         strategy: one of `STRATEGIES`, or the path of a text file with a sentence that states a strategy.
@@ -559,7 +562,7 @@ agent_kind(TASK_CHAT)(TaskChatAgent.build)
 
 
 def without_axes(memory: AgentKnowledge) -> AgentKnowledge:
-    """Return what the same reports reveal to an agent that does not know how each move changes its position."""
+    """Return what the same reports tell an agent that does not know how each move changes its position."""
     knowledge = AgentKnowledge(axes_told=False)
     for action, report in memory.turns:
         knowledge.add(report, action)
@@ -591,7 +594,7 @@ _GRID_SYMBOLS: Final = "".join(SYMBOLS)
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Settings for drawing an action by the likelihoods of its answers.
+    """Settings for drawing an action by the likelihoods that a model gives to the answers that state it.
 
     Attributes:
         after: "prompt", or "reasoning" to let the model reason freely first.
@@ -646,7 +649,11 @@ class Choice:
             )
 
     def reads(self, actions: int) -> int:
-        """Return how many answers are scored per turn, including those for the prior; each reads its whole prompt."""
+        """Return how many answers a model scores per turn: one per action, or two with a `prior_symbol`.
+
+        The second likelihood is that after the content-free prompt (the prior). Each answer needs a pass over its whole
+        prompt.
+        """
         return actions * (2 if self.prior_symbol else 1)
 
     @property
@@ -710,12 +717,13 @@ def content_free(observation: Observation, symbol: str) -> Observation:
 def policy_of(logprobs: Sequence[float], prior: Sequence[float] | None, temperature: float) -> list[float]:
     """Return the probabilities ``[A]`` with which actions are drawn.
 
-    ``p(a)`` is proportional to ``exp((l(a) - l0(a)) / T)``, where l are the log-likelihoods and l0 those of the prior.
-    At T = 0 the first action with the largest value has probability 1.
+    ``p(a)`` is proportional to ``exp((l(a) - l0(a)) / T)``, where l are the log-likelihoods, and l0 those of the prior
+    (after a prompt without content, see `content_free`; 0 without one). At T = 0 the first action with the largest
+    value has probability 1.
 
     Args:
         logprobs: ``[A]`` log-likelihoods in nats.
-        prior: ``[A]`` log-likelihoods in nats, or None.
+        prior: ``[A]`` log-likelihoods after the content-free prompt, in nats, or None.
         temperature: T >= 0.
     """
     scores = np.asarray(logprobs, dtype=np.float64) - (0.0 if prior is None else np.asarray(prior, dtype=np.float64))

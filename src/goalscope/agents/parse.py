@@ -406,7 +406,7 @@ def advice_text(key: str, otherwise: str = "") -> str:
 
 
 class Cause(NamedTuple):
-    """Why a turn has no action, and the marks in its answer that show it."""
+    """Why a turn has no action, and the marks of reasoning (tags, special tokens) in its answer that show it."""
 
     name: str
     marks: tuple[str, ...] = ()

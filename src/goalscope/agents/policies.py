@@ -38,7 +38,7 @@ from goalscope.worlds.world import View
 
 
 class Predicts(Protocol):
-    """Interface of a policy of stable-baselines3."""
+    """Interface that `PolicyAgent` needs of a policy: that of stable-baselines3."""
 
     def predict(self, observation: npt.NDArray[Any], deterministic: bool = False) -> tuple[Any, Any]:
         """Return the actions for a batch of observations ``[B, ...]``, and a recurrent state."""
@@ -270,7 +270,8 @@ class PolicyForm(SealedRecord):
 
 
 class Layer(NamedTuple):
-    """One layer; a layer with memory also has weights ``[H, k H]`` and biases ``[k H]`` for the memory.
+    """One layer of a `PolicyNetwork`; a layer with memory also has weights ``[H, k H]`` and biases ``[k H]`` for the
+    memory.
 
     Weights are ``[F, G]``, for a convolution ``[G, F, h, w]``, for a layer with memory ``[F, k H]``; biases are ``[G]``
     or ``[k H]``.

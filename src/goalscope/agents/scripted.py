@@ -500,9 +500,10 @@ class TaskOracle(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class Greedy(ScriptedTaskAgent):
-    """Agent that exploits first: it goes to an achievable goal, else to an achievable node, else to a new cell.
+    """Agent that exploits first: it goes to an achievable goal, else to an achievable node (a step of the task), else
+    to a new cell.
 
-    All its paths are shortest paths to a target, so its errors are exactly 0.
+    All its paths are shortest paths to a target, so its exploration and exploitation errors are exactly 0.
     """
 
     kind: ClassVar[str] = "greedy"
@@ -513,9 +514,10 @@ class Greedy(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class ExploreFirst(ScriptedTaskAgent):
-    """Agent that goes to a goal that can be achieved, else to the nearest new cell, and only then to other nodes.
+    """Agent that goes to a goal that can be achieved, else to the nearest new cell, and only then to other nodes (steps
+    of the task).
 
-    All its paths are shortest paths to a target, so its errors are exactly 0.
+    All its paths are shortest paths to a target, so its exploration and exploitation errors are exactly 0.
     """
 
     kind: ClassVar[str] = "explore-first"
@@ -562,7 +564,10 @@ class NoisyGreedy(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class FrontierOnly(ScriptedTaskAgent):
-    """Agent that explores without exploiting: it goes to the nearest new cell and never heads back to a node."""
+    """Agent that explores without exploiting: it goes to the nearest new cell.
+
+    It never heads back to a node (a step of the task).
+    """
 
     kind: ClassVar[str] = "frontier-only"
 
@@ -666,7 +671,7 @@ def _neighbour(memory: AgentKnowledge, cell: Cell, action: Action) -> Cell:
 
 @dataclass(frozen=True)
 class EnvironmentAgent(ScriptedAgent):
-    """A scripted agent for environments, which acts uniformly at random when there is nothing left to do."""
+    """A scripted agent for environments, which acts uniformly at random where its rule prefers no action."""
 
     prefix: ClassVar[str] = "environment-"
     needs: ClassVar[type[View]] = EnvironmentView
@@ -778,7 +783,7 @@ class EnvironmentWrongGoal(EnvironmentAgent):
 @agent_kind("environment-state-blind")
 @dataclass(frozen=True)
 class EnvironmentStateBlind(EnvironmentAgent):
-    """Takes each action as often as an optimal agent does on average over all states, whatever the state is."""
+    """Agent that takes each action as often as an optimal agent does on average over all states, in every state."""
 
     kind: ClassVar[str] = "state-blind"
 

@@ -72,7 +72,7 @@ def word_of(answer: Verdict) -> str:
 
 
 def on_side(parts: Sequence[Estimate], sign: int, bound: float = 0.0) -> Answer:
-    """Answer whether all parts lie above (1) or below (-1) a bound.
+    """Answer whether the intervals of all estimates in ``parts`` lie above (``sign`` 1) or below (-1) a bound.
 
     A single interval that lies entirely on the other side refutes the sentence.
     """
@@ -83,20 +83,23 @@ def on_side(parts: Sequence[Estimate], sign: int, bound: float = 0.0) -> Answer:
 
 
 def inside(parts: Sequence[Estimate], margin: float) -> Answer:
-    """Answer whether all parts lie inside a margin. A single interval entirely outside refutes the sentence."""
+    """Answer whether the intervals of all estimates lie within a margin of 0.
+
+    A single interval entirely outside refutes the sentence.
+    """
     if any(part.low > margin or part.high < -margin for part in parts):
         return "no"
     return "yes" if parts and all(-margin < part.low and part.high < margin for part in parts) else "undecided"
 
 
 def beyond(parts: Sequence[Estimate], margin: float) -> Answer:
-    """Answer whether some part lies beyond a margin. The sentence is refuted if all parts lie inside it."""
+    """Answer whether the interval of some estimate lies beyond a margin. If all lie inside, the sentence is refuted."""
     answer = inside(parts, margin)
     return _OPPOSITE.get(answer, answer)
 
 
 def joined(answers: Sequence[Answer]) -> Answer:
-    """Combine answers into that for a sentence whose parts must all hold."""
+    """Combine the answers on the parts of a sentence, all of which must hold."""
     if "no" in answers:
         return "no"
     return "yes" if answers and all(answer == "yes" for answer in answers) else "undecided"
@@ -115,7 +118,9 @@ Planned = tuple[EpisodeSpec, World, Mapping[str, Tag]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NullAgent:
-    """An agent without what a sentence claims.
+    """An agent that lacks what a sentence claims, e.g. one that ignores the state.
+
+    It shows whether the test of the sentence can fail.
 
     Attributes:
         name: its name.
@@ -146,7 +151,7 @@ class StateBlind(ScriptedAgent):
 
 
 def nulls_of(item: Item, path: Path, rows: Rows, agents: Sequence[str]) -> list[NullAgent]:
-    """Return the null agents of an item's sentences.
+    """Return the null agents of an item's sentences, which lack what the sentences claim.
 
     Args:
         item: the item.
@@ -178,7 +183,7 @@ def nulls_of(item: Item, path: Path, rows: Rows, agents: Sequence[str]) -> list[
 
 
 def null_of(name: str, episodes: Sequence[Episode]) -> NullAgent:
-    """Measure the episodes of a null agent."""
+    """Measure the episodes of a null agent (see `NullAgent`)."""
     agents = tuple(dict.fromkeys(episode.agent for episode in episodes))
     return NullAgent(name=name, agents=agents, rows=measure_episodes(episodes))
 
@@ -224,7 +229,7 @@ def play_planned(planned: Sequence[Planned], agent: Agent, name: str, at: int) -
 
 
 class Tested(StrictRecord):
-    """Tested claim with its answer on a run.
+    """A tested claim (a sentence of a paper, or one of our own) with its answer on a run.
 
     Attributes:
         said: description of the tested statement.
@@ -269,7 +274,7 @@ def decide(
 
 
 def fits(claim: QuotedClaim, null: NullAgent) -> bool:
-    """Return whether a null agent is one for a claim: several agents for claims that compare agents, else one."""
+    """Return whether a null agent suits a claim; claims that compare agents need one that consists of several."""
     if (null.name == SCRIPTED) != (claim.test in OF_ALL):
         return False
     return not claim.nulls or null.name in claim.nulls

@@ -112,7 +112,7 @@ def greedy(mdp: TabularMDP, epsilon: float = 0.0, *, ties: Literal["computed", "
 
 
 def off_by_one(curve: RationalityCurve, policy: npt.NDArray[Any]) -> float:
-    """Compute known-utility MEG in nats with the off-by-one error that explains the printed table.
+    """Compute goal-directedness (known-utility MEG) in nats with the off-by-one error that explains the printed table.
 
     The soft policy is backed up over n states, which is correct. However, its rationality is fitted so that expected
     utilities agree over n + 1 states, including the state after the last decision. The value is the score of the
@@ -191,7 +191,7 @@ class CliffCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CliffStudy:
-    """Both experiments of the paper.
+    """Results of both Cliff World experiments of the MEG paper.
 
     Attributes:
         by_epsilon: one row per epsilon, at goal length 1.

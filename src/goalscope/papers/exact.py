@@ -48,7 +48,7 @@ Computed = tuple[Sequence[ItemLine], Sequence[Path], Sequence[str]]
 
 
 def compute(item: Item, folder: Path) -> Computed:
-    """Compute an exact item and write its files into an existing folder."""
+    """Compute an item that needs no run of a study (an exact item), and write its files into an existing folder."""
     name, _, argument = item.exact.partition(" ")
     return _EXACT[name](folder, argument)
 
@@ -109,7 +109,11 @@ def _mouse(folder: Path, which: str) -> Computed:
 
 
 def counted(table: int) -> list[tuple[int, int, int, int]]:
-    """Compute c, e, n and S for each step of a table's walk."""
+    """Compute c, e, n and S of the exploration paper for each step of the walk in one of its tables.
+
+    c is the number of closed loops; e and n count visits of edges and cells beyond the second. S is their sum, the
+    stale score.
+    """
     cells = [row[0] for row in TABLES[table]]
     number = {cell: index for index, cell in enumerate(dict.fromkeys(cells))}
     score = StaleCounter(number[cells[0]])

@@ -44,7 +44,7 @@ MIDDLE: Final = "middle"
 
 
 class ItemReading(StudyPart):
-    """Declaration of a line of an item, or of one line per value of a tag.
+    """Declaration of one line of an item (a figure or table of a paper), or of one line per value of a tag.
 
     Attributes:
         label: name of the line in the paper.
@@ -136,7 +136,7 @@ class QuotedClaim(StudyPart):
 
 
 class Item(StudyPart):
-    """Declaration of a figure, a table or a passage of a paper.
+    """Declaration of an item, which is a figure, a table or a passage of a paper, and of how to reproduce it.
 
     Attributes:
         name: the paper's short name and the place in it, e.g. "telos table 2".
@@ -193,7 +193,7 @@ class Item(StudyPart):
 
 @cache
 def items() -> Mapping[str, Item]:
-    """Return all items by name, in the order of the papers.
+    """Return all items (figures, tables and passages of papers) by name, in the order of the papers.
 
     An entry with the key `like` copies another entry and changes some of its keys.
     """

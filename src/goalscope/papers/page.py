@@ -30,7 +30,7 @@ RESULT: Final = "reproduction.json"
 
 
 class Reproduction(SealedRecord, Records):
-    """A reproduced item, as stored in the file `RESULT`.
+    """A reproduced item (a figure, table or passage of a paper), as stored in the file `RESULT`.
 
     Attributes:
         version: version of the file format. Files with another version are not read.
@@ -108,7 +108,10 @@ def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 
 def key_of(item: Item, scale: float) -> str:
-    """Return the id of an item's declaration, its scale and the version of goalscope."""
+    """Return one id of a result: a hash of the item's declaration, the scale and the version of goalscope.
+
+    A result with the same key need not be computed again.
+    """
     basis = {field: list(texts) for field, texts in blocks().get(item.basis, {}).items()}
     return content_id("reproduction", [item.model_dump(mode="json"), basis, float(scale), __version__])
 
@@ -162,7 +165,10 @@ def sentence(item: Item, result: Reproduction) -> str:
 
 
 def table_of(item: Item, lines: Sequence[ItemLine]) -> Table:
-    """Tabulate the lines of an item beside the printed numbers, with a letter per reason not to compare them."""
+    """Tabulate our numbers for the lines of an item beside the printed numbers.
+
+    A letter marks each reason not to compare two numbers.
+    """
     notes, papers = Footnotes(), list(dict.fromkeys(name for line in lines for name in line.published))
     controlled = any(line.control is not None for line in lines)
     rows = []
@@ -273,10 +279,10 @@ def _at(line: ItemLine) -> str:
 
 
 def overview(results: Mapping[str, Reproduction], items: Mapping[str, Item]) -> tuple[Table, Table]:
-    """Build two tables, one of items with printed numbers and one of items without.
+    """Build two tables of items (figures and tables of papers): those with printed numbers, and those without.
 
-    The first table shows printed numbers beside ours, or the reasons why they are not comparable. Items with equal
-    rows share them. An empty cell in the first table has the value of the cell above.
+    The first table shows printed numbers beside ours, or the reasons why they are not comparable. Items with equal rows
+    share them. An empty cell in the first table has the value of the cell above.
     """
     rows, other_rows, notes = list[tuple[str, ...]](), list[tuple[str, ...]](), Footnotes()
     for name, item in items.items():

@@ -64,7 +64,7 @@ _GENERATORS: Final[Mapping[str, str]] = {
 
 
 class Term(StrictRecord):
-    """One thing that both declarations say.
+    """What the printed numbers and ours were measured on, in one respect (`field`), e.g. the temperature.
 
     Attributes:
         field: one of `FIELDS`.
@@ -91,7 +91,9 @@ class Term(StrictRecord):
 
 @cache
 def blocks() -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """Return the declarations of `measured_on.yaml`: name -> field -> printed value, place, and ours if it is fixed.
+    """Return what printed numbers were measured on, as `measured_on.yaml` declares it.
+
+    The result maps name -> field -> printed value, place, and our value if it is fixed.
 
     A block with the key `like` copies another block and changes some of its fields; null removes one.
 
@@ -114,7 +116,8 @@ def blocks() -> Mapping[str, Mapping[str, Sequence[str]]]:
 
 
 def declare(item: Item, ours: Mapping[str, str], reading: ItemReading | None = None) -> list[Term]:
-    """Return both declarations of an item, or of one of its readings, field by field.
+    """Declare, field by field, what the printed numbers of an item (or of one of its readings) and ours were measured
+    on.
 
     Args:
         item: the item.
@@ -323,7 +326,7 @@ class ReadAgents:
 
 
 class ItemLine(StrictRecord):
-    """Line of an item, with our number and the printed values.
+    """A line of an item (a figure or table of a paper), with our number and the printed values.
 
     Attributes:
         label: name of the line.
@@ -381,7 +384,7 @@ def _arms(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents) -> 
 
 
 def selected(item: Item, tags: Mapping[str, Tag], rows: Rows, subject: ReadAgents, measures: Sequence[str]) -> Rows:
-    """Select the rows of the given measures and of the subject's agents that match an item and ``tags``."""
+    """Select the rows of an item: those with its tags and ``tags``, of the given measures and the subject's agents."""
     matching = rows.where(rows.among("measure", measures) & rows.among("agent", subject.agents))
     for name, value in {**item.where, **tags}.items():
         if name == "layer" and value == MIDDLE:

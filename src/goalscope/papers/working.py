@@ -178,7 +178,7 @@ def run_item(
 
 
 def compute_exact(item: Item, out: Path) -> Reproduction:
-    """Compute an exact item, print and write it, and return it."""
+    """Compute an exact item (one that needs no run of a study), print and write the result, and return it."""
     Folder(out).make()
     lines, files, texts = compute(item, out)
     for text in texts:

@@ -181,7 +181,7 @@ class _GeneratedGrids(_DistinctLists):
 
 @world_kind("grid", world=GridWorld)
 class GridWorlds(_GeneratedGrids, _GridSettings):
-    """Generated grids and their transforms."""
+    """Generated grids and their transforms (mirrored, rotated, ... versions)."""
 
     later: ClassVar[tuple[str, ...]] = ("phase", "goal_side", "goal", "start", "key", "apart", "things")
     kind: Literal["grid"] = "grid"
@@ -239,7 +239,10 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
 @world_kind("key-no-door", world=GridWorld)
 @world_kind("key-door", world=GridWorld)
 class LayoutWorlds(_GridSettings):
-    """Worlds with key and door, each with its matched control if requested."""
+    """Worlds with key and door, each with its matched control if requested.
+
+    The control is the same grid without the key and the door that it opens.
+    """
 
     kind: Literal["key-door", "key-no-door", "two-path"]
     count: int = Field(ge=1, le=MAX_COUNT)
@@ -307,9 +310,9 @@ class TextWorlds(_GridSettings):
 class NamedPlaceWorlds(_GeneratedGrids):
     """Generated grids, each with three instructions: go to G, to the cell of G, or to the cell of a distant corner.
 
-    In each grid, one corner is exactly as many steps from the start as the goal, and the goal lies as far as possible
-    from that corner, which is its rival. The three worlds of a grid form one cluster; their tag `named` is "no", "goal"
-    or "rival".
+    They show whether an agent follows its instruction or goes to the symbol G. In each grid, one corner is exactly as
+    many steps from the start as the goal, and the goal lies as far as possible from that corner, which is its rival.
+    The three worlds of a grid form one cluster; their tag `named` is "no", "goal" or "rival".
     """
 
     kind: Literal["named-place"]
@@ -346,7 +349,7 @@ def _with_instructions(grid: Grid, rival: Position, tags: Mapping[str, Tag]) -> 
 
 @world_kind("task-map", world=TaskWorld)
 class TaskMapWorlds(_DistinctLists):
-    """Generated task maps: a number of maps for each preset.
+    """Generated task maps (maps with tasks that depend on each other): a number of maps for each preset.
 
     `presets` names members of `PRESETS`; `generator` changes parameters of `TaskSpec` in all of them, e.g. `size`.
     """

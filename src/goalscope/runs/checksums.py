@@ -56,7 +56,7 @@ def checksum(*parts: Any) -> int:
 
 
 def walk_sum(header: Sequence[Cell], walk: Any) -> int:
-    """Return the checksum of `EPISODE_COLUMNS` and of the states and actions of the steps."""
+    """Return the checksum of an episode's columns (`EPISODE_COLUMNS`) and the states and actions of its steps."""
     return checksum(tuple(header), walk)
 
 

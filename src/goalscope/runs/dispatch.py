@@ -56,7 +56,7 @@ _BESIDE: Final = list[Interrupts]()  # interrupts of runs outside the main threa
 
 
 class Caller:
-    """Caller of one agent, with several simultaneous calls of `Agent.act`.
+    """Caller that asks one agent for its turns, with several simultaneous calls of `Agent.act`.
 
     An agent can have these optional attributes. ``largest_batch`` is the maximum number of observations per call; it is
     1 for an agent whose answers arrive one by one (behind a server), so that each answer is committed on arrival.

@@ -33,7 +33,7 @@ PART_EPISODES = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeColumns:
-    """E episodes in G different worlds, with N steps in total.
+    """Episodes as arrays: E episodes in G different worlds, with N steps in total.
 
     Attributes:
         episode_id, agent, outcome, cluster: E texts each.

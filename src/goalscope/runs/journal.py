@@ -62,7 +62,7 @@ class _OpenCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """Question to a model.
+    """One question to a model, as the journal of a run identifies it.
 
     Attributes:
         agent_id: content id of the agent's description: model, revision, sampling parameters.
@@ -102,7 +102,9 @@ def call_for(agent: Agent, identity: str, observation: Observation) -> Call:
 
 
 class Journal:
-    """The calls of a store that is open for writing.
+    """The journal of a run: which calls to its models were sent, and their answers.
+
+    An interrupted run can thus resume without asking again. The store must be open for writing.
 
     Opening the journal counts the calls that were in flight when an earlier process died.
 

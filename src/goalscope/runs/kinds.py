@@ -41,7 +41,7 @@ TWINS: Final = "hypotheses"
 
 
 def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a study with an agent added for each of its ``hypotheses``: a twin, whose goal is planted.
+    """Return a study with a twin added for each of its ``hypotheses``: a scripted agent whose goal is planted.
 
     Each hypothesis is a written form, or a mapping with the form as ``is`` and further parameters of an agent of the
     kind `hypothesis`.
@@ -76,7 +76,7 @@ class StudyPart(BaseModel):
 
 
 class Phased(StudyPart):
-    """Settings of worlds that may name a phase, which becomes a tag of all of them.
+    """Settings of worlds that may name a phase (a condition, such as "trained" or "shifted"), which becomes their tag.
 
     Attributes:
         later: settings that older studies lack; they are left out if they are None, so that ids do not change.

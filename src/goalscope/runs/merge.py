@@ -37,8 +37,8 @@ class MergeSummary:
         shards: number of shards.
         episodes: number of episodes.
         calls: number of journalled calls.
-        measured: whether shards have rows of measures; the merged run must be measured again.
-        read: whether shards have activations or probes; the merged run must be captured again.
+        measured: whether shards have rows of measures; these are not merged, so the merged run must be measured again.
+        read: whether shards have activations or probes; these are not merged, so the merged run must be captured again.
     """
 
     shards: int
@@ -55,7 +55,7 @@ def merge(
     progress: Callable[[int, int], None] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> MergeSummary:
-    """Write the run of a whole study from the runs of all its shards.
+    """Write the run of a whole study from the runs of all its shards (parts that were run separately).
 
     Study, agents, worlds, episodes, journal, costs and sessions are copied; the shards are only read. Rows of measures,
     activations and probes are not copied, because some measures compare worlds across shards. The run has a temporary

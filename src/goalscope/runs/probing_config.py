@@ -73,9 +73,9 @@ DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(
 class Probes(StudyPart):
     """Training of probes. The paper uses hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4).
 
-    `validation` is the fraction of the training grids used to select the epoch (0 selects the last one) and the penalty
-    of linear heads from `penalties` (() stands for half decades from 1e-9 to 1e4). Named penalties apply to trained
-    heads, too.
+    `validation` is the fraction of the training grids used to select the epoch (0 selects the last one) and the ridge
+    penalty of linear probes from `penalties` (() stands for half decades from 1e-9 to 1e4). If penalties are named,
+    probes trained by gradient descent choose their weight decay from them, too.
     """
 
     hidden: int = Field(default=128, ge=1, le=65_536)
@@ -124,7 +124,10 @@ class RandomNetworks(StudyPart):
 
 
 class Full(StudyPart):
-    """Settings of the complete table of probes; an omitted key keeps its usual value."""
+    """Settings that `--full` puts in place of those of `Inside`, to fit every probe with every control.
+
+    An omitted key keeps its usual value.
+    """
 
     sites: Sites | None = None
     layers: Layers | None = None
@@ -136,10 +139,13 @@ class Full(StudyPart):
 
 
 class Inside(StudyPart):
-    """Probing of an agent's activations: what to read, at which sites and layers, with which controls and training.
+    """Probing of an agent's activations: what to read, at which layers and sites, with which controls and training.
 
-    * `sites`: without it, pre and post are read if the agent's steps have them. A named site that the steps lack is
-      left out, with a notice.
+    A *site* is a token position: "pre" is before the reasoning, "post" after it. A *head* is a form of probe, such as
+    linear or MLP.
+
+    * `sites`: the token positions to read; by default pre and post, if the agent's steps have them. A named site that
+      the steps lack is left out, with a notice.
     * `agent`: may be omitted if only one agent has token ids.
     * `heads`: registered heads, fitted in addition to the built-in ones.
     * `random`: the random networks used as controls, null for none.
@@ -149,7 +155,7 @@ class Inside(StudyPart):
       random networks) and the MLP; `complete` fits all of them everywhere.
     * `by_size`: adds probes for single grid sizes.
     * `curve`: numbers of training grids for a learning curve of the cognitive map at the middle layer; none by default.
-    * `full`: settings of the complete table (`--full`).
+    * `full`: settings that `--full` changes, among them `table: complete`.
     """
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -190,7 +196,7 @@ class Inside(StudyPart):
             raise ValueError(explain(error, keys, name, "declaration")) from None
 
     def complete(self) -> Self:
-        """Return these settings with those of the complete table (`full`) in their place."""
+        """Return these settings, changed as the settings in `full` say (`--full`)."""
         changed = {name: value for name in Full.model_fields if (value := getattr(self.full, name)) is not None}
         return self.model_copy(update=changed)
 
@@ -205,7 +211,7 @@ Pair = Annotated[tuple[str, str], Field(strict=False), AfterValidator(_different
 
 
 class Invariance(StudyPart):
-    """Tests of transformed grids against the original grids.
+    """Tests whether measures are the same on transformed (mirrored, rotated, ...) grids as on the original grids.
 
     The tests of one agent (each measure under each transform) form one family. `margin` maps the measures of the family
     to their equivalence margins, in the unit of the measure; `level` is the family-wise error level.

@@ -93,7 +93,7 @@ def note_libraries(store: Store, work: str, parts: Iterable[tuple[str, str]] = (
 
 
 def note_packages(store: Store, parts: Iterable[tuple[str, str]], *, anew: str = "") -> None:
-    """Store the package and version of each part (kind, name) that a run uses from another package.
+    """Store the package and version of each registered part (kind, name) that a run uses from another package.
 
     Earlier records are kept, except for parts of the kind ``anew``, which are replaced.
     """

@@ -40,7 +40,7 @@ _UNREADABLE = (sqlite3.Error, ValueError, TypeError, KeyError, UnicodeDecodeErro
 
 @dataclass(slots=True)
 class Repair:
-    """Report of a repair.
+    """Report on the repair of a damaged run.
 
     Attributes:
         kept: number of sound items by kind.

@@ -34,7 +34,7 @@ _MAX_LABELS = 256  # maximum number of different values in a group that are stor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """A group of rows as it is stored.
+    """A group of rows (values of measures with their tags) as it is stored.
 
     Attributes:
         count: number of its rows.

@@ -151,7 +151,7 @@ def run(
 
 
 class RunPlan:
-    """The episodes of a study, or of one of its shards, that a run directory does not contain yet, in order.
+    """The episodes of a study, or of one of its shards (parts), that a run directory does not contain yet, in order.
 
     Args:
         study: the study.

@@ -494,7 +494,11 @@ class Store:
                 yield from ((source, rows) for rows in self.rows_of(source, measures, names=names))
 
     def row_labels(self, name: str) -> Iterator[tuple[str, list[str]]]:
-        """Return the measures of each group of rows, each with the values of one of its text columns."""
+        """Yield each measure of each stored group of rows, with the distinct values of a text column in its rows.
+
+        For example, ``row_labels("episode_id")`` yields each measure with the ids of the episodes that have a value of
+        it.
+        """
         with self.snapshot():
             for source in self.stored_rows.sources():
                 yield from self.stored_rows.labels(source, name)

@@ -24,7 +24,7 @@ _COUNTED: Final = "rows "  # prefix for the name of a source whose rows are coun
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """The index entry of a group of rows: its number, how many rows it has, and which measures they belong to."""
+    """The index entry of a group of rows that are read together: its number, number of rows, and measures in them."""
 
     number: int
     count: int
@@ -129,7 +129,7 @@ class StoredRows:
                 yield rows if wanted_measures is None else rows.where(rows.among("measure", wanted_measures))
 
     def labels(self, source: str, name: str) -> Iterator[tuple[str, list[str]]]:
-        """Yield the measures of each group of a source, each with the values of one of its text columns."""
+        """Yield each measure of each group of a source, with the distinct values of a text column in its rows."""
         for group in self.index(source):
             data = self._data(source, group)
             with self.sums.described(f"rows {group.number:,} of {source!r}"):

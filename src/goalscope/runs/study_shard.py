@@ -21,7 +21,7 @@ _MAX_SHARDS = 100_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class StudyShard:
-    """Shard of a study, written ``3/16``.
+    """Shard of a study: a part that can be run separately, e.g. on another machine. ``3/16`` is the third of 16 parts.
 
     Attributes:
         number: number of the part, counted from 1.

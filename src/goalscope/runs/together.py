@@ -42,7 +42,10 @@ Planned = tuple[EpisodeSpec, World]
 
 
 def plays_together(agent: Agent) -> bool:
-    """Return whether an agent's actions depend only on its probabilities at each state of a plain grid."""
+    """Return whether an agent's actions depend only on its probabilities at each state of a plain grid.
+
+    Many episodes of such an agent can be computed at once.
+    """
     kind: Any = type(agent)
     if not isinstance(agent, ScriptedAgent) or "table" not in vars(kind):
         return False

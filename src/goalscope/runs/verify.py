@@ -32,7 +32,7 @@ _OTHER_ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedPart:
-    """The result for one kind of a run's contents.
+    """The result of verifying one kind of a run's contents, such as its episodes.
 
     Attributes:
         what: name of the kind.

@@ -127,7 +127,7 @@ Finding = tuple[State | bool, str] | tuple[State | bool, str, str]
 
 
 class Ability(BaseModel):
-    """Whether a server supports one feature ("unknown" if a trial cannot decide), and the evidence."""
+    """One feature, whether a server supports it ("unknown" if a trial cannot decide), and the evidence."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -408,15 +408,16 @@ def _output(answer: Served) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AbilityTest:
-    """One ability and its test.
+    """The test of one ability of a model's server, such as returning log-probabilities.
 
     Attributes:
         name: name of the ability.
         asks: function that returns the requests of the test; None if the result follows from the answers to other
             requests.
-        judge: function that returns state and evidence from the answers; None if the answers do not decide.
+        judge: function from the answers to the state of the ability ("yes", "no" or "unknown") and the evidence; its
+            result is None if the answers do not decide.
         mode: the only mode in which the ability is tested, "" for both.
-        needed: whether a study can need the ability. The catalogue then says what it needs and what to change.
+        needed: whether a study can need the ability. The file `texts.yaml` then says what it needs and what to change.
         recorded: the parameter that steps record as unsupported if the ability is missing; "" if the study cannot run
             without it.
         failure: state of the ability if a request fails; None if such an error ends the trials.
@@ -502,8 +503,8 @@ class Trials:
         model: a model behind the server.
         needs: the requirements of the study.
         info: the server's information about itself.
-        asked: row function -> its requests so far.
-        answers: row function -> the answers to its requests.
+        asked: function of a test (`AbilityTest.asks`) -> its requests so far.
+        answers: function of a test -> the answers to its requests.
         responses: all answers.
         rejected: rejected parameter -> the server's message.
     """

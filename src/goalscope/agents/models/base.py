@@ -313,7 +313,7 @@ class Reply:
 
 
 def finish_of(parts: Sequence[Part], finish: Finish) -> Finish:
-    """Return "called" for a reply that stopped after a tool call, else the given way of ending."""
+    """Return how a reply ended (see `Reply.finish`): "called" if it stopped after a tool call, else as given."""
     return "called" if finish == "stop" and parts and parts[-1].kind == "call" else finish
 
 

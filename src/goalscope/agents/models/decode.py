@@ -248,7 +248,7 @@ def check_prompts(model: Any, prompts: Prompts) -> int | None:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LaneRequest:
-    """One request of a lane: a prompt, the maximum number of output tokens, and the output so far."""
+    """One request of a `Lane` (a batch that decodes): its prompt, maximum number of output tokens, output so far."""
 
     job: "Job"
     index: int
@@ -259,7 +259,7 @@ class LaneRequest:
 
 
 class Job:
-    """The requests of one call, which one or several lanes carry out.
+    """The requests of one call, which one or several lanes (batches, see `Lane`) carry out.
 
     Args:
         model: a transformers model.

@@ -130,7 +130,7 @@ _LOADING = threading.Lock()
 
 
 class Dialect:
-    """Chat format and stop tokens of a model; it completes nothing itself, and needs no weights.
+    """How a model writes chats: its chat format, tokenizer and stop tokens. It completes nothing and needs no weights.
 
     Args:
         path_or_name: a folder with the tokenizer, or the model's name on the Hugging Face hub.
@@ -626,7 +626,7 @@ def _ids(value: Any) -> set[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternatives:
-    """Token ids of some answers after the same tokens.
+    """Token ids of alternative answers that all follow the same tokens (the context).
 
     Attributes:
         context: ids before all answers, at least one.

@@ -348,7 +348,8 @@ def _pair(token: Any, score: Any) -> list[Any]:
 
 
 def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Served, prefilled: int = 0) -> dict[str, Any]:
-    """Return the fields of a `Reply` in completions mode that follow from its token ids; ids are None if unknown.
+    """Return, by name, the fields of a `Reply` in completions mode that follow from its token ids; unknown ids are
+    None.
 
     The last ``prefilled`` ids that were sent are the beginning of the output.
     """
@@ -397,7 +398,10 @@ def chat_messages(request: Request) -> tuple[Message, ...]:
 
 
 def continued(prefill: str, answer: Served, marks: Marks | None = None) -> dict[str, Any]:
-    """Return the parts of a prefilled text that a server in mode chat continued; ``marks``: think tags by default.
+    """Return fields of a `Reply` for a given beginning (``prefill``) that a server in mode chat continued.
+
+    The keys are ``parts``, the reasoning and answer with the given beginning, and ``prompt_tokens`` and
+    ``output_tokens``, which are None. ``marks`` separate reasoning and answer, by default think tags.
 
     Some servers repeat the beginning and some omit it; some separate reasoning and some do not. All variants are
     converted to the same form. If a server reasons again after closed reasoning, it has not continued the text, and no

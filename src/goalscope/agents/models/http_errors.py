@@ -184,8 +184,8 @@ def check_body(document: Mapping[str, Any], server: Server, key: str) -> None:
 
 
 def ending(reason: object) -> Literal["withheld", "length", "failed"] | None:
-    """Return what a finish reason says beyond that the reply ended: "withheld", "length" or "failed"; None for an
-    ordinary end.
+    """Return what a server's finish reason says beyond that the reply ended: "withheld", "length" or "failed"; None for
+    an ordinary end.
     """
     name = reason[:_LONGEST_REASON].lower().replace("-", "_") if isinstance(reason, str) else ""
     return next((kind for kind, pattern in _ENDINGS.items() if pattern.search(name)), None)

@@ -431,7 +431,7 @@ class Reservation:
 
 
 class CallBudget:
-    """The spending so far and its limits; safe to use from several threads.
+    """The spending of an agent so far and its limits; safe to use from several threads.
 
     The charge for a request whose answer was lost is unknown, so its maximum counts.
 

@@ -33,12 +33,12 @@ _PLAIN = {"DynamicLayer", "DynamicSlidingWindowLayer"}
 
 @dataclass(slots=True, kw_only=True)
 class CacheRows:
-    """The cache of some rows.
+    """The cache of keys and values of some rows (sequences that are read or decoded together).
 
     Attributes:
         cache: the transformers cache; the first axis of each of its tensors has one entry per row.
         length: number of columns, including dead columns.
-        dead: number of dead columns of each row.
+        dead: number of dead columns of each row, which hold nothing because its first token comes later.
     """
 
     cache: Any

@@ -101,7 +101,7 @@ def printed_entry(text: str) -> dict[str, str]:
 
 
 def said_in(text: str, strategy: str, memory: bool, reasoned: bool) -> set[str]:
-    """Return the placeholders that a system prompt for task worlds may lack, because its own words cover their content.
+    """Return the placeholders that a system prompt for task worlds may leave out, because its own words say the same.
 
     Raises:
         ValueError: the text is a printed prompt of an agent with other settings.
@@ -250,7 +250,7 @@ def placeholders(text: str) -> list[str]:
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Replace each ``{{name}}`` of a template by its value; placeholders inside values are not replaced."""
+    """Replace each placeholder ``{{name}}`` of a template by its value; placeholders inside values are not replaced."""
     names = set(_PLACEHOLDER.findall(text))
     if names != set(values):
         raise ValueError(

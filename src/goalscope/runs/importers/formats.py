@@ -15,7 +15,7 @@ Exporter = Callable[[Store, Path, Callable[[int, int], None]], list[Path]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A format of recorded logs.
+    """A format of recorded logs, and how to read it.
 
     Attributes:
         endings: endings of its files, in lower case and with the dot.

@@ -27,7 +27,7 @@ _MOST_GRID_CHARACTERS = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportProblem:
-    """One error in an imported file.
+    """One error in an imported file, where it is, and what should stand there.
 
     Attributes:
         source: the file, relative to the imported path.
