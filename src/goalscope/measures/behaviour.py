@@ -67,7 +67,7 @@ def measure_bounds() -> Mapping[str, tuple[float, float]]:
 
 
 def measure_table(table: StepTable, measures: Iterable[Measure] | None = None) -> Rows:
-    """Apply measures to one table, one after the other, and return their rows.
+    """Apply measures to one step table (episodes as columns), and return their rows: one value of one measure each.
 
     Measures that need something the worlds do not have are skipped (see `left_out`). On task worlds only success and
     the measures that need tasks apply.
@@ -199,8 +199,9 @@ def measured_parts(
 ) -> Iterator[tuple[int, Rows]]:
     """Measure a store part by part; yield rows with their positions, as `Store.put_rows` takes them.
 
-    Each part holds whole clusters, so memory does not grow with the number of episodes. Which measures apply is decided
-    once, for all worlds of a table together.
+    Each part holds whole clusters (all versions of a world), so memory does not grow with the number of episodes.
+    Which measures apply is decided once, for all worlds of a table together.
+
     Args:
         store: the run to measure.
         progress: called with the number of episodes read so far and the number of all episodes.
@@ -323,7 +324,7 @@ def conditions_of(rows: Rows) -> tuple[str, ...]:
 
 
 def mixed(rows: Rows, conditions: Sequence[str], by: Sequence[str]) -> Mapping[str, list[Tag]]:
-    """Return the conditions that would be averaged over if rows are grouped only by the tags ``by``, each with its
+    """Return the conditions over which estimates would average if rows are grouped only by the tags ``by``: name ->
     values.
     """
     episodes = _episodes(rows)

@@ -83,14 +83,14 @@ class Compared:
     Attributes:
         measure: the measure compared.
         first, second: names of the sides.
-        tags: tags that both sides share beyond their worlds, e.g. head and control of a probe. For a transform: its
-            name, the agent, and the tags of `APART` that vary.
+        tags: tags that both sides share beyond their worlds, e.g. head and control of a probe. For a transform
+            (such as a rotation of the grids): its name, the agent, and the tags of `APART` that vary.
         paired: the difference with its interval, and the grids without a partner.
         test: p-value of the mean difference, derived from its interval, after Holm's correction within the family.
         equivalence: two one-sided tests against the margin of the measure; None without a margin.
         shown: their p-value after Holm's correction within the family of all equivalence tests.
         sensitivity: size of the differences on single grids; None where they were not tested.
-        exchange: p-value of the exchange test after Holm's correction.
+        exchange: p-value, after Holm's correction, of the test whether the sides differ on any single grid.
         about: further notes on the two sides.
     """
 
@@ -143,7 +143,7 @@ def compare(
     level: float = LEVEL,
     single_grids: bool = False,
 ) -> list[Compared]:
-    """Compare pairs of sides in all measures on the grids that they share, with one family per kind of test.
+    """Compare pairs of sides in all measures on the grids that they share; tests of one kind are corrected together.
 
     Values that differ in a tag of ``apart`` are not averaged: each combination found on both sides is compared
     separately.
@@ -277,7 +277,7 @@ def compare_transforms(
     agents: Sequence[str] = (),
     level: float = LEVEL,
 ) -> list[Compared]:
-    """Compare each agent on transformed grids with itself on the originals, transformed minus original.
+    """Compare each agent on transformed (e.g. rotated) grids with itself on the originals, transformed minus original.
 
     The family of an agent holds every measure under every transform in the rows, in every condition of `APART`. A test
     that cannot be computed still counts in its family and is never rejected.
@@ -461,7 +461,7 @@ def _side_notes(first: SideRows, second: SideRows, drawn: bool) -> tuple[str, ..
 
 
 def worlds_of(rows: Rows, between: str = "") -> list[World]:
-    """Return the world of each row. The tag ``between``, whose values are compared, is not part of its conditions."""
+    """Return the world of each row: its grid and conditions, without the tag ``between`` whose values are compared."""
     columns = [
         [_PLAIN.get(name) if value is None else value for value in rows.tags.get(name, [None] * len(rows))]
         for name in CONDITIONS

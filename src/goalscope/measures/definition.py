@@ -34,7 +34,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Values of some episodes, steps or groups only, or values with additional tags.
+    """What a measure may return instead of an array: values of some units (episodes, steps or groups), or with tags.
 
     Attributes:
         value: ``[K]`` values, NaN where undefined.
@@ -88,7 +88,7 @@ class StepMeasure:
         name: name of the measure, which its rows carry.
         unit: the unit of its values.
         bounds: smallest and largest value that the definition allows.
-        per: "episode", "step" or "group": what one value belongs to.
+        per: what one value belongs to: "episode", "step" or "group" (all episodes of an agent on a world).
         needs: what the function needs besides the steps.
         text: the definition, in words.
         source: source of the definition.
@@ -165,7 +165,7 @@ def measure(
         bounds: smallest and largest value that the definition allows, infinite where unbounded. Default: 0 to 1 for the
             unit "share", otherwise 0 to infinity.
         source: source of the definition.
-        per: "episode", "step" or "group": what one value belongs to.
+        per: what one value belongs to: "episode", "step" or "group" (all episodes of an agent on a world).
         needs: one need or several, see `Need`: what the function reads besides the steps.
 
     Raises:

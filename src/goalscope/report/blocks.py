@@ -467,8 +467,8 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class RivalsSentence:
-    """Specification of a sentence on a probe, which depends on its differences from all rivals; see
-    `goalscope.report.definitions`.
+    """Specification of a sentence on a probe, which depends on its differences from all rivals (baselines and
+    random networks); see `goalscope.report.definitions`.
     """
 
     title: str  # the probe and its read point
@@ -596,7 +596,7 @@ def by_agent(
     *,
     labels: Sequence[tuple[str, str]] = (),
 ) -> TableSpec:
-    """Return a table of measures with one line per agent.
+    """Return the specification of a table of measures with one line per agent.
 
     Args:
         ledger: the estimates.
@@ -623,7 +623,7 @@ def agent_lines(agents: Iterable[str], key: Key) -> list[Line]:
 def over_tag(
     ledger: Ledger, measure: str, tag: str, group: Key, *, bounds: Bounds = None, counts: bool = False
 ) -> CurveSpec:
-    """Return the curves of all agents over size, density or distance.
+    """Return the specification of a figure: the curves of all agents over size, density or distance.
 
     If a value is not a number, such as the size "large", all values are separate points at equal distances.
 

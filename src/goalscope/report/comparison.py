@@ -162,7 +162,7 @@ def _of_transforms(comparisons: Sequence[Compared]) -> bool:
 
 
 def transform_of(comparison: Compared) -> str:
-    """Describe in words the transform that a comparison is about, with the conditions of its worlds."""
+    """Name the transform (e.g. a rotation of grids) that a comparison is about, and the conditions of its worlds."""
     conditions = describe_key({name: value for name, value in comparison.tags.items() if name not in _OF_TRANSFORMS})
     name = str(comparison.tags["transform"])
     title = _TRANSFORM_TITLES.get(name, name)
@@ -246,7 +246,7 @@ def as_json(records: Sequence[Mapping[str, Any]], **metadata: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSettings:
-    """Settings of a comparison."""
+    """Which agents, measures and rows are compared, and how."""
 
     measures: Sequence[str] | None = None  # of the family; None for those with margins, else the default
     agents: Sequence[str] = ()  # the agents to compare, all if empty
@@ -305,8 +305,8 @@ def compare_runs(
 ) -> RunComparison:
     """Compare runs, or the agents of one run.
 
-    Default measures are success and action accuracy; for task worlds, success, both errors and steps of successful
-    episodes.
+    Default measures are success and action accuracy; for task worlds, success, the exploration and the exploitation
+    error, and steps of successful episodes.
 
     Args:
         runs: the run directories, each with its rows.
@@ -590,7 +590,7 @@ def _run_names(paths: Sequence[Path]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A measure at a checkpoint.
+    """The value of a measure at one checkpoint of a training.
 
     Attributes:
         measure: the measure.
@@ -611,7 +611,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointCurve(Records):
-    """A curve over training.
+    """A curve of measures over the checkpoints of a training.
 
     Attributes:
         over: name of the positions, e.g. "step".
@@ -713,7 +713,7 @@ def curve_of(
     over: str,
     places: Sequence[float] = (),
 ) -> CheckpointCurve:
-    """Return the curve of checkpoints.
+    """Estimate measures at checkpoints of a training, and return the curve.
 
     Args:
         runs: the run directories, each with its rows.

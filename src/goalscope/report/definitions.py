@@ -223,7 +223,7 @@ Rivals = Mapping[str, Estimate | None]
 
 
 def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | None:
-    """Return the decisive rival, whose interval has the least favourable end, and the difference from it.
+    """Return the decisive rival (baseline or random network), whose interval has the least favourable end.
 
     Args:
         rivals: the differences, the probe's score minus that of each rival.
@@ -264,7 +264,7 @@ def claim_in_words(
 
     Args:
         parts: name of each part, and its differences from each rival.
-        word: `READABLE` or `MADE`.
+        word: `READABLE` (readable beyond baselines) or `MADE` (made more readable by training).
         needed: rivals without which the verdict is unknown.
         higher: see `strictest`.
     """

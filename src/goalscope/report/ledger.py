@@ -122,7 +122,8 @@ class Run:
                 yield episode, transcript(episode, agents[identity])
 
     def rows(self, **equal: str | int | float | bool | None) -> Rows:
-        """Return all rows, or those with given values of ``measure``, ``cluster`` or tags.
+        """Return all rows (each is one value of one measure), or those with given values of ``measure``, ``cluster``
+        or tags.
 
         Raises:
             KeyError: if no row has such a name.
@@ -173,7 +174,7 @@ class RunEstimates(Records):
 
 
 class MeasuredRows:
-    """The rows of a run about behaviour, and those about activations.
+    """The rows (values of measures) of a run: those about behaviour, and those about activations.
 
     Args:
         rows_or_run: the run, or rows.
@@ -254,7 +255,7 @@ class MeasuredRows:
 
     @property
     def goals(self) -> list[str]:
-        """The names of the measures that are MEG towards a hypothesis."""
+        """The names of the measures of goal-directedness (MEG) towards a hypothesis."""
         return [goal_measure(str(name)) for name in self.values.get(TOWARDS, ()) if name is not None]
 
     @property
@@ -475,7 +476,7 @@ def _identity(key: Key) -> frozenset[tuple[str, Tag]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """All estimates of a run. The key of each has "measure", the tags of its table and the conditions."""
+    """All estimates of a run, by table. The key of each has "measure", the tags of its table and the conditions."""
 
     tables: Mapping[str, Estimates]  # table -> its estimates, in order
     conditions: tuple[str, ...]  # those of `CONDITIONS` that vary in this run
@@ -636,7 +637,7 @@ class AgentGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
-    """A measured run."""
+    """A measured run, with everything that the sections of a report read."""
 
     store: Store = field(repr=False)
     measured: MeasuredRows = field(repr=False)  # rows about behaviour, one measure at a time
@@ -697,8 +698,8 @@ class RunData:
         return self.ledger.only("transform", ORIGINAL) if self.analysis.invariance else self.ledger
 
     def settings(self) -> list[tuple[dict[str, Tag], dict[str, Tag]]]:
-        """The groups of conditions of a run, twice each: as the ledger names it, and completed by the conditions that
-        do not vary.
+        """The groups of conditions of a run, as pairs: the group as the ledger names it, and the same with the
+        conditions that do not vary.
         """
         constant: dict[str, Tag] = {}
         for name in CONDITIONS:

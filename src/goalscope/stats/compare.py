@@ -75,7 +75,7 @@ class SignedRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedComparison:
-    """Comparison of condition a with condition b on the P clusters that have values in both.
+    """Comparison of condition a with condition b on the P clusters (e.g. grids) that have values in both.
 
     Attributes:
         labels: the P clusters that have both conditions, in the order of a.
@@ -145,7 +145,7 @@ def paired_difference(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> PairedComparison:
-    """Compare two conditions on the clusters that they share.
+    """Compare two conditions on the clusters (e.g. grids) that they share.
 
     The values are averaged within each cluster, and the difference of the averages is taken cluster by cluster.
 
@@ -325,7 +325,7 @@ def unpaired_difference(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> UnpairedComparison:
-    """Compare the means over clusters of two conditions that share no cluster.
+    """Compare the means over clusters (e.g. grids) of two conditions that share none.
 
     With the intervals (l, u) and (l', u') of the means m and m' at the same confidence the ends of the difference are
     ``m - m' - sqrt((m - l)**2 + (u' - m')**2)`` and ``m - m' + sqrt((u - m)**2 + (m' - l')**2)``: so the difference
@@ -538,7 +538,7 @@ def _chance_above_zero(terms: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """The root mean square over clusters of the true difference of two conditions.
+    """How much two conditions differ on single clusters: the root mean square of their true difference.
 
     Attributes:
         value: the estimate, in the unit of the measure; 0 if the differences are no greater than noise; NaN if no

@@ -48,7 +48,7 @@ class Estimate:
         low, high: ends of the interval, both NaN where it is undefined, and never equal.
         confidence: nominal coverage of the interval.
         n: number of values used.
-        clusters: number of clusters used.
+        clusters: number of clusters (independent units, e.g. grids) used.
         method: name of the interval method, for citation.
         unit: the unit of value, low and high.
         note: a note to print with the interval, "" for none.
@@ -158,7 +158,7 @@ class Estimate:
 def estimate_mean(
     values: npt.ArrayLike, clusters: Labels, *, unit: str, bounds: Bounds = UNBOUNDED, confidence: float = 0.95
 ) -> Estimate:
-    """Estimate a mean by averaging within each cluster first and then over clusters.
+    """Estimate a mean by averaging within each cluster (e.g. grid) first and then over clusters.
 
     Args:
         values: ``[N]`` values. NaN marks undefined values, which are counted but not used.
@@ -383,7 +383,9 @@ def crossed_difference(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Estimate the mean difference between a model and a random control, over clusters and seeds of the control.
+    """Estimate the mean difference of a model from a random control (e.g. networks with random weights).
+
+    The interval holds over clusters, e.g. grids, and over the seeds of the control.
 
     Let ``d[g, s]`` be the difference between the model and seed s of the control on cluster g. Its mean varies with
     the sample of clusters and with the sample of seeds. The margin over clusters is that of the mean over seeds
@@ -566,7 +568,7 @@ def _seed_margin(differences: npt.NDArray[np.float64], confidence: float) -> flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouped:
-    """The estimate of one measure in one group.
+    """The estimate of one measure in one group of rows, e.g. those of one agent in one size.
 
     Attributes:
         key: values of "measure" and of the group's tags, in the requested order.
@@ -587,7 +589,7 @@ def estimate_rows(
     counts: npt.NDArray[np.int64] | None = None,
     order: Mapping[str, int] | None = None,
 ) -> list[Grouped]:
-    """Estimate every measure in every group that occurs, by averaging within clusters and then over clusters.
+    """Estimate every measure in every group that occurs, by averaging within clusters (grids) and then over them.
 
     Rows with the tag "differences" are paired differences and get the interval of `paired_difference`. Rows with the
     tag "draw" belong to random controls with several seeds and get an interval over clusters and seeds

@@ -158,7 +158,7 @@ def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, le
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedPower:
-    """Power of a design, estimated from simulated studies.
+    """Power of a design (the chance that its tests succeed), estimated from simulated studies.
 
     Attributes:
         effect: the smallest mean difference that is detected with the required power, NaN if none. A study detects a

@@ -29,7 +29,7 @@ _WIDTHS = (np.uint8, np.uint16, np.uint32)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coded:
-    """A dictionary-encoded column.
+    """A column of rows, stored as its distinct values and, for each row, the index of its value.
 
     Attributes:
         labels: ``[K]`` distinct values. A label may occur in no row.
@@ -100,7 +100,7 @@ def column_of(values: Sequence[Any]) -> Objects:
 
 
 def encoded(column: Column) -> Coded:
-    """Encode a column by dictionary. The values 1, 1.0 and True stay distinct."""
+    """Encode a column as distinct values and indices. The values 1, 1.0 and True stay distinct."""
     if isinstance(column, Coded):
         return column
     numbers, labels = _numbers(column.tolist())

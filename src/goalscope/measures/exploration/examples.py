@@ -51,9 +51,9 @@ class WalkCounts:
     Attributes:
         steps: number of moves.
         errors: number of errors by Eq. (1).
-        without_gain: moves with neither gain nor progress: the errors if the stale score were ignored.
+        without_gain: moves that neither progress nor get closer to a target: the errors without the stale score.
         new_cells: moves into unobserved cells.
-        stale: stale score after the last move.
+        stale: stale score (loops, reused edges and cells since the last progress) after the last move.
         cases: cases of Table 1 that occur, in order.
     """
 

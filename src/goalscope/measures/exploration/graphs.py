@@ -37,7 +37,7 @@ class TaskGraph(StudyPart):
         tasks: place -> alternative sets of prerequisite places (an OR of ANDs). An empty list means that the first
             visit achieves the task, which also holds for a goal that is not listed here.
         directed: whether edges can only be used in one direction.
-        jumps: whether every known place (in O or U) is one step from every other, like files in an editor.
+        jumps: whether every known place (visited or seen) is one step from every other, like files in an editor.
         budget: maximum number of visits; None for no limit.
 
     Raises:

@@ -33,9 +33,10 @@ CASES = {"exploration": frozenset({1, 4}), "exploitation": frozenset({2, 3, 4})}
 class MapView:
     """The agent's knowledge between two events of progress (immutable).
 
-    Sets of cells are bit masks of the board. The case is 1 to 4, or 0 if nothing is left to explore or exploit, which
-    no task map allows. Shortest paths use the cells in `known` and pass through those in `through`; the rest can only
-    end one.
+    Sets of cells are bit masks of the board. The case is 1 (only exploration is possible), 2 (the goal is pending), 3
+    (only exploitation: a task is pending), 4 (both), or 0 if nothing is left to explore or exploit, which no task map
+    allows. Shortest paths use the cells in `known` and pass through those in `through`; other known cells can only be
+    the end of a path.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ _Place = TypeVar("_Place", int, str)
 
 
 class StaleCounter:
-    """The counters c, e and n between two events of progress, updated with a few look-ups per move.
+    """Counters of loops (c), reused edges (e) and reused cells (n) since the last progress, updated move by move.
 
     c_t = |E| - |V| + 1 is the cyclomatic number, e_t = sum over edges of max(m(e) - 2, 0), n_t = sum over cells of
     max(m(v) - 2, 0), S_t = c_t + e_t + n_t. Edges are undirected; the cell where the stretch begins counts as visited
@@ -205,7 +206,7 @@ class MapStep(NamedTuple):
         rejected: "blocked" or "unparsable" for an action without effect, otherwise None.
         view: the agent's knowledge by which the action is judged.
         new_cell: whether the action entered an unobserved cell.
-        achieved: the node that it achieved, None if none.
+        achieved: the node (task) that it achieved, None if none.
         error: whether the action is an error by Eq. (1).
         loops, edge_reuse, cell_reuse: c, e and n after the action. Progress resets them to 0.
         rising: bit mask; bit a is set where move a would have raised the stale score.
@@ -319,7 +320,7 @@ class AllSteps(Sequence[MapStep]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Summary of an episode.
+    """Summary of an episode; `MapView` explains the cases 1 to 4.
 
     Attributes:
         exploration_error: errors in cases 1 and 4 divided by steps in these cases; None without such steps.

@@ -239,7 +239,7 @@ _HEAD = ("site", "layer", "head", "class")
     measures=lambda measure: measure in CURVE_MEASURES,
 )
 def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section with scores by number of training grids, for each head and each place that is read."""
+    """Yield the section with scores by number of training grids, for each form of probe (head) and each read point."""
     counts = [int(count) for count in rows.numbers(TRAINED_ON)]
     curve_rows = rows.where(**{TRAINED_ON: tuple(counts)})
     if not counts:

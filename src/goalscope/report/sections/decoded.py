@@ -140,7 +140,7 @@ _LENS_CURVES = ((TAKEN, "best action was taken"), (OPTIMAL, "best action is opti
 
 @section("decoded maps", source="behavioural and representational evaluation, Fig. 6", worlds="grids")
 def decoded_maps(run: RunData) -> Iterator[Declared]:
-    """The stored maps of a run, each with the state to which it belongs.
+    """Yield the section with maps that probes decoded in a run, each with the state to which it belongs.
 
     Raises:
         ValueError: the stored maps are invalid.

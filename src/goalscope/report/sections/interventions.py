@@ -213,7 +213,7 @@ def _patched_parts(site: str, estimates: Estimates) -> Iterator[tuple[str, Key]]
 
 
 def site_name(site: Tag) -> str:
-    """Return the description of the tokens of a site."""
+    """Describe the tokens of a site, the position at which activations are changed."""
     return _SITES.get(str(site), str(site))
 
 

@@ -27,7 +27,7 @@ _NAMED = 3  # maximum lines that a note names; further lines are counted
 
 @section("meg", source="MacDermott et al. (2024)", worlds="grids")
 def goals(run: RunData) -> Iterator[Declared]:
-    """The MEG of each agent towards each hypothesis, if it was measured.
+    """Yield the section on the goal-directedness (MEG) of each agent towards each hypothesis, if measured.
 
     Raises:
         ValueError: if the stored estimates of goals are invalid.
@@ -146,7 +146,7 @@ def untold_in(store: Store) -> list[str]:
 
 
 def held_out_table(entries: Sequence[HeldOut], noun: str = "grid") -> Table:
-    """Return the table of agents and groups of worlds whose utilities are unknown, scored in held-out worlds."""
+    """Return the table of utilities that were fitted to agents, scored in held-out worlds."""
     columns: TextColumns[HeldOut] = [
         ("agent", lambda entry: entry.agent),
         ("worlds", lambda entry: where(entry.cell)),
@@ -163,7 +163,7 @@ def held_out_table(entries: Sequence[HeldOut], noun: str = "grid") -> Table:
 
 
 def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Describe the basis of the rows relative to beliefs: probes, worlds, controls, and missing controls.
+    """Describe what goal-directedness relative to decoded beliefs rests on: probes, worlds, controls, missing ones.
 
     Raises:
         KeyError, TypeError, ValueError: the record is not in the form that `goalscope meg RUN --beliefs` stores.

@@ -81,7 +81,7 @@ Selection = Mapping[str, Tag | Sequence[Tag]]
 
 
 class ProbeRows:
-    """Rows about activations. ``agent`` is "" on a page about a single agent."""
+    """Rows about activations, e.g. scores of probes. ``agent`` is "" on a page about a single agent."""
 
     def __init__(self, rows: Rows, agent: str = "") -> None:
         self.rows, self.agent = rows, agent
@@ -133,8 +133,8 @@ class ProbeRows:
         return sorted((point for point in points if point.site), key=lambda point: point.order)
 
     def main_point(self) -> ReadPoint:
-        """Return the read point with the most heads and controls; if several have as many, the first site and its
-        middle layer.
+        """Return the read point with the most probe forms (heads) and controls; if several have as many, the first
+        site and its middle layer.
         """
         counts = Counter(ReadPoint(*values[:2]) for values in self.combinations(*TAGS) if values[0] is not None)
         maximum = max(counts.values(), default=0)
@@ -158,7 +158,7 @@ def claims(
     """Yield the claims "readable" and "made more readable by training", see `goalscope.report.definitions`.
 
     Args:
-        less: differences to the floors and to random networks.
+        differences: differences from the floors (baselines) and from random networks.
         probes: title of each probe, and its parts: their names, and the keys of their differences (without "less").
         floors: name in "less" -> label; a claim needs all of them.
         higher: whether a higher score is better.
@@ -228,7 +228,8 @@ class ProbeNames:
     """How a section names and orders probes.
 
     Attributes:
-        heads: label of each head, or of a head with a control as ``"mean, none"``; other heads are labelled by name.
+        heads: label of each head (form of a probe, e.g. linear), or of a head with a control as ``"mean, none"``;
+            other heads are labelled by name.
         controls: label of each control, in order; other controls follow.
         first: heads in order; others follow alphabetically.
     """

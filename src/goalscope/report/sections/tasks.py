@@ -238,8 +238,8 @@ def _scatter(run: RunData, fitted: Relation, group: Key) -> Figure:
 
 @section("demand", source="measuring exploration and exploitation errors, Fig. 20", worlds="tasks")
 def demand(run: RunData) -> Iterator[Declared]:
-    """Both errors by exploitation demand and by graph size; each figure uses only worlds that exist for all its
-    values.
+    """Yield the section on both errors by exploitation demand and by graph size; each figure uses only worlds that
+    exist for all its values.
     """
     tables, figures = list[TableSpec](), list[CurveSpec]()
     rows, agents = run.rows, run.ledger.agents
@@ -291,8 +291,8 @@ def demand(run: RunData) -> Iterator[Declared]:
 
 @section("progress", source="measuring exploration and exploitation errors, Fig. 4", worlds="tasks")
 def progress(run: RunData) -> Iterator[Declared]:
-    """The share of exploration over the course of episodes, and pairs of agents with equal success that differ
-    in it.
+    """Yield the section on the share of exploration over the course of episodes, and on pairs of agents with equal
+    success that differ in it.
     """
     shares = run.rows.where(run.rows.measure == PROGRESS_SHARE)
     if not len(shares):
