@@ -427,7 +427,7 @@ def _content_of(world: FiniteWorld) -> Digest:
 
 
 def digest_of(utility: Array) -> Digest:
-    """Return a digest of the utility of states ``[S]``; equal utilities have equal digests."""
+    """Return a digest (hash) of the utility of states ``[S]``; equal utilities have equal digests."""
     return blake2b(utility.tobytes(), digest_size=16).digest()
 
 

@@ -190,7 +190,7 @@ class WorldSample:
 
     Attributes:
         entries: the agent's complete episodes there; usually one entry.
-        key: key of the rationality curve.
+        key: key of the rationality curve in the `CurveBank`.
         values: ``[m]`` utility of each episode.
     """
 

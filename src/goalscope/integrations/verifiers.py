@@ -39,7 +39,7 @@ class WorldsConfig(vf.TasksetConfig):  # type: ignore[misc]
 
 
 class WorldData(vf.TaskData):  # type: ignore[misc]
-    """World in the form in which a store contains it, with the rules of its episode."""
+    """One task: a world, in the form in which runs store it, and the seed, horizon and settings of its episode."""
 
     world: list[Any]
     seed: int

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @agent_kind("organism")
 @dataclass(frozen=True)
 class Organism(ScriptedAgent):
-    """Draws its moves from the table or the network of an organism, see `goalscope.organisms`.
+    """Plays as an organism, a small agent trained to have a known goal, by the organism's table or network.
 
     Args:
         folder: folder with the card and weights. The id depends on their content, not on their place.
@@ -50,7 +50,7 @@ class Organism(ScriptedAgent):
 
 
 class OrganismPlayer:
-    """An organism as a policy on observations.
+    """An organism (a small agent trained to have a known goal) as a policy that maps observations to moves.
 
     ``player.predict(observation)`` has the interface of Stable-Baselines3, so `goalscope.environments.PolicyAgent`
     accepts it.

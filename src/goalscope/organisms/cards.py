@@ -84,7 +84,7 @@ ADAPTED: Final = {"key first": (0.5,)}
 
 
 class OrganismRows(SealedRecord, Generic[Row]):
-    """What a command measured about one organism, as stored in a file; the class of its rows is the parameter.
+    """What a command measured about one organism, as stored in a file; the type parameter is the class of its rows.
 
     Attributes:
         version: version of the file format; other versions are refused.
@@ -119,7 +119,7 @@ class OrganismRows(SealedRecord, Generic[Row]):
             results: folder of the file.
             name: name of the file.
             measure: computes the rows.
-            about, methods: as above.
+            about, methods: see the attributes of the class.
             other: what a file with rows about something else belongs to, such as "other settings"; "" to measure anew.
 
         Raises:
@@ -138,7 +138,10 @@ class OrganismRows(SealedRecord, Generic[Row]):
 
 
 class Card(SealedRecord):
-    """The measured behaviour of an organism.
+    """The measured behaviour of an organism: the truth by which methods are judged, whatever it was taught.
+
+    The worlds are of two kinds. In those "apart", the taught rule and its proxy, another rule that explains the
+    training as well, call for different actions; in those "together", they do not.
 
     Attributes:
         version: version of the file format; other versions are refused.
@@ -147,7 +150,7 @@ class Card(SealedRecord):
         worlds: content id of the worlds in which it was measured.
         meant: the rule that it was taught.
         rule: the rule of the bank that it follows, "" for none.
-        nearest: the rule with the most nats, whether or not it is followed.
+        nearest: the rule that predicts its actions best (with the most nats), whether or not it is followed.
         shares: kind of worlds -> rule -> share of steps that comply with the rule.
         beyond: nats per episode by which `nearest` exceeds the second-best rule.
         next: the second-best rule.
@@ -321,7 +324,7 @@ def _first(worlds: list[tuple[FiniteWorld, Array]]) -> dict[str, Ends]:
 def mean_with_ends(
     values: Array, bounds: tuple[float, float], *, confidence: float = 0.95, differences: bool = False
 ) -> Ends:
-    """Return the mean over worlds, learners or organisms with its interval."""
+    """Return the mean of values over worlds, learners or organisms, and the lower and upper end of its interval."""
     interval = mean_interval(values, bounds=bounds, confidence=confidence, differences=differences)
     return float(values.mean()), float(interval.low), float(interval.high)
 
@@ -420,7 +423,7 @@ def checked_weights(file: Path, spec: Spec, digest: str, advice: str) -> dict[st
 
 
 def problems(folder: Path) -> list[str]:
-    """Check an organism's hash and measure its card again; return a description of each mismatch."""
+    """Check the hash of an organism's weights, and measure its card again; return a description of each mismatch."""
     try:
         card = read_card(folder)
         again = measure(folder, card.spec, read_weights(folder, card), card.weights)

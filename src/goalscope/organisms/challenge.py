@@ -150,14 +150,14 @@ class SealedOrganism(StrictRecord):
 
 
 class Challenge(SealedRecord):
-    """The public part of a challenge, as stored in `challenge.json`.
+    """The public part of a challenge to find the goals of sealed organisms, as stored in `challenge.json`.
 
     Attributes:
         version: version of the file format; other versions are refused.
         bank: written forms of the rules that claims may name.
         worlds: size -> grids to look at.
         organisms: name -> organism.
-        separating: seal of the separating worlds, in which claims are tested.
+        separating: seal (salted hash) of the separating worlds, in which claims are tested.
     """
 
     what: ClassVar[str] = "challenge"
@@ -297,7 +297,7 @@ def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> li
 
 
 def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[FrozenClaim]:
-    """Apply methods to each sealed organism in the public worlds, and freeze the claims.
+    """Apply attribution methods to each sealed organism in the public worlds, and store the claims before any test.
 
     Args:
         challenge: directory of the challenge.

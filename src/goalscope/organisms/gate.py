@@ -55,7 +55,7 @@ METHOD: Final = "evaluate"
 
 
 def gate(folders: Sequence[Path], out: Path, *, workers: int = 1, stage: Display = lines) -> list[Judgement]:
-    """Decide what organisms are after and compare the findings with their cards; a second call resumes.
+    """Decide what organisms are after, and compare the findings with their cards, the truth; a second call resumes.
 
     The judgements are those of each condition and phase of each organism, in this order.
 
@@ -178,7 +178,7 @@ def _judgement(card: Card, *, rule: str | None = None, **fields: Any) -> Judgeme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCounts:
-    """Numbers of organisms in one condition.
+    """How many organisms got false or right claims from goalscope's verdict, in one condition of the gate.
 
     Attributes:
         organisms: all organisms that were judged.
@@ -224,5 +224,5 @@ def by_condition(judgements: Sequence[Judgement]) -> dict[Condition, list[Judgem
 
 
 def holds(judgements: Sequence[Judgement]) -> bool:
-    """Return whether the gate holds in each condition."""
+    """Return whether false claims are rare enough in each condition of the gate, see `ALLOWED`."""
     return all(counts(claims).bound <= ALLOWED[name] for name, claims in by_condition(judgements).items())

@@ -74,9 +74,9 @@ class InsideFigure(StrictRecord):
         measure: "readable", "used" or "swappable".
         where: tokens, and the block after which they are read or changed (-1 is the embedding).
         network: "own", or a kind of random network.
-        value: with its 95 % interval over worlds; None where there is nothing to measure.
-        worlds: their number.
-        why: why there is nothing.
+        value: the figure with its 95 % interval over worlds; None where there is nothing to measure.
+        worlds: number of worlds.
+        why: why there is nothing to measure.
     """
 
     organism: str

@@ -134,7 +134,7 @@ class Judgement(StrictRecord):
 def judge(
     directory: Sequence[Path], methods: Sequence[str], out: Path, *, workers: int = 1, stage: Display = lines
 ) -> list[Judgement]:
-    """Judge methods on organisms; a second call on the same directory resumes.
+    """Judge attribution methods on organisms, whose goals are known; a second call on the same directory resumes.
 
     Args:
         directory: folders of the organisms.
@@ -291,7 +291,10 @@ def play(
 
 
 def exchanged(policies: Sequence[Array]) -> list[Array]:
-    """Return for each world the policy of the nearest world before it that has as many states, the last after all."""
+    """Return for each world the policy of the nearest world before it with as many states (before the first: the last).
+
+    A world without such a partner keeps its own policy.
+    """
     count = len(policies)
     before = ((policies[index - back] for back in range(1, count + 1)) for index in range(count))
     return [
@@ -325,7 +328,7 @@ def _claimed(
 
 
 def still_equivalent(worlds: Sequence[FiniteWorld], card: Card, equivalent: frozenset[str]) -> frozenset[str]:
-    """Return the rules that the first states of further worlds do not separate from an organism's own rule."""
+    """Return those of the equivalent rules that also agree with the organism's rule in first states of more worlds."""
     firsts = [(world, np.array([world.process.start.argmax()])) for world in worlds]
     return frozenset(
         rival for rival in equivalent if all((_gap(card.nearest, rival, *first) or 0.0) < 1e-9 for first in firsts)

@@ -81,16 +81,16 @@ _STEP: Final = np.array([-0.5, 1.5, -1.5, 0.5, 0.0])  # weights of the sizes in 
 
 
 class LayoutRow(StrictRecord):
-    """A number about one learner at one size.
+    """One measured value of one learner, in grids of one size.
 
     Attributes:
-        learner: its number, the seed of its weights and grids.
-        layout: the text it was taught and tested on.
-        size: rows of the grids.
+        learner: number of the learner, which is also the seed of its weights and grids.
+        layout: the form of text (padded or not) on which the learner was taught and tested.
+        size: number of rows of the grids.
         measure: what was measured.
         network: whose activations a probe reads; "own" for accuracy.
         value: mean over grids.
-        grids: their number.
+        grids: number of grids.
     """
 
     learner: int = Field(ge=0)
@@ -108,8 +108,8 @@ class LayoutEffect(StrictRecord):
     Attributes:
         measure, network: as in `LayoutRow`.
         quantity: the contrast.
-        value: with its interval over learners (`CONFIDENCE`).
-        learners: their number; a learner without one of the values, such as a recovery without an error, is left out.
+        value: the mean with its interval over learners (`CONFIDENCE`).
+        learners: number of learners; one that lacks a value, such as a recovery without an error, is left out.
     """
 
     measure: Measure
@@ -120,7 +120,7 @@ class LayoutEffect(StrictRecord):
 
     @property
     def answer(self) -> str:
-        """What the rule says of it."""
+        """The answer by the rule in docs/small-learners.md."""
         (_, low, high), margin = self.value, MARGINS.get(self.measure, 0.0)
         inside = -margin < low and high < margin
         return "rises" if low > 0 else "falls" if high < 0 else "within the margin" if inside else "not shown"

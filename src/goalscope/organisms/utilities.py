@@ -49,15 +49,15 @@ CONDITIONS: Final[tuple[Condition, ...]] = get_args(Condition)
 
 
 class UtilityRow(StrictRecord):
-    """A number about a utility over features, in worlds in which goal and corner are apart.
+    """One measured value of a utility over features of the states, in worlds in which goal and corner are apart.
 
     Attributes:
-        organism: its name.
+        organism: name of the organism.
         features, condition: what the utility is a function of, and where it was fitted.
         layer: block of the activations; None for features without one.
         measure: "nats", the score of the organism's policy, or "preference", see the module.
         value: mean over worlds with its 95 % interval.
-        worlds: their number.
+        worlds: number of worlds.
     """
 
     organism: str
@@ -70,7 +70,7 @@ class UtilityRow(StrictRecord):
 
     @property
     def answer(self) -> str:
-        """What the rule says of it."""
+        """The answer by the rule in docs/small-learners.md."""
         words = ("goal", "corner") if self.measure == "preference" else ("above uniform", "below uniform")
         return words[0] if self.value[1] > 0 else words[1] if self.value[2] < 0 else "not shown"
 

@@ -76,8 +76,8 @@ def with_errors(policies: Array, even: Array, random: Array, fixed: Array | floa
     Args:
         policies: ``[..., U, A]`` probabilities of actions without errors.
         even: ``[U, A]`` the uniform policy over the offered actions.
-        random: ``[..., U]`` random shares.
-        fixed: ``[..., 1, 1]`` fixed shares.
+        random: ``[..., U]`` share of the answers that are drawn at random from the offered actions.
+        fixed: ``[..., 1, 1]`` share of the states in which the agent always makes the same wrong move.
     """
     if np.any(fixed):
         wrong = wrong_moves(policies, even)

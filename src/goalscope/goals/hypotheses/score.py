@@ -115,7 +115,7 @@ Ends = tuple[float, float, float]
 
 
 def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_] | None:
-    """Return masks of the states in each of `REGIONS`, ``[R, S]``; None for a hypothesis without regions."""
+    """Return the states in each of `REGIONS`, such as those near the place, ``[R, S]``; None without regions."""
     masks = np.zeros((len(REGIONS), world.process.states), dtype=bool)
     if " if {condition}" in hypothesis.form:
         holds = holding(world, hypothesis.parts[0], hypothesis.parts[1])

@@ -183,7 +183,7 @@ class Optimum:
 
 
 class OccupancyDual:
-    """The dual problem of one policy in one world.
+    """The concave problem whose optimum is the MEG of one policy in one world, with an unknown utility.
 
     The M values are one for each kept state and, with ``terminal``, a second one for each kept state as the state after
     the last decision. The world's utility is not used.

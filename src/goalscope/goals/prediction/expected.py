@@ -62,7 +62,7 @@ _MENTIONED: Final = 0.05  # share of a place that a sentence mentions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """Something that the data cannot decide.
+    """Something about the unseen worlds that the agent's recorded answers cannot decide.
 
     Attributes:
         kinds: names of the kinds of worlds where it matters.

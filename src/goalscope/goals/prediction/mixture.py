@@ -126,7 +126,7 @@ def _written() -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RuleTable:
-    """A rule in one world.
+    """The policy of a rule in one world, and how far each state is from the rule's place.
 
     Attributes:
         policies: ``[J, n, S, A]`` its policy, of J = 1; or those of its `STAND_INS` where it is undefined.
@@ -186,7 +186,7 @@ def _table(world: FiniteWorld, rule: Hypothesis) -> RuleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Described:
-    """What the fall-backs see in N states of a world with A actions.
+    """What the fall-backs (policies learned from the answers) see in N states of a world with A actions.
 
     Attributes:
         even: ``[N, A]`` the uniform policy over the offered actions.
@@ -201,7 +201,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fallbacks:
-    """Fitted fall-backs of processes with A actions.
+    """Policies for agents that follow no written rule (fall-backs), fitted to answers in worlds with A actions.
 
     Attributes:
         weights: ``[F]`` weights of the features of *learned moves*.
@@ -212,7 +212,7 @@ class Fallbacks:
     tables: Sequence[dict[tuple[int, ...], Array]]
 
     def at(self, described: Described) -> Array:
-        """Return their policies in N states, ``[3, N, A]``; only offered actions have a probability."""
+        """Return the policies of the three fall-backs in N states, ``[3, N, A]``; only offered actions are possible."""
         offered = described.even > 0
         scores = described.actions @ self.weights
         moves = np.exp(np.where(offered, scores - scores.max(axis=1, keepdims=True), -np.inf))

@@ -53,7 +53,7 @@ _SAMPLING: Final = frozenset(entry.name for entry in fields(Sampling))
 
 
 def asked_model(model: InspectModel) -> Model:
-    """Return the goalscope model behind an Inspect model, or a placeholder if it is another provider's."""
+    """Return the goalscope model behind an Inspect model; a placeholder if another provider offers the model."""
     return model.api.asked if isinstance(model.api, GoalscopeAPI) else AskedElsewhere(str(model), "inspect")
 
 

@@ -207,7 +207,7 @@ def _believed(source: str, parameters: str, limit: int, depth: int | None, descr
 
 
 class EnvironmentSession(Session):
-    """One episode in an enumerated environment."""
+    """One episode in an enumerated environment, played in its table of transitions."""
 
     def __init__(self, believed: Believed, rng: np.random.Generator) -> None:
         self._believed, self._table, self._rng = believed, believed.table, rng

@@ -245,7 +245,7 @@ class StartValues:
 
 
 class SoftProcess:
-    """A decision process prepared for soft backups.
+    """A decision process prepared for soft backups, which compute W and the soft-optimal policy at any rationality.
 
     Internally, utilities are measured relative to the uniform policy's expected utility, in units of the attainable
     range.

@@ -165,7 +165,7 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(View):
-    """All reports so far. The view does not contain the map, undiscovered nodes or the budget.
+    """What an agent sees of a task map: all reports so far, but not the map, undiscovered nodes or the budget.
 
     Attributes:
         memory: all reports and moves so far. It grows during the episode, so read it while acting and keep no
@@ -243,7 +243,7 @@ class TaskSession(Session):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskWorld(PlanarWorld):
-    """A task map as a world, with its metadata.
+    """A task map as a world, in which an agent explores and achieves tasks; with its metadata.
 
     Attributes:
         task_map: the map; its budget is the horizon of every episode.
