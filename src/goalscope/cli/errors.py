@@ -27,8 +27,7 @@ def guarded(arguments: Collection[object]) -> Iterator[None]:
     The status is 2 for wrong input and for errors from files, stores, missing extras and other packages' code. It is 1
     if a part of another package was left out and everything else was done (`PartWarning`), and 130 for Ctrl-C. All
     other errors are faults of goalscope and keep their traceback. If an error was not raised by one of goalscope's
-    checks, it may
-    be either: then the block says how to see the traceback.
+    checks, it may be either: then the block says how to see the traceback.
 
     Args:
         arguments: the values of the command's arguments; files and directories among them are named if that helps.

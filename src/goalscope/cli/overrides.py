@@ -259,9 +259,9 @@ def with_model(study: Study, plain: dict[str, Any], defaults: ModelDefaults) -> 
 
 
 def ready_agent(study: Study, name: str) -> tuple[str, dict[str, Any]] | None:
-    """Return (old name, new entry) of the only chat agent of a study, with a ready model of the given name.
+    """Return (old name, new entry) of the only chat agent of a study, with a model that goalscope knows by name.
 
-    None if there is no ready model of that name, or not exactly one chat agent.
+    None if goalscope has no parameters for a model of that name, or if there is not exactly one chat agent.
     """
     chat = [entry for entry in study.agents_ if entry.kind in _KINDS]
     if name not in ready_models() or len(chat) != 1:

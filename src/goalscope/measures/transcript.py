@@ -60,7 +60,7 @@ class TranscriptStep:
         attempts: (answer, failure) of each earlier attempt at this step, after which the agent was asked again.
         seen: the observation in words; None if the record cannot be replayed.
         prompt: the exact prompt of its model; None if there is no model or it is not available.
-        journalled: content id of the prompt in the journal; None if no model is available.
+        journalled: content id of the prompt in the journal of requests; None if no model is available.
         verdict: what is known about its action.
         picture: drawing of what the agent saw; None if that is the whole world, or only text.
         policy: ``[A]`` probabilities of the actions, recorded or computed for a scripted agent; None if unknown.

@@ -28,7 +28,7 @@ _DRAWN = 1 << 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visits:
-    """The V states visited in the K groups of a table; turns without an action are not counted."""
+    """The V states visited in the K groups (agent and world) of a table; turns without an action are not counted."""
 
     group: Counts  # [V] group of each state, see `StepTable.groups`
     first: Counts  # [K] first episode of each group

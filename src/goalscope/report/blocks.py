@@ -556,7 +556,9 @@ class _SectionSpec:
 def section(
     name: str, *, source: str = "", worlds: Literal["grids", "tasks"] | None = None
 ) -> Callable[[Content], Content]:
-    """Return a decorator that registers a function of the run as a section of the report.
+    """Return a decorator that registers a section of the report.
+
+    The function takes the `RunData` of a measured run and yields `Declared` content, or nothing if it does not apply.
 
     The page shows sections in the order of registration, built-in ones first.
 

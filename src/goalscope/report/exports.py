@@ -107,7 +107,7 @@ _STYLE = {
 
 
 def named(sections: Iterable[Declared]) -> Named:
-    """Return the figures and tables of laid-out sections by name."""
+    """Map the name of each figure and table in laid-out sections to the figure or table."""
     items: dict[str, Figure | Table] = {}
     for declared in sections:
         tables = (*declared.tables, *(table for fold in declared.folds for table in fold.tables))

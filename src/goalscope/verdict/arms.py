@@ -167,7 +167,7 @@ class Arm:
 
 
 def arm(new: Arm) -> Arm:
-    """Register an arm under its name, and return it."""
+    """Register an arm (a part of an evaluation, with worlds and questions of its own) under its name; return it."""
     return registry.register("arm", new.name, made_of=new.worlds if new.looks is None else new.looks.settings)(new)
 
 
@@ -471,7 +471,7 @@ def _changed_arm(settings: Mapping[str, Any]) -> Arm:
 
 
 def given_arm(settings: Mapping[str, Any]) -> Arm:
-    """Return the arm for the worlds of `given_worlds`; its size counts episodes per world."""
+    """Return the arm that plays the worlds of `given_worlds`; its size counts episodes per world."""
     horizon = {"horizon": settings["horizon"]} if "horizon" in settings else {}
     named = {"analysis": {"hypotheses": settings["hypotheses"]}} if "hypotheses" in settings else {}
     if settings.get("arm") == HYPOTHESES:

@@ -252,11 +252,11 @@ class Origin(StrictRecord):
 
 
 class Evaluation(SealedRecord):
-    """The ledgers of all models of one evaluation, as stored in `ledger.json`.
+    """The result of an evaluation, as stored in `ledger.json`: the claims about each model, with their evidence.
 
     Attributes:
         version: version of the file format; other versions are refused.
-        models: one ledger per model.
+        models: one ledger per model, which lists the claims about it.
         differences: differences between the models; empty for a single model.
         origin: the version that judged them, and the runs.
         page: SHA-256 of the page, or "" if none was written. The page embeds the ledger without this digest.

@@ -136,7 +136,10 @@ def estimate(
     seed: int = SEED,
     workers: int = 1,
 ) -> Announcement:
-    """Return what `evaluate` with these arguments would ask, and what it is expected to cost."""
+    """Return what `evaluate` with these arguments would ask, and what it is expected to cost.
+
+    To measure this, each model is asked for some first turns, which are stored in the directory and not asked again.
+    """
     options = (budget, quick, arms, sizes, worlds, env, hypotheses, settings, seed, workers)
     with aloud(), closing(_begin(models, out, *options)) as ready:
         return ready.announcement(ready.evaluation.announced(ready.sizes))

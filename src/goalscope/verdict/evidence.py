@@ -50,7 +50,7 @@ FEWEST_ALIKE: Final = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The result that decides a claim.
+    """The result that decides a claim: usually an estimate whose interval is compared with a threshold.
 
     Attributes:
         estimate: the estimate that is compared with the threshold, or None.
@@ -309,8 +309,8 @@ class ArmData:
         return chance, blind
 
     def less_control(self, measure: str, kind: str) -> Evidence:
-        """Return the evidence on a measure in worlds of a kind, minus the same measure in their matched controls,
-        paired by grid.
+        """Return the evidence on a measure in worlds of a kind, minus the same measure in their matched controls (e.g.
+        the same grids without a key), paired by grid.
         """
         rows, controls = (self.among(measure, kind=kind, control=control) for control in (False, True))
         if not len(rows) or not len(controls):
@@ -379,8 +379,8 @@ class ArmData:
         return result if result.has_interval else None
 
     def not_wasted(self) -> Evidence:
-        """Return the share of actions under fog that are not redundant backtracking, a known dead end or a known
-        bump.
+        """Return the share of actions under fog that waste nothing: no redundant backtracking, and no move into a known
+        dead end or again into the same wall.
         """
         wasted: dict[str, float] = {}
         rows = None

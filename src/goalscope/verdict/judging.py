@@ -88,7 +88,7 @@ Opened = dict[tuple[str, str], ArmRun]
 
 @contextmanager
 def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
-    """Open the measured runs of all arms and models, for `judge` and the page."""
+    """Open the measured runs of all arms and models for `judge` and the page; yield (arm, model) -> run."""
     confidence, opened_runs, by_path = 1 - evaluation.level, Opened(), dict[Path, ArmRun]()
     failures = evaluation.failures
     with ExitStack() as stack:

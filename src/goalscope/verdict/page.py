@@ -224,7 +224,7 @@ def figure(directory: str | Path, name: str) -> "MatplotlibFigure":
 
     Args:
         directory: the directory of the evaluation.
-        name: name of the figure, see `goalscope.report.figure`.
+        name: name of the figure; it is below the figure on the page, and in `goalscope figure DIRECTORY --list`.
 
     Raises:
         FileNotFoundError: there is no evaluation, or the logs that it judged have been moved.

@@ -318,7 +318,7 @@ class Plan(SealedRecord):
         version: version of the file format; other versions are refused.
         models: the models in the order of their runs, each as a study lists an agent, with its name.
         seed: root seed of the worlds.
-        looks: arm -> number of worlds per cell at each look at the data; empty until sizes are chosen.
+        looks: one mapping per look at the data: arm -> number of worlds per cell; empty until sizes are chosen.
         worlds: the worlds that replace all others, see `goalscope.verdict.arms.given_worlds`; None for those of the
             registered arms.
         choices: the user's choice of arms, sizes and settings; settings of models are stored in ``models``.
@@ -352,7 +352,7 @@ class Plan(SealedRecord):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Arm -> worlds per cell at the last look."""
+        """Arm -> worlds per cell (combination of kind, size and density) at the last look at the data."""
         return self.looks[-1] if self.looks else {}
 
     @property

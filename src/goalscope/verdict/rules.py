@@ -92,7 +92,9 @@ _Deciding = TypeVar("_Deciding", bound=Callable[[ArmData], Evidence | Mapping[st
 
 
 def claim(name: str, **declared: object) -> Callable[[_Deciding], _Deciding]:
-    """Return a decorator that registers the rule of a claim, for the function that returns its evidence.
+    """Return a decorator for the function that returns the evidence of a claim; it registers the claim's rule.
+
+    A claim answers one question about a model: yes, no, undecided or untestable.
 
     The function is given the `goalscope.verdict.ArmData` of the arm, whose methods (``share``, ``mean``,
     ``above_chance``, ...) return an `Evidence`.
@@ -170,7 +172,7 @@ def _evidence_by_group(rule: Rule, data: ArmData) -> Mapping[str, Evidence]:
 
 
 def decide(rule: Rule, data: ArmData) -> list[Claim]:
-    """Return the claims of a rule on the data of its arm: one, or one per group of worlds."""
+    """Decide a rule on the data of its arm: return one claim, or one per group of worlds."""
     if data.speechless and rule.about_goals:
         by_group: Mapping[str, Evidence] = {"": Evidence(why=_NO_FORMAT)}
     else:

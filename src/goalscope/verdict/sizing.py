@@ -88,7 +88,9 @@ class Budget:
 
 
 def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict[str, int]:
-    """Return the number of worlds per cell of each arm, by the rule of this module.
+    """Divide a budget among arms: return the worlds per cell (combination of kind, size and density) of each.
+
+    The rule is in the docstring of this module.
 
     Args:
         arms: the arms that can be asked, in their order.
@@ -135,7 +137,7 @@ def expected(arm: Arm, subject: Subject, count: int, seed: int, first: FirstTurn
         subject: the model.
         count: worlds per cell, or the number of units that an arm that looks inside counts.
         seed: root seed of the worlds.
-        first: its measured batch, see `goalscope.verdict.preflight.first_turns`.
+        first: its measured batch of first turns, see `goalscope.verdict.preflight.first_turns`.
         workers: maximum number of simultaneous calls.
 
     Raises:
@@ -258,7 +260,7 @@ class ArmRequest:
         subjects: the models that can be asked.
         seed: root seed of the worlds.
         failures: which models are not asked which arms.
-        firsts: name of a model -> its measured batch; models without one cost nothing.
+        firsts: name of a model -> its measured batch of first turns; models without one cost nothing.
         workers: maximum number of simultaneous calls of a model.
     """
 

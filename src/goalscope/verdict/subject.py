@@ -58,7 +58,7 @@ _OF_GRIDS: Final = ("task", "prior_symbol", "encoding")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One agent under evaluation.
+    """One agent under evaluation: a language model, a scripted agent, or the agent of recorded logs.
 
     Attributes:
         name: its name in tables.
@@ -136,7 +136,7 @@ def subjects_of(text: str) -> list[Subject]:
 
 
 def subject_of(text: str) -> Subject:
-    """Return the subject for a name on the command line.
+    """Return the subject (an agent to evaluate) for a name on the command line.
 
     Args:
         text: one of the following. A bundled model (theseus, ariadne). A folder or a name on the hub.

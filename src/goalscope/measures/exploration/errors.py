@@ -72,7 +72,7 @@ def score_fogged_episode(episode: Episode) -> EpisodeErrors[AllSteps]:
 def score_walk(
     grid: Grid, radius: int, positions: Sequence[Position], actions: Sequence[Action | None], outcome: str
 ) -> EpisodeErrors[AllSteps]:
-    """Score an episode, given its T actions and T + 1 positions."""
+    """Score an episode of a maze under fog, given its T actions and T + 1 positions."""
     walk = _FoggedWalk(grid, radius, positions)
     steps = list(judge(walk, actions, walk.view))
     summary = Summary(

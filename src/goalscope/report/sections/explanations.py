@@ -43,7 +43,7 @@ def dependence(run: RunData) -> Iterator[Declared]:
 
 
 def found_in(store: Store) -> list[Dependence]:
-    """Return the dependences of the agents of a run; empty for a run without changed worlds."""
+    """Return what the moves of each agent depend on, per thing that was changed; empty for runs without changes."""
     study = store.study()
     if study is None or not any(isinstance(entry, ChangedWorlds | ChangedEnvironments) for entry in study.worlds_):
         return []

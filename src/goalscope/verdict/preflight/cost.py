@@ -186,7 +186,7 @@ def _walk(task_map: TaskMap, spec: EpisodeSpec) -> tuple[tuple[Action | None, Re
 
 
 def planned(study: Study, world: World, horizon: int) -> EpisodeSpec:
-    """Return one specification that stands for all episodes of a study in a world."""
+    """Return a specification of one episode, which stands for all episodes of a study in a world."""
     return EpisodeSpec(world_id=world.id, agent_id="plan", trajectory=0, seed=study.seed, horizon=horizon)
 
 
