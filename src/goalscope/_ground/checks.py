@@ -28,7 +28,7 @@ def note_namesake(name: str, role: str, *, only_files: bool = False) -> None:
 
 
 def freeze(array: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
-    """Return a read-only copy of an array; the argument itself stays writable."""
+    """Return a read-only copy of an array; the given array stays writable."""
     frozen = array.copy() if array.flags.writeable else array
     frozen.flags.writeable = False
     return frozen
@@ -157,7 +157,7 @@ def check_distributions(name: str, array: "npt.NDArray[Any]", tolerance: float =
 
 
 def check_text(name: str, value: str) -> str:
-    """Return a text if UTF-8 can encode it. Names and tags must be such texts, as they are stored, printed and written.
+    """Return a text if UTF-8 can encode it, as names and tags that are stored and printed require.
 
     Args:
         name: noun for the error.

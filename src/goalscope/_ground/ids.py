@@ -46,7 +46,7 @@ def canonical_json(value: Any) -> str:
 
 
 def content_id(kind: str, value: Any) -> str:
-    """Return ``kind-xxxxxxxx``, the content id of a plain value.
+    """Return ``kind-xxxxxxxx``, the content id (a hash) of a plain value; equal values have equal ids.
 
     Args:
         kind: kind of the value ("world", "episode", ...); values of different kinds never share an id.

@@ -32,7 +32,7 @@ _ROUNDING: Final = 1e-6  # tolerance for the ends of an interval, relative to th
 
 
 def content_id_of(kind: str) -> Any:
-    """Return, for use in ``Annotated``, the constraint that a text is a content id of a kind, see `content_id`."""
+    """Return, for use in ``Annotated``, the constraint that a text is an id from `content_id` of a kind."""
     return Field(pattern=rf"\A{kind}-[0-9a-f]{{24}}\z")
 
 

@@ -139,12 +139,14 @@ def _target(hypothesis: Hypothesis, world: FiniteWorld) -> Numbers:
 
 
 def shares_of(shares_by_cluster: Mapping[str, list[Array]]) -> Array:
-    """Return ``[G, K]`` per cluster and hypothesis, the share of steps whose cell is the target of the hypothesis."""
+    """Return the share of steps whose cell is the target of each hypothesis, ``[G, K]`` per cluster and hypothesis."""
     return np.array([np.mean(rows, axis=0) for rows in shares_by_cluster.values()])
 
 
 def chosen_of(shares: Array, targets: list[tuple[str, Array]], trial: Trial) -> tuple[str, ...]:
-    """Return the hypothesis with the largest share, and those with the same target or no significant difference."""
+    """Return the names of the hypothesis with the largest share, and of those with the same target or an insignificant
+    difference.
+    """
     value, best = shares.mean(axis=0), int(shares.mean(axis=0).argmax())
     if lower_end(shares[:, best], trial.level) <= HALF:
         return ()

@@ -151,7 +151,8 @@ def measure_beliefs(
 def measure_decoded_beliefs(
     run: str | Path, *, site: str, layer: int, stage: Stage, draws: int = DRAWS, **options: Any
 ) -> tuple[RunDirectedness, "FirstSteps"]:
-    """Decode from captured activations what an agent believed about its worlds, and measure MEG relative to it.
+    """Decode from captured activations what an agent believed about its worlds, and measure goal-directedness (MEG)
+    relative to it.
 
     Args:
         run: the run directory; its activations must have been captured.
@@ -161,7 +162,7 @@ def measure_decoded_beliefs(
         options: ``utility``, ``invalid``, ``confidence`` and ``seed`` of `measure_beliefs`.
 
     Returns:
-        The findings, and the first steps with the probes that decoded them.
+        The measured goal-directedness; and the first steps of the episodes, with the probes that decoded maps there.
 
     Raises:
         ValueError: if nothing was captured there, worlds have doors, or there are too few grids.
@@ -206,7 +207,8 @@ def measure_decoded_beliefs(
 def decode_beliefs(
     episode_id: npt.NDArray[np.object_], posterior: npt.NDArray[np.float32], episodes: Mapping[str, Episode]
 ) -> dict[str, Belief]:
-    """Derive beliefs about worlds from class probabilities ``[N, n, n, K]`` of the cells at N first steps.
+    """Return the belief about each world, by the world's id, from class probabilities ``[N, n, n, K]`` of the cells at
+    N first steps.
 
     The posteriors of a world's episodes are averaged. They are equal before the reasoning and differ after it.
     """

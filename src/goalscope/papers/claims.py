@@ -191,11 +191,12 @@ def null_of(name: str, episodes: Sequence[Episode]) -> NullAgent:
 def null_agents(
     world: World, accuracy: npt.NDArray[np.float64] | Sequence[float] = (), moves: Sequence[int] = ()
 ) -> Iterator[tuple[str, Agent]]:
-    """Yield name and agent of each null agent that can act in worlds like this one.
+    """Yield name and agent of each null agent (see `NullAgent`) that can act in worlds like this one.
 
     Args:
         world: one of the worlds.
-        accuracy: action accuracies of the agent that is read, which set the lapse rate.
+        accuracy: action accuracies of the agent that is read, which set the lapse rate (the share of random moves) of
+            null agents.
         moves: all moves of the agent that is read, whose frequencies the state-blind agent has; none without them.
     """
     if "tasks" in world.offers:

@@ -191,7 +191,7 @@ class CliffCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CliffStudy:
-    """Results of both Cliff World experiments of the MEG paper.
+    """Results of both Cliff World experiments of the paper on maximum-entropy goal-directedness (MEG).
 
     Attributes:
         by_epsilon: one row per epsilon, at goal length 1.
@@ -282,7 +282,7 @@ def write_json(study: CliffStudy, path: Path) -> None:
 
 
 def write_figures(study: CliffStudy, folder: Path) -> list[Path]:
-    """Draw MEG against epsilon and goal length, and the occupancy maps, as PNG and SVG.
+    """Draw goal-directedness (MEG) against epsilon and goal length, and the occupancy maps, as PNG and SVG.
 
     Raises:
         ImportError: matplotlib is not installed (it comes with the extra ``report``).

@@ -312,7 +312,8 @@ class NamedPlaceWorlds(_GeneratedGrids):
 
     They show whether an agent follows its instruction or goes to the symbol G. In each grid, one corner is exactly as
     many steps from the start as the goal, and the goal lies as far as possible from that corner, which is its rival.
-    The three worlds of a grid form one cluster; their tag `named` is "no", "goal" or "rival".
+    The three worlds of a grid form one cluster (intervals resample grids); their tag `named` is "no", "goal" or
+    "rival".
     """
 
     kind: Literal["named-place"]
@@ -386,7 +387,7 @@ class TaskMapWorlds(_DistinctLists):
 
 @world_kind("cooking", world=TaskWorld)
 class CookingWorlds(_DistinctLists):
-    """The cooking maps, with meaningful names, with symbolic names (twins), or both.
+    """The task maps about cooking, with meaningful names, with symbolic names (twins), or both.
 
     `starts` is the number of start cells per map: its own start, and others drawn from the cells without a node. All
     versions of one map form one cluster, because they share cells and graph.

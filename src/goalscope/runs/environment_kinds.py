@@ -108,7 +108,7 @@ class Environments(_Searched):
 
     ``kind: module:Class`` names a class in the working directory; ``kind: environment`` with ``source`` names a
     registered one. With `seeds`, each mapping is combined with each seed, which becomes the class's parameter ``seed``.
-    Environments with equal descriptions share a cluster.
+    Environments with equal descriptions share a cluster, i.e. intervals count them as one.
     """
 
     later: ClassVar[tuple[str, ...]] = ("phase", "starts", "seeds")

@@ -134,8 +134,8 @@ def episode_column_parts(
 ) -> Iterator[tuple[EpisodeColumns, list[str]]]:
     """Yield the result of `read_episode_columns` in parts, to keep few episodes in memory at a time.
 
-    Worlds of one cluster are in the same part, because some measures compare them. Parts are in the order of the first
-    world of each cluster; within a part, episodes are in the order of the store.
+    Worlds of one cluster (such as versions of one grid) are in the same part, because some measures compare them. Parts
+    are in the order of the first world of each cluster; within a part, episodes are in the order of the store.
 
     Args:
         store: the run.

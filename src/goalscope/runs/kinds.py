@@ -191,7 +191,7 @@ def read_entries(
     unknown: type[BaseModel],
     what: str,
 ) -> tuple[BaseModel, ...]:
-    """Return the entries of a list in a study, each validated by the settings of its kind."""
+    """Return the entries of a list in a study (e.g. worlds), each validated by the settings of its kind."""
     kinds = dict(settings_by_kind)
     if info.context is STORED and isinstance(values, list | tuple):
         stated = [entry.get("kind") for entry in values if isinstance(entry, Mapping)]

@@ -39,7 +39,7 @@ _PLAIN_SETTING = re.compile(r"^core\.(filemode|symlinks|autocrlf) (true|false|in
 
 
 def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the provenance of the process that is now working on a run."""
+    """Return the provenance of the process that works on a run: time, versions, machine, commit, arguments."""
     commit, dirty = _code()
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),

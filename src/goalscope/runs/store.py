@@ -217,7 +217,7 @@ class Store:
                     checksums.seal(database, "agent", cell[:1])
 
     def agents(self) -> dict[str, tuple[str, dict[str, Any]]]:
-        """Return (name, description) of each agent by its id."""
+        """Map the id of each agent to (name, description)."""
         rows = self.entries("agent")
         return {identity: (name, codec.decode_json(text, f"agent {name!r}")) for identity, name, text in rows}
 
@@ -233,7 +233,9 @@ class Store:
         return [names[identity] for identity in order]
 
     def put_worlds(self, worlds: Iterable[World]) -> None:
-        """Store worlds; raise a ValueError if a world is already stored with another cluster or other tags."""
+        """Store worlds; raise a ValueError if one is already stored with another cluster (group of related worlds) or
+        other tags.
+        """
         with self.transaction():
             insert_worlds(self.database, [codec.encode_world(world) for world in worlds])
 
@@ -338,7 +340,7 @@ class Store:
             yield page
 
     def steps_of(self, numbers: Sequence[int]) -> dict[int, PackedSteps]:
-        """Return the steps of episodes by the number of the episode, as they are stored and unchecked."""
+        """Map the number of each episode to its steps, as they are stored and unchecked."""
         rows = self.query(f"SELECT episode, walk, said FROM steps WHERE episode IN ({marks(numbers)})", numbers)
         steps = {number: PackedSteps(walk, outputs) for number, walk, outputs in rows}
         if steps.keys() != set(numbers):
@@ -456,7 +458,7 @@ class Store:
             return self.stored_rows.sources()
 
     def row_counts(self, source: str) -> dict[str, int]:
-        """Return the measures of a source in order of appearance, each with an upper bound of its number of rows."""
+        """Map each measure of a source, in order of appearance, to an upper bound of its number of rows."""
         counts: dict[str, int] = {}
         with self.snapshot():
             for group in self.stored_rows.index(source):

@@ -348,7 +348,7 @@ class Study(StudyPart):
         return policies[0] if policies else self.failure
 
     def rules(self, agent: Agent) -> str:
-        """Return `EpisodeSpec.rules` for an agent's episodes."""
+        """Return the text `EpisodeSpec.rules` for an agent's episodes, see `write_rules`."""
         return write_rules(self.history_of(agent), self.failure_of(agent), self.answers)
 
     def specs(self, agents: Sequence[Agent] | None = None) -> Iterator[tuple[EpisodeSpec, World, Agent]]:
@@ -396,7 +396,9 @@ class Study(StudyPart):
 
 
 def write_rules(history: History, failure: FailurePolicy, answers: int = 1) -> str:
-    """Return `EpisodeSpec.rules` of a history setting, a failure policy and the answers to a step."""
+    """Return `EpisodeSpec.rules`, a text that states the history setting, the failure policy and the number of answers
+    per step.
+    """
     rules: dict[str, Any] = {}
     if history != "none":
         rules["history"] = history
@@ -408,7 +410,7 @@ def write_rules(history: History, failure: FailurePolicy, answers: int = 1) -> s
 
 
 def read_rules(rules: str) -> tuple[History, FailurePolicy]:
-    """Return the first two arguments of `write_rules` for its result.
+    """Return the history setting and the failure policy in a text from `write_rules`.
 
     Raises:
         ValueError: the text cannot be such a result.

@@ -277,8 +277,9 @@ def _keys(database: sqlite3.Connection, path: Path, column: str, values: Sequenc
 
 
 def cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Divide episodes, given by their numbers of steps, into ranges with few steps each; a long episode forms a range
-    of its own.
+    """Divide episodes, given by their numbers of steps, into ranges (first, end) with few steps each.
+
+    A long episode forms a range of its own.
     """
     begin, steps = 0, 0
     for index, length in enumerate(lengths):

@@ -336,7 +336,7 @@ class Steering(OnPairs):
     seed: int = Field(default=0, ge=0, le=2**62)
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Steer all pairs at each site and layer, skipping results that are already stored."""
+        """Steer all pairs at each site and layer, unless the results are stored; return a summary as plain values."""
         layers = layers_of(subject.model, self.layers)
         groups = [subject.pairs(self.pairs, control=control) for control in (False, True)]
         pairs = [pair for group in groups for pair in group.kept]
@@ -503,7 +503,7 @@ class Ablation(OnPairs):
     seed: int = Field(default=0, ge=0, le=2**62)
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Ablate at each site and layer, skipping results that are already stored."""
+        """Ablate at each site and layer, unless the results are stored; return a summary as plain values."""
         layers = layers_of(subject.model, self.layers)
         pairs = subject.pairs(self.pairs)
         views = fresh_views(pairs.kept, count=self.states, seed=self.seed)

@@ -60,7 +60,7 @@ class Original:
 
     Attributes:
         view: the shown grid, without fog.
-        cluster: the grid, the unit of resampling for intervals.
+        cluster: the grid; intervals resample grids, not pairs.
         tags: tags of the rows of its pairs, such as size and density.
     """
 

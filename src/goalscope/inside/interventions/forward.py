@@ -68,9 +68,9 @@ class Edit:
         component: see `Component`; the embedding has only the residual.
         source: index of the prompt to read, or None if vectors are given.
         source_positions: ``[P]`` int64 positions in that prompt; the same positions by default.
-        vectors: ``[P, D]`` tensor to write or add. For `noise`, the unit vectors u or, with a bank of N positions,
-            weights ``[P, N]`` of the bank's centred activations; normally distributed weights give u the covariance of
-            the bank.
+        vectors: ``[P, D]`` tensor to write or add. For `noise`, the unit vectors u or, with a bank (see below) of N
+            positions, weights ``[P, N]`` of the bank's centred activations; normally distributed weights give u the
+            covariance of the bank.
         how: kind of edit, see above.
         clean: for `noise`, index of the prompt with the vectors c, read at `positions`.
         bank: for `noise`, prompts and positions whose activations define the covariance of u.

@@ -95,7 +95,7 @@ class Condition:
 
     @property
     def tags(self) -> dict[str, Any]:
-        """Tags of the patch's rows, including ``layer`` for a single layer."""
+        """Tags that the rows of results for this patch get, including ``layer`` for a single layer."""
         return {
             "site": self.site,
             "layers": self.label,
@@ -242,8 +242,10 @@ _Effect = tuple[str, str, float, Mapping[str, Any]]
 
 
 def answers_after(model: LocalModel, side: Side) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Return the context after a side's own reasoning, with the common tokens of the answers, and the answers for all
-    actions.
+    """Return token ids to score the answers after a side's own reasoning.
+
+    The first result is everything up to the reasoning's end and the tokens that all answers share; the second has the
+    other tokens of the answer for each action.
 
     Raises:
         ValueError: the model does not mark its reasoning, or an output has no final answer.
@@ -336,7 +338,7 @@ class Patching(OnPairs):
     )
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Patch every pair in both directions, skipping results that are already stored."""
+        """Patch every pair in both directions, unless the results are stored; return a summary as plain values."""
         settings = self._fitting(subject.model)
         work = _Work(subject.model, settings, subject.agent.sampling.max_tokens)
         by_control = {control: subject.pairs(self.pairs, control=control) for control in (False, True)}

@@ -140,10 +140,9 @@ def written_in(reply: Reply) -> str:
 
 
 def effect(pair: Pair, reply: Reply) -> dict[str, float]:
-    """Return whether the action after an intervention is optimal in the second grid of a pair, in the first, or in
-    neither.
+    """Score the action after an intervention: is it optimal in the second grid of a pair, in the first, or in neither?
 
-    The values are 0 or 1 for the measures `FOLLOWS`, `STAYS` and `ELSEWHERE`.
+    The result maps the measures `FOLLOWS`, `STAYS` and `ELSEWHERE` to 1 or 0.
     """
     (first, second), action = (side.optimal for side in pair.sides), action_of(reply)
     follows, stays = action in second, action in first

@@ -90,7 +90,7 @@ class ReasoningEdits(OnPairs):
     seed: int = Field(default=0, ge=0, le=2**62)
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Edit the reasoning of all pairs, skipping results that are already stored."""
+        """Edit the reasoning of all pairs, unless the results are stored; return a summary as plain values."""
         agent = subject.agent
         local = isinstance(agent.model, LocalModel)
         limit = self.max_tokens or agent.sampling.max_tokens

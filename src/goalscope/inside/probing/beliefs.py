@@ -601,8 +601,9 @@ def compare_beliefs(
 def maps_of(
     data: ProbeInputs, fitted: FittedProbes, suite: Sequence[Entry], device: str = "cpu"
 ) -> Iterator[tuple[Entry, dict[str, Tag], dict[str, npt.NDArray[np.float32]]]]:
-    """Yield each probe's entry and tags with its posteriors on the tested grids, ``[N, n, n, K]`` by reading
-    ("balanced", "natural").
+    """Decode maps of the test grids with each probe; yield its entry, its tags and the decoded class probabilities.
+
+    The last map the readings "balanced" and "natural" to ``[N, n, n, K]``.
     """
     for entry in suite:
         head, control = entry

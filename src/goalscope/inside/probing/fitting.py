@@ -190,7 +190,7 @@ class CellTarget:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of a probe that belong to its target."""
+        """Fields of the fitted `Probe` that describe this target, by name."""
         return {"frame": math.isqrt(self.values.shape[1]), "prior": self.prior}
 
     @property

@@ -134,7 +134,7 @@ class Split(Columns):
 
     @property
     def parts(self) -> tuple[tuple[str, npt.NDArray[np.bool_]], ...]:
-        """The two parts of the split, each with its name."""
+        """Name and mask ``[N]`` of the training part and the test part."""
         return (("train", self.train), ("test", self.test))
 
 
@@ -167,7 +167,7 @@ def of_grids(cluster: npt.NDArray[np.object_], grids: Collection[str]) -> npt.ND
 
 
 def grid_kinds(cells: Cells) -> dict[str, tuple[str, ...]]:
-    """Return the kind of each grid, its sides and density; turned versions that share its id stay with the first."""
+    """Map the id of each grid to its kind: its two sides and its density. Rotated versions share id and kind."""
     kinds: dict[str, tuple[str, ...]] = {}
     for row, grid in enumerate(cells.cluster.tolist()):
         kind = (*map(str, sorted(cells.shape[row].tolist())), str(cells.density[row]))
@@ -238,7 +238,7 @@ class ProbeInputs:
         return tuple(kind for kind in RANDOM_WEIGHTS if any(kind == available for available, _ in self.random))
 
     def by_shape(self) -> Iterator[tuple[str, Self]]:
-        """Return the steps of each shape of grid, such as "7x7", in a frame of its size."""
+        """Yield each shape of grid, such as "7x7", with the inputs of its steps alone, in a frame of its size."""
         check_sizes(self.cells, self.split)
         for (height, width), mask in self.cells.shapes():
             of_shape = type(self)(
@@ -311,7 +311,9 @@ PLAN_CONTROLS: Final = ("none", "shuffled", "control-task", *RANDOM_WEIGHTS)
 
 
 def read(data: ProbeInputs, controls: Sequence[str]) -> list[tuple[str, Reading]]:
-    """Return the inputs for every control and every site and layer. Missing data raise a ValueError."""
+    """Return (control, inputs) for every control at every site (token position) and layer. Missing data raise a
+    ValueError.
+    """
     own = [Reading(item.place, Features.of(item)) for item in data.activations]
     readings: list[tuple[str, Reading]] = []
     # A list and not an iterator, because the suite distinguishes inputs by id(), which Python reuses for freed

@@ -244,7 +244,7 @@ def _listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelFold:
-    """A split of N rows: the head is fitted on the training rows and scored on the tested ones.
+    """A split of N rows: a probe is fitted on the training rows and scored on the test rows.
 
     Attributes:
         codes: ``[N]`` number of each row's group.
@@ -275,7 +275,7 @@ class LabelFold:
         return mean, float(np.average((values - mean) ** 2, weights=self.weights))
 
     def scores(self, inputs: Any, labels: npt.NDArray[Any]) -> dict[str, Array]:
-        """Fit a linear head, and compute the scores ``[M]`` of the tested rows by measure."""
+        """Fit a linear probe, and compute the scores ``[M]`` of the tested rows by measure."""
         import torch
 
         train, true = ~self.tested, labels[self.tested]

@@ -43,7 +43,9 @@ _STEP: Final = {"episode_id": "N", "step": "N", "cluster": "N"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps(Columns):
-    """Identity of the steps of N rows: episode ``[N]`` text, step number ``[N]`` int64, and cluster ``[N]`` text."""
+    """Which step each of N rows belongs to: id of the episode ``[N]`` text, number of the step ``[N]`` int64, and
+    cluster (the grid, as the unit of splits and intervals) ``[N]`` text.
+    """
 
     SHAPES: ClassVar = _STEP
 

@@ -387,7 +387,7 @@ class AnalysisReader:
         return place == self.dataset.places[0]
 
     def full(self, place: Place) -> bool:
-        """Return whether all heads and controls are fitted at a place."""
+        """Return whether all heads (forms of probes) and controls are fitted at a place (site and layer)."""
         return self.declared.table == "complete" or place[1] == self.dataset.middle
 
     def usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -412,7 +412,7 @@ class AnalysisReader:
 
 
 def place_name(place: Place) -> str:
-    """Describe a place in words."""
+    """Describe a place (site and layer) in words."""
     return f"{place[0]}, layer {place[1]}"
 
 

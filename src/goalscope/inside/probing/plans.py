@@ -187,7 +187,7 @@ def check_controls(controls: Sequence[str]) -> None:
 
 
 def on_maps(maps: Maps | None, steps: npt.NDArray[np.bool_]) -> Iterable[tuple[dict[str, Any], DecodedMaps]]:
-    """Yield the decoded maps at the selected steps, each with its tags."""
+    """Yield, for each site and layer, the tags of its rows and the decoded maps at the selected steps."""
     for (site, layer), decoded in (maps or {}).items():
         yield {"site": site, "layer": layer, "control": "none"}, decoded.where(steps)
 

@@ -173,7 +173,7 @@ def difference_rows(rows: Rows, against: str) -> Rows:
 
 
 def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) -> list[Grouped]:
-    """Return every score with its interval over grids."""
+    """Return every score, averaged over grids, with its confidence interval; grids are the independent units."""
     scores = rows.where(~rows.known(DIFFERENCES))
     units = set(zip(scores.measure.tolist(), scores.unit.tolist(), strict=True))
     bounds = {name: (0.0, 1.0 if unit == "share" else np.inf) for name, unit in units}

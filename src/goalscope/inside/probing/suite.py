@@ -526,7 +526,7 @@ def description_length(
     settings: FitSettings | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Rows:
-    """Return the length of the online code of every grid's map, for each head and control.
+    """Return how many bits an online code needs for every grid's map, for each head (form of probe) and control.
 
     Blocks are whole grids from both parts of the split; each block after the first is as long as all before it
     together. A cell of class k costs ``-log2 ((1 - e) p_k / sum_j p_j + e / 4)`` bits, with the natural probabilities

@@ -132,7 +132,7 @@ class ImportLog(Records):
 
     @property
     def compared(self) -> Mapping[str, tuple[int, int]]:
-        """For each kind of recorded value, how many were recomputed, and how many of them agree."""
+        """Kind of recorded value -> how many were recomputed, and how many of them agree."""
         return {name: (checked, self.agreeing[name]) for name, checked in self.checked.items()}
 
     @property
