@@ -13,8 +13,8 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.folder import Spill
 from goalscope._ground.rng import stream
-from goalscope._ground.spill import Spill
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.agents.agent import Agent
 from goalscope.goals import directedness

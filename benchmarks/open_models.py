@@ -31,8 +31,8 @@ from goalscope.goals.counterfactual.dependence import Asked, Dependence, WorldTu
 from goalscope.goals.hypotheses import Undefined, finite_world, parse
 from goalscope.runs import Store, Study, run
 from goalscope.runs.episode import Episode
-from goalscope.runs.merge import grow
 from goalscope.runs.record import policy_of
+from goalscope.runs.shards import grow
 from goalscope.stats import Estimate, corrected, estimate_mean
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from goalscope.cli.front.measuring import measure_run
+from goalscope.cli.measuring import measure_run
 from goalscope.runs import Store, Study, run
 
 SIZES, DENSITIES, AGENTS, TRAJECTORIES = (7, 9, 11, 13, 15), (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 4, 10

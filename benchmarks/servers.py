@@ -31,7 +31,7 @@ from goalscope.agents.agent import Observation
 from goalscope.agents.models import HttpModel, LocalModel, Reply, Request, Sampling
 from goalscope.agents.models.abilities import ServerReport
 from goalscope.agents.parse import turn
-from goalscope.cli.doctor_model import examine_server
+from goalscope.cli.examining import examine_server
 from goalscope.runs import Store, Study
 from goalscope.stats.intervals import exact_binomial
 

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from goalscope._ground.texts import Catalogue
+from goalscope._ground.words import Catalogue
 from goalscope.goals.finding import Finding
 from goalscope.stats.records import EstimateRecord
 from goalscope.verdict.claims import AskedArm, Claim, ClaimLedger

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from goalscope.runs.codec import STEP_COLUMNS
-from goalscope.runs.packed_steps import PackedSteps, pack_said, pack_walk, step_cells
+from goalscope.runs.codec import STEP_COLUMNS, PackedSteps, pack_said, pack_walk, step_cells
 from goalscope.runs.record import NO_ACTION
 
 

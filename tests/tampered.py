@@ -9,7 +9,7 @@ from typing import Any
 
 from goalscope._ground.ids import content_id
 from goalscope.agents.policies import digest_of
-from goalscope.runs import checksums
+from goalscope.runs import tables
 from goalscope.runs.stored_rows import StoredRows
 from stored_steps import steps_as_table
 
@@ -26,12 +26,12 @@ def tampered(path: Path) -> Iterator[sqlite3.Connection]:
 
 def reseal(database: sqlite3.Connection) -> None:
     """Make all checksums of an open run.db anew."""
-    checksums.clear(database)
-    for kind, (table, name) in checksums.ENTRIES.items():
+    tables.clear(database)
+    for kind, (table, name) in tables.ENTRIES.items():
         keys = [key for (key,) in database.execute(f"SELECT {name} FROM {table}")]
-        checksums.seal(database, kind, keys)
-    checksums.seal_episodes(database, [number for (number,) in database.execute("SELECT number FROM episodes")])
-    stored = StoredRows(database, checksums.Comparison(database, Path()))
+        tables.seal(database, kind, keys)
+    tables.seal_episodes(database, [number for (number,) in database.execute("SELECT number FROM episodes")])
+    stored = StoredRows(database, tables.Comparison(database, Path()))
     for source in [source for (source,) in database.execute("SELECT DISTINCT source FROM row_groups")]:
         select = "SELECT number, count, measures, data FROM row_groups WHERE source = ? ORDER BY number"
         groups = database.execute(select, (source,)).fetchall()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from goalscope._ground.spill import Spill
+from goalscope._ground.folder import Spill
 
 
 def test_pieces_come_back_whole_and_in_part() -> None:

@@ -40,18 +40,18 @@ from goalscope import _parts as _parts
 from goalscope._ground.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from goalscope._ground.parts import PartWarning as PartWarning
+    from goalscope._ground.own import PartWarning as PartWarning
     from goalscope.agents.agent import Agent as Agent
-    from goalscope.cli.front.attributing import attribute as attribute
-    from goalscope.cli.front.comparing import compare as compare
-    from goalscope.cli.front.depending import depends as depends
-    from goalscope.cli.front.goals import towards as towards
-    from goalscope.cli.front.importing import import_logs as import_logs
-    from goalscope.cli.front.measuring import measure as measure
-    from goalscope.cli.front.predicting import predict as predict
-    from goalscope.cli.front.running import run as run
-    from goalscope.cli.front.scoring import score as score
-    from goalscope.cli.front.tables import table as table
+    from goalscope.cli.attributing import attribute as attribute
+    from goalscope.cli.attributing import predict as predict
+    from goalscope.cli.comparing import compare as compare
+    from goalscope.cli.depending import depends as depends
+    from goalscope.cli.exporting import table as table
+    from goalscope.cli.goals import towards as towards
+    from goalscope.cli.logs import import_logs as import_logs
+    from goalscope.cli.logs import score as score
+    from goalscope.cli.measuring import measure as measure
+    from goalscope.cli.running import run as run
     from goalscope.runs.study import Study as Study
     from goalscope.verdict.evaluating import evaluate as evaluate
     from goalscope.verdict.opening import open_results
@@ -61,21 +61,21 @@ if TYPE_CHECKING:
 
 _OFFERED: Final = {
     "evaluate": ("verdict.evaluating", "evaluate"),
-    "run": ("cli.front.running", "run"),
-    "measure": ("cli.front.measuring", "measure"),
-    "attribute": ("cli.front.attributing", "attribute"),
-    "predict": ("cli.front.predicting", "predict"),
-    "compare": ("cli.front.comparing", "compare"),
-    "towards": ("cli.front.goals", "towards"),
-    "depends": ("cli.front.depending", "depends"),
-    "import_logs": ("cli.front.importing", "import_logs"),
-    "table": ("cli.front.tables", "table"),
+    "run": ("cli.running", "run"),
+    "measure": ("cli.measuring", "measure"),
+    "attribute": ("cli.attributing", "attribute"),
+    "predict": ("cli.attributing", "predict"),
+    "compare": ("cli.comparing", "compare"),
+    "towards": ("cli.goals", "towards"),
+    "depends": ("cli.depending", "depends"),
+    "import_logs": ("cli.logs", "import_logs"),
+    "table": ("cli.exporting", "table"),
     "open": ("verdict.opening", "open_results"),
-    "score": ("cli.front.scoring", "score"),
+    "score": ("cli.logs", "score"),
     "Study": ("runs.study", "Study"),
     "World": ("worlds.world", "World"),
     "Agent": ("agents.agent", "Agent"),
-    "PartWarning": ("_ground.parts", "PartWarning"),
+    "PartWarning": ("_ground.own", "PartWarning"),
 }
 """Name -> module and name there."""
 

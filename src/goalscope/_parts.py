@@ -10,7 +10,7 @@ from typing import Final
 from goalscope._ground import registry
 
 _MODULES: Final = {
-    "world": "runs.builtin_worlds goals.counterfactual.worlds runs.environment_kinds runs.kinds",
+    "world": "runs.builtin_worlds goals.counterfactual.worlds runs.study_parts",
     "environment": "worlds.environments.stored",
     "thing": "worlds.objects",
     "head": "inside.probing.builtin_heads",

@@ -34,7 +34,7 @@ def shorten() -> None:
     """
     from samples import STUDY
 
-    from goalscope.cli.front import running
+    from goalscope.cli import running
     from goalscope.organisms import cards, challenge, families, judging, learners
     from goalscope.papers import all_items, items
     from goalscope.runs import Study

@@ -2,7 +2,7 @@
 
 A command is called as the examples of its help call it, with samples in the place of the files and directories that
 they name. An option with a place that no example has is added to the first example. What lies at a place is declared
-beside its type (`goalscope._ground.arguments.Reads` and `Writes`).
+beside its type (`goalscope.cli.generator.Reads` and `Writes`).
 """
 
 import inspect
@@ -17,8 +17,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from goalscope._ground.arguments import Reads, Writes
 from goalscope.cli import app
+from goalscope.cli.generator import Reads, Writes
 
 _PLACES = re.compile(r"\b(FILE|DIR|RUN|RUN_A|PATH|STUDY|MODEL|AGENT|EVALUATION|SHARD|OUT)\b")
 WAITING = ("--serve",)

@@ -14,7 +14,7 @@ from attacking import Range, drawn
 from catalogue import calls, commands, declared, places_of
 from samples import THINGS
 
-from goalscope._ground.arguments import Reads
+from goalscope.cli.generator import Reads
 
 MOST: Final = 60
 """Attacks on each command in `make test-full`, drawn such that all kinds are among them."""
@@ -39,7 +39,7 @@ def heavy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
 @pytest.mark.parametrize("name", commands())
 def test_every_argument_that_names_a_place_says_what_lies_there_and_is_attacked(name: str) -> None:
     silent = [argument for argument, place in declared(name).items() if place is None]
-    assert not silent, f"{name}: say what lies at {silent} beside the type: goalscope._ground.arguments.Reads or Writes"
+    assert not silent, f"{name}: say what lies at {silent} beside the type: goalscope.cli.generator.Reads or Writes"
     unknown = {thing for place in declared(name).values() if place is not None for thing in place.things} - set(THINGS)
     assert not unknown, f"{name}: make a sample of {unknown} in tests/attacks/samples.py"
     attacked = {place.argument for call in calls(name) for place in call.places}

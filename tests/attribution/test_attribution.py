@@ -16,7 +16,7 @@ from command_line import call
 from goalscope._ground.ids import content_id
 from goalscope._ground.rng import stream
 from goalscope.agents import Observation, Turn
-from goalscope.cli.front import attributing
+from goalscope.cli import attributing
 from goalscope.goals.attribution import (
     Attribution,
     MixturePart,

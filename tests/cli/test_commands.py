@@ -269,7 +269,7 @@ def test_a_long_horizon_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.M
     """A horizon of a million decisions takes a minute: once nothing was said in it."""
     process = {"horizon": 2_000, "start": 0, "utility": [0, 1, 0, 0.5], "next": [[1, 2], [3, 0], [0, 1], [2, 3]]}
     (tmp_path / "long.json").write_text(json.dumps({**process, "policy": [[0.5, 0.5]] * 4}))
-    monkeypatch.setattr("goalscope.cli.front.goals._QUIET", 0.01)
+    monkeypatch.setattr("goalscope.cli.goals._QUIET", 0.01)
     said = call("meg", tmp_path / "long.json")
     places = [line for line in said.splitlines() if line.startswith("MEG: pass ")]
     assert len(places) >= 3 and all("of 2,000, after " in line for line in places)

@@ -216,7 +216,7 @@ def test_doctor_shows_what_a_server_does(capsys: pytest.CaptureFixture[str]) -> 
     from server import TRANSFORMERS, VLLM, Loopback, speaker
 
     from goalscope.agents.models.http_settings import RECORDING
-    from goalscope.cli.doctor_model import doctor_server
+    from goalscope.cli.examining import doctor_server
 
     with Loopback(speaker(positions=4096), **TRANSFORMERS) as server:
         doctor_server(server.url, "speaker")

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from goalscope._ground.arguments import Between, OutFile, Positive, Reads, Separated, Settings
-from goalscope.cli.generator import generated, prints
+from goalscope.cli.generator import Between, OutFile, Positive, Reads, Separated, Settings, generated, prints
 from goalscope.cli.program import COMMANDS, Commands
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from command_line import call
 from families import long_after
-from goalscope.cli.overrides import Overrides, load_study
+from goalscope.cli.overrides import StudyOptions, load_study
 from goalscope.measures.behaviour import conditions_of, mixed
 from goalscope.runs import run
 from goalscope.stats.rows import Row, Rows, Tag
@@ -17,7 +17,7 @@ from measured_runs import small_study
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs") / "keys"
-    run(load_study("key-door", Overrides(count=3, agents="optimal")), directory)
+    run(load_study("key-door", StudyOptions(count=3, agents="optimal")), directory)
     return directory
 
 
@@ -75,7 +75,7 @@ def test_shipped_studies_are_shown_by_their_conditions(
     tmp_path: Path, study: str, agents: str, conditions: str
 ) -> None:
     changes: dict[str, Any] = {} if study == "semantic" else {"count": 1}
-    run(load_study(study, Overrides(agents=agents, trajectories=1, **changes)), tmp_path / "run")
+    run(load_study(study, StudyOptions(agents=agents, trajectories=1, **changes)), tmp_path / "run")
     shown = call("measure", tmp_path / "run", "--measures", "success")
     assert conditions in shown if conditions else "conditions" not in shown
     assert "averages mix" not in shown

@@ -17,8 +17,7 @@ from goal_tables import directed, finite, utility_in
 from goalscope._ground.progress import Stage
 from goalscope._ground.rng import stream
 from goalscope.agents import Agent, Observation, Optimal, Turn, Uniform, WrongGoal
-from goalscope.cli import app
-from goalscope.cli.front import goals
+from goalscope.cli import app, goals
 from goalscope.goals import GoalEstimate, RunDirectedness
 from goalscope.inside.activations import Activations
 from goalscope.inside.beliefs import Belief, decode_beliefs, joined, measure_beliefs

@@ -1,4 +1,4 @@
-"""Overrides to a study on the command line, `--model` among them, and `goalscope doctor --model NAME`."""
+"""StudyOptions to a study on the command line, `--model` among them, and `goalscope doctor --model NAME`."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from tiny_models import HARMONY_TEMPLATE, PLAIN_TEMPLATE, llama, tokenizer
 
 from command_line import call
-from goalscope.cli.overrides import Overrides, load_study
-from goalscope.cli.parsing import layers_of, split_names
+from goalscope.cli.generator import layers_of, split_names
+from goalscope.cli.overrides import StudyOptions, load_study
 from goalscope.runs import Store
 from goalscope.verdict.preflight import study_files as studies
 from goalscope.verdict.subject import MAX_TOKENS, find_out
@@ -19,43 +19,45 @@ SHIPPED = ("baseline", "key-door", "two-path", "fog")
 
 def test_a_changed_study_is_another_one_and_says_what_is_changed() -> None:
     study = load_study("baseline")
-    changed = load_study("baseline", Overrides(sizes=(7, 9), count=3, trajectories=2, agents="random,optimal"))
+    changed = load_study("baseline", StudyOptions(sizes=(7, 9), count=3, trajectories=2, agents="random,optimal"))
     assert (changed.worlds_[0].sizes, changed.worlds_[0].count, changed.trajectories) == ((7, 9), 3, 2)
     assert [agent.name for agent in changed.agents()] == ["random", "optimal"]
     assert changed.id != study.id and changed.horizon == study.horizon and not changed.further_agents_
     assert changed.name == "Baseline (sizes 7,9; count 3; trajectories 2; agents random,optimal)"
-    assert load_study("baseline", Overrides()) == study
-    single = load_study("fog", Overrides(settings=("worlds.0.fog_radius=2", "worlds[0].densities=[0.5]", "name=mine")))
+    assert load_study("baseline", StudyOptions()) == study
+    single = load_study(
+        "fog", StudyOptions(settings=("worlds.0.fog_radius=2", "worlds[0].densities=[0.5]", "name=mine"))
+    )
     assert (single.worlds_[0].fog_radius, single.worlds_[0].densities, single.name) == (2, (0.5,), "mine")
-    assert load_study("fog", Overrides(settings=("horizon={steps: 9}",))).horizon.steps == 9
+    assert load_study("fog", StudyOptions(settings=("horizon={steps: 9}",))).horizon.steps == 9
 
 
 def test_what_the_same_change_gives_is_the_same_study() -> None:
-    one = load_study("key-door", Overrides(count=4))
-    other = load_study("key-door", Overrides(settings=("worlds.0.count=4", "worlds.1.count=4")))
+    one = load_study("key-door", StudyOptions(count=4))
+    other = load_study("key-door", StudyOptions(settings=("worlds.0.count=4", "worlds.1.count=4")))
     assert one.id == other.id and one.name != other.name
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (Overrides(sizes=(8,)), "worlds[0].sizes[0]: size must be an odd whole number"),
-        (Overrides(count=0), "worlds[0].count: must be greater than or equal to 1"),
-        (Overrides(agents="Thesus"), "'Thesus'; did you mean Theseus?"),
-        (Overrides(agents=","), "--agents"),
-        (Overrides(agents=""), "--agents"),
-        (Overrides(sizes=(1000001,)), "worlds[0].sizes[0]: size must be at most 501, got 1000001"),
-        (Overrides(settings=("worlds.0.cuont=3",)), "worlds[0].cuont: unknown key; did you mean count?"),
-        (Overrides(settings=("worlds.4.count=3",)), "worlds has 1 value, numbered from 0, so there is no value '4'"),
-        (Overrides(settings=("horizn.factor=3",)), "the study has no key horizn; did you mean horizon?"),
-        (Overrides(settings=("seed.first=3",)), "seed has no keys below it"),
-        (Overrides(settings=("seed",)), "KEY=VALUE"),
-        (Overrides(settings=("=3",)), "KEY=VALUE"),
-        (Overrides(settings=("seed=[",)), "--set seed is not valid YAML"),
-        (Overrides(settings=("trajectories=0",)), "trajectories: must be greater than or equal to 1"),
+        (StudyOptions(sizes=(8,)), "worlds[0].sizes[0]: size must be an odd whole number"),
+        (StudyOptions(count=0), "worlds[0].count: must be greater than or equal to 1"),
+        (StudyOptions(agents="Thesus"), "'Thesus'; did you mean Theseus?"),
+        (StudyOptions(agents=","), "--agents"),
+        (StudyOptions(agents=""), "--agents"),
+        (StudyOptions(sizes=(1000001,)), "worlds[0].sizes[0]: size must be at most 501, got 1000001"),
+        (StudyOptions(settings=("worlds.0.cuont=3",)), "worlds[0].cuont: unknown key; did you mean count?"),
+        (StudyOptions(settings=("worlds.4.count=3",)), "worlds has 1 value, numbered from 0, so there is no value '4'"),
+        (StudyOptions(settings=("horizn.factor=3",)), "the study has no key horizn; did you mean horizon?"),
+        (StudyOptions(settings=("seed.first=3",)), "seed has no keys below it"),
+        (StudyOptions(settings=("seed",)), "KEY=VALUE"),
+        (StudyOptions(settings=("=3",)), "KEY=VALUE"),
+        (StudyOptions(settings=("seed=[",)), "--set seed is not valid YAML"),
+        (StudyOptions(settings=("trajectories=0",)), "trajectories: must be greater than or equal to 1"),
     ],
 )
-def test_a_wrong_change_is_refused_with_its_key(changes: Overrides, words: str) -> None:
+def test_a_wrong_change_is_refused_with_its_key(changes: StudyOptions, words: str) -> None:
     with pytest.raises(ValueError) as caught:
         load_study("baseline", changes)
     assert words in str(caught.value)
@@ -80,7 +82,7 @@ def test_a_value_of_another_type_is_refused_with_its_option(options: tuple[str, 
 
 def test_sizes_of_worlds_that_have_none_are_refused() -> None:
     with pytest.raises(ValueError, match=r"two-path.*sizes"):
-        load_study("two-path", Overrides(sizes=(7,)))
+        load_study("two-path", StudyOptions(sizes=(7,)))
 
 
 def test_names_may_hold_commas_in_brackets() -> None:
@@ -93,7 +95,7 @@ def test_shipped_studies_have_the_papers_settings_and_their_further_agents_can_b
     study = load_study(name)
     assert name in studies.names() and study.agents()[0].name == "Theseus"
     for entry in study.further_agents_:
-        chosen = load_study(name, Overrides(agents=str(entry.name)))
+        chosen = load_study(name, StudyOptions(agents=str(entry.name)))
         assert [agent.name for agent in chosen.agents()] == [entry.name]
     size = study.size()
     wanted = {"baseline": (300, 10), "key-door": (300, 1), "two-path": (200, 1), "fog": (90, 3)}
@@ -179,15 +181,15 @@ def test_what_is_found_out_follows_from_the_tokenizer(tmp_path: Path) -> None:
 
 def test_what_concerns_the_question_stays_and_names_follow(tiny: Path) -> None:
     found = find_out(str(tiny), network=False)
-    pairs = load_study("harness", Overrides(model=found))
+    pairs = load_study("harness", StudyOptions(model=found))
     chat = {agent.name: entry for agent, entry in zip(pairs.agents(), pairs.agents_, strict=True)}
     assert {"tiny", "tiny memory"} < set(chat) and chat["tiny memory"].parameters["memory"] is True
     assert chat["tiny"].parameters["temperature"] == 0.0 and chat["tiny"].parameters["max_tokens"] == MAX_TOKENS
     assert pairs.analysis is not None and ("tiny", "tiny memory") in pairs.analysis.pairs
-    inside = load_study("cognitive-map", Overrides(model=found))
+    inside = load_study("cognitive-map", StudyOptions(model=found))
     assert inside.analysis is not None and inside.analysis.inside is not None
     assert inside.analysis.inside.agent == "tiny"
-    fogged = load_study("fog", Overrides(model=found))
+    fogged = load_study("fog", StudyOptions(model=found))
     assert fogged.agents_[0].parameters["task"] == "fog" and fogged.agents_[0].parameters["history"] == "actions"
 
 
@@ -207,7 +209,7 @@ def test_a_tokenizer_that_cannot_be_read_stops_plan_and_run_alike(tiny: Path, tm
 
 
 def test_the_doctor_tries_a_model(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goalscope.cli.doctor_model.SAMPLE_TOKENS", 3)
+    monkeypatch.setattr("goalscope.cli.examining.SAMPLE_TOKENS", 3)
     told = json.loads("{" + call("doctor", "--model", tiny, "--json").partition("{")[2])
     assert (told["source"], told["reasoning"], told["chat_template"]) == ("folder", "none", True)
     assert told["cells"] == {symbol: [" ", symbol] for symbol in "#_AG"} and told["cell_problems"] == []

@@ -527,16 +527,16 @@ def test_workers_decide_as_the_process_that_began_them(tmp_path: Path, monkeypat
     (tmp_path / "grids.yaml").write_text(THEIR_GRIDS)
     monkeypatch.chdir(tmp_path)
     code = (
-        "from goalscope import own\nfrom goalscope.runs import executors\n"
+        "from goalscope import own\nfrom goalscope.runs import dispatch\n"
         "from goalscope.runs.study import Study\n"
         "if __name__ == '__main__':\n"
         "    study = Study.load('grids.yaml')\n"
-        "    recipe = executors.Recipe.of(study.agents_[0], study.agents()[0])\n"
-        "    with executors.open_executor('processes', 1) as pool:\n"
-        "        print(pool.submit(executors.answer_in_worker, recipe, []).result())\n"
+        "    recipe = dispatch.Recipe.of(study.agents_[0], study.agents()[0])\n"
+        "    with dispatch.open_executor('processes', 1) as pool:\n"
+        "        print(pool.submit(dispatch.answer_in_worker, recipe, []).result())\n"
         "    with own.command(own_code=False, advice='say so'):\n"
-        "        with executors.open_executor('processes', 1) as pool:\n"
-        "            print(pool.submit(executors.answer_in_worker, recipe, []).exception())\n"
+        "        with dispatch.open_executor('processes', 1) as pool:\n"
+        "            print(pool.submit(dispatch.answer_in_worker, recipe, []).exception())\n"
     )
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "script.py").write_text(code)

@@ -15,7 +15,7 @@ from command_line import call
 from families import long_after
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.cli import app
-from goalscope.cli.overrides import Overrides, load_study
+from goalscope.cli.overrides import StudyOptions, load_study
 from goalscope.papers import scaled
 from goalscope.runs import Store, Study, run
 from goalscope.verdict.preflight.cost import Cost, beyond_reach, costs, count_pieces
@@ -151,7 +151,7 @@ def test_what_was_measured_is_printed_as_json(monkeypatch: pytest.MonkeyPatch) -
 def test_tokens_are_estimated_from_pieces_about_as_the_vocabulary_of_gpt_oss_counts_them() -> None:
     """The counts of o200k (npm package js-tiktoken 1.0.21) on the baseline's prompts, as means over six densities."""
     counted = {7: 395, 9: 433, 11: 619, 13: 721, 15: 839}
-    study = scaled(load_study("baseline", Overrides(agents="GPT-OSS-20B")), 0.02)
+    study = scaled(load_study("baseline", StudyOptions(agents="GPT-OSS-20B")), 0.02)
     (agent,) = study.agents()
     estimates: dict[int, list[int]] = {size: [] for size in counted}
     for world in study.worlds():

@@ -9,7 +9,7 @@ import pytest
 
 from command_line import call
 from goalscope.agents import Observation, Optimal, Turn, agent_id
-from goalscope.cli.transcripts import changed
+from goalscope.cli.exporting import changed
 from goalscope.measures import StepTable
 from goalscope.measures.transcript import agent_of, transcript
 from goalscope.runs import Episode, Store, Study, run

@@ -11,7 +11,7 @@ import yaml
 
 from command_line import call
 from families import long_after
-from goalscope.cli.parsing import margins_of, split_names
+from goalscope.cli.generator import margins_of, split_names
 from goalscope.report.figures import as_csv
 from goalscope.runs import Store, Study, content_hash
 from goalscope.verdict.preflight import study_files as studies

@@ -13,8 +13,8 @@ import yaml
 import slipping_forklift  # noqa: F401  (registers the environment)
 from command_line import call
 from families import long_after
-from goalscope._ground.parts import TRACEBACK
-from goalscope.cli.errors import guarded
+from goalscope._ground.own import TRACEBACK
+from goalscope.cli.console import guarded
 from goalscope.environments import EnvironmentWorld
 from goalscope.goals.hypotheses import load_hypotheses
 from goalscope.goals.hypotheses.written import check_names

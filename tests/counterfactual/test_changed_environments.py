@@ -13,7 +13,7 @@ from goalscope.environments import Observed
 from goalscope.goals.counterfactual.dependence import asked_of, dependences
 from goalscope.goals.counterfactual.worlds import MOVED, NOTHING, TURN, ChangedEnvironment
 from goalscope.runs import Store, Study, run
-from goalscope.runs.kinds import world_class
+from goalscope.runs.study_parts import world_class
 from goalscope.worlds.environments.environment import changes_of
 
 MODULE = '''

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import goalscope
 from goalscope.agents.models import LocalModel
 from goalscope.cli import app
-from goalscope.cli.front.depending import Dependences, study_of
+from goalscope.cli.depending import Dependences, study_of
 from goalscope.goals.counterfactual.worlds import MOVED, NOTHING
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.verdict import Evaluation

@@ -371,7 +371,7 @@ def lakes(folder: Path) -> tuple[list[dict[str, Any]], list[Path]]:
 @pytest.mark.full
 def test_checkpoints_of_a_training_are_compared_and_rise(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
-    from goalscope.cli.front.comparing import compare
+    from goalscope.cli.comparing import compare
 
     worlds, paths = lakes(tmp_path)
     agents = [{"kind": "policy", "file": str(path)} for path in paths]

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from goalscope._ground import registry
-from goalscope._ground.parts import PartWarning
+from goalscope._ground.own import PartWarning
 from goalscope.goals.finding import Answer
 from goalscope.stats import Estimate, estimate_mean
 from goalscope.verdict import ArmData, Claim, claim

@@ -19,7 +19,7 @@ from goalscope._ground.registry import resolve
 from goalscope.agents import Observation, Optimal, Turn
 from goalscope.measures.behaviour import put_measured
 from goalscope.runs import Store
-from goalscope.runs.sqlite_errors import damaged
+from goalscope.runs.tables import damaged
 from goalscope.verdict import Evaluation, evaluating, judging, page, subject_of
 from goalscope.verdict.arms import SEED, arms
 from goalscope.verdict.evidence import ArmData, Evidence
@@ -255,7 +255,7 @@ def test_a_link_in_the_directory_ends_the_command_before_anything_is_asked(tmp_p
 
 
 @pytest.mark.parametrize("damage", long_after(1, [False, True]))
-@pytest.mark.filterwarnings("ignore::goalscope._ground.parts.PartWarning")
+@pytest.mark.filterwarnings("ignore::goalscope._ground.own.PartWarning")
 def test_a_claim_of_another_package_is_left_out_and_damage_that_it_meets_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bool
 ) -> None:

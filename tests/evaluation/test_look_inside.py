@@ -22,7 +22,7 @@ from goalscope.inside.probing.suite import SEEN
 from goalscope.report import RivalsSentence
 from goalscope.report.sections import cognitive_map
 from goalscope.runs import Store, content_hash
-from goalscope.runs.verify import damage
+from goalscope.runs.repair import damage
 from goalscope.stats import Estimate
 from goalscope.stats.rows import Rows, constant
 from goalscope.verdict import Claim, judging, subject_of

@@ -8,7 +8,7 @@ import pytest
 
 from goalscope._ground import registry
 from goalscope._ground.folder import package_text
-from goalscope._ground.texts import Catalogue
+from goalscope._ground.words import Catalogue
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.goals.finding import TEXTS as OF_FINDINGS
 from goalscope.report.texts import TEXTS as OF_REPORTS

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import slipping_forklift  # noqa: F401  (registers the environment of the run "chance")
 from goalscope.agents import Agent, Observation, Turn
-from goalscope.cli.front.importing import import_logs
+from goalscope.cli.logs import import_logs
 from goalscope.goals.hypotheses import HypothesisTwin, twin
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.runs.importers import write_jsonl

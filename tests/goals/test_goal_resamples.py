@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from goalscope._ground.folder import Spill
 from goalscope._ground.rng import stream
-from goalscope._ground.spill import Spill
 from goalscope.goals.curves import (
     HALVES,
     RESAMPLES,

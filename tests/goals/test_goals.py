@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from goal_tables import directed, held_out
+from goalscope._ground.folder import Spill
 from goalscope._ground.rng import stream
-from goalscope._ground.spill import Spill
 from goalscope.agents import Agent, KeyLured, Optimal, Uniform, WrongGoal
 from goalscope.goals import GoalEstimate, RunDirectedness, directedness
 from goalscope.goals.curves import interval, p_value, weigh

@@ -8,8 +8,8 @@ import numpy.typing as npt
 import pytest
 
 from goal_tables import directed, finite, utilities_of, utility_in
+from goalscope._ground.folder import Spill
 from goalscope._ground.rng import stream
-from goalscope._ground.spill import Spill
 from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
 from goalscope.goals import baselines
 from goalscope.goals.baselines import Invalid, Utility, random_utilities

@@ -9,7 +9,7 @@ import pytest
 import goalscope
 import slipping_forklift  # noqa: F401  (registers the environment)
 from families import long_after
-from goalscope.cli.front.importing import import_logs
+from goalscope.cli.logs import import_logs
 from goalscope.goals.decision import by_single_answers, decide
 from goalscope.goals.finding import Finding, say
 from goalscope.goals.hypotheses import load_hypotheses, twin

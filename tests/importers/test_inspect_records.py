@@ -34,7 +34,7 @@ from goalscope.measures import measure_store
 from goalscope.runs import Episode, Store, Study, run
 from goalscope.runs.importers import import_path
 from goalscope.runs.importers.problems import Context, ImportLog
-from goalscope.runs.kinds import RecordedWorlds
+from goalscope.runs.study_parts import RecordedWorlds
 from goalscope.worlds.world import RecordedWorld
 
 WORLDS = [

@@ -14,7 +14,7 @@ from foreign_mazes import MAZES, optimal, walked
 
 from command_line import call
 from goalscope._ground.untrusted import UntrustedError
-from goalscope.cli.front.goals import towards
+from goalscope.cli.goals import towards
 from goalscope.environments import EnvironmentWorld
 from goalscope.integrations.inspect_ai import RecordedEpisode, RecordedTurn
 from goalscope.integrations.inspect_ai.record import recorded_episode

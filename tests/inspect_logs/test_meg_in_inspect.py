@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from goalscope.cli.front.goals import towards
+from goalscope.cli.goals import towards
 from goalscope.goals import RunDirectedness
 from goalscope.goals.finding import Finding, say_all
 from goalscope.runs.importers import import_into
@@ -199,7 +199,7 @@ def test_an_agent_without_any_action_and_a_cut_episode_have_no_meg(tmp_path: Pat
 
 @pytest.mark.parametrize("hypotheses", ["grids", "goal;beside goal;mirror of goal"])
 def test_what_the_actions_follow_is_what_attribute_says_of_the_imported_run(hypotheses: str, tmp_path: Path) -> None:
-    from goalscope.cli.front.attributing import attribute
+    from goalscope.cli.attributing import attribute
 
     log = played(tmp_path / "logs", ("UP", "LEFT", "UP", "?"))
     scored = scored_by(log, "attribution", hypotheses=hypotheses)

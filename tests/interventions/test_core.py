@@ -37,7 +37,7 @@ from goalscope.inside.interventions.experiment import (
     study_interventions,
 )
 from goalscope.runs import Study, run
-from goalscope.runs.kinds import UnknownSettings
+from goalscope.runs.study_parts import UnknownSettings
 from goalscope.worlds import Action, Grid, GridView
 from goalscope.worlds.planning import optimal_actions
 from goalscope.worlds.planning.shortest import distances_to

@@ -13,7 +13,7 @@ import pytest
 
 from command_line import call
 from goalscope.agents.models import LocalModel
-from goalscope.cli.front.inside import show_intervention
+from goalscope.cli.inside import show_intervention
 from goalscope.inside.interventions.experiment import intervention, study_interventions
 from goalscope.inside.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, WHOLE, Patching
 from goalscope.inside.probing.scores import chosen

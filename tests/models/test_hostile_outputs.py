@@ -22,8 +22,7 @@ from goalscope.agents import ChatAgent, parse_action
 from goalscope.agents.models import Message, Reply, Request, Sampling
 from goalscope.agents.parse import FAILURES
 from goalscope.cli import app
-from goalscope.cli.console import fail, safe, say, table
-from goalscope.cli.errors import guarded
+from goalscope.cli.console import fail, guarded, safe, say, table
 from goalscope.runs import Store, Study, export_parquet, run
 from goalscope.worlds import Action
 

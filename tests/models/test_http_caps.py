@@ -19,7 +19,7 @@ from goalscope.agents.models.http_settings import BELIEVED
 from goalscope.measures import measure_episodes
 from goalscope.report import write_report
 from goalscope.runs import Store, run
-from goalscope.runs.server_checks import noted_of_answers
+from goalscope.runs.provenance import noted_of_answers
 
 KINDS = ("prompt_tokens", "output_tokens", "tokens_at_most")
 OOPS = (500, {"error": {"message": "oops"}})

@@ -17,7 +17,7 @@ from goalscope.agents.models.http_errors import retry_after
 from goalscope.agents.models.http_settings import CallBudget, GarbledError
 from goalscope.agents.models.marks import Marks
 from goalscope.runs import Store, run
-from goalscope.runs.server_checks import noted_of_answers
+from goalscope.runs.provenance import noted_of_answers
 
 GREEDY = Sampling(temperature=0.0, max_tokens=12, reasoning_effort=None)
 REQUESTS = [request(f"state {number} " + "#_" * number, episode=f"episode-{number}") for number in range(6)]

@@ -16,7 +16,7 @@ from goalscope.agents.agent import WITHHELD as WITHHELD_FAILURE
 from goalscope.agents.models import HttpModel, Message, Request, Sampling
 from goalscope.agents.parse import CALLED
 from goalscope.runs import Store, run
-from goalscope.runs.server_checks import noted_of_answers
+from goalscope.runs.provenance import noted_of_answers
 
 STEPS = 15
 WAITING: dict[str, Any] = {"timeout": 20.0, "retries": 3, "backoff": 0.001, "patience": 60}

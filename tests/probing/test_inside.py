@@ -14,9 +14,8 @@ import yaml
 from insides import DECLARED, STUDY
 from typer.testing import CliRunner
 
-from goalscope.cli import app
-from goalscope.cli.front import running
-from goalscope.cli.front.measuring import measure_run
+from goalscope.cli import app, running
+from goalscope.cli.measuring import measure_run
 from goalscope.inside.activations import artifacts, captures
 from goalscope.inside.activations.shards import place
 from goalscope.inside.probing import InsideSummary, Probe, score_cells, stored_probes, study_inside
@@ -24,7 +23,7 @@ from goalscope.inside.probing.pipeline import AnalysisReader, probe_dataset
 from goalscope.inside.probing.probe import DECODER, PROBE
 from goalscope.report.sections.probing import probing_facts
 from goalscope.runs import Store, content_hash
-from goalscope.runs.probing_config import READS, Inside
+from goalscope.runs.study_parts import READS, Inside
 from goalscope.stats.rows import Rows
 from tampered import tampered
 

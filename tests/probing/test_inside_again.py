@@ -11,7 +11,7 @@ from planted import cells_of, noise
 from replays import episode, local
 
 from goalscope.agents import ChatAgent, agent_id
-from goalscope.cli.front.inside import _compared
+from goalscope.cli.inside import _compared
 from goalscope.inside.activations import load_activations
 from goalscope.inside.probing import (
     CORE,

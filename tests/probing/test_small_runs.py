@@ -17,7 +17,7 @@ from goalscope.inside.probing.pipeline import probe_dataset
 from goalscope.inside.probing.plans import r_squared
 from goalscope.inside.probing.scores import members
 from goalscope.runs import Step, Store
-from goalscope.runs.probing_config import Inside
+from goalscope.runs.study_parts import Inside
 from goalscope.worlds import Grid
 
 

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from goalscope._ground import folder, sealed, untrusted, yaml_text
+from goalscope._ground import archives, folder, sealed, untrusted, yaml_text
 from goalscope.agents.models import folders, loading, weight_files
 from goalscope.integrations.inspect_ai import formats
 from goalscope.report import exports
 from goalscope.runs import tables
-from goalscope.runs.importers import archive
 from goalscope.worlds import grid
 from goalscope.worlds.environments import stored
 
@@ -56,9 +55,9 @@ STATED = [
     f"in JSON** have at most {octets(untrusted.MOST_FILE_BYTES)} and {formats._MOST_NESTED} levels of nesting",
     f"{formats.READING.seconds} seconds of processor time and {formats.READING.wait} seconds by the clock",
     f"{octets(formats.READING.memory)} of memory (Linux), and {octets(formats.READING.answer)} for each sample",
-    f"A member may have {octets(archive.MOST_MEMBER_BYTES)}, an archive {archive.MOST_MEMBERS:,} members and a "
-    f"directory of {octets(archive.MOST_DIRECTORY_BYTES)}",
-    f"{octets(archive.MOST_MEMBER_BYTES)} plus {archive.MOST_RATIO} bytes for each byte of the archive",
+    f"A member may have {octets(archives.MOST_MEMBER_BYTES)}, an archive {archives.MOST_MEMBERS:,} members and a "
+    f"directory of {octets(archives.MOST_DIRECTORY_BYTES)}",
+    f"{octets(archives.MOST_MEMBER_BYTES)} plus {archives.MOST_RATIO} bytes for each byte of the archive",
     f"A world from a table has at most {stored.MOST_STATES:,} states",
     f"Grids in studies have at most {grid.MAX_SIDE}.",
     f"one that is not a text of at most {octets(exports._MOST_SETTINGS)}",

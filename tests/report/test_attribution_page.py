@@ -13,7 +13,7 @@ from goalscope.goals.hypotheses import bind, read_hypotheses
 from goalscope.report import RunData
 from goalscope.report.sections.explanations import attribution, judged_in
 from goalscope.runs import Store, Study, run
-from goalscope.runs.probing_config import Analysis
+from goalscope.runs.study_parts import Analysis
 
 STUDY = {
     "name": "phases",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from goalscope._ground import registry
-from goalscope._ground.parts import PartWarning
+from goalscope._ground.own import PartWarning
 from goalscope.measures import StepTable, behaviour, measure, measure_episodes, measure_store, sample_episodes
 from goalscope.measures.behaviour import measured_parts
 from goalscope.report import RunData, build_ledger, ledger, sections_of, split_probing

@@ -12,7 +12,7 @@ import pytest
 
 from command_line import call
 from goalscope.agents import Observation, Turn
-from goalscope.cli.front.measuring import across, headline
+from goalscope.cli.measuring import across, headline
 from goalscope.measures import measure_episodes
 from goalscope.report import RunData, sections_of, write_report
 from goalscope.report.blocks import SPARSE, estimates_table, numbers_table

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.cli.overrides import Overrides, load_study
+from goalscope.cli.overrides import StudyOptions, load_study
 from goalscope.measures import measure_episodes
 from goalscope.measures.exploration import score_fogged_episode
 from goalscope.report import AgentGroups, Declared, RunData, definition_of, sections_of
@@ -21,7 +21,7 @@ Run = tuple[Path, RunData]
 
 
 def made(folder: Path, name: str, **changes: Any) -> Run:
-    study = load_study(name, Overrides(**changes))
+    study = load_study(name, StudyOptions(**changes))
     run(study, folder)
     with Store(folder, "w") as store:
         store.put_rows(measure_episodes(store.episodes()), source="behaviour")

@@ -9,7 +9,7 @@ import pytest
 from planted_rows import item_of, rows_of
 
 from goalscope._ground import registry
-from goalscope.cli.overrides import Overrides, load_study
+from goalscope.cli.overrides import StudyOptions, load_study
 from goalscope.inside.probing import beliefs
 from goalscope.papers import Item, ItemReading, ReadAgents, find, items, read, scaled
 from goalscope.papers.claims import TESTS
@@ -44,7 +44,7 @@ def test_every_figure_and_table_of_the_papers_has_an_entry() -> None:
 @pytest.mark.parametrize("name", [item.name for item in items().values() if item.study])
 def test_what_an_item_declares_is_there(name: str) -> None:
     item = items()[name]
-    load_study(item.study, Overrides(settings=item.changes))
+    load_study(item.study, StudyOptions(settings=item.changes))
     known = {*registry.names("measure"), *PROBED}
     asked = {one.measure for one in item.readings} | {one.measure for one in item.claims}
     asked |= {one.than for one in item.claims if one.than}
@@ -66,7 +66,7 @@ def test_a_scale_takes_worlds_then_trajectories_and_keeps_every_cell() -> None:
         part = scaled(whole, scale).dump()
         assert (part["worlds"][0]["count"], part["trajectories"]) == (count, trajectories)
         assert part["worlds"][0]["sizes"] == [7, 9, 11, 13, 15]
-    inside = scaled(load_study("cognitive-map", Overrides(settings=["analysis.inside.steps=null"])), 0.1, least=2)
+    inside = scaled(load_study("cognitive-map", StudyOptions(settings=["analysis.inside.steps=null"])), 0.1, least=2)
     assert inside.analysis is not None and inside.analysis.inside is not None
     assert inside.analysis.inside.steps == 3 and inside.analysis.inside.random is not None
     assert inside.analysis.inside.random.seeds == 1 and inside.dump()["worlds"][0]["count"] == 2
@@ -80,16 +80,16 @@ def test_the_models_of_the_papers_are_ready_in_every_study_with_a_language_model
     assert ready_name("openai/gpt-oss-20b") == "GPT-OSS-20B" and ready_name("gpt-4.1") == "GPT-4.1"
     assert ready_name("someone/else") is None
     for study in ("baseline", "iso-difficulty", "key-door", "two-path", "fog", "patching", "steering"):
-        changed = load_study(study, Overrides(model=find_out("GPT-OSS-20B", network=False)))
+        changed = load_study(study, StudyOptions(model=find_out("GPT-OSS-20B", network=False)))
         agent = next(entry for entry in changed.agents_ if entry.kind == "chat")
         assert agent.parameters["server"]["mode"] == "completions" and agent.parameters["top_p"] == 0.95
         named = [] if changed.analysis is None else [one.agent for one in changed.analysis.interventions]
         assert set(named) <= {"GPT-OSS-20B"}
     for study in ("cognitive-map", "beliefs", "plans", "distance"):
-        changed = load_study(study, Overrides(agents="GPT-OSS-120B"))
+        changed = load_study(study, StudyOptions(agents="GPT-OSS-120B"))
         assert changed.analysis is not None and changed.analysis.inside is not None
         assert changed.analysis.inside.agent == "GPT-OSS-120B" and len(changed.agents_) == 1
-    harness = load_study("harness", Overrides(model=find_out("Claude Haiku 4.5", network=False)))
+    harness = load_study("harness", StudyOptions(model=find_out("Claude Haiku 4.5", network=False)))
     chat = [entry for entry in harness.agents_ if entry.kind == "task-chat"]
     assert [entry.parameters["server"]["key_env"] for entry in chat] == ["ANTHROPIC_API_KEY"] * 2
     assert chat[0].parameters["temperature"] == 0.0 and chat[1].parameters["memory"] is True
@@ -142,7 +142,7 @@ def test_the_page_numbers_the_language_models_of_each_study_as_the_study_does() 
         "baseline": [0],
     }
     for name, numbers in {**wanted, "baseline": [0]}.items():
-        study = load_study(name, Overrides(model=find_out("GPT-4.1", network=False)))
+        study = load_study(name, StudyOptions(model=find_out("GPT-4.1", network=False)))
         assert [at for at, entry in enumerate(study.agents_) if entry.parameters.get("model") == "gpt-4.1"] == numbers
 
 
@@ -257,7 +257,7 @@ def test_ours_is_declared_from_the_study_and_the_agents_of_a_run() -> None:
         ("worlds.0.goal_side=left", "generator"),
         ("trajectories=5", COUNTED),
     ):
-        changed = Overrides(settings=[change]).apply(baseline)
+        changed = StudyOptions(settings=[change]).apply(baseline)
         assert fields_that_differ(item, changed, "telos G.2") == {field}, change
     for name, value in (("max_tokens", 96), ("reasoning_effort", "high"), ("temperature", 0.0), ("top_p", None)):
         assert fields_that_differ(item, baseline, "telos G.2", **{name: value}) == {name}

@@ -32,7 +32,7 @@ from run_agents import Dice, small_study
 
 from goalscope._ground import registry
 from goalscope.agents import Observation, Optimal, Turn
-from goalscope.cli.front.measuring import measure_run
+from goalscope.cli.measuring import measure_run
 from goalscope.runs import Store, Study, opening, run
 from goalscope.runs.journal import Call, Journal
 from goalscope.runs.repair import repair

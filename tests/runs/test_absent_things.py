@@ -6,8 +6,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from goalscope.runs.provenance import packages_of
+from goalscope.runs.repair import damage
 from goalscope.runs.store import Store
-from goalscope.runs.verify import damage
 from thing_grids import plugin_things
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ from pathlib import Path
 from goalscope._ground.untrusted import AbsentPartError
 from goalscope.runs.repair import repair
 from goalscope.runs.store import Store
-from goalscope.runs.verify import damage
+from goalscope.runs.repair import damage
 for work in (lambda: damage(Store(sys.argv[1])), lambda: repair(sys.argv[1], write=True),
              lambda: list(Store(sys.argv[1]).episodes())):
     try:

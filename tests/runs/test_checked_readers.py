@@ -9,14 +9,14 @@ import pytest
 from run_agents import Dice, small_study
 
 from goalscope.agents import Optimal, agent_id
-from goalscope.cli.transcripts import Filter
+from goalscope.cli.exporting import Filter
 from goalscope.inside.activations.sites import chosen_steps, find_target
 from goalscope.measures import measure_store
 from goalscope.report.comparison import _steps_by_episode, horizon_notes
 from goalscope.report.ledger import episodes_by_agent
 from goalscope.runs import Store, run
 from goalscope.runs.episode_columns import read_heads
-from goalscope.runs.merge import _usage
+from goalscope.runs.shards import _usage
 from goalscope.verdict.evidence import ArmRun
 from goalscope.verdict.preflight.forecast import _pace
 from stored_steps import steps_as_table

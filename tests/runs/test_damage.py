@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from command_line import call
-from goalscope._ground.parts import TRACEBACK
+from goalscope._ground.own import TRACEBACK
 from goalscope.cli import app
 from goalscope.runs import Store
 

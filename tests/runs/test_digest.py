@@ -12,10 +12,9 @@ import pytest
 
 from goalscope._ground.ids import canonical_json
 from goalscope.measures import measure_episodes
-from goalscope.runs import Store, Study, content_hash, row_groups, run
-from goalscope.runs.codec import EPISODE_COLUMNS, WORLD_COLUMNS
+from goalscope.runs import Store, Study, content_hash, run, stored_rows
+from goalscope.runs.codec import EPISODE_COLUMNS, WORLD_COLUMNS, step_cells
 from goalscope.runs.hashing import keep_content_hash, kept_content_hash, ordered_rows
-from goalscope.runs.packed_steps import step_cells
 from goalscope.stats.rows import Rows
 
 CUT = 'a],["b\\"],["row'
@@ -114,7 +113,7 @@ def test_many_rows_are_read_from_the_store_a_constant_number_of_times(
     rows = Rows.from_columns(measure=one, unit="nats", value=np.arange(40_000.0) % 7, cluster=["grid"] * 40_000)
     with Store(tmp_path, "w") as store:
         store.put_rows(rows, source="behaviour")
-        monkeypatch.setattr(row_groups, "_opened", counted(row_groups._opened, read))
+        monkeypatch.setattr(stored_rows, "_opened", counted(stored_rows._opened, read))
         assert sum(len(page) for page in ordered_rows(store, most=1000)) == len(rows)
         assert read.count(16_384) == 2 * 2  # both whole groups, twice
 

@@ -19,11 +19,10 @@ import pytest
 from command_line import call
 from contents import hash_of
 from goalscope.agents import Observation
-from goalscope.cli.overrides import Overrides, load_study
+from goalscope.cli.overrides import StudyOptions, load_study
 from goalscope.runs import Store, Study, StudyShard, merge, run
-from goalscope.runs.dispatch import Caller
+from goalscope.runs.dispatch import Caller, Recipe, answer_in_worker, lost_worker, open_executor, suited
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.executors import Recipe, answer_in_worker, lost_worker, open_executor, suited
 
 SCRIPT = Path(__file__).with_name("executor_runs.py")
 
@@ -139,7 +138,7 @@ def test_killed_actors_of_a_cluster_change_nothing(tmp_path: Path, expected: str
 
 @pytest.mark.parametrize("name", ["fog", "explore-exploit", "harness", "demand"])
 def test_what_agents_of_shipped_studies_see_and_say_passes_between_processes(name: str) -> None:
-    loaded = load_study(name, Overrides(trajectories=1))
+    loaded = load_study(name, StudyOptions(trajectories=1))
     seen = set()
     for spec, world, agent in loaded.specs():
         if agent.name in seen:

@@ -6,7 +6,7 @@ import pytest
 
 from goalscope.cli.overrides import load_study
 from goalscope.runs import Study
-from goalscope.runs.probing_config import READS, Inside, RandomNetworks
+from goalscope.runs.study_parts import READS, Inside, RandomNetworks
 from goalscope.verdict.preflight import study_files as studies
 
 PLAIN: dict[str, Any] = {

@@ -19,7 +19,7 @@ from test_kill import check_resumed, kill_at
 
 from contents import hash_of
 from goalscope.agents import Optimal
-from goalscope.cli.front.measuring import measure_run
+from goalscope.cli.measuring import measure_run
 from goalscope.runs import Store, run
 from stored_steps import steps_as_table
 

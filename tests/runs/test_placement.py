@@ -11,7 +11,7 @@ from command_line import call
 from goalscope.measures import measure_episodes
 from goalscope.report.sections.explanations import judged_in
 from goalscope.runs import Store, Study, run
-from goalscope.runs.placement import fits, placed
+from goalscope.runs.builtin_worlds import fits, placed
 from goalscope.worlds import Grid
 from goalscope.worlds.planning.shortest import distances_to, shortest_length
 from goalscope.worlds.world import World

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from goalscope.runs import Store, content_hash
-from goalscope.runs.row_groups import GROUP_ROWS, cut, pack, unpack
+from goalscope.runs.stored_rows import GROUP_ROWS, cut, pack, unpack
 from goalscope.stats.rows import Coded, Row, Rows, encoded, joined, numbered
 
 TAGS: tuple[Any, ...] = (1, True, 1.0, "1", None, "two words", 0.25, -7, "é")

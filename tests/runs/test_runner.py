@@ -13,7 +13,7 @@ from run_agents import Dice, requests, small_study
 from contents import hash_of
 from families import long_after
 from goalscope.agents import Observation, Turn
-from goalscope.runs import Episode, Store, Study, checksums, content_hash, run
+from goalscope.runs import Episode, Store, Study, content_hash, run, tables
 from goalscope.runs.journal import Journal
 from goalscope.runs.provenance import note_libraries
 from goalscope.worlds import Action, Fog, Grid, State
@@ -288,7 +288,7 @@ def test_a_turn_cannot_cost_what_is_no_number(tmp_path: Path, name: str) -> None
                 "VALUES ('c', 'a', 'p', 'e', 0, 0, 'done', 0, ?)",
                 (json.dumps({"tokens": COSTS[name]}),),
             )
-            checksums.seal(database, "call", ["c"])
+            tables.seal(database, "call", ["c"])
         with pytest.raises(ValueError, match=r"usage .*must be"):
             Journal(store).spent("a")
 

@@ -18,8 +18,8 @@ from goalscope.agents import Optimal
 from goalscope.measures import measure_episodes
 from goalscope.measures.behaviour import put_measured
 from goalscope.runs import Store, Study, StudyShard, merge, run
-from goalscope.runs.merge import grow
-from goalscope.runs.verify import damage
+from goalscope.runs.repair import damage
+from goalscope.runs.shards import grow
 from tampered import tampered
 
 OF = 3

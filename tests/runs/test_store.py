@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from run_agents import Dice, small_study
 
 from families import examples
-from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, checksums, content_hash, opening, run
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, content_hash, opening, run, tables
 from goalscope.runs.provenance import scrub
 from goalscope.stats.rows import Rows
 from goalscope.worlds import Action, Grid, State
@@ -111,7 +111,7 @@ def test_any_episode_comes_back_as_it_was(shared: Store, given_episode: Episode)
     with shared.transaction() as database:
         database.execute("DELETE FROM steps")
         database.execute("DELETE FROM episodes")
-        checksums.clear(database)
+        tables.clear(database)
     assert shared.put_episodes([given_episode]) == 1
     (back,) = shared.episodes()
     assert same(back, given_episode)

@@ -30,9 +30,9 @@ from goalscope.report.exports import write, write_all
 from goalscope.report.page import write_page
 from goalscope.runs import Store, Study, content_hash, export_parquet, merge, run
 from goalscope.runs.importers import import_path, write_jsonl
-from goalscope.runs.merge import grow
 from goalscope.runs.opening import DirectoryLock
 from goalscope.runs.repair import repair
+from goalscope.runs.shards import grow
 from goalscope.verdict import Evaluation, judging, subject_of
 from goalscope.verdict.claims import ClaimLedger, Origin
 from goalscope.verdict.plan import Plan, prepare

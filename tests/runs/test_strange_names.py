@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from command_line import call
 from families import long_after
 from goalscope.cli import app
-from goalscope.runs.checksums import Comparison
 from goalscope.runs.stored_rows import StoredRows
+from goalscope.runs.tables import Comparison
 from goalscope.stats.rows import Rows
 from tampered import tampered
 

@@ -12,7 +12,7 @@ from families import long_after
 from goalscope._ground.rng import heads, uniform, uniforms
 from goalscope.agents import Optimal, Uniform
 from goalscope.agents.agent import Observation, Turn
-from goalscope.runs import Store, Study, content_hash, run, together
+from goalscope.runs import Store, Study, content_hash, episode, run
 
 AGENTS: list[dict[str, Any]] = [
     {"kind": "optimal"},
@@ -48,7 +48,7 @@ def study(**changes: Any) -> Study:
 
 
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "plays_together", lambda agent: False)
+    monkeypatch.setattr(episode, "plays_together", lambda agent: False)
 
 
 @pytest.mark.parametrize("most", long_after(1, [60_000, 100]), ids=["at once", "in parts"])
@@ -57,16 +57,16 @@ def test_together_is_as_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, m
     with monkeypatch.context() as patch:
         alone(patch)
         run(asked, tmp_path / "alone")
-    monkeypatch.setattr(together, "_MOST_STEPS", most)
-    played, whole = list[int](), together.play
+    monkeypatch.setattr(episode, "_MOST_STEPS", most)
+    played, whole = list[int](), episode.play
 
     def counted(agent: Any, part: Any) -> Any:
         played.append(len(part))
         return whole(agent, part)
 
-    monkeypatch.setattr(together, "play", counted)
+    monkeypatch.setattr(episode, "play", counted)
     summary = run(asked, tmp_path / "together")
-    plain = sum(together.played_world(world) for world in asked.worlds())
+    plain = sum(episode.played_world(world) for world in asked.worlds())
     assert sum(played) == plain * 3 * (len(AGENTS) - 1) < summary.episodes, "all but the forgetful one, and no fog"
     with Store(tmp_path / "alone") as one, Store(tmp_path / "together") as other:
         assert content_hash(one) == content_hash(other)
@@ -76,7 +76,7 @@ def test_together_is_as_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, m
 def test_grids_in_other_words_and_second_answers_are_played_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(together, "play", lambda agent, part: pytest.fail("played together"))
+    monkeypatch.setattr(episode, "play", lambda agent, part: pytest.fail("played together"))
     run(study(worlds=WORLDS[-1:], agents=AGENTS[:3]), tmp_path / "named")
     run(study(worlds=WORLDS[:1], agents=AGENTS[:3], answers=2), tmp_path / "twice")
 
@@ -97,7 +97,7 @@ class Pair(Optimal):
 
 def test_a_class_that_acts_otherwise_is_not_taken_for_the_one_that_it_derives_from(tmp_path: Path) -> None:
     for agent in (Left(name="left"), Pair(name="pair")):
-        assert not together.plays_together(agent)
+        assert not episode.plays_together(agent)
         run(study(worlds=WORLDS[:1]), tmp_path / agent.name, agents=[agent])
         with Store(tmp_path / agent.name) as store:
             taken = {int(step.action) for episode in store.episodes() for step in episode.steps}

@@ -14,7 +14,7 @@ from goalscope.agents import STRATEGIES, TASK_SCRIPTED
 from goalscope.agents.models import TEMPLATE_FORMS
 from goalscope.agents.prompts import system_prompt
 from goalscope.cli import app
-from goalscope.cli.overrides import Overrides, load_study
+from goalscope.cli.overrides import StudyOptions, load_study
 from goalscope.measures import behaviour_measures
 from goalscope.measures.task_log import score_task_log
 from goalscope.runs import Study
@@ -106,6 +106,6 @@ def test_the_commands_of_both_pages_name_agents_options_and_measures_that_exist(
         assert said.exit_code == 0 and all(option in said.output for option in options), command
         given = dict(pairwise(words))
         if "--agents" in given:
-            load_study(words[0], Overrides(agents=given["--agents"]))
+            load_study(words[0], StudyOptions(agents=given["--agents"]))
         if "--measures" in given:
             assert set(given["--measures"].split(";")) <= names

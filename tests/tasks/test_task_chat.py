@@ -22,7 +22,7 @@ from goalscope.agents import STRATEGIES, Observation, TaskChatAgent, build_agent
 from goalscope.agents.models import LocalModel, Message
 from goalscope.agents.parse import FAILURES
 from goalscope.agents.prompts import PASSAGES, passage
-from goalscope.cli.front.measuring import measured_rows
+from goalscope.cli.measuring import measured_rows
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.verdict.preflight.cost import costs
 from goalscope.worlds import Action

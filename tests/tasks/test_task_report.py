@@ -11,8 +11,8 @@ import pytest
 from task_run_agents import TaskDice, task_study
 
 from goalscope._ground.rng import stream
-from goalscope.cli.front.measuring import measured_rows
-from goalscope.cli.front.measuring import report as report_run
+from goalscope.cli.measuring import measured_rows
+from goalscope.cli.measuring import report as report_run
 from goalscope.cli.overrides import load_study
 from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE, divergences, log_relation

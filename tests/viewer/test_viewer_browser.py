@@ -20,7 +20,7 @@ from goalscope.inside.probing.scores import AREA
 from goalscope.measures.exploration.score import score_recorded
 from goalscope.report.ledger import Run
 from goalscope.runs import Store, Study, run
-from goalscope.runs.probing_config import Inside
+from goalscope.runs.study_parts import Inside
 from goalscope.verdict.claims import runs_in
 from goalscope.verdict.viewer import view, write_view
 from goalscope.verdict.viewer.collect import _Shard, _world

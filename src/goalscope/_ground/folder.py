@@ -1,4 +1,4 @@
-"""The only access to files: a `Folder` named by the user, with everything below it, and a `NamedFile`.
+"""The only access to files: a `Folder` named by the user, with everything below it, a `NamedFile`, and a `Spill`.
 
 A directory may come from a stranger. It may contain links, hard links (second names of files elsewhere), pipes,
 devices, enormous files and sparse files. The path that a user names may contain links; below it, no part of a path may
@@ -13,13 +13,16 @@ import fnmatch
 import os
 import stat
 import tempfile
+import weakref
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files as resources
 from io import BufferedReader
 from pathlib import Path, PurePath
 from shutil import copyfileobj, rmtree
-from typing import Any, BinaryIO, Final, NamedTuple, TextIO, cast
+from types import TracebackType
+from typing import Any, BinaryIO, Final, NamedTuple, Self, TextIO, cast
 
 from goalscope._ground.untrusted import (
     MOST_FILE_BYTES,
@@ -535,6 +538,64 @@ class NamedFile:
         with self.writing_text(newline) as stream:
             stream.write(text)
         return self.path
+
+
+class Spill:
+    """Store of pieces of bytes that need not fit in memory, numbered from 0 in order of arrival.
+
+    They are in an unnamed file in the directory for temporary files (set by the variable TMPDIR). It disappears with
+    the object or the process, however it ends.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="goalscope-", buffering=0)  # noqa: SIM115
+        self._close = weakref.finalize(self, self._file.close)
+        self._ends = array("q", [0])
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def add(self, piece: bytes) -> int:
+        """Write a piece and return its number.
+
+        Raises:
+            OSError: if it cannot be written, e.g. because the disk is full; the error names the directory.
+        """
+        rest = memoryview(piece)
+        try:
+            self._file.seek(self._ends[-1])
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            problem = f"a temporary file cannot be written ({error.strerror})"
+            raise OSError(error.errno, problem, tempfile.gettempdir()) from error
+        self._ends.append(self._ends[-1] + len(piece))
+        return len(self) - 1
+
+    def read(self, number: int, first: int = 0, last: int | None = None) -> bytes:
+        """Return a piece, or its bytes from ``first`` up to (not including) ``last``.
+
+        Raises:
+            OSError: if it cannot be read.
+        """
+        begin, end = self._ends[number], self._ends[number + 1]
+        parts, missing = list[bytes](), (end if last is None else begin + last) - begin - first
+        self._file.seek(begin + first)
+        while missing:
+            parts.append(self._file.read(missing))
+            if not parts[-1]:
+                place = tempfile.gettempdir()
+                raise OSError(f"a temporary file in {place} must keep what was written, but it ends early")
+            missing -= len(parts[-1])
+        return b"".join(parts)
 
 
 def anything_at(path: str | os.PathLike[str]) -> bool:

@@ -1,4 +1,6 @@
-"""User classes and functions, ``module:Class``, from the working directory, and the user's consent to import them.
+"""Code of other people: the user's consent to import it, and errors that name whose code failed.
+
+User classes and functions, ``module:Class``, are imported from the working directory.
 
 A run, an evaluation, a claim or a card from somebody else may contain the name of any module. A module of the working
 directory is therefore imported only if its name comes from the user: typed in this command or call, read from a study,
@@ -7,22 +9,33 @@ receives such a name from the user calls `consent`; `may_import` alone decides w
 
 A module is imported only from the working directory, never instead of an installed one, and a line on standard error
 says so before its code runs. Installed packages register their parts instead, see `goalscope._ground.registry`.
+
+Errors in code of other people name the part and its package, and do not stop other parts (`attempt`). A part is
+recognised by its code: a frame of a traceback belongs to the package whose entry point imported its module, or to a
+module of the working directory.
 """
 
+import errno
 import importlib.util
 import multiprocessing
+import os
 import re
+import sqlite3
 import sys
+import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, TypeVar
 
+from goalscope._ground import registry
 from goalscope._ground.folder import NamedFile
-from goalscope._ground.untrusted import printable
+from goalscope._ground.untrusted import DamagedError, StrangeFileError, printable, shorten
 
 _OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SEPARATORS = re.compile(r"[\s;,()\[\]{}'\"]+")
@@ -51,11 +64,6 @@ class Consent:
 
 _consents: list[Consent] = [Consent()]
 """The last entry decides. The first entry is for calls from Python, each further one for a command."""
-
-
-def imported() -> frozenset[str]:
-    """Return the names of the modules that were imported from the working directory."""
-    return frozenset(_files)
 
 
 def is_own(source: str) -> bool:
@@ -123,26 +131,24 @@ def note_found(value: Any, place: str | Path) -> None:
     _sources.update(dict.fromkeys(names_in(value), str(place)))
 
 
-@contextmanager
-def allowed() -> Iterator[None]:
+def allowed() -> AbstractContextManager[None]:
     """Allow every name inside this context, including names in a run, as ``--own-code`` does for a command."""
-    before = _consents[-1]
-    _consents.append(Consent(before.names, everything=True, advice=before.advice))
-    try:
-        yield
-    finally:
-        _consents.pop()
+    return _deciding(replace(_consents[-1], everything=True))
 
 
-@contextmanager
-def command(*, own_code: bool, advice: str) -> Iterator[None]:
+def command(*, own_code: bool, advice: str) -> AbstractContextManager[None]:
     """Start a command: only its own arguments give consent.
 
     Args:
         own_code: whether the user gave ``--own-code``.
         advice: how to allow a refused name; the end of the error message.
     """
-    _consents.append(Consent(everything=own_code, advice=advice))
+    return _deciding(Consent(everything=own_code, advice=advice))
+
+
+@contextmanager
+def _deciding(consent_given: Consent) -> Iterator[None]:
+    _consents.append(consent_given)
     try:
         yield
     finally:
@@ -151,8 +157,7 @@ def command(*, own_code: bool, advice: str) -> Iterator[None]:
 
 def current() -> Consent:
     """Return a copy of what the user has allowed so far, which can be sent to a worker process (see `adopt`)."""
-    last = _consents[-1]
-    return Consent(set(last.names), last.everything, last.advice)
+    return replace(_consents[-1], names=set(_consents[-1].names))
 
 
 def adopt(consent_given: Consent) -> None:
@@ -294,3 +299,106 @@ def _is_installed(module: str) -> bool:
     package, directory = module.partition(".")[0], Path.cwd().resolve()
     elsewhere = [entry for entry in sys.path if Path(entry).resolve() != directory]
     return package in sys.stdlib_module_names or PathFinder.find_spec(package, elsewhere) is not None
+
+
+# Errors in the code of other people
+
+TRACEBACK: Final = "GOALSCOPE_TRACEBACK"
+"""Environment variable: if it is 1, every error keeps its traceback."""
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Numbers of the errors of a disk that is full or read-only."""
+
+_PACKAGE: Final = Path(__file__).parents[1]
+_BLAMED: Final = "goalscope_blamed"
+
+Result = TypeVar("Result")
+
+
+class PartWarning(RuntimeWarning):
+    """A part of another package raised an error and was left out. A command that meets one ends with exit status 1."""
+
+
+def attempt(kind: str, name: str, work: Callable[[], Result], otherwise: Callable[[str], Result]) -> Result:
+    """Return the result of the work of a registered part, such as a measure.
+
+    If a part of another package raises, warn and return another result instead.
+
+    Errors of goalscope's own parts are raised unchanged. So are all errors if the environment variable `TRACEBACK` is
+    1, or if the run is at fault: damaged, refused, or on a full disk.
+
+    Args:
+        kind, name: the part, as registered.
+        work: the work.
+        otherwise: returns the other result, given a sentence that names package, part and error.
+    """
+    try:
+        return work()
+    except (Exception, SystemExit) as error:
+        if _of_the_run(error) or registry.built_in(kind, name) or os.environ.get(TRACEBACK) == "1":
+            raise
+        sentence = f"{_named(kind, name)} is left out: {_told(error)}; {TRACEBACK}=1 shows the traceback"
+        warnings.warn(sentence, PartWarning, stacklevel=2)
+        return otherwise(sentence)
+
+
+def _of_the_run(error: BaseException) -> bool:
+    """Return whether the run is damaged, busy or refused, or its disk is full, whichever part reads it."""
+    return isinstance(error, DamagedError | StrangeFileError) or any(
+        isinstance(raised, sqlite3.Error) or (isinstance(raised, OSError) and raised.errno in NO_ROOM)
+        for raised in (error, error.__cause__)
+    )
+
+
+def sign(error: BaseException) -> None:
+    """Attach to an error the sentence of `blamed`, which says whose code failed.
+
+    This is done before the error is sent to another process, where its traceback is lost.
+    """
+    if sentence := blamed(error):
+        vars(error)[_BLAMED] = sentence
+
+
+def blamed(error: BaseException) -> str:
+    """Return a sentence on an error in the code of another package's part, "" if no such code is involved."""
+    if _BLAMED in vars(error):
+        return "; ".join((str(vars(error)[_BLAMED]), *getattr(error, "__notes__", ())))
+    frame = _frame(error)
+    if frame is None or isinstance(error, DamagedError | StrangeFileError):
+        return ""
+    module = str(frame.f_globals.get("__name__", ""))
+    part = registry.part_at(module, frame.f_code.co_qualname)
+    culprit = _named(*part) if part else registry.package_of(module) or f"the module {module} of the working directory"
+    return f"{culprit} failed: {_told(error)}"
+
+
+def raised_by_a_check(error: BaseException) -> bool:
+    """Return whether a check of goalscope raised an error, whose message then names the problem of the input."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        not blamed(error)
+        and bool(frames)
+        and (frames[-1].line or "").startswith("raise ")
+        and _PACKAGE in Path(frames[-1].filename).parents
+    )
+
+
+def _named(kind: str, name: str) -> str:
+    return f"the {kind} {shorten(name)} of {registry.package_with(kind, name)}"
+
+
+def _told(error: BaseException) -> str:
+    """Describe the type, message and place of an error."""
+    frame = _frame(error)
+    place = f" ({Path(frame.f_code.co_filename).name}, {frame.f_code.co_name})" if frame is not None else ""
+    message = f": {printable(str(error))}" if str(error) else ""
+    return "; ".join((f"{type(error).__name__}{message}{place}", *getattr(error, "__notes__", ())))
+
+
+def _frame(error: BaseException) -> FrameType | None:
+    """Return the last frame of an error that runs code of another package or of the working directory."""
+    theirs = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        theirs = frame if registry.package_of(module) or module in _files else theirs
+    return theirs

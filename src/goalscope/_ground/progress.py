@@ -125,26 +125,23 @@ class Tally:
         if self._watched:
             yield
             return
-        began, ended = time.monotonic(), threading.Event()
+        began = since = time.monotonic()
+        outputs = self._outputs
         self._watched = True
 
         def watch() -> None:
-            outputs, since = self._outputs, began
-            while not ended.wait(1.0):
-                now = time.monotonic()
-                if self._outputs != outputs:
-                    outputs, since = self._outputs, now
-                elif now - since >= SILENT_SECONDS:
-                    self.tell("; ".join([f"still working, for {duration(now - began)} so far", *memory_words()]))
+            nonlocal outputs, since
+            now = time.monotonic()
+            if self._outputs != outputs:
+                outputs, since = self._outputs, now
+            elif now - since >= SILENT_SECONDS:
+                self.tell("; ".join([f"still working, for {duration(now - began)} so far", *memory_words()]))
 
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
         try:
-            yield
+            with _repeating(watch, 1.0):
+                yield
         finally:
             self._watched = False
-            ended.set()
-            thread.join()
 
     @property
     def heard(self) -> bool:
@@ -339,16 +336,21 @@ def aloud() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def beating(pace: Pace) -> Iterator[None]:
+def beating(pace: Pace) -> AbstractContextManager[None]:
     """While this context lasts, run a thread that refreshes the displayed numbers about the models; see `Pace.beat`."""
+    return _repeating(pace.beat, _BEAT_SECONDS)
+
+
+@contextmanager
+def _repeating(act: Callable[[], None], seconds: float) -> Iterator[None]:
+    """While this context lasts, call a function from a thread, again and again after some seconds."""
     ended = threading.Event()
 
-    def beat() -> None:
-        while not ended.wait(_BEAT_SECONDS):
-            pace.beat()
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            act()
 
-    thread = threading.Thread(target=beat, daemon=True)
+    thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
         yield

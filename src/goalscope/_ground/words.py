@@ -1,7 +1,16 @@
-"""Format numbers, counts and lists for sentences and tables."""
+"""What a user reads: numbers, counts and lists in words, and catalogues of sentences.
+
+Sentences are kept apart from the code that decides which of them is true. A room keeps its sentences in a file
+`texts.yaml` beside its modules: a tree of keys whose leaves are texts with fields in braces. An editor can reword every
+sentence there without touching code, and tests refer to a sentence by its key.
+"""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+_FIELD: Final = re.compile(r"\{(\w+)\}")
 
 
 def short(value: float, unit: str) -> str:
@@ -25,3 +34,77 @@ def counted(count: int, noun: str) -> str:
 def listed(items: Sequence[str], last: str = "and") -> str:
     """Format a list: ``a``, ``a and b``, ``a, b and c``; ``none`` if it is empty."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}" if items else "none"
+
+
+class Catalogue:
+    """The sentences of one subpackage (room).
+
+    Args:
+        entries: the tree of keys; its leaves are texts.
+        name: how errors name this catalogue.
+
+    Raises:
+        TypeError: a leaf is not a text.
+    """
+
+    def __init__(self, entries: Mapping[str, Any], name: str) -> None:
+        self._name = name
+        self._texts = dict(_leaves(entries, name))
+
+    @classmethod
+    def of_package(cls, package: str) -> "Catalogue":
+        """Read the file `texts.yaml` of a package, for example "goalscope.verdict"."""
+        from goalscope._ground.folder import package_text  # these are not light
+        from goalscope._ground.yaml_text import read_yaml_text
+
+        return cls(read_yaml_text(package_text(package, "texts.yaml"), f"texts of {package}"), f"{package} texts")
+
+    def __call__(self, key: str, **fields: str | int) -> str:
+        """Return a sentence with its fields filled in.
+
+        Args:
+            key: the keys that lead to it, separated by slashes, for example "claims/acts optimally/question".
+            fields: a value for each field of the sentence.
+
+        Raises:
+            KeyError: there is no such sentence.
+            TypeError: a field is missing, or the sentence has no such field.
+        """
+        text = self.text(key)
+        if (needed := self.fields(key)) != fields.keys():
+            wrong = ", ".join(sorted(needed ^ fields.keys()))
+            raise TypeError(f"the sentence {key!r} of {self._name} needs exactly its own fields; check {wrong}")
+        return _FIELD.sub(lambda match: str(fields[match[1]]), text)
+
+    def text(self, key: str) -> str:
+        """Return a sentence as the catalogue has it, fields in braces.
+
+        Raises:
+            KeyError: there is no such sentence.
+        """
+        if key not in self._texts:
+            raise KeyError(f"{self._name} has no sentence {key!r}")
+        return self._texts[key]
+
+    def fields(self, key: str) -> set[str]:
+        """Return the names of the fields of a sentence."""
+        return set(_FIELD.findall(self.text(key)))
+
+    def keys(self, below: str = "") -> list[str]:
+        """Return the keys of all sentences, or of those below one branch, for example "claims"."""
+        return [key for key in self._texts if not below or key.startswith(f"{below}/")]
+
+    def has(self, key: str) -> bool:
+        """Return whether there is a sentence with this key."""
+        return key in self._texts
+
+
+def _leaves(entries: Mapping[str, Any], name: str, above: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in entries.items():
+        path = f"{above}/{key}" if above else str(key)
+        if isinstance(value, Mapping):
+            yield from _leaves(value, name, path)
+        elif isinstance(value, str):
+            yield path, " ".join(value.split())
+        else:
+            raise TypeError(f"{name}: {path} must be a text, got {type(value).__name__}")

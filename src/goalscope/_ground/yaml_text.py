@@ -17,7 +17,6 @@ import yaml
 from goalscope._ground.checks import near_miss
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import UntrustedError, printable, shorten
-from goalscope._ground.words import counted
 
 MOST_YAML_BYTES: Final = 4_000_000
 MOST_VALUES: Final = 100_000
@@ -118,10 +117,8 @@ def set_key(mapping: dict[str, Any], setting: str, holds: str = "the study") -> 
         parent = ".".join(path[:depth]) or holds
         if isinstance(holder, list):
             if not step.isascii() or not step.isdigit() or int(step) >= len(holder):
-                raise ValueError(
-                    f"--set {key}: {parent} has {counted(len(holder), 'value')}, numbered from 0, so there is no value "
-                    f"{step!r}"
-                )
+                count = "1 value" if len(holder) == 1 else f"{len(holder)} values"
+                raise ValueError(f"--set {key}: {parent} has {count}, numbered from 0, so there is no value {step!r}")
             index: Any = int(step)
         elif isinstance(holder, Mapping):
             index = step

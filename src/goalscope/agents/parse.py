@@ -83,7 +83,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from goalscope._ground.texts import Catalogue
+from goalscope._ground.words import Catalogue
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Turn
 from goalscope.agents.models.base import Reply
 from goalscope.agents.models.marks import end_token, left_over, tags_in

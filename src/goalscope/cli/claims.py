@@ -7,13 +7,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Final
 
-from goalscope._ground.arguments import OutFile, OutFolder, Positive, Reads, Settings
 from goalscope._ground.checks import check_choice
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.progress import duration
 from goalscope._ground.words import counted
 from goalscope.cli.console import console, json_text, progress, say, table
 from goalscope.cli.console import show as show_table
+from goalscope.cli.generator import OutFile, OutFolder, Positive, Reads, Settings
 from goalscope.verdict import Announcement, Evaluation
 from goalscope.verdict.cards import check_record, eval_record, model_card
 from goalscope.verdict.claim_tables import coverage, reason_of, thresholds_of

@@ -12,11 +12,10 @@ from typing import Annotated
 
 import typer
 
-from goalscope._ground.arguments import Reads, Writes
 from goalscope._ground.extras import how_to_install
 from goalscope._ground.folder import Folder
-from goalscope.cli.console import say, table
-from goalscope.cli.errors import WRONG_INPUT
+from goalscope.cli.console import WRONG_INPUT, say, table
+from goalscope.cli.generator import Reads, Writes
 
 NEEDS = {
     "": ("numpy", "scipy", "pydantic", "PyYAML", "typer", "rich"),
@@ -97,7 +96,7 @@ def doctor(
         say(f"{weight_files.clear() / 1e6:,.0f} MB removed from {weight_files.cache().path}")
         return True
     if run is not None:
-        from goalscope.cli.verify import doctor_run
+        from goalscope.cli.examining import doctor_run
 
         if server or model or as_json or device != "auto":
             raise ValueError("RUN goes only with --repair: leave out --model, --server, --device and --json")
@@ -111,11 +110,11 @@ def doctor(
     if server is not None and device != "auto":
         raise ValueError("--device has no effect on a server: leave out --device or --server")
     if server is not None:
-        from goalscope.cli.doctor_model import doctor_server
+        from goalscope.cli.examining import doctor_server
 
         doctor_server(server, model, mode=mode, tokenizer=tokenizer, key_env=key_env, as_json=as_json)
     elif model is not None:
-        from goalscope.cli.doctor_model import doctor_model
+        from goalscope.cli.examining import doctor_model
 
         doctor_model(model, device=device, chat_template=chat_template, as_json=as_json)
     elif as_json or device != "auto":

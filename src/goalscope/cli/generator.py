@@ -1,29 +1,193 @@
 """Commands are generated from functions: types from the signature, help from the docstring.
 
-A command consists of a function and, optionally, a printer of its result; together they declare everything. Each
-parameter becomes an argument or an option, and has an entry under ``Args:``, which may also set its metavar:
-``by (TAGS): group by these tags.`` Positional parameters are arguments, apart from ``out``. The user writes a
-``Sequence`` or ``Mapping`` as one text.
+Annotations of the parameters say what the type alone cannot express. A command consists of a function and, optionally,
+a printer of its result; together they declare everything. Each parameter becomes an argument or an option, and has an
+entry under ``Args:``, which may also set its metavar: ``by (TAGS): group by these tags.`` Positional parameters are
+arguments, apart from ``out``. The user writes a ``Sequence`` or ``Mapping`` as one text.
 """
 
 import functools
 import inspect
+import math
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 from typer.models import ParameterInfo
 
-from goalscope._ground.arguments import Between, Reads, Separated, Writes
-from goalscope.cli.console import progress
-from goalscope.cli.errors import PROBLEMS, check_outputs, guarded
-from goalscope.cli.parsing import entries_of
+from goalscope._ground.untrusted import shorten
+from goalscope.cli.console import PROBLEMS, check_outputs, guarded, progress
+
+Thing = Literal[
+    "run",
+    "shard",
+    "evaluation",
+    "organisms",
+    "challenge",
+    "key",
+    "study",
+    "hypotheses",
+    "plan",
+    "agent",
+    "model",
+    "log",
+    "process",
+    "prompt",
+    "kinds",
+    "claim",
+]
+"""Kinds of files and directories that commands read. `agent` is a YAML file, `model` a folder of weights."""
+
+
+class Reads:
+    """State what kinds of files or directories an argument may name; the help does not show it.
+
+    The attack tests in ``tests/attacks`` use this to choose damaged files and directories for each command. They fail
+    for an argument that names a file or directory without saying what it is.
+
+    Attributes:
+        things: the kinds that are read.
+    """
+
+    def __init__(self, *things: Thing) -> None:
+        self.things = things
+
+
+class Writes:
+    """State that an argument names a file or directory that is written; see `Reads`.
+
+    Attributes:
+        form: "file" or "directory".
+    """
+
+    def __init__(self, form: Literal["file", "directory"]) -> None:
+        self.form = form
+
+
+@dataclass(frozen=True)
+class Between:
+    """State the least and the greatest allowed value of a number.
+
+    Attributes:
+        least: smallest allowed value; None for no limit.
+        most: greatest allowed value; None for no limit.
+    """
+
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class Separated:
+    """State the separator of a list that is written as one text. Lists without it use commas.
+
+    Attributes:
+        by: the separator; "" for an option that is repeated. ";," means semicolons or, in a text without any, commas
+            outside of parentheses.
+    """
+
+    by: str
+
+
+Positive = Annotated[int, Between(1)]
+"""A whole number of at least 1."""
+
+Settings = Annotated[Sequence[str], Separated("")]
+"""Settings, each written KEY=VALUE."""
+RunDirectory = Annotated[Path, Reads("run")]
+"""The directory of a run."""
+OutFolder = Annotated[Path, Writes("directory")]
+"""A directory that is written."""
+OutFile = Annotated[Path | None, Writes("file")]
+"""A file that is written; None for none."""
+
+
+Number = TypeVar("Number", int, float)
+
+
+def entries_of(option: str, text: str, kind: Any, separator: str) -> Any:
+    """Parse the text of an option into the list or mapping that its type declares."""
+    if get_origin(kind) is Mapping:
+        return (margins_of if get_args(kind)[1] is float else tags_of)(option, text)
+    (entry,) = get_args(kind)
+    if entry in (int, float):
+        return numbers(option, text, entry)
+    return split_names(text) if separator == ";," else split(text, separator)
+
+
+def split(text: str, separator: str = ",") -> list[str]:
+    """Split a list that is written as one text; surrounding blanks and empty parts are dropped."""
+    return [part.strip() for part in text.split(separator) if part.strip()]
+
+
+def split_names(text: str) -> list[str]:
+    """Split names at semicolons or, if the text has none, at commas outside of parentheses."""
+    parts = text.split(";") if ";" in text else re.split(r",(?![^(]*\))", text)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def numbers(option: str, text: str, kind: type[Number]) -> list[Number]:
+    """Parse the numbers of an option, separated by commas."""
+    try:
+        values = [kind(part) for part in split(text)]
+        finite = all(map(math.isfinite, values))
+    except ValueError:
+        finite = False
+    if not finite:
+        expected = "whole numbers" if kind is int else "numbers"
+        raise ValueError(f"{option} must be {expected} separated by commas, got {shorten(text)}: e.g. {option} 7,9")
+    return values
+
+
+def margins_of(option: str, text: str) -> dict[str, float]:
+    """Parse numbers by name, e.g. ``success=0.1;action accuracy=0.05``."""
+    margins = dict[str, float]()
+    for part in split(text, ";"):
+        name, _, number = (side.strip() for side in part.rpartition("="))
+        try:
+            margin = float(number)
+        except ValueError:
+            margin = math.nan
+        if not name or name in margins or math.isnan(margin):
+            raise ValueError(
+                f"{option} must be MEASURE=NUMBER, separated by ';', with each measure only once, got {part!r}: "
+                f"e.g. {option} 'success=0.1;action accuracy=0.05'"
+            )
+        margins[name] = margin
+    return margins
+
+
+def tags_of(option: str, text: str) -> dict[str, list[str]]:
+    """Parse tags and their values, e.g. ``head=linear;head=mlp;control=none``."""
+    chosen = dict[str, list[str]]()
+    for part in split(text, ";"):
+        tag, separator, value = (side.strip() for side in part.partition("="))
+        if not (tag and separator and value):
+            raise ValueError(
+                f"{option} must be TAG=VALUE, separated by ';' (repeat a tag for further values), got {part!r}: e.g. "
+                f"{option} 'head=linear;control=none'"
+            )
+        chosen.setdefault(tag, []).append(value)
+    return chosen
+
+
+def layers_of(text: str, *, first: int = 0) -> str | tuple[int, ...]:
+    """Parse layers: "thirds", "all", or the numbers of decoder blocks, counted from ``first``."""
+    if text in ("thirds", "all"):
+        return text
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(re.fullmatch("-?[0-9]{1,9}", part) and int(part) >= first for part in parts):
+        raise ValueError(
+            f"--layers must be thirds, all, or block numbers >= {first} such as 7,15,23; got {shorten(text)}"
+        )
+    return tuple(map(int, parts))
+
 
 Body = TypeVar("Body", bound=Callable[..., Any])
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import numpy as np
 import yaml
 
-from goalscope._ground.arguments import OutFile, Positive, Reads
 from goalscope._ground.folder import NamedFile
 from goalscope._ground.words import counted
 from goalscope.cli.console import json_text, say, table
+from goalscope.cli.generator import OutFile, Positive, Reads
 from goalscope.cli.overrides import WorldOptions, worlds_of
 from goalscope.goals.hypotheses import Hypothesis, bind, load_hypotheses
 from goalscope.goals.hypotheses.design import LAPSES, Need, needed, sentences

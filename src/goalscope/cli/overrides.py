@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from goalscope._ground import registry
-from goalscope._ground.arguments import Reads, Settings
 from goalscope._ground.checks import did_you_mean, near_miss, note_namesake
 from goalscope._ground.folder import anything_at
 from goalscope._ground.own import consent
@@ -17,7 +16,7 @@ from goalscope._ground.yaml_text import key_path, read_yaml_text, set_key
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.models.base import TEMPLATE_FORMS
 from goalscope.cli.console import say
-from goalscope.cli.parsing import split_names
+from goalscope.cli.generator import Reads, Settings, split_names
 from goalscope.runs import Study
 from goalscope.verdict.preflight import study_files
 from goalscope.verdict.subject import ModelDefaults, find_out, ready_models
@@ -35,32 +34,33 @@ _MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overrides:
-    """Changes to a study; None or empty means no change.
+class WorldOptions:
+    """Options that change the worlds of a study: all entries that have such a key. None or empty means no change.
 
-    ``sizes``, ``densities`` and ``count`` apply to all entries that have such a key. ``agents`` names agents as one
-    text, including those that the study lists under ``further_agents``. ``model`` replaces the models of all chat
-    agents. Each of ``settings`` is KEY=VALUE, with the value written as in a study file.
+    Attributes:
+        sizes (LIST): side lengths of the grids, e.g. 7,9.
+        densities (LIST): wall densities of the grids, e.g. 0,0.6.
+        count: number of worlds of each kind, size and density.
+        settings (KEY=VALUE): set any key of the study, e.g. worlds.0.count=3. Repeatable.
     """
 
-    sizes: Sequence[int] = ()
-    densities: Sequence[float] = ()
+    sizes: Sequence[int] | None = None
+    densities: Sequence[float] | None = None
     count: int | None = None
-    trajectories: int | None = None
-    agents: str | None = None
-    model: ModelDefaults | None = None
-    settings: Sequence[str] = ()
+    settings: Settings = ()
 
     def given(self) -> dict[str, Any]:
         """Return the changes by option name, as text."""
-        numbers = {name: ",".join(f"{value:.12g}" for value in getattr(self, name)) for name in ("sizes", "densities")}
-        single = {name: getattr(self, name) for name in ("count", "trajectories", "agents")}
-        return {
-            **{name: text for name, text in numbers.items() if text},
-            **{name: str(value) for name, value in single.items() if value is not None},
-            **({"model": self.model.name} if self.model is not None else {}),
-            **({"set": list(self.settings)} if self.settings else {}),
-        }
+        changes = dict[str, Any]()
+        for option in dataclasses.fields(self):
+            value = getattr(self, option.name)
+            if option.name == "settings":
+                changes |= {"set": list(value)} if value else {}
+            elif option.name in ("sizes", "densities"):
+                changes |= {option.name: ",".join(f"{number:.12g}" for number in value)} if value else {}
+            elif value is not None:
+                changes[option.name] = value.name if isinstance(value, ModelDefaults) else str(value)
+        return changes
 
     def apply(self, study: Study) -> Study:
         """Return the changed study. Its name lists the changes, and its id follows from its content."""
@@ -80,14 +80,7 @@ class Overrides:
                 )
             for entry in entries:
                 entry[option] = self.count if option == "count" else list(getattr(self, option))
-        if self.trajectories is not None:
-            mapping["trajectories"] = self.trajectories
-        if self.agents is not None:
-            mapping["agents"] = _named_entries(study, mapping, split_names(self.agents))
-            mapping.pop("further_agents", None)
-            study = Study.assemble(mapping)
-        if self.model is not None:
-            with_model(study, mapping, self.model)
+        self.change_agents(study, mapping)
         for setting in self.settings:
             set_key(mapping, setting)
         described = [f"{name} {text}" for name, text in changes.items() if name != "set"]
@@ -103,52 +96,8 @@ class Overrides:
             options = ", ".join(f"--{option} {changes[option]}" for option in wrong)
             raise ValueError(f"{options} cannot be used here: {error}") from None
 
-
-_OF_STUDY = ("sizes", "densities", "count", "trajectories")
-"""Options with the names of the keys of a study that they change."""
-
-
-def load_study(name: str, changes: Overrides | None = None) -> Study:
-    """Load a study from a file or by its registered name, and apply changes."""
-    return study_files.load(name, None if changes is None else changes.apply)
-
-
-def study_entries() -> list[tuple[str, str]]:
-    """List the names of the registered studies for the help of a command."""
-    return [(name, "") for name in sorted(registry.names("study"))]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorldOptions:
-    """Options that change the worlds of a study.
-
-    Attributes:
-        sizes (LIST): side lengths of the grids, e.g. 7,9.
-        densities (LIST): wall densities of the grids, e.g. 0,0.6.
-        count: number of worlds of each kind, size and density.
-        settings (KEY=VALUE): set any key of the study, e.g. worlds.0.count=3. Repeatable.
-    """
-
-    sizes: Sequence[int] | None = None
-    densities: Sequence[float] | None = None
-    count: int | None = None
-    settings: Settings = ()
-
-    def read(self, *, network: bool = False) -> Overrides:
-        """Return the changes. The defaults of a new model are printed; ``network`` allows fetching its tokenizer."""
-        fields: dict[str, Any] = {
-            changed_field.name: getattr(self, changed_field.name) for changed_field in dataclasses.fields(self)
-        }
-        if (model := fields.pop("model", None)) is not None:
-            # The chat template decides the defaults of a new model, so it is read before the other settings apply.
-            templates = [
-                text
-                for key, _, text in (setting.partition("=") for setting in self.settings)
-                if key.rpartition(".")[2] == "chat_template"
-            ]
-            fields["model"] = find_out(model, network=network, chat_template=templates[-1] if templates else None)
-            say(fields["model"].line)
-        return Overrides(**{name: value for name, value in fields.items() if value is not None})
+    def change_agents(self, study: Study, mapping: dict[str, Any]) -> None:
+        """Change the agents and their episodes in the plain values of a study; options of worlds change none."""
 
 
 UNCHANGED: Final = WorldOptions()
@@ -157,7 +106,7 @@ UNCHANGED: Final = WorldOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOptions(WorldOptions):
-    """Options that change a study and its worlds.
+    """Options that change a study and its worlds. Agents may also be further agents of the study.
 
     Attributes:
         trajectories: number of episodes per agent and world.
@@ -167,12 +116,55 @@ class StudyOptions(WorldOptions):
 
     trajectories: int | None = None
     agents: str | None = None
-    model: Annotated[str | None, Reads("model")] = None
+    model: Annotated[str | ModelDefaults | None, Reads("model")] = None
+
+    def read(self, *, network: bool = False) -> "StudyOptions":
+        """Return the options with the defaults of a new model, which are printed.
+
+        Args:
+            network: whether its tokenizer may be fetched.
+        """
+        if not isinstance(self.model, str):
+            return self
+        # The chat template decides the defaults of a new model, so it is read before the other settings apply.
+        templates = [
+            text
+            for key, _, text in (setting.partition("=") for setting in self.settings)
+            if key.rpartition(".")[2] == "chat_template"
+        ]
+        defaults = find_out(self.model, network=network, chat_template=templates[-1] if templates else None)
+        say(defaults.line)
+        return dataclasses.replace(self, model=defaults)
+
+    def change_agents(self, study: Study, mapping: dict[str, Any]) -> None:
+        """Change the agents and their episodes in the plain values of a study."""
+        if self.trajectories is not None:
+            mapping["trajectories"] = self.trajectories
+        if self.agents is not None:
+            mapping["agents"] = _named_entries(study, mapping, split_names(self.agents))
+            mapping.pop("further_agents", None)
+            study = Study.assemble(mapping)
+        model = self.read().model
+        if isinstance(model, ModelDefaults):
+            with_model(study, mapping, model)
+
+
+_OF_STUDY = ("sizes", "densities", "count", "trajectories")
+"""Options with the names of the keys of a study that they change."""
+
+
+def load_study(name: str, changes: WorldOptions | None = None) -> Study:
+    """Load a study from a file or by its registered name, and apply changes."""
+    return study_files.load(name, None if changes is None else changes.apply)
+
+
+def study_entries() -> list[tuple[str, str]]:
+    """List the names of the registered studies for the help of a command."""
+    return [(name, "") for name in sorted(registry.names("study"))]
 
 
 def worlds_of(text: str, options: WorldOptions) -> Study:
     """Return a study with the worlds that a text describes, after applying the options."""
-    changes = options.read()
     entries: Any = None
     if text in registry.names("world"):  # a file of that name must not run code that nobody named
         note_namesake(text, "kind of worlds")
@@ -191,9 +183,9 @@ def worlds_of(text: str, options: WorldOptions) -> Study:
                 f"({', '.join(sorted(studies))}), or a file (.yaml or .npz) that exists, got {text!r:.200}"
                 f"{did_you_mean(text, [*kinds, *studies])}"
             )
-        return load_study(text, changes)
+        return load_study(text, options)
     listed = entries if isinstance(entries, list) else [entries]
-    return changes.apply(Study.parse({"name": "worlds", "worlds": listed, "agents": [{"kind": "random"}]}))
+    return options.apply(Study.parse({"name": "worlds", "worlds": listed, "agents": [{"kind": "random"}]}))
 
 
 def _named_entries(study: Study, mapping: dict[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:

@@ -12,49 +12,49 @@ import typer
 from typer.core import TyperGroup
 
 from goalscope._ground import own, registry
-from goalscope._ground.arguments import Reads as Reads
-from goalscope._ground.arguments import RunDirectory as RunDirectory
-from goalscope._ground.arguments import Writes as Writes
 from goalscope._ground.version import __version__
 from goalscope.cli.generator import Body, as_lines, generated
+from goalscope.cli.generator import Reads as Reads
+from goalscope.cli.generator import RunDirectory as RunDirectory
+from goalscope.cli.generator import Writes as Writes
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "demo": ("front.running:demo", "Run a bundled model and three reference agents, and write a report."),
+    "demo": ("running:demo", "Run a bundled model and three reference agents, and write a report."),
     "evaluate": ("claims:evaluate", "Judge whether a model is goal-directed, how strongly and towards what."),
     "ledger": ("claims:ledger", "Print the claims of an evaluation."),
     "card": ("claims:card", "Make a model card of an evaluation, or a record for Every Eval Ever."),
-    "run": ("front.running:show_stages", "Run a study, or resume it."),
-    "merge": ("front.running:merge", "Merge the shards of a study into one run."),
+    "run": ("running:show_stages", "Run a study, or resume it."),
+    "merge": ("running:merge", "Merge the shards of a study into one run."),
     "depends": (
-        "front.depending:show_dependences",
+        "depending:show_dependences",
         "Test what an agent's moves depend on, by changing one thing at a time.",
     ),
     "separate": ("hypotheses:separate", "Show which hypotheses a set of worlds can tell apart."),
     "design": ("hypotheses:design", "Choose the worlds that best tell hypotheses apart."),
     "attribute": (
-        "front.attributing:show_attributed",
+        "attributing:show_attributed",
         "Find the hypothesis that explains an agent's moves, if any does.",
     ),
     "predict": (
-        "front.predicting:show_predicted",
+        "attributing:show_predicted",
         "Predict what an agent does in kinds of worlds where nobody has seen it, then look.",
     ),
-    "table": ("front.tables:show_table", "Write an environment as a table of states and transitions, for other tools."),
-    "estimate": ("front.expected:estimate", "Estimate what a study costs and, with --power, what it can detect."),
-    "import": ("front.importing:import_and_show", "Check recorded trajectories, and store them as a run."),
-    "measure": ("front.measuring:measure_and_show", "Measure a run, and print estimates with confidence intervals."),
-    "show": ("transcripts:show", "List the episodes of a run, or show one step by step."),
-    "compare": ("front.comparing:show_comparisons", "Compare agents or runs on the worlds they share, with tests."),
-    "report": ("front.measuring:report", "Write the report of a run as one HTML page."),
+    "table": ("exporting:show_table", "Write an environment as a table of states and transitions, for other tools."),
+    "estimate": ("expected:estimate", "Estimate what a study costs and, with --power, what it can detect."),
+    "import": ("logs:import_and_show", "Check recorded trajectories, and store them as a run."),
+    "measure": ("measuring:measure_and_show", "Measure a run, and print estimates with confidence intervals."),
+    "show": ("exporting:show", "List the episodes of a run, or show one step by step."),
+    "compare": ("comparing:show_comparisons", "Compare agents or runs on the worlds they share, with tests."),
+    "report": ("measuring:report", "Write the report of a run as one HTML page."),
     "view": ("exporting:view", "Write a page that shows each episode step by step."),
     "figure": ("exporting:figure", "Write one figure or table of a report to a file, e.g. for a paper."),
     "export": ("exporting:export", "Write the tables of a run as Parquet files."),
-    "capture": ("front.inside:capture", "Replay the recorded tokens of a run, and store the activations."),
-    "probe": ("front.inside:show_probed", "Fit probes and their controls on the activations of a run."),
-    "patch": ("front.inside:show_patched", "Patch activations, and measure whether the chosen move changes."),
-    "meg": ("front.goals:meg", "Measure goal-directedness (MEG, in nats) of agents towards several goals."),
-    "score": ("front.scoring:show_scored", "Score the exploration and exploitation errors in a log."),
-    "verify": ("verify:verify", "Verify a run or an evaluation against its checksums."),
+    "capture": ("inside:capture", "Replay the recorded tokens of a run, and store the activations."),
+    "probe": ("inside:show_probed", "Fit probes and their controls on the activations of a run."),
+    "patch": ("inside:show_patched", "Patch activations, and measure whether the chosen move changes."),
+    "meg": ("goals:meg", "Measure goal-directedness (MEG, in nats) of agents towards several goals."),
+    "score": ("logs:show_scored", "Score the exploration and exploitation errors in a log."),
+    "verify": ("examining:verify", "Verify a run or an evaluation against its checksums."),
     "doctor": ("doctor:doctor", "Check the installation, a run, a model or a server."),
 }
 """Name of a command -> where its function is, as "module:function", and its line in the list of commands."""

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.folder import Spill
 from goalscope._ground.rng import stream
-from goalscope._ground.spill import Spill
 from goalscope.goals.baselines import Invalid, Utility, random_utilities
 from goalscope.goals.hypotheses.definition import FiniteWorld
 from goalscope.goals.hypotheses.score import tails

@@ -9,8 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from goalscope._ground.sealed import StrictRecord
-from goalscope._ground.texts import Catalogue
-from goalscope._ground.words import counted, listed, short
+from goalscope._ground.words import Catalogue, counted, listed, short
 from goalscope.stats.records import EstimateRecord
 from goalscope.stats.rows import Tag
 

@@ -33,9 +33,9 @@ from goalscope.inside.probing.pipeline import INFO, AnalysisReader, declared_in,
 from goalscope.inside.probing.probe import Probe, ProbeKey
 from goalscope.measures.table import StepTable
 from goalscope.runs import Store
-from goalscope.runs.probing_config import READS, Inside
 from goalscope.runs.provenance import noted
 from goalscope.runs.record import Episode
+from goalscope.runs.study_parts import READS, Inside
 from goalscope.stats.rows import Rows
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field
 
 from goalscope._ground.extras import lacking
-from goalscope.cli.front.dialogue import WorldDialogue, episodes_of
+from goalscope.integrations.dialogue import WorldDialogue, episodes_of
 
 try:
     from openenv.core.env_server import Action, Environment, Observation, State
@@ -33,7 +33,7 @@ class WorldObservation(Observation):  # type: ignore[misc]
 
     Attributes:
         text: the question.
-        episode: after the last step, the rewards, metrics and turns from `cli.front.dialogue.WorldDialogue.found`;
+        episode: after the last step, the rewards, metrics and turns from `integrations.dialogue.WorldDialogue.found`;
             empty before.
     """
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from goalscope._ground.extras import lacking
-from goalscope.cli.front.dialogue import WorldDialogue, episodes_of
+from goalscope.integrations.dialogue import WorldDialogue, episodes_of
 from goalscope.runs.codec import decode_world, encode_world
 from goalscope.worlds.world import World
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from goalscope._ground import registry
 from goalscope._ground.checks import refuse_where
-from goalscope._ground.parts import attempt
+from goalscope._ground.own import attempt
 from goalscope._ground.words import listed
 from goalscope.measures.definition import Measure
 from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable, offers_of
 from goalscope.measures.things import add_measures_of_kinds
+from goalscope.runs.codec import HAS_REWARD
 from goalscope.runs.episode_columns import PART_EPISODES, episode_column_parts
-from goalscope.runs.packed_steps import HAS_REWARD
 from goalscope.runs.provenance import note_packages
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store

@@ -44,7 +44,7 @@ from goalscope.organisms import adapters, language
 from goalscope.organisms.adapters import STYLES
 from goalscope.organisms.families import AGREEMENTS, CORNER, FAMILIES, MODELS, Kind, Placed, worlds_of
 from goalscope.organisms.learners import Spec, Weights, parsed, policy_in, shapes, solved, trained, visits
-from goalscope.runs.executors import lost_worker, open_executor
+from goalscope.runs.dispatch import lost_worker, open_executor
 from goalscope.stats.intervals import mean_interval
 
 FOLLOWS: Final = 0.8

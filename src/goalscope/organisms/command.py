@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from goalscope._ground.arguments import Positive, Reads, Writes
 from goalscope.cli.console import json_text, progress, say, table
+from goalscope.cli.generator import Positive, Reads, Writes
 from goalscope.cli.program import command
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from pydantic import Field
 
 from goalscope._ground.rng import stream
 from goalscope._ground.sealed import StrictRecord
-from goalscope._ground.texts import Catalogue
-from goalscope._ground.words import listed
+from goalscope._ground.words import Catalogue, listed
 from goalscope.agents import Agent, Observation
 from goalscope.agents.scripted import EpsilonGreedy, Greedy, NoisyGreedy, Optimal, RandomWalk, ScriptedAgent, Uniform
 from goalscope.goals.finding import Answer

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from goalscope._ground.arguments import Positive, Reads, Separated, Settings, Writes
 from goalscope.cli.console import say, table
+from goalscope.cli.generator import Positive, Reads, Separated, Settings, Writes
 from goalscope.cli.program import command
 
 

@@ -13,7 +13,7 @@ from goalscope._ground.checks import near_miss
 from goalscope._ground.folder import package_text
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.runs import Study
-from goalscope.runs.kinds import StudyPart, sequence
+from goalscope.runs.study_parts import StudyPart, sequence
 from goalscope.stats.rows import Tag
 
 PAPERS: Final[Mapping[str, str]] = {

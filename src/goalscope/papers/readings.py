@@ -26,7 +26,7 @@ from goalscope.measures.comparison import compare_transforms
 from goalscope.measures.exploration.errors import log_relation
 from goalscope.papers.item import MIDDLE, How, Item, ItemReading
 from goalscope.runs import Study
-from goalscope.runs.probing_config import Decoders, Inside, Probes
+from goalscope.runs.study_parts import Decoders, Inside, Probes
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.records import StoredEstimate
 from goalscope.stats.rows import Rows, Tag

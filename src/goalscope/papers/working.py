@@ -21,10 +21,10 @@ from goalscope.agents.chat import ChatAgent, TaskChatAgent
 from goalscope.agents.models.folders import PACKAGED, folder_identity, model_folder
 from goalscope.agents.prompts import PAPER, TASKS, PrintedPrompt, read_text, recognised, with_our_slots
 from goalscope.cli.console import fail, progress, say, show
-from goalscope.cli.front.importing import import_and_show
-from goalscope.cli.front.measuring import can_report, measured_rows, warn_of_few
-from goalscope.cli.front.running import show_stages, stages
-from goalscope.cli.overrides import Overrides, StudyOptions, load_study
+from goalscope.cli.logs import import_and_show
+from goalscope.cli.measuring import can_report, measured_rows, warn_of_few
+from goalscope.cli.overrides import StudyOptions, load_study
+from goalscope.cli.running import show_stages, stages
 from goalscope.inside.probing.pipeline import INFO
 from goalscope.papers.claims import TEXTS, Tested, decide, decide_exact, lines_of, nulls_of
 from goalscope.papers.exact import compute
@@ -53,7 +53,7 @@ from goalscope.papers.readings import (
 from goalscope.report.exports import as_markdown
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
-from goalscope.runs.probing_config import Inside
+from goalscope.runs.study_parts import Inside
 from goalscope.runs.tables import DATABASE
 from goalscope.verdict.subject import ready_name
 
@@ -135,7 +135,7 @@ def _run(
     if model or templates:
         study = as_printed(item, study, templates)
     # after the scale, because the settings may ask for less than the scale
-    sized, study = study, Overrides(settings=settings).apply(study)
+    sized, study = study, StudyOptions(settings=settings).apply(study)
     if model or templates:
         study = with_nearest_prompts(study)  # after the settings, because a setting may name a prompt
     say(f"{item.name}: {item.title}" + ("" if model else f"; {takes(seconds(item, study))}"))

@@ -25,10 +25,10 @@ from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAP
 from goalscope.runs.episode_columns import EpisodeHead, read_heads
 from goalscope.runs.export import episode_record, step_records
 from goalscope.runs.hashing import kept_content_hash
-from goalscope.runs.probing_config import Analysis
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
+from goalscope.runs.study_parts import Analysis
 from goalscope.stats import LESS, Estimate, Grouped, clusters_of, distinct, estimate_pooled, estimate_rows, numbers_of
 from goalscope.stats.records import Records, html_table
 from goalscope.stats.rows import Rows, Tag, constant

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from goalscope._ground import registry
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import NamedFile
-from goalscope._ground.parts import attempt
+from goalscope._ground.own import attempt
 from goalscope._ground.words import counted
 from goalscope.report.blocks import AnyTable, Declared, Figure, FoldSpec, Table, numbers_table
 from goalscope.report.figures import as_csv, standalone, themed, visible

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from goalscope._ground.texts import Catalogue
+from goalscope._ground.words import Catalogue
 
 TEXTS: Final = Catalogue.of_package("goalscope.report")
 """The explanations, rules, legends and notices of the sections of a report."""

@@ -2,13 +2,12 @@
 
 from goalscope.runs.export import export_parquet
 from goalscope.runs.hashing import content_hash
-from goalscope.runs.kinds import world_kind
-from goalscope.runs.merge import MergeSummary, merge
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.runs.runner import Progress, RunSummary, run
+from goalscope.runs.shards import MergeSummary, StudyShard, merge
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study, StudySize
-from goalscope.runs.study_shard import StudyShard
+from goalscope.runs.study_parts import world_kind
 from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.tasks.world import TaskWorld
 

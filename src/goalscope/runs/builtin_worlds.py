@@ -1,37 +1,242 @@
-"""The built-in world kinds of a study file: grids (generated, layouts with keys, written out) and task maps."""
+"""The built-in world kinds of a study file: grids, task maps, and environments.
 
-from abc import abstractmethod
+Grids are generated, layouts with keys, or written out. Environments are users' classes, or those of Gymnasium, MiniGrid
+with BabyAI, and TextWorld.
+
+The goal, start and key of a grid can be placed by rule: "top-right", "left", "anywhere", optionally preceded by "not ".
+Things can also be placed "on the way". A corner is the open cell nearest to it (`Grid.corner`; in generated grids
+always the corner inside the border). A side is one half of the grid, without the middle row or column. A cell is on the
+way if all shortest paths from the start to the goal lead through it, whatever things there are.
+"""
+
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache, partial
 from itertools import count, product
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
+from goalscope._ground import registry
 from goalscope._ground.checks import freeze, near_miss
 from goalscope._ground.ids import content_id
+from goalscope._ground.own import is_own
 from goalscope._ground.rng import stream, words
-from goalscope.runs.kinds import MAX_COUNT, Phased, listed, sequence, world_kind
-from goalscope.runs.placement import PlacedThing, Rule, goal_as_far, placed, with_key, with_things
+from goalscope._ground.untrusted import shorten
+from goalscope.runs.study_parts import MAX_COUNT, OWN, Phased, listed, sequence, world_kind
 from goalscope.stats.rows import Tag
-from goalscope.worlds.generate import GridBatch, check_density, check_size, control, generate_batch, layout
-from goalscope.worlds.grid import MAX_SIDE, Grid, Position, Side, bounded_grid
+from goalscope.worlds.dynamics import initial_state
+from goalscope.worlds.environments.solution import LIMIT
+from goalscope.worlds.environments.world import EnvironmentWorld
+from goalscope.worlds.generate import check_density, check_size, control, generate_batch, layout
+from goalscope.worlds.grid import CORNERS, MAX_SIDE, Grid, Position, Side, bounded_grid
 from goalscope.worlds.gridworld import GridWorld, NamedWorld
+from goalscope.worlds.planning.shortest import distances_batch, distances_to, solve
 from goalscope.worlds.tasks import COOKING, WIDE_COOKING, cooking_map, symbolic_twin
 from goalscope.worlds.tasks.generate import PRESETS, TaskSpec, generate_task_map, preset_tags
 from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
 from goalscope.worlds.tasks.world import TaskWorld
 from goalscope.worlds.transform import TRANSFORMS, transform
 
+# Placement in grids
+
+ANYWHERE: Final = "anywhere"
+RULES: Final = (ANYWHERE, *CORNERS, *get_args(Side))
+_NOT, _AT, _ON_THE_WAY = "not ", " at ", " on the way"
+_CELLS: Final = 2**22  # maximum total number of cells of the grids that are searched at once
+
+
+def check_rule(rule: str) -> str:
+    """Return a placement rule if it is valid.
+
+    Raises:
+        ValueError: there is no such rule in `RULES`; "not " may stand before its name.
+    """
+    name = rule.removeprefix(_NOT)
+    if name not in RULES or rule == f"{_NOT}{ANYWHERE}":
+        raise ValueError(
+            f"a placement must be one of {', '.join(RULES)}, the corners and sides also with 'not ' before them, got "
+            f"{rule[:60]!r}{near_miss(name, RULES)}"
+        )
+    return rule
+
+
+Rule = Annotated[str, AfterValidator(check_rule)]
+"""A placement rule in a study."""
+
+
+def check_thing(text: str) -> str:
+    """Return the name of a thing, with or without a placement rule, if it is valid.
+
+    Valid forms are "coin", "coin at top-right" and "toll gate on the way".
+
+    Raises:
+        ValueError: no kind of thing has this name, or the rule is invalid.
+    """
+    name, _, rule = text.removesuffix(_ON_THE_WAY).partition(_AT)
+    names = registry.names("thing")
+    if name not in names:
+        raise ValueError(
+            f"a thing must be one of {', '.join(names)}, with or without a place such as {_AT.strip()} top-right or "
+            f"{_ON_THE_WAY.strip()}, got {text[:60]!r}{near_miss(name, names)}"
+        )
+    if rule and text.endswith(_ON_THE_WAY):
+        raise ValueError(f"a thing must have one place, got {text[:60]!r}: leave one of the two out")
+    check_rule(rule or ANYWHERE)
+    return text
+
+
+PlacedThing = Annotated[str, AfterValidator(check_thing)]
+"""A thing in a study, with or without its placement rule."""
+
+
+def fits(grid: Grid, rule: str) -> npt.NDArray[np.bool_]:
+    """Return ``[H, W]`` bool, the open cells that satisfy a rule."""
+    name = rule.removeprefix(_NOT)
+    corner = grid.corner(name) if name in CORNERS else None
+    return np.asarray(~grid.walls & _region(rule, *grid.walls.shape, corner))
+
+
+@lru_cache(maxsize=256)
+def _region(rule: str, height: int, width: int, corner: Position | None) -> npt.NDArray[np.bool_]:
+    """Return a mask ``[H, W]`` of the cells that satisfy a rule; walls are included."""
+    name, (rows, cols) = rule.removeprefix(_NOT), np.indices((height, width))
+    if corner is not None:
+        mask = (rows == corner[0]) & (cols == corner[1])
+    elif name == ANYWHERE:
+        mask = np.ones((height, width), dtype=bool)
+    else:
+        index, length = (cols, width) if name in ("left", "right") else (rows, height)
+        mask = 2 * index + 1 < length if name in ("left", "top") else 2 * index + 1 > length
+    return freeze(~mask if rule.startswith(_NOT) else mask)
+
+
+def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: np.random.Generator) -> Grid | None:
+    """Return a grid with a new goal and start, or None if it has no suitable cells.
+
+    Args:
+        grid: the grid, with goal and start; its walls stay.
+        goal: the rule for the goal; None leaves it unchanged.
+        start: the rule for the start; None leaves it unchanged.
+        apart: minimum number of steps between start and goal. If the goal's rule excludes a corner ("not top-right"),
+            also the minimum from both to that corner, so that the ways to it and to the goal differ.
+        rng: draws one of all suitable pairs of cells, each equally likely.
+    """
+    cells = []
+    for rule, current_cell in ((start, grid.start), (goal, grid.goal)):
+        candidates = (
+            [(int(row), int(col)) for row, col in np.argwhere(fits(grid, rule))] if rule is not None else [current_cell]
+        )
+        cells.append([cell for cell in candidates if cell is not None])
+    name = "" if goal is None else goal.removeprefix(_NOT)
+    far = ~grid.walls
+    if goal != name and name in CORNERS:
+        far = distances_to(grid.walls, [grid.corner(name)]) >= apart
+    if not cells[0] or not cells[1]:
+        return None
+    starts, goals = np.array(cells[0]), np.array(cells[1])
+    enough = _steps_between(grid.walls, starts, goals) >= max(apart, 1)
+    pairs = np.argwhere(enough & far[tuple(starts.T)][:, None] & far[tuple(goals.T)])
+    if not len(pairs):
+        return None
+    first, last = pairs[int(rng.integers(len(pairs)))]
+    return grid.at(start=cells[0][first], goal=cells[1][last])
+
+
+def _steps_between(
+    walls: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64], goals: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int32]:
+    """Return the steps between S cells ``[S, 2]`` and G cells ``[G, 2]``, an array ``[S, G]``; -1 without a path."""
+    if len(goals) < len(starts):
+        return _steps_between(walls, goals, starts).T
+    at_once = max(1, _CELLS // walls.size)
+    parts = []
+    for begin in range(0, len(starts), at_once):
+        some = starts[begin : begin + at_once]
+        distances = distances_batch(np.broadcast_to(walls, (len(some), *walls.shape)), some)
+        parts.append(distances[:, goals[:, 0], goals[:, 1]])
+    return np.concatenate(parts)
+
+
+def with_key(grid: Grid, rule: str, *, apart: int, rng: np.random.Generator) -> Grid | None:
+    """Return a grid with a key that opens nothing, or None if it has no suitable cell.
+
+    Args:
+        grid: the grid, with start and goal.
+        rule: the rule for the key.
+        apart: minimum number of steps from start and goal to the key.
+        rng: draws one of all suitable cells, each equally likely.
+    """
+    assert grid.start is not None and grid.goal is not None
+    cells = np.argwhere(fits(grid, rule) & (distances_to(grid.walls, [grid.start, grid.goal]) >= max(apart, 1)))
+    if not len(cells):
+        return None
+    row, col = cells[int(rng.integers(len(cells)))]
+    return grid.at(key=(int(row), int(col)))
+
+
+def with_things(grid: Grid, entries: Sequence[str], *, rng: np.random.Generator) -> Grid | None:
+    """Return a grid with things in empty cells, or None if a thing has no suitable cell or the goal gets out of reach.
+
+    Args:
+        grid: the grid, with start and goal.
+        entries: the things, in the form of `check_thing`.
+        rng: draws the cell of each thing, in their order; all suitable cells are equally likely.
+    """
+    empty = ~grid.walls
+    for cell in grid.objects.values():
+        if cell is not None:
+            empty[cell] = False
+    things = []
+    for entry in entries:
+        name, _, rule = entry.removesuffix(_ON_THE_WAY).partition(_AT)
+        suitable = _way(grid) if entry.endswith(_ON_THE_WAY) else fits(grid, rule or ANYWHERE)
+        cells = np.argwhere(suitable & empty)
+        if not len(cells):
+            return None
+        row, col = cells[int(rng.integers(len(cells)))].tolist()
+        empty[row, col] = False
+        things.append(((row, col), registry.resolve("thing", name).symbol))
+    filled = grid.at(things=tuple(things))
+    return filled if solve(filled).steps_from(initial_state(filled)) > 0 else None
+
+
+def _way(grid: Grid) -> npt.NDArray[np.bool_]:
+    """Return ``[H, W]`` bool, the cells through which all shortest paths from the start to the goal lead."""
+    assert grid.start is not None and grid.goal is not None
+    before, after = (distances_to(grid.walls, [cell]) for cell in (grid.start, grid.goal))
+    shortest = (before >= 0) & (before + after == before[grid.goal])
+    cells_at = np.bincount(before[shortest])  # by distance from the start
+    return np.asarray(shortest & (cells_at[np.where(shortest, before, 0)] == 1))
+
+
+def goal_as_far(grid: Grid, corner: Position, minimum: int) -> Position | None:
+    """Return the cell as far from the start as a corner, and farthest from that corner; None if there is none."""
+    assert grid.start is not None
+    steps = distances_to(grid.walls, [grid.start])
+    as_far = steps == steps[corner]
+    as_far[corner] = False
+    if steps[corner] < minimum or not as_far.any():
+        return None
+    distance = np.where(as_far, distances_to(grid.walls, [corner]), -1)
+    row, col = np.unravel_index(int(np.argmax(distance)), distance.shape)  # ties: first by row, then by column
+    return int(row), int(col)
+
+
+# Grids and task maps
+
 _MAX_REPEATS = 1_000  # number of consecutive repeated worlds after which the search stops
-_MOST_KEPT_CELLS = 2**17  # maximum cells of a cached batch: 256 grids of 21x21; the whole cache takes at most 32 MB
 WorldT = TypeVar("WorldT", bound=GridWorld)
 _TASK_SPEC = tuple(entry.name for entry in fields(TaskSpec))
 
@@ -128,35 +333,6 @@ def _check_size(size: int) -> int:
     return check_size(size)
 
 
-def _grid_batch(size: int, density: float, seed: int, count: int, first: int, minimum_distance: int) -> GridBatch:
-    """Return generated grids, see `generate_batch`. Small batches are cached for studies that generate them again.
-
-    An evaluation describes the study of each arm several times before and while it asks the agent.
-    """
-    generate = _kept_batch if count * size * size <= _MOST_KEPT_CELLS else _batch_or_error
-    batch = generate(size, density, seed, count, first, minimum_distance)
-    if isinstance(batch, ValueError):
-        raise ValueError(*batch.args)
-    return batch
-
-
-def _batch_or_error(
-    size: int, density: float, seed: int, count: int, first: int, minimum_distance: int
-) -> GridBatch | ValueError:
-    """Return generated grids, or the error if there are none.
-
-    The error is cached, because it takes a thousand draws.
-    """
-    try:
-        batch = generate_batch(size, density, seed=seed, count=count, first=first, minimum_distance=minimum_distance)
-    except ValueError as error:
-        return error.with_traceback(None)
-    return GridBatch(walls=freeze(batch.walls), start=freeze(batch.start), goal=freeze(batch.goal))
-
-
-_kept_batch = lru_cache(maxsize=256)(_batch_or_error)
-
-
 class _GeneratedGrids(_DistinctLists):
     """Settings of generated grids: for each size and density a number of grids, each with its transformed versions."""
 
@@ -207,7 +383,9 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
     def _generated(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[GridWorld]]:
         length, rejected = min(256, self.count + 8), 0
         for first in count(0, length):
-            batch = _grid_batch(size, density, seed, length, first, self.minimum_distance)
+            batch = generate_batch(
+                size, density, seed=seed, count=length, first=first, minimum_distance=self.minimum_distance
+            )
             for index, grid in enumerate(batch, first):
                 placed_grid = self._placed(grid, seed, size, density, index)
                 if placed_grid is not None and (self.goal_side is None or placed_grid.goal_lies(self.goal_side)):
@@ -441,3 +619,205 @@ def _starts(task_map: TaskMap, count: int, seed: int, name: str) -> list[tuple[i
         if plan_task(replace(task_map, start=cell)).within_budget:
             starts.append(cell)
     return starts
+
+
+# Environments
+
+_MOST_SEED = 2**31 - 1
+_Seed = Annotated[int, Field(ge=0, le=_MOST_SEED)]
+_SPAN = re.compile(r"([0-9]{1,10})\.\.([0-9]{1,10})")
+_MOST_SEEDS = 10_000
+
+
+def _from_span(value: Any) -> Any:
+    """Expand a span first..last to its seeds, including both ends; return anything else unchanged."""
+    if not isinstance(value, str):
+        return value
+    span = _SPAN.fullmatch(value)
+    first, last = map(int, span.groups()) if span is not None else (1, 0)
+    if not first <= last < first + _MOST_SEEDS:
+        raise ValueError(f"must be a list, or first..last, a span of at most {_MOST_SEEDS} seeds, got {shorten(value)}")
+    return tuple(range(first, last + 1))
+
+
+_Seeds = Annotated[tuple[_Seed, ...], BeforeValidator(_from_span)]
+"""Seeds of worlds: a list, or a span as in ``1..30``."""
+
+
+class _Searched(Phased, ABC):
+    """Base of all entries for environments: limits of the state search, and worlds made from parameters.
+
+    With `starts`, each environment becomes up to that many worlds, which begin in different states: first in those in
+    which it begins itself, then in other states from which its goal can be reached, drawn with the seed of the study.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("phase", "starts")
+
+    starts: int | None = Field(default=None, ge=1, le=100_000)
+    limit: int = Field(default=LIMIT, ge=1, le=2_000_000)
+    depth: int | None = Field(default=None, ge=1, le=100_000)
+
+    @field_validator("*")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return listed(value) if isinstance(value, tuple) else value
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+        """Yield the worlds of each environment."""
+        for world in self.environments_of(path):
+            yield from [world] if self.starts is None else self._starting(world, seed, path)
+
+    @abstractmethod
+    def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
+        """Yield a world for each environment, which begins where the environment itself does."""
+
+    def _starting(self, world: EnvironmentWorld, seed: int, path: str) -> Iterator[EnvironmentWorld]:
+        """Yield the worlds of one environment with different first states; each is a cluster of its own.
+
+        Raises:
+            ValueError: the goal cannot be reached from any state, or not all states were searched.
+        """
+        if self.depth is not None:
+            raise ValueError(f"{path}: starts needs all states of an environment: leave depth out, or starts")
+        believed = world.believed
+        if not len(believed.starts):
+            raise ValueError(f"{path}: the goal of {world.source} cannot be reached from any state: check goal(state)")
+        own = believed.table.start[believed.starts] > 0
+        shuffled = stream(seed, "first states", world.id).permutation(len(believed.starts))
+        order = shuffled[np.argsort(~own[shuffled], kind="stable")]
+        for state in believed.starts[order[: self.starts]].tolist():
+            yield replace(world, start=state, cluster="", tags={**world.tags, "first state": state})
+
+    def _world(
+        self,
+        path: str,
+        source: str,
+        parameters: Mapping[str, Any],
+        tags: Mapping[str, Tag],
+        shared_keys: Sequence[str] = (),
+    ) -> EnvironmentWorld:
+        """Return a world. Worlds whose descriptions have equal ``shared_keys`` form one cluster."""
+        try:
+            world = EnvironmentWorld.construct(source, parameters, limit=self.limit, depth=self.depth, tags=tags)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        if not shared_keys:
+            return world
+        return replace(world, cluster=content_id("world", {name: world.description[name] for name in shared_keys}))
+
+
+@world_kind("environment", world=EnvironmentWorld)
+@world_kind(OWN, world=EnvironmentWorld)
+class Environments(_Searched):
+    """Environments given by class: one world per mapping of parameters.
+
+    ``kind: module:Class`` names a class in the working directory; ``kind: environment`` with ``source`` names a
+    registered one. With `seeds`, each mapping is combined with each seed, which becomes the class's parameter ``seed``.
+    Environments with equal descriptions share a cluster, i.e. intervals count them as one.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("phase", "starts", "seeds")
+    kind: str
+    source: str = ""
+    name: str = Field(default="", max_length=80)
+    parameters: tuple[dict[str, Any], ...] = sequence(default=({},))
+    seeds: _Seeds | None = Field(default=None, strict=False)
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.kind == "environment":
+            if not self.source:
+                raise ValueError("source must name a registered environment or module:Class, got none: add source")
+        elif not is_own(self.kind) or self.source:
+            raise ValueError(f"kind must be environment with a source, or module:Class without one, got {self.kind!r}")
+        if self.seeds is not None and any("seed" in parameters for parameters in self.parameters):
+            raise ValueError("seeds are given twice, as seeds and as a parameter seed: leave one of them out")
+        return self
+
+    def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
+        """Yield the worlds in the order of their parameters."""
+        source = self.source or self.kind
+        name = self.name or source.rpartition(":")[2]
+        for index, parameters in enumerate(self.parameters):
+            tags = {**_tags(parameters), "kind": name, "index": index}
+            if self.seeds is None:
+                yield self._world(path, source, parameters, tags)
+            for number in self.seeds or ():
+                made = self._world(path, source, {**parameters, "seed": number}, {**tags, "world seed": number})
+                yield replace(made, cluster=content_id("world", dict(made.description)))
+
+
+@world_kind("gymnasium", world=EnvironmentWorld)
+class GymnasiumWorlds(_Searched):
+    """Gymnasium environments that have a table of transitions ``P``: names, with options in brackets if needed.
+
+    `options` are arguments of `gymnasium.make`, the same for all names; `modules` are files in the working directory
+    that register further names.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("phase", "starts", "modules")
+
+    kind: Literal["gymnasium"]
+    environments: tuple[str, ...] = sequence()
+    modules: tuple[str, ...] | None = Field(default=None, strict=False)
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
+        """Yield one world per name."""
+        for index, name in enumerate(self.environments):
+            options: dict[str, Any] = {"options": self.options} if self.options else {}
+            options |= {"modules": list(self.modules)} if self.modules else {}
+            tags = {"kind": "gymnasium", "environment": name, "index": index, **_tags(self.options)}
+            yield self._world(path, "gymnasium", {"name": name, **options}, tags)
+
+
+@world_kind("minigrid", world=EnvironmentWorld)
+class MiniGridWorlds(_Searched):
+    """Levels of MiniGrid and BabyAI, each made with each seed.
+
+    `form` is how a level is shown to language models ("words" or "grid"); `array` is what policies receive; `modules`
+    are files in the working directory that register levels of your own.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("phase", "starts", "array", "modules")
+
+    kind: Literal["minigrid"]
+    levels: tuple[str, ...] = sequence()
+    seeds: _Seeds = sequence(default=(1,))
+    form: Literal["words", "grid"] = "words"
+    array: Literal["image", "one-hot", "image-mission", "image-tokens", "full"] | None = None
+    modules: tuple[str, ...] | None = Field(default=None, strict=False)
+
+    def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
+        """Yield the worlds by level, then by seed."""
+        for level in self.levels:
+            for number in self.seeds:
+                parameters = {"level": level, "seed": number, "form": self.form}
+                parameters |= {} if self.array is None else {"array": self.array}
+                parameters |= {"modules": list(self.modules)} if self.modules else {}
+                tags: dict[str, Tag] = {"kind": "minigrid", "level": level, "world seed": number}
+                # Some levels have one layout regardless of the seed.
+                yield self._world(path, "minigrid", parameters, tags, shared_keys=("level", "layout"))
+
+
+@world_kind("textworld", world=EnvironmentWorld)
+class TextWorldGames(_Searched):
+    """Generated TextWorld games, each made with each seed. At most five objects keep their states enumerable."""
+
+    kind: Literal["textworld"]
+    rooms: int = Field(ge=1, le=20)
+    objects: int = Field(ge=1, le=20)
+    quest_length: int = Field(ge=1, le=20)
+    seeds: _Seeds = sequence(default=(1,))
+
+    def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
+        """Yield one world per seed."""
+        size = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length}
+        for number in self.seeds:
+            tags: dict[str, Tag] = {"kind": "textworld", **size, "world seed": number}
+            yield self._world(path, "textworld", {**size, "seed": number}, tags, shared_keys=("game",))
+
+
+def _tags(parameters: Mapping[str, Any]) -> dict[str, Tag]:
+    """Return the parameters that can become tags, by which rows are grouped."""
+    return {key: value for key, value in parameters.items() if isinstance(value, str | int | float | bool)}

@@ -1,14 +1,41 @@
-"""A running episode, with the agent's observations and the effects of its turns."""
+"""Play episodes: one of them turn by turn, or many of a scripted agent on plain grids together, with the same results.
+
+A `LiveEpisode` gives an agent its observations and applies its turns. Episodes can be played together (`play_ahead`) if
+the agent's probabilities are a table over the states of a world, and the world is a table of transitions. All
+episodes of a part take a step together. The random number of each turn is the one that `Observation.draw` would use.
+Episodes are encoded for storage directly from the arrays, without intermediate records.
+"""
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Final
 
-from goalscope.agents.agent import History, Observation, Past, Turn, check_action
+import numpy as np
+import numpy.typing as npt
+
+from goalscope._ground.rng import heads, uniforms
+from goalscope.agents.agent import Agent, History, Observation, Past, Turn, check_action
+from goalscope.agents.scripted import Scripted, ScriptedAgent
+from goalscope.runs.codec import PackedSteps, encode_head, encode_tags, pack_numbers
 from goalscope.runs.record import SECOND, Episode, EpisodeSpec, Outcome, Step
 from goalscope.runs.study import FailurePolicy, Study
+from goalscope.runs.tables import EncodedEpisode
 from goalscope.stats.rows import Tag
+from goalscope.worlds.dynamics import (
+    configurations,
+    initial_state,
+    phases,
+    shown,
+    state_number,
+    state_with,
+    step_batch,
+    transitions,
+)
+from goalscope.worlds.grid import Grid
+from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.things import arrangement_of
 from goalscope.worlds.world import View, World
 
 _AGAIN: Final = 1001
@@ -176,3 +203,155 @@ class LiveEpisode:
             outcome=self.outcome,
             tags=dict(tags or {}),
         )
+
+
+# maximum number of steps in a part, which limits its memory and the time until it is committed
+_MOST_STEPS, _MOST_STATES = 60_000, 500_000
+
+Planned = tuple[EpisodeSpec, World]
+
+
+def plays_together(agent: Agent) -> bool:
+    """Return whether an agent's actions depend only on its probabilities at each state of a plain grid.
+
+    Many episodes of such an agent can be computed at once.
+    """
+    kind: Any = type(agent)
+    if not isinstance(agent, ScriptedAgent) or "table" not in vars(kind):
+        return False
+    follows_table = "probabilities" in vars(kind) or kind.probabilities is ScriptedAgent.probabilities
+    return follows_table and kind.act is Scripted.act and kind._choose is ScriptedAgent._choose
+
+
+def played_world(world: World) -> bool:
+    """Return whether a world is a plain grid, without fog or a special instruction."""
+    return type(world) is GridWorld and world.fog_radius is None
+
+
+def parts(planned: Iterable[Planned]) -> Iterator[list[Planned]]:
+    """Divide episodes into parts, so that none has too many steps or states to be computed at once."""
+    part, worlds, steps, states = list[Planned](), set[int](), 0, 0
+    for spec, world in planned:
+        steps += spec.horizon
+        if id(world) not in worlds:
+            worlds.add(id(world))
+            states += max(3, phases(world.grid)) * world.grid.walls.size if played_world(world) else 0
+        if part and (steps > _MOST_STEPS or states > _MOST_STATES):
+            yield part
+            part, worlds, steps, states = [], set(), spec.horizon, 0
+        part.append((spec, world))
+    if part:
+        yield part
+
+
+def play_ahead(
+    agent: Agent, planned: Iterable[Planned], put: Callable[[list[EncodedEpisode]], None]
+) -> Iterator[Planned]:
+    """Play and store the episodes that can be vectorised; yield the others in order."""
+    if not isinstance(agent, ScriptedAgent) or not plays_together(agent):
+        yield from planned
+        return
+    for part in parts(planned):
+        if together := [(spec, world) for spec, world in part if isinstance(world, GridWorld) and played_world(world)]:
+            put(play(agent, together))
+        yield from ((spec, world) for spec, world in part if not played_world(world))
+
+
+def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]]) -> list[EncodedEpisode]:
+    """Play episodes for which `plays_together` and `played_world` hold, and return them encoded for storage."""
+    worlds = {id(world): world for _, world in planned}
+    tables = [_tables(agent, world.grid) for world in worlds.values()]
+    begins = np.array([0, *accumulate(len(table.flags) for table in tables)])
+    after = np.concatenate([table.after + begin for table, begin in zip(tables, begins[:-1], strict=True)])
+    chances = np.concatenate([table.chances for table in tables])
+    at_goal, has_ended = (
+        np.concatenate([getattr(table, name) for table in tables]) for name in ("at_goal", "has_ended")
+    )
+    flags = np.concatenate([table.flags for table in tables])
+    numbers = {key: number for number, key in enumerate(worlds)}
+    of = np.array([numbers[id(world)] for _, world in planned])
+    first = np.array([state_number(world.grid, initial_state(world.grid)) for world in worlds.values()])
+    shapes = np.array([world.grid.walls.shape for world in worlds.values()])
+
+    (seed,) = {spec.seed for spec, _ in planned}
+    begun = heads(seed, "turn", each=[spec.id for spec, _ in planned])
+    horizon = np.array([spec.horizon for spec, _ in planned])
+    state = begins[of] + first[of]
+    live, turn = np.arange(len(planned)), 0
+    moves_made: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+    while len(live):
+        live_states = state[live]
+        cumulative = chances[live_states]
+        drawn = uniforms([begun[index] for index in live.tolist()], turn, 0) * cumulative[:, -1]
+        action = np.minimum((cumulative <= drawn[:, None]).sum(axis=1), 3)  # the same index as from `bisect_right`
+        moves_made.append((live, live_states, action))
+        state[live] = step_batch(after[None], np.int64(0), live_states, action)  # type: ignore[arg-type]
+        turn += 1
+        live = live[~has_ended[state[live]] & (turn < horizon[live])]
+
+    episode, passed_states, actions = (np.concatenate([part[at] for part in moves_made]) for at in range(3))
+    order = np.argsort(episode, kind="stable")
+    length = np.bincount(episode, minlength=len(planned))
+    walk = np.column_stack([_cells(passed_states, of[episode], begins, shapes, flags), actions])[order]
+    final = _cells(state, of, begins, shapes, flags)
+    ends = np.cumsum(length)
+    tags = encode_tags(getattr(agent, "tags", None) or {})
+    small = walk.astype(np.int8).tobytes() if max(shapes.max(), flags.max()) <= 127 else None
+    stored = list[EncodedEpisode]()
+    outcomes = np.where(at_goal[state], "goal", np.where(has_ended[state], "ended", "horizon"))
+    rows = zip(planned, ends.tolist(), length.tolist(), final.tolist(), outcomes.tolist(), strict=True)
+    for (spec, world), end, count, last, outcome in rows:
+        steps = walk[end - count : end]
+        packed = pack_numbers(steps) if small is None else b"b" + small[4 * (end - count) : 4 * end]
+        header = encode_head(spec, agent.name, outcome, last, count, tags)
+        stored.append((world, header, PackedSteps(packed, b"")))
+    return stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """Transitions ``[S, 4]``, cumulative probabilities ``[S, 4]``, and for each state of one grid its flags, whether it
+    is the goal, and whether the episode has ended there, ``[S]`` each."""
+
+    after: npt.NDArray[np.int32]
+    chances: npt.NDArray[np.float64]
+    flags: npt.NDArray[np.int64]
+    at_goal: npt.NDArray[np.bool_]
+    has_ended: npt.NDArray[np.bool_]
+
+
+def _tables(agent: ScriptedAgent, grid: Grid) -> _Table:
+    flags = configurations(grid)
+    chances = []
+    for number in flags if grid.key is not None or grid.things else flags[:1]:
+        view = grid if number == 0 or grid.start is None else shown(grid, state_with(number, grid.start))
+        table = agent.table(view.at(start=None, goal=grid.goal))
+        if table is None:
+            raise ValueError(f"agent {agent.name} has no table of probabilities, so it cannot be played in parallel")
+        chances.append(table.reshape(-1, 4))
+    chances += chances[-1:] * (len(flags) - len(chances))  # a grid without a key has no later phases
+    goal, end = np.zeros(grid.walls.shape, dtype=bool), np.zeros(grid.walls.shape, dtype=bool)
+    if grid.goal is not None:
+        goal[grid.goal] = end[grid.goal] = True
+    for cell in arrangement_of(grid.things, grid.held).ends:
+        end[cell] = True
+    return _Table(
+        after=transitions(grid),
+        chances=np.cumsum(np.concatenate(chances), axis=1),
+        flags=np.repeat(flags, grid.walls.size),
+        at_goal=np.tile(goal.reshape(-1), len(flags)),
+        has_ended=np.tile(end.reshape(-1), len(flags)),
+    )
+
+
+def _cells(
+    state: npt.NDArray[np.int64],
+    world: npt.NDArray[np.int64],
+    begins: npt.NDArray[np.int64],
+    shapes: npt.NDArray[np.int64],
+    flags: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Convert the indices of N states in their worlds to rows, columns and flags, ``[N, 3]``."""
+    cell = (state - begins[world]) % shapes.prod(axis=1)[world]
+    row, col = np.divmod(cell, shapes[world, 1])
+    return np.column_stack([row, col, flags[state]])

@@ -13,12 +13,10 @@ import numpy.typing as npt
 from goalscope._ground.checks import freeze
 from goalscope._ground.progress import Progress
 from goalscope.agents.agent import WITHHELD
-from goalscope.runs.checksums import said_sum, walk_sum
-from goalscope.runs.codec import EPISODE_COLUMNS, decode_head
-from goalscope.runs.packed_steps import WALK_WIDTH, unpack_failures, unpack_walk, walk_numbers
+from goalscope.runs.codec import EPISODE_COLUMNS, WALK_WIDTH, decode_head, unpack_failures, unpack_walk, walk_numbers
 from goalscope.runs.record import NO_ACTION, Episode, EpisodeSpec, World
 from goalscope.runs.store import Store
-from goalscope.runs.tables import marks
+from goalscope.runs.tables import checksum, marks, walk_sum
 from goalscope.stats.rows import Tag
 from goalscope.worlds.dynamics import flag_count, phase_column
 from goalscope.worlds.grid import ACTIONS
@@ -346,7 +344,7 @@ def _withheld(store: Store, numbers: Sequence[int], walks: Sequence[Numbers]) ->
         texts = store.query(select, (*candidates, WITHHELD.encode()))
         sums = store.sums.known("said", [number for number, _ in texts])
         for number, outputs in texts:
-            store.sums.check(f"what was said in episode number {number}", said_sum(outputs), sums.get(number))
+            store.sums.check(f"what was said in episode number {number}", checksum(outputs), sums.get(number))
             index = candidates[number]
             failures = unpack_failures(outputs, len(walks[index]))
             columns[index] = np.array([failure == WITHHELD for failure in failures], dtype=np.bool_)

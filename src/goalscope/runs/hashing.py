@@ -18,14 +18,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from goalscope._ground.folder import Spill
 from goalscope._ground.rng import stream
-from goalscope._ground.spill import Spill
 from goalscope.agents.agent import ANSWERED_BY, REDRAWS
-from goalscope.runs.codec import EPISODE_COLUMNS, Cell, decode_json, encode_json, encode_tags
-from goalscope.runs.packed_steps import step_cells, walk_numbers
+from goalscope.runs.codec import EPISODE_COLUMNS, Cell, decode_json, encode_json, encode_tags, step_cells, walk_numbers
 from goalscope.runs.record import NO_ACTION
-from goalscope.runs.row_groups import GROUP_ROWS, pack, unpack
 from goalscope.runs.store import Store
+from goalscope.runs.stored_rows import GROUP_ROWS, pack, unpack
 from goalscope.runs.tables import marks
 from goalscope.stats.rows import Rows, Tag, encoded
 

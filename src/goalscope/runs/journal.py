@@ -18,7 +18,7 @@ from typing import Any
 from goalscope._ground.ids import content_id
 from goalscope.agents.agent import Agent, Observation, Turn, check_usage
 from goalscope.agents.models.base import CallKey
-from goalscope.runs import checksums
+from goalscope.runs import tables
 from goalscope.runs.codec import TURN_COLUMNS, Cell, decode_json, decode_turn, encode_json, encode_turn
 from goalscope.runs.store import Store
 from goalscope.runs.tables import marks
@@ -120,7 +120,7 @@ class Journal:
             sent = [key for (key,) in database.execute("SELECT id FROM calls WHERE state = 'sent'")]
             self.lost = len(sent)
             database.execute("UPDATE calls SET state = 'lost', lost = lost + 1 WHERE state = 'sent'")
-            checksums.seal(database, "call", sent)
+            tables.seal(database, "call", sent)
             # Answers that a new call may find already stored.
             self._unanswered = {key for (key,) in database.execute("SELECT id FROM calls WHERE state != 'done'")}
 
@@ -176,7 +176,7 @@ class Journal:
                     self._write(database, open_call, state="lost", lost=lost, usage=open_call.usage())
                 elif row[_STATE] != "done":
                     database.execute("DELETE FROM calls WHERE id = ?", (open_call.id,))
-                    checksums.seal(database, "call", [open_call.id])
+                    tables.seal(database, "call", [open_call.id])
         self._forget(calls)
 
     def asking(self, key: CallKey, most: Mapping[str, float]) -> None:
@@ -303,9 +303,9 @@ def _sealed(database: sqlite3.Connection, row: tuple[Cell, ...]) -> tuple[Cell, 
     Return the call as it is stored, or None if that is unknown.
     """
     if _PLAIN.issuperset(map(type, row)):
-        checksums.seal_row(database, "call", row)
+        tables.seal_row(database, "call", row)
         return row
-    checksums.seal(database, "call", row[:1])
+    tables.seal(database, "call", row[:1])
     return None
 
 

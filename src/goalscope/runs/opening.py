@@ -14,8 +14,7 @@ from shlex import quote
 
 from goalscope._ground.folder import Folder, NamedFile
 from goalscope._ground.untrusted import StrangeFileError
-from goalscope.runs.sqlite_errors import explained
-from goalscope.runs.tables import DATABASE, check_tables, create_tables
+from goalscope.runs.tables import DATABASE, check_tables, create_tables, explained
 
 _LOCK = "run.lock"
 _MOST_RUNS_NAMED = 3
@@ -26,20 +25,9 @@ _JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the first bytes of SQLite's roll
 _SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")  # suffixes of SQLite's own files beside a database
 _NO_LINK_ERRORS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
-_NETWORK_FILE_SYSTEMS = {
-    "nfs",
-    "nfs4",
-    "lustre",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "afs",
-    "9p",
-    "fuse.sshfs",
-}
+_NETWORK_FILE_SYSTEMS = frozenset(
+    ["nfs", "nfs4", "lustre", "cifs", "smb3", "smbfs", "gpfs", "beegfs", "ceph", "afs", "9p", "fuse.sshfs"]
+)
 
 
 def wal_problem(directory: Path) -> str | None:

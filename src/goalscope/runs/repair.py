@@ -1,8 +1,9 @@
-"""Repair a damaged run.db: sound parts are copied to a new file, and lost episodes are replayed.
+"""Verify a run.db by its checksums, content ids and SQLite's own integrity check, and repair it if it is damaged.
 
-Every entry, episode and source of rows is read separately. An unreadable page ends a scan, so keys are collected by
-scans from both ends, from the index, and from the checksums. Only parts that match their checksum are copied. Lost
-episodes are replayed from the journal, without a model; scripted agents act again, with the same result.
+A repair copies the sound parts to a new file, and replays lost episodes. Every entry, episode and source of rows is
+read separately. An unreadable page ends a scan, so keys are collected by scans from both ends, from the index, and from
+the checksums. Only parts that match their checksum are copied. Lost episodes are replayed from the journal, without a
+model; scripted agents act again, with the same result.
 """
 
 import sqlite3
@@ -13,23 +14,175 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope._ground.folder import Folder
+from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import AbsentPartError
-from goalscope.agents.agent import Agent, agent_id
-from goalscope.runs import checksums
-from goalscope.runs.checksums import Comparison
-from goalscope.runs.codec import EPISODE_COLUMNS
+from goalscope.agents.agent import Agent, agent_id, check_usage
+from goalscope.runs import tables
+from goalscope.runs.codec import EPISODE_COLUMNS, PackedSteps, decode_json, decode_turn
+from goalscope.runs.dispatch import answer
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.executors import answer
-from goalscope.runs.journal import Journal, call_for
+from goalscope.runs.journal import Call, Journal, call_for
 from goalscope.runs.opening import DirectoryLock, open_for_reading
-from goalscope.runs.packed_steps import PackedSteps
 from goalscope.runs.record import EpisodeSpec
-from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.store import Store
 from goalscope.runs.stored_rows import StoredRows
 from goalscope.runs.study import Study
-from goalscope.runs.tables import DATABASE, Usage
+from goalscope.runs.tables import DATABASE, Comparison, Usage, explained
 from goalscope.worlds.world import World
+
+_PAGES: Final = "pages of the file"
+_ADVICE: Final = {
+    _PAGES: "goalscope doctor RUN --repair copies what is sound into a new file",
+    "episodes": "goalscope doctor RUN --repair takes them out, and plays those again whose answers are in the journal",
+    "costs": "goalscope doctor RUN --repair takes the episodes out and plays them again",
+    "call": "goalscope doctor RUN --repair takes them out; goalscope run asks again where an episode needs them",
+    "rows": "goalscope doctor RUN --repair takes them out; measure, probe or patch again",
+    "artifact": "goalscope doctor RUN --repair takes them out; capture or probe again",
+}
+_OTHER_ADVICE: Final = (
+    "goalscope doctor RUN --repair tells whether the rest can be kept; else restore the file from a copy"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedPart:
+    """The result of verifying one kind of a run's contents, such as its episodes.
+
+    Attributes:
+        what: name of the kind.
+        checked: number of items.
+        damaged: descriptions of the damaged items.
+    """
+
+    what: str
+    checked: int
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def mend(self) -> str:
+        """What the user can do if this part is damaged."""
+        return _ADVICE.get(self.what, _OTHER_ADVICE)
+
+
+def verify(store: Store) -> Iterator[VerifiedPart]:
+    """Check all contents of a store; yield the result of each kind as soon as it is checked.
+
+    Raises:
+        AbsentPartError: a package that its worlds need is not installed here.
+    """
+    with store.snapshot() as database:
+        yield _pages(database)
+        comparison = store.sums
+        for kind in tables.ENTRIES:
+            yield _guarded(kind, lambda kind=kind: _entries(database, comparison, kind))  # type: ignore[misc]
+        yield _guarded("episodes", lambda: _episodes(store, database))
+        yield _guarded("costs", lambda: _costs(database))
+        yield _guarded("rows", lambda: _rows(database, comparison))
+
+
+def damage(store: Store) -> list[str]:
+    """Return descriptions of the damage of a store, with advice."""
+    return [f"{part.what}: {'; '.join(part.damaged[:5])} ({part.mend})" for part in verify(store) if part.damaged]
+
+
+def _guarded(what: str, check: Callable[[], VerifiedPart]) -> VerifiedPart:
+    """Check one kind of content, which counts as damaged if it is unreadable."""
+    try:
+        return check()
+    except AbsentPartError:
+        raise
+    except (sqlite3.Error, ValueError, TypeError, UnicodeDecodeError) as error:
+        return VerifiedPart(what=what, checked=0, damaged=(str(error)[:300],))
+
+
+def _pages(database: sqlite3.Connection) -> VerifiedPart:
+    try:
+        ((pages,),) = database.execute("PRAGMA page_count").fetchall()
+        problems = [line for (line,) in database.execute("PRAGMA integrity_check(20)") if line != "ok"]
+    except sqlite3.Error as error:
+        return VerifiedPart(what=_PAGES, checked=0, damaged=(str(error),))
+    return VerifiedPart(what=_PAGES, checked=pages, damaged=tuple(problems))
+
+
+def _entries(database: sqlite3.Connection, comparison: Comparison, kind: str) -> VerifiedPart:
+    table, name = tables.ENTRIES[kind]
+    checked = with_checksum = 0
+    damaged = list[str]()
+    for (key,) in database.execute(f"SELECT {name} FROM {table} ORDER BY {name}").fetchall():
+        checked += 1
+        row = database.execute(f"SELECT * FROM {table} WHERE {name} = ?", (key,)).fetchone()
+        stored = comparison.known(kind, [key]).get(key)
+        with_checksum += stored is not None
+        if row is None or stored is None:
+            damaged.append(f"{key!r:.80} has no checksum" if row else f"{key!r:.80} is not found by its name")
+        elif stored != tables.checksum(tuple(row)):
+            damaged.append(f"{key!r:.80}")
+        elif problem := _identity(kind, row):
+            damaged.append(problem)
+    ((expected,),) = database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
+    if expected > with_checksum:
+        damaged.append(f"{expected - with_checksum} are gone")
+    return VerifiedPart(what=kind, checked=checked, damaged=tuple(damaged))
+
+
+def _identity(kind: str, row: tuple[Any, ...]) -> str:
+    """Return the problem with the content id of an entry, or ""."""
+    if kind == "agent" and row[0] != (computed := content_id("agent", decode_json(row[2], "an agent"))):
+        return f"agent {row[0]!r:.80} must have the content id {computed}"
+    if kind == "call":
+        agent, prompt, episode, step, attempt = row[1:6]
+        call = Call(agent_id=agent, prompt=prompt, episode_id=episode, step=step, attempt=attempt)
+        if call.id != row[0]:
+            return f"call {row[0]!r:.80} must have the content id {call.id}"
+        if row[6] == "done":
+            check_usage(decode_turn(row[10:]).usage)
+    return ""
+
+
+def _episodes(store: Store, database: sqlite3.Connection) -> VerifiedPart:
+    damaged = list[str]()
+    numbers = [number for (number,) in database.execute("SELECT number FROM episodes NOT INDEXED ORDER BY number")]
+    for number in numbers:
+        try:
+            check_episode(store, database, number)
+        except AbsentPartError:
+            raise
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+            damaged.append(str(error)[:200])
+    try:
+        indexed = [page_row[0] for page in store.pages() for page_row in page]
+        if sorted(indexed) != numbers:
+            damaged.append("the index of episodes does not name those that there are")
+    except ValueError as error:
+        damaged.append(str(error)[:200])
+    return VerifiedPart(what="episodes", checked=len(numbers), damaged=tuple(damaged))
+
+
+def check_episode(store: Store, database: sqlite3.Connection, number: int) -> None:
+    """Raise a ValueError unless an episode matches its checksums."""
+    header = database.execute(f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE number = ?", (number,)).fetchone()
+    if header is None:
+        raise ValueError(f"episode number {number} is not found by its number")
+    steps = store.steps_of([number])
+    store.sums.check_episodes([(number, *header)], steps)
+    store.decoded(header, steps[number])
+
+
+def _costs(database: sqlite3.Connection) -> VerifiedPart:
+    ((count,),) = database.execute("SELECT count(DISTINCT episode_id) FROM usage").fetchall()
+    damaged = tuple(f"what {identity} cost" for identity in tables.costs_that_differ(database))
+    return VerifiedPart(what="costs", checked=count, damaged=damaged)
+
+
+def _rows(database: sqlite3.Connection, comparison: Comparison) -> VerifiedPart:
+    rows, checked, damaged = StoredRows(database, comparison), 0, list[str]()
+    for source in rows.sources():
+        if problem := rows.damage(source):
+            damaged.append(problem)
+        with suppress(ValueError):  # already reported above
+            checked += sum(group.count for group in rows.index(source))
+    return VerifiedPart(what="rows", checked=checked, damaged=tuple(damaged))
+
 
 DAMAGED: Final = f"{DATABASE}.damaged"
 _PARTIAL: Final = ".run-new-repair"
@@ -139,7 +292,7 @@ def _keys(database: sqlite3.Connection, table: str, name: str, kinds: Sequence[s
 def _copy(database: sqlite3.Connection, comparison: Comparison, target: Store, report: Repair) -> None:
     with target.transaction() as new:
         new.execute("DELETE FROM info")
-        checksums.clear(new)
+        tables.clear(new)
     for kind in ("study", "info", "session", "agent", "world", "artifact", "call"):
         _copy_entries(database, comparison, target, kind, report)
     study = _read_or_none(target.study)
@@ -153,13 +306,13 @@ def _copy(database: sqlite3.Connection, comparison: Comparison, target: Store, r
 def _copy_entries(
     database: sqlite3.Connection, comparison: Comparison, target: Store, kind: str, report: Repair
 ) -> None:
-    table, name = checksums.ENTRIES[kind]
+    table, name = tables.ENTRIES[kind]
     select = f"SELECT * FROM {table} WHERE {name} = ?"
     for key in _keys(database, table, name, [kind]):
 
         def read(key: Any = key) -> tuple[Any, ...]:
             (row,) = database.execute(select, (key,)).fetchall()
-            comparison.check(kind, checksums.checksum(tuple(row)), comparison.known(kind, [key]).get(key))
+            comparison.check(kind, tables.checksum(tuple(row)), comparison.known(kind, [key]).get(key))
             return tuple(row)
 
         row = _read_or_none(read)
@@ -167,7 +320,7 @@ def _copy_entries(
         if row is not None:
             with target.transaction() as new:
                 new.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
-                checksums.seal(new, kind, [key])
+                tables.seal(new, kind, [key])
 
 
 def _copy_all_episodes(database: sqlite3.Connection, comparison: Comparison, target: Store, report: Repair) -> None:
@@ -189,7 +342,7 @@ def _copy_episode(database: sqlite3.Connection, comparison: Comparison, target: 
     comparison.check_episodes([(number, *header)], {number: steps})
     identity = str(header[0])
     stored = comparison.known("cost", [identity]).get(identity)
-    comparison.check("what an episode cost", checksums.cost_sums(database, [identity])[identity], stored)
+    comparison.check("what an episode cost", tables.cost_sums(database, [identity])[identity], stored)
     select = "SELECT step, attempt, name, value FROM usage WHERE episode_id = ? ORDER BY step, attempt, name"
     cost: Usage = database.execute(select, (identity,)).fetchall()
     episode = target.decoded(header, steps)

@@ -16,19 +16,27 @@ import numpy.typing as npt
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, check_fits
 from goalscope.runs.codec import EPISODE_COLUMNS
-from goalscope.runs.dispatch import Caller, Interrupts, budget_of, check_agents, interruptible
-from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.dispatch import (
+    AUTO,
+    Caller,
+    Interrupts,
+    Recipe,
+    answer_in_worker,
+    budget_of,
+    check_agents,
+    interruptible,
+    open_executor,
+    suited,
+)
+from goalscope.runs.episode import LiveEpisode, play_ahead
 from goalscope.runs.episode_columns import count_episodes
-from goalscope.runs.executors import AUTO, Recipe, answer_in_worker, open_executor, suited
 from goalscope.runs.journal import Journal
-from goalscope.runs.provenance import note_packages, parts_of, session
+from goalscope.runs.provenance import note_packages, parts_of, session, spent_on_checks
 from goalscope.runs.record import Episode, EpisodeSpec
-from goalscope.runs.server_checks import spent_on_checks
+from goalscope.runs.shards import StudyShard, keep_to_shard
 from goalscope.runs.store import GROUP_SECONDS, Store, writing
 from goalscope.runs.study import Study
-from goalscope.runs.study_shard import StudyShard, keep_to_shard
 from goalscope.runs.tables import EncodedEpisode, Usage
-from goalscope.runs.together import play_ahead
 from goalscope.worlds.world import World
 
 Progress = Callable[[int, int, int, float | None], None]

@@ -12,24 +12,23 @@ from typing import Any, Literal, Self
 
 from goalscope._ground.folder import Folder
 from goalscope._ground.own import note_found
-from goalscope.runs import checksums, codec
-from goalscope.runs.checksums import Comparison
-from goalscope.runs.codec import EPISODE_COLUMNS, Cell
+from goalscope.runs import codec, tables
+from goalscope.runs.codec import EPISODE_COLUMNS, Cell, PackedSteps, pack_steps, unpack_steps
 from goalscope.runs.opening import DirectoryLock, open_for_reading, open_for_writing
-from goalscope.runs.packed_steps import PackedSteps, pack_steps, unpack_steps
 from goalscope.runs.record import Episode
-from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.stored_rows import StoredRows
 from goalscope.runs.study import Study
 from goalscope.runs.tables import (
     DATABASE,
     ORDER,
+    Comparison,
     EncodedEpisode,
     Usage,
     cut,
     episode_ids,
     episodes_in,
     every_episode,
+    explained,
     find_episodes,
     insert_episodes,
     insert_study,
@@ -152,10 +151,10 @@ class Store:
         elif stored.id != study.id:
             with self.transaction() as database:
                 for kind in ("world", "agent", "call", "study"):
-                    table, name = checksums.ENTRIES[kind]
+                    table, name = tables.ENTRIES[kind]
                     keys = [key for (key,) in database.execute(f"SELECT {name} FROM {table}")]
                     database.execute(f"DELETE FROM {table}")
-                    checksums.seal(database, kind, keys)
+                    tables.seal(database, kind, keys)
                 insert_study(database, study)
             self._cached_world.cache_clear()
 
@@ -200,13 +199,13 @@ class Store:
         """Store one setting by name, replacing an earlier one."""
         with self.transaction() as database:
             database.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (name, codec.encode_json({"value": value})))
-            checksums.seal(database, "info", [name])
+            tables.seal(database, "info", [name])
 
     def put_session(self, document: Mapping[str, Any]) -> None:
         """Store the provenance of a new session: see `provenance.session`."""
         with self.transaction() as database:
             cursor = database.execute("INSERT INTO sessions (document) VALUES (?)", (codec.encode_json(document),))
-            checksums.seal(database, "session", [cursor.lastrowid])
+            tables.seal(database, "session", [cursor.lastrowid])
 
     def put_agents(self, agents: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
         """Store agents as (id, name, description)."""
@@ -214,7 +213,7 @@ class Store:
         with self.transaction() as database:
             for cell in cells:
                 if database.execute("INSERT OR IGNORE INTO agents VALUES (?, ?, ?)", cell).rowcount:
-                    checksums.seal(database, "agent", cell[:1])
+                    tables.seal(database, "agent", cell[:1])
 
     def agents(self) -> dict[str, tuple[str, dict[str, Any]]]:
         """Map the id of each agent to (name, description)."""
@@ -350,7 +349,7 @@ class Store:
     def usage(self) -> dict[tuple[str, str], float]:
         """Return the total cost of all stored turns, by (agent name, name of the quantity)."""
         with self.snapshot() as database:
-            if differing := next(checksums.costs_that_differ(database), None):
+            if differing := next(tables.costs_that_differ(database), None):
                 self.sums.refuse(f"what {differing} cost as it was written")
             totals = database.execute(
                 "SELECT agent, name, total(value) FROM usage JOIN episodes ON episodes.id = usage.episode_id "
@@ -379,7 +378,7 @@ class Store:
             where: SQL clauses that select and order the entries; by default all of them, ordered by key.
             values: values for the question marks in ``where``.
         """
-        table, name = checksums.ENTRIES[kind]
+        table, name = tables.ENTRIES[kind]
         join = f"LEFT JOIN checksums c ON c.kind = '{kind}' AND c.key = {table}.{name}"
         select = f"SELECT {table}.*, c.value FROM {table} {join} {where or f'ORDER BY {table}.{name}'}"
         if where:
@@ -389,7 +388,7 @@ class Store:
                 rows = database.execute(select).fetchall()
                 self.sums.check_keys(kind, len(rows))
         for *cells, stored in rows:
-            self.sums.check(f"{kind} {cells[0]!r:.80}", checksums.checksum(tuple(cells)), stored)
+            self.sums.check(f"{kind} {cells[0]!r:.80}", tables.checksum(tuple(cells)), stored)
         return [row[:-1] for row in rows]
 
     def query(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Any, ...]]:

@@ -1,21 +1,26 @@
-"""Rows in `run.db`, in packed groups: only this module writes, seals, reads and explains them.
+"""Rows in `run.db`, in packed groups: only this module packs, writes, seals, reads and explains them.
 
-The bytes of a group are those of `goalscope.runs.row_groups`. Groups and checksums match only if nothing is written in
-between, so readers hold a transaction.
+A group consists of columns, each with its distinct values and a small code per row. It is compressed as a whole: a line
+of JSON that describes the columns, then their numbers, little-endian. Groups are validated as untrusted input when
+unpacked. Groups and checksums match only if nothing is written in between, so readers hold a transaction.
 """
 
 import sqlite3
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from goalscope._ground.untrusted import DamagedError, UntrustedError, decode_json
-from goalscope.runs import checksums
-from goalscope.runs.checksums import Comparison
-from goalscope.runs.row_groups import GROUP_ROWS, cut, labels_of, pack, unpack
-from goalscope.stats.rows import Rows
+from goalscope._ground.ids import canonical_json
+from goalscope._ground.untrusted import DamagedError, UntrustedError, decode_json, decode_object
+from goalscope.runs import tables
+from goalscope.runs.codec import encode_tags
+from goalscope.runs.tables import Comparison
+from goalscope.stats.rows import Coded, Column, Rows, column_of, constant, encoded
 
 _GROUPS_PER_PART: Final = 1 << 32  # maximum number of groups of one part of a source
 _KIND: Final = "rows"  # kind under which the checksums are stored
@@ -72,19 +77,19 @@ class StoredRows:
 
     def seal_group(self, source: str, number: int, cells: Sequence[Any]) -> None:
         """Store the checksum of a packed group: its number of rows, measures and columns."""
-        checksums.put(self.database, _KIND, [(_group_key(source, number), checksums.checksum(*cells))])
+        tables.put(self.database, _KIND, [(_group_key(source, number), tables.checksum(*cells))])
 
     def seal_index(self, source: str, index: Sequence[tuple[Any, ...]]) -> None:
         """Store the checksum of (number, rows, measures) of all groups of a source, and the number of its rows."""
-        checksums.put(self.database, _KIND, [(_index_key(source), checksums.checksum(list(index)))])
-        checksums.put(self.database, checksums.COUNT, [(_COUNTED + source, sum(int(count) for _, count, _ in index))])
+        tables.put(self.database, _KIND, [(_index_key(source), tables.checksum(list(index)))])
+        tables.put(self.database, tables.COUNT, [(_COUNTED + source, sum(int(count) for _, count, _ in index))])
 
     def forget(self, source: str) -> None:
         """Remove the rows of a source and their checksums."""
         self.database.execute("DELETE FROM row_groups WHERE source = ?", (source,))
         delete = "DELETE FROM checksums WHERE kind = ? AND "
         self.database.execute(f"{delete}key >= ? AND key < ?", (_KIND, _group_key(source, 0)[:-1], f"{source}\x01"))
-        self.database.execute(f"{delete}key = ?", (checksums.COUNT, _COUNTED + source))
+        self.database.execute(f"{delete}key = ?", (tables.COUNT, _COUNTED + source))
 
     # Reading
 
@@ -109,7 +114,7 @@ class StoredRows:
         stored = self.sums.known(_KIND, [key]).get(key)
         if not cells and stored is None:
             return []
-        self.sums.check(f"the list of the rows of {source!r}", checksums.checksum(cells), stored)
+        self.sums.check(f"the list of the rows of {source!r}", tables.checksum(cells), stored)
         groups = [StoredGroup(number, count, _measures(text)) for number, count, text in cells]
         counted = self.sums.number_of(_COUNTED + source)
         self.sums.check_count(f"rows of {source!r}", sum(group.count for group in groups), counted, counted)
@@ -145,7 +150,7 @@ class StoredRows:
         cells: tuple[Any, ...] = self.database.execute(select, (source, group.number)).fetchone() or ()
         key = _group_key(source, group.number)
         stored = self.sums.known(_KIND, [key]).get(key)
-        self.sums.check(f"rows {group.number:,} of {source!r}", checksums.checksum(*cells), stored)
+        self.sums.check(f"rows {group.number:,} of {source!r}", tables.checksum(*cells), stored)
         data: bytes = cells[2]
         return data
 
@@ -200,3 +205,261 @@ def _labels_by_measure(rows: Rows, name: str) -> Iterator[tuple[str, list[str]]]
     codes, measures = rows.numbered("measure")
     for code, measure in enumerate(measures):
         yield measure, rows.where(codes == code).numbered(name)[1]
+
+
+GROUP_ROWS: Final = 16_384
+"""Maximum number of rows of a group."""
+
+TEXTS: Final = ("measure", "unit", "cluster", "episode_id")
+"""Text columns of rows."""
+
+_MIN_RUN = 1024  # minimum number of rows for which a measure gets groups of its own
+_LEVEL = 6
+_MAX_BYTES = 1 << 26  # maximum size of an unpacked group; about 100 times the usual size
+_CODES: Final[dict[str, np.dtype[Any]]] = {"u1": np.dtype("<u1"), "u2": np.dtype("<u2"), "u4": np.dtype("<u4")}
+_STEPS: Final[dict[str, np.dtype[Any]]] = {name: np.dtype(f"<{name}") for name in ("i1", "i2", "i4", "i8")}
+_MAX_LABELS = 256  # maximum number of different values in a group that are stored as codes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A group of rows (values of measures with their tags) as it is stored.
+
+    Attributes:
+        count: number of its rows.
+        measures: JSON list of its measures, in order of appearance.
+        data: its columns.
+    """
+
+    count: int
+    measures: str
+    data: bytes
+
+
+def cut(rows: Rows) -> Iterator[Rows]:
+    """Divide rows into groups in which they are stored, in order. Many rows of one measure form groups of their own, so
+    that they can be read alone.
+    """
+    codes = rows.numbered("measure")[0]
+    edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+    start = 0
+    for first, last in pairwise(edges):
+        if last - first >= _MIN_RUN:
+            yield from _slices(rows, start, first)
+            yield from _slices(rows, first, last)
+            start = last
+    yield from _slices(rows, start, len(codes))
+
+
+def _slices(rows: Rows, begin: int, end: int) -> Iterator[Rows]:
+    for at in range(begin, end, GROUP_ROWS):
+        yield rows.at(slice(at, min(at + GROUP_ROWS, end)))
+
+
+def pack(rows: Rows, *, level: int = _LEVEL) -> Packed:
+    """Pack rows.
+
+    Args:
+        rows: the rows.
+        level: compression level, 0 for none.
+
+    Raises:
+        TypeError: if a tag is not text, a number, a boolean or None.
+        ValueError: if a tag has half of a surrogate pair, or is a number that is not finite.
+    """
+    described: list[list[Any]] = []
+    numbers: list[bytes] = []
+    names = _tags_in_order(rows)
+    for name, column in [
+        *((name, rows.held(name)) for name in TEXTS),
+        *((f"tag.{n}", rows.held(n)) for n in names),
+    ]:
+        coded = _plain_values(encoded(column).compact())
+        labels = coded.labels.tolist()
+        _check_labels(name, labels)
+        width = _width(len(labels))
+        described.append([name, width, labels])
+        numbers.append(coded.codes.astype(_CODES[width]).tobytes() if width else b"")
+    described.append(["value", *_packed_values(rows.value, numbers)])
+    described.append(["step", *_packed_steps(rows.step, numbers)])
+    measures = described[0][2]
+    head = canonical_json({"rows": len(rows), "columns": described}).encode("ascii")
+    data = zlib.compress(b"".join([head, b"\n", *numbers]), level)
+    return Packed(count=len(rows), measures=canonical_json(measures), data=data)
+
+
+def _plain_values(coded: Coded) -> Coded:
+    """Return a column with Python's numbers instead of NumPy's."""
+    if not any(isinstance(label, np.generic) for label in coded.labels):
+        return coded
+    values = [label.item() if isinstance(label, np.generic) else label for label in coded.labels]
+    recoded = encoded(column_of(values))
+    return Coded(recoded.labels, recoded.codes[coded.codes])
+
+
+def _check_labels(name: str, labels: Sequence[Any]) -> None:
+    if name.startswith("tag."):
+        for label in labels:
+            encode_tags({name.removeprefix("tag."): label})
+    elif not all(isinstance(label, str) for label in labels):
+        raise TypeError(f"{name} of every row must be text, got {type(labels[0]).__name__}")
+
+
+def _tags_in_order(rows: Rows) -> list[str]:
+    """Return the tags that any row has, in order of the first row with them, then by name."""
+    masks = {name: rows.known(name) for name in sorted(rows.tags)}
+    first_row = {name: int(mask.argmax()) for name, mask in masks.items() if mask.any()}
+    return sorted(first_row, key=lambda name: (first_row[name], name))
+
+
+def _packed_values(values: npt.NDArray[np.float64], numbers: list[bytes]) -> tuple[str, int]:
+    """Append the values to ``numbers``, as codes if there are few different ones.
+
+    Return the type of the codes ("" without codes) and the number of different values.
+    """
+    bits = (values + 0.0).astype("<f8")  # converts -0.0 to 0.0
+    bits[np.isnan(bits)] = np.nan  # uses a single bit pattern for NaN
+    labels, codes = np.unique(bits.view("<i8"), return_inverse=True)
+    if len(labels) > _MAX_LABELS:
+        numbers.append(bits.tobytes())
+        return "", 0
+    numbers.append(labels.tobytes() + codes.astype("<u1").tobytes())
+    return "u1", len(labels)
+
+
+def _packed_steps(steps: npt.NDArray[np.int64], numbers: list[bytes]) -> tuple[str, int]:
+    """Append the steps to ``numbers`` and return their type and 0.
+
+    If all are equal, return "" and this step instead.
+    """
+    if not len(steps) or (steps == steps[0]).all():
+        return "", int(steps[0]) if len(steps) else 0
+    minimum, maximum = int(steps.min()), int(steps.max())
+    width = next(
+        name for name, kind in _STEPS.items() if np.iinfo(kind).min <= minimum and maximum <= np.iinfo(kind).max
+    )
+    numbers.append(steps.astype(_STEPS[width]).tobytes())
+    return width, 0
+
+
+def _width(count: int) -> str:
+    return "" if count < 2 else next(name for name, kind in _CODES.items() if count <= np.iinfo(kind).max + 1)
+
+
+# Back
+
+
+def unpack(data: bytes, count: int, *, names: Iterable[str] | None = None) -> Rows:
+    """Return the rows of a packed group.
+
+    Args:
+        data: result of `pack`.
+        count: expected number of rows.
+        names: text columns to read in addition to all tags; the others are "". All by default.
+
+    Raises:
+        ValueError: if it is not a valid group.
+    """
+    buffer, described = _opened(data, count)
+    wanted_names = set(TEXTS if names is None else names)
+    texts: dict[str, Column] = {name: constant("", count) for name in TEXTS}
+    tags: dict[str, Column] = {}
+    for name, width, labels in described[:-2]:
+        codes = buffer.take(_CODES[width], count) if width else np.zeros(count, dtype=np.uint8)
+        if count and (not labels or codes.max() >= len(labels)):
+            raise ValueError("codes must be those of its labels")
+        if name.startswith("tag."):
+            tags[name.removeprefix("tag.")] = Coded(column_of(labels), codes)
+        elif name in wanted_names:
+            texts[name] = Coded(column_of(labels), codes)
+    (_, value_width, label_count), (_, step_width, constant_step) = described[-2:]
+    value, step = buffer.values(value_width, label_count, count), buffer.steps(step_width, constant_step, count)
+    if buffer.remaining:
+        raise ValueError("it must end behind its last column")
+    return Rows(**texts, value=value, step=step, tags=tags)
+
+
+def labels_of(data: bytes, count: int, name: str) -> list[str]:
+    """Return the distinct values of a text column of a packed group, without unpacking its rows.
+
+    Raises:
+        ValueError: if it is not a valid group.
+    """
+    return next(list(labels) for column, _, labels in _opened(data, count)[1] if column == name)
+
+
+class _Buffer:
+    """The numbers of a group, read from the start."""
+
+    def __init__(self, numbers: memoryview) -> None:
+        self.remaining = numbers
+
+    def take(self, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+        size = kind.itemsize * count
+        if len(self.remaining) < size:
+            raise ValueError("a column must have a number for each row")
+        column = np.frombuffer(self.remaining[:size], dtype=kind)
+        self.remaining = self.remaining[size:]
+        return column
+
+    def values(self, width: Any, label_count: Any, count: int) -> npt.NDArray[np.float64]:
+        if width == "":
+            return self.take(np.dtype("<f8"), count).astype(np.float64)
+        if width != "u1" or not isinstance(label_count, int) or not 0 <= label_count <= _MAX_LABELS:
+            raise ValueError("values must be numbers, or numbered")
+        labels = self.take(np.dtype("<f8"), label_count).astype(np.float64)
+        codes = self.take(_CODES["u1"], count)
+        if count and (not label_count or codes.max() >= label_count):
+            raise ValueError("codes must be those of its values")
+        values: npt.NDArray[np.float64] = labels[codes]
+        return values
+
+    def steps(self, width: Any, constant_step: Any, count: int) -> npt.NDArray[np.int64]:
+        if width == "" and type(constant_step) is int and -(2**63) <= constant_step < 2**63:
+            return np.full(count, constant_step, dtype=np.int64)
+        if width not in _STEPS:
+            raise ValueError("steps must be whole numbers")
+        return self.take(_STEPS[width], count).astype(np.int64)
+
+
+def _opened(data: bytes, count: int) -> tuple[_Buffer, list[Any]]:
+    """Return the numbers of a group, and for each column its name, the type of its codes, and its labels."""
+    if not isinstance(data, bytes):
+        raise ValueError(f"it must be stored as bytes, got {type(data).__name__}")
+    opener = zlib.decompressobj()
+    try:
+        raw = opener.decompress(data, _MAX_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"it must be compressed, got {error}") from error
+    if not opener.eof or opener.unused_data:
+        raise ValueError(f"it must unpack to at most {_MAX_BYTES:,} bytes, and end there")
+    header_line, _, _ = raw.partition(b"\n")
+    try:
+        header = decode_object(header_line, strict=False)
+    except UntrustedError as error:
+        raise ValueError(f"it must begin with a line of JSON: {error}") from error
+    columns = header.get("columns")
+    if header.get("rows") != count or type(count) is not int or not _well_formed(columns):
+        raise ValueError(f"it must describe {count!r} rows and their columns")
+    return _Buffer(memoryview(raw)[len(header_line) + 1 :]), list(columns or ())
+
+
+def _well_formed(columns: Any) -> bool:
+    """Return whether the columns are in order: texts first, then tags, values and steps."""
+    if not isinstance(columns, list) or not all(isinstance(column, list) and len(column) == 3 for column in columns):
+        return False
+    names = [column[0] for column in columns]
+    tags = names[len(TEXTS) : -2]
+    if names[: len(TEXTS)] != [*TEXTS] or names[-2:] != ["value", "step"]:
+        return False
+    if len(set(map(str, names))) < len(names):
+        return False
+    if not all(isinstance(name, str) and name.startswith("tag.") for name in tags):
+        return False
+    for name, width, labels in columns[:-2]:
+        if width not in ("", *_CODES) or not isinstance(labels, list) or width != _width(len(labels)):
+            return False
+        kinds = (str, int, float, bool, type(None)) if name.startswith("tag.") else (str,)
+        if not all(isinstance(label, kinds) for label in labels):
+            return False
+    return True

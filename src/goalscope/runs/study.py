@@ -17,10 +17,20 @@ from goalscope._ground.untrusted import decode_object, explain, shorten
 from goalscope._ground.yaml_text import read_yaml
 from goalscope.agents import Agent, History, agent_id, build_agent
 from goalscope.agents.agent import HISTORIES, Remembering, check_fits, decisive_parameters
-from goalscope.runs import kinds
-from goalscope.runs.kinds import STORED, StudyPart, sequence
-from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Invariance, Probes, RandomNetworks
+from goalscope.runs import study_parts
 from goalscope.runs.record import EpisodeSpec
+from goalscope.runs.study_parts import (
+    STORED,
+    Analysis,
+    Decoders,
+    Full,
+    Inside,
+    Invariance,
+    Probes,
+    RandomNetworks,
+    StudyPart,
+    sequence,
+)
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.planning.shortest import oracle
 from goalscope.worlds.world import TimedOracle, View, World
@@ -175,10 +185,10 @@ class Study(StudyPart):
 
     name: str = Field(default="study", min_length=1, max_length=200)
     seed: int = Field(default=0, ge=-_MAX_SEED, le=_MAX_SEED)
-    worlds_: kinds.Entries = Field(alias="worlds")
+    worlds_: study_parts.Entries = Field(alias="worlds")
     agents_: tuple[AgentEntry, ...] = sequence(alias="agents")
     further_agents_: tuple[AgentEntry, ...] = sequence(alias="further_agents", default=())
-    trajectories: int = Field(default=10, ge=1, le=kinds.MAX_COUNT)
+    trajectories: int = Field(default=10, ge=1, le=study_parts.MAX_COUNT)
     horizon: Horizon = Horizon(factor=1.5)
     history: History = "none"
     failure: FailurePolicy = FailurePolicy()
@@ -189,7 +199,7 @@ class Study(StudyPart):
     @field_validator("agents_")
     @classmethod
     def _some(cls, entries: Any) -> Any:
-        return kinds.listed(entries)
+        return study_parts.listed(entries)
 
     @model_validator(mode="after")
     def _distinct_parts(self, info: ValidationInfo) -> Self:
@@ -199,7 +209,7 @@ class Study(StudyPart):
         agents = [entry.build() for entry in (*self.agents_, *self.further_agents_)]
         for index, agent in enumerate(agents):
             check_fits(agent, self.view, self._path(index))
-        kinds.listed([agent.name for agent in agents], "names of agents")
+        study_parts.listed([agent.name for agent in agents], "names of agents")
         ids = [agent_id(agent) for agent in agents]
         for index, identity in enumerate(ids):
             if identity in ids[:index]:
@@ -225,12 +235,12 @@ class Study(StudyPart):
     @property
     def view(self) -> type[View]:
         """The class of the views of its worlds, which all share."""
-        return kinds.view_class(self.worlds_)
+        return study_parts.view_class(self.worlds_)
 
     @property
     def _own_horizons(self) -> bool:
         """Whether the worlds of this study have horizons of their own."""
-        return "horizon" in kinds.world_class(self.worlds_[0]).offers
+        return "horizon" in study_parts.world_class(self.worlds_[0]).offers
 
     def _path(self, index: int) -> str:
         count = len(self.agents_)
@@ -272,7 +282,7 @@ class Study(StudyPart):
                 f"{name} must be a study, i.e. a mapping with the keys {', '.join(_keys()[''])}; got {shorten(mapping)}"
             )
         check_texts(mapping, name)
-        mapping = kinds.with_twins(mapping, name)
+        mapping = study_parts.with_twins(mapping, name)
         try:
             study = cls.model_validate(dict(mapping), context=context)
         except ValidationError as error:
@@ -329,7 +339,7 @@ class Study(StudyPart):
 
     def each_world(self) -> Iterator[World]:
         """Yield the worlds of `worlds` one by one; worlds that are not consumed are not generated."""
-        return kinds.expand(self.worlds_, self.seed)
+        return study_parts.expand(self.worlds_, self.seed)
 
     def agents(self) -> list[Agent]:
         """Build the agents in the order of the study, including their knowledge of its worlds."""
@@ -437,13 +447,13 @@ def _keys() -> dict[str, Sequence[str]]:
         "horizon": Horizon,
         "failure": FailurePolicy,
     }
-    parts |= {f"worlds {name}": kind.settings for name, kind in kinds.known_kinds().items()}
+    parts |= {f"worlds {name}": kind.settings for name, kind in study_parts.known_kinds().items()}
     parts |= {
         f"interventions {name}": registry.resolve("intervention", name) for name in registry.names("intervention")
     }
     analysis = (Analysis, Invariance, Inside, RandomNetworks, Full, Probes, Decoders)
     return {
-        "": [*(field.alias or name for name, field in Study.model_fields.items()), kinds.TWINS],
+        "": [*(field.alias or name for name, field in Study.model_fields.items()), study_parts.TWINS],
         "analysis": [name for part in analysis for name in part.model_fields],
         **{name: list(part.model_fields) for name, part in parts.items()},
     }

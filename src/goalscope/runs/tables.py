@@ -1,21 +1,32 @@
-"""Tables of `run.db`, and the insertion of worlds and episodes, which must not change stored ones."""
+"""The tables of `run.db`: their schema, their checksums, the insertion of worlds and episodes, and errors of SQLite.
 
+Stored worlds and episodes are never changed. Checksums have a table of their own and are compared at every read. SQLite
+notices pages that it cannot parse, but not a flipped bit inside a value. Values that are read together share one
+checksum (64 bits of BLAKE2b), committed with them: the walk, the texts and the cost of an episode; each group of rows;
+each entry of every other table. It is computed from the values that SQLite returns, after all conversions. The numbers
+of episodes and rows are stored too, so that a missing group is noticed.
+"""
+
+import errno
+import hashlib
 import json
 import re
 import sqlite3
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import Any, Final, NoReturn
 
-from goalscope._ground.untrusted import MOST_FILE_BYTES, printable, shorten
-from goalscope.runs import checksums
-from goalscope.runs.codec import EPISODE_COLUMNS, WORLD_COLUMNS, Cell, encode_world
-from goalscope.runs.packed_steps import PackedSteps
-from goalscope.runs.sqlite_errors import damaged
+from goalscope._ground.folder import Folder
+from goalscope._ground.untrusted import MOST_FILE_BYTES, AbsentPartError, DamagedError, printable, shorten
+from goalscope.runs.codec import EPISODE_COLUMNS, WORLD_COLUMNS, Cell, PackedSteps, encode_world
 from goalscope.runs.study import Study
+from goalscope.worlds.things import UnknownSymbolError
 from goalscope.worlds.world import World
 
 DATABASE = "run.db"
@@ -62,6 +73,9 @@ CREATE TABLE artifacts (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL, tags TEXT NOT NULL
 );
 CREATE INDEX episodes_in_order ON episodes (world_id, agent_id, trajectory, id);
+CREATE TABLE checksums (
+    kind TEXT NOT NULL, key NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (kind, key)
+) WITHOUT ROWID;
 """
 
 Usage = Sequence[tuple[int, int, str, float]]
@@ -73,14 +87,15 @@ EncodedEpisode = tuple[World, tuple[Any, ...], PackedSteps]
 ORDER = "world_id, agent_id, trajectory, id"
 """Order of episodes, independent of when they were written."""
 
-_IDS_PER_QUERY, _STEPS_PER_RANGE = 128, 512
+_MAX_VALUES = 500  # maximum number of values in one SQL statement
+_STEPS_PER_RANGE = 512
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Create all tables in one transaction."""
     marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     counts = "INSERT INTO checksums VALUES ('count', 'episodes', 0);"
-    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {checksums.TABLE} {counts} {marks} COMMIT;")
+    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {counts} {marks} COMMIT;")
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
@@ -165,12 +180,237 @@ def marks(values: Sequence[Any] | str) -> str:
     return ", ".join("?" * len(values.split(", ") if isinstance(values, str) else values))
 
 
+# Checksums
+
+ENTRIES: Final = {
+    "info": ("info", "name"),
+    "session": ("sessions", "number"),
+    "study": ("study", "id"),
+    "agent": ("agents", "id"),
+    "world": ("worlds", "id"),
+    "call": ("calls", "id"),
+    "artifact": ("artifacts", "id"),
+}
+"""Kinds of entries that have one checksum each: the table, and the column that names an entry."""
+
+EPISODES: Final = ("walk", "said", "cost")
+"""Kinds of checksums of an episode; its key is its number, that of its cost its id."""
+
+COUNT: Final = "count"
+"""Kind of the stored numbers: of episodes, and of the rows of each source."""
+_PUT: Final = "INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)"
+
+
+def checksum(*parts: Any) -> int:
+    """Compute 64 bits of BLAKE2b over the text form of plain values; bytes are used unchanged."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        # ASCII, because the set of printable characters, and so the text form, differs between versions of Python.
+        digest.update(part if isinstance(part, bytes | memoryview) else ascii(part).encode("ascii"))
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
+def walk_sum(header: Sequence[Cell], walk: Any) -> int:
+    """Return the checksum of an episode's columns (`EPISODE_COLUMNS`) and the states and actions of its steps."""
+    return checksum(tuple(header), walk)
+
+
+class Comparison:
+    """Compares the contents of an open file with its checksums; a difference raises an error."""
+
+    def __init__(self, database: sqlite3.Connection, file: Path) -> None:
+        self._database, self._file = database, file
+
+    def known(self, kind: str, keys: Sequence[Cell]) -> dict[Cell, int]:
+        """Return the stored checksums of some entries of one kind, by their keys."""
+        sums: dict[Cell, int] = {}
+        with explained(self._file):
+            for part in _parts(keys):
+                select = f"SELECT key, value FROM checksums WHERE kind = ? AND key IN ({marks(part)})"
+                sums |= dict(self._database.execute(select, (kind, *part)).fetchall())
+        return sums
+
+    def number_of(self, name: str) -> int | None:
+        """Return a number that the file stores about itself; None if it does not store it.
+
+        Args:
+            name: "episodes" for the number of episodes, or "rows NAME" for the number of rows of the source NAME.
+        """
+        return self.known(COUNT, [name]).get(name)
+
+    def counted(self, prefix: str) -> set[str]:
+        """Return the names, without the given prefix, whose stored number is above 0."""
+        select = "SELECT key FROM checksums WHERE kind = ? AND value > 0"
+        with explained(self._file):
+            keys = [str(key) for (key,) in self._database.execute(select, (COUNT,))]
+        return {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
+
+    def check(self, name: str, computed: int, stored: int | None) -> None:
+        """Raise a ValueError unless a computed checksum equals the stored one."""
+        if stored != computed:
+            self.refuse(f"a checksum of {name}" if stored is None else f"{name} as it was written")
+
+    def check_count(self, name: str, count: int, before: int | None, after: int | None) -> None:
+        """Raise a ValueError unless the number read lies between the numbers stored before and after the read."""
+        if before is None or after is None:
+            self.refuse(f"the number of its {name}")
+        if not before <= count <= after:
+            self.refuse(f"{after:,} {name}, of which {count:,} are found")
+
+    def check_episodes(self, page: Sequence[tuple[Any, ...]], steps: Mapping[int, PackedSteps]) -> None:
+        """Compare a page of (number, `EPISODE_COLUMNS`) and their steps with their checksums."""
+        walks, texts = (self.known(kind, [row[0] for row in page]) for kind in ("walk", "said"))
+        for number, *header in page:
+            name = f"episode {header[0]!r:.80}"
+            self.check(name, walk_sum(header, steps[number].walk), walks.get(number))
+            self.check(f"what was said in {name}", checksum(steps[number].said), texts.get(number))
+
+    def check_order(
+        self, page: Sequence[tuple[Any, ...]], last: tuple[Any, ...], worlds: Container[str] | None = None
+    ) -> tuple[Any, ...]:
+        """Return the key of the last episode of a page.
+
+        Raises:
+            ValueError: if an episode is out of order, or in none of the ``worlds``.
+        """
+        for row in page:
+            if worlds is not None and row[2] not in worlds:
+                self.refuse("each episode in its world")
+            before, last = last, (row[2], row[3], row[4], row[1])
+            if before and (list(map(type, before)) != list(map(type, last)) or before >= last):
+                self.refuse("each episode once and in order")
+        return last
+
+    def check_keys(self, kind: str, count: int) -> None:
+        """Raise a ValueError unless there are as many entries of a kind as there are checksums."""
+        with explained(self._file):
+            ((expected,),) = self._database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
+        if expected != count:
+            self.refuse(f"a {kind} for each of {expected:,} checksums, not {count:,}")
+
+    @contextmanager
+    def described(self, name: str) -> Iterator[None]:
+        """While this context lasts, turn an error into one that names the part of the file that cannot be read.
+
+        Raises:
+            AbsentPartError: a symbol of a grid is unknown here. As checksums are compared before, the file is sound,
+                and the package that registers a thing with this symbol is missing.
+        """
+        try:
+            yield
+        except AbsentPartError:
+            raise
+        except UnknownSymbolError as error:
+            raise AbsentPartError(
+                f"{self._file} must be read where its things are registered, but {error}. The file is not damaged: "
+                "install the package that registers the thing with this symbol"
+            ) from error
+        except (ValueError, TypeError) as error:
+            raise damaged(self._file, f"hold {name} as it was written", error) from error
+
+    def refuse(self, must: str) -> NoReturn:
+        """Raise the error for a damaged file."""
+        raise damaged(self._file, f"hold {must}")
+
+
+# Writing, inside of the caller's transaction
+
+
+def clear(database: sqlite3.Connection) -> None:
+    """Delete all checksums of a file whose tables were emptied."""
+    database.execute("DELETE FROM checksums")
+    put(database, COUNT, [("episodes", 0)])
+
+
+def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
+    """Compute and store the checksums of the entries of a table, and delete those of removed entries."""
+    table, name = ENTRIES[kind]
+    for part in _parts(list(keys)):
+        rows = database.execute(f"SELECT {name}, * FROM {table} WHERE {name} IN ({marks(part)})", part).fetchall()
+        put(database, kind, [(row[0], checksum(row[1:])) for row in rows])
+        if len(rows) < len(part):
+            removed = [(kind, key) for key in set(part) - {row[0] for row in rows}]
+            database.executemany("DELETE FROM checksums WHERE kind = ? AND key = ?", removed)
+
+
+def seal_row(database: sqlite3.Connection, kind: str, row: tuple[Cell, ...]) -> None:
+    """Store the checksum of an entry that was just written. ``row`` must contain the values that SQLite returns for
+    it.
+    """
+    database.execute(_PUT, (kind, row[0], checksum(row)))
+
+
+def seal_episodes(database: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    """Store the checksums of new episodes."""
+    sums: dict[str, list[tuple[Cell, int]]] = {kind: [] for kind in EPISODES}
+    for part in _parts(numbers):
+        select = (
+            f"SELECT number, walk, said, {EPISODE_COLUMNS} FROM episodes LEFT JOIN steps ON episode = number "
+            f"WHERE number IN ({marks(part)})"
+        )
+        identities = list[Cell]()
+        for number, walk, outputs, *header in database.execute(select, part):
+            sums["walk"].append((number, walk_sum(header, walk)))
+            sums["said"].append((number, checksum(outputs)))
+            identities.append(header[0])
+        sums["cost"] += cost_sums(database, identities).items()
+    for kind, pairs in sums.items():
+        put(database, kind, pairs)
+    _count_episodes(database, len(numbers))
+
+
+def forget_episode(database: sqlite3.Connection, number: int, identity: str) -> None:
+    """Delete the checksums of a removed episode."""
+    for kind, key in zip(EPISODES, (number, number, identity), strict=True):
+        database.execute("DELETE FROM checksums WHERE kind = ? AND key = ?", (kind, key))
+    _count_episodes(database, -1)
+
+
+def _count_episodes(database: sqlite3.Connection, change: int) -> None:
+    """Change the stored number of episodes."""
+    insert = "INSERT INTO checksums VALUES (?, 'episodes', ?) ON CONFLICT DO UPDATE SET value = value + excluded.value"
+    database.execute(insert, (COUNT, change))
+
+
+def cost_sums(database: sqlite3.Connection, identities: Sequence[Cell]) -> dict[Cell, int]:
+    """Return the checksums of the costs of some episodes by their ids."""
+    where = f"WHERE episode_id IN ({marks(identities)})"
+    return {**dict.fromkeys(identities, checksum([])), **_sums_of_costs(database, where, identities)}
+
+
+def costs_that_differ(database: sqlite3.Connection) -> Iterator[str]:
+    """Yield the ids of episodes whose costs do not match their checksum, or have costs but no checksum."""
+    costs = _sums_of_costs(database)
+    no_cost = checksum([])
+    for key, stored in database.execute("SELECT key, value FROM checksums WHERE kind = 'cost'"):
+        if costs.pop(key, no_cost) != stored:
+            yield str(key)
+    if costs:
+        yield str(min(map(str, costs)))
+
+
+def _sums_of_costs(database: sqlite3.Connection, where: str = "", identities: Sequence[Cell] = ()) -> dict[Cell, int]:
+    """Return the checksums of the costs of the episodes that cost something, by their ids."""
+    order = "ORDER BY episode_id, step, attempt, name"
+    rows = database.execute(f"SELECT episode_id, step, attempt, name, value FROM usage {where} {order}", identities)
+    return {identity: checksum([row[1:] for row in group]) for identity, group in groupby(rows, key=itemgetter(0))}
+
+
+def put(database: sqlite3.Connection, kind: str, sums: Iterable[tuple[Cell, int]]) -> None:
+    """Store checksums or counts of one kind, given by key."""
+    cells = [(kind, key, value) for key, value in sums]
+    database.executemany(_PUT, cells)
+
+
+# Worlds, episodes and the study
+
+
 def insert_worlds(database: sqlite3.Connection, worlds: Iterable[tuple[Cell, ...]]) -> None:
     """Insert worlds given by their columns, inside the caller's transaction."""
     insert = f"INSERT OR IGNORE INTO worlds ({WORLD_COLUMNS}) VALUES ({marks(WORLD_COLUMNS)})"
     for cells in worlds:
         if database.execute(insert, cells).rowcount:
-            checksums.seal(database, "world", cells[:1])
+            seal(database, "world", cells[:1])
             continue
         stored = database.execute(f"SELECT {WORLD_COLUMNS} FROM worlds WHERE id = ?", cells[:1]).fetchone()
         if stored != cells:
@@ -204,15 +444,15 @@ def insert_episodes(database: sqlite3.Connection, group: Sequence[EncodedEpisode
     if usage:
         costs = [(header[0], *entry) for header, _ in new for entry in usage.get(str(header[0]), ())]
         database.executemany("INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?)", costs)
-    checksums.seal_episodes(database, numbers)
+    seal_episodes(database, numbers)
     for header, steps in repeated:
         _check_same(database, header, steps)
     return len(new)
 
 
 def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for begin in range(0, len(values), _IDS_PER_QUERY):
-        yield values[begin : begin + _IDS_PER_QUERY]
+    for begin in range(0, len(values), _MAX_VALUES):
+        yield values[begin : begin + _MAX_VALUES]
 
 
 def _stored(database: sqlite3.Connection, ids: Sequence[Any]) -> Iterator[Any]:
@@ -224,7 +464,7 @@ def _stored(database: sqlite3.Connection, ids: Sequence[Any]) -> Iterator[Any]:
 def insert_study(database: sqlite3.Connection, study: Study) -> None:
     """Store the study of a run that has none, inside of the caller's transaction."""
     database.execute("INSERT INTO study VALUES (?, ?, ?)", (study.id, study.name, json.dumps(study.dump())))
-    checksums.seal(database, "study", [study.id])
+    seal(database, "study", [study.id])
 
 
 def remove_episodes(database: sqlite3.Connection, ids: Sequence[str]) -> None:
@@ -234,7 +474,7 @@ def remove_episodes(database: sqlite3.Connection, ids: Sequence[str]) -> None:
         database.execute("DELETE FROM steps WHERE episode = ?", (number,))
         database.execute("DELETE FROM usage WHERE episode_id = ?", (identity,))
         database.execute("DELETE FROM episodes WHERE number = ?", (number,))
-        checksums.forget_episode(database, number, identity)
+        forget_episode(database, number, identity)
 
 
 def episode_ids(database: sqlite3.Connection) -> set[str]:
@@ -299,3 +539,105 @@ def _check_same(database: sqlite3.Connection, header: tuple[Cell, ...], steps: P
             f"episode {header[0]!r} (agent {header[7]!r}, trajectory {header[3]!r}) is already stored "
             "with other steps or tags: give it another trajectory number, or use another directory"
         )
+
+
+# Errors of SQLite
+
+_FULL = "{} must have room to grow, but the disk is full: what was stored is kept, free some room and run again"
+
+
+def damaged(file: Path, must: str, why: object = "") -> DamagedError:
+    """Build the error for a damaged run.db, with the violated condition and what to do."""
+    reason = f" ({why})" if why else ""
+    return DamagedError(
+        f"{file} must {must}, but it is damaged{reason}: goalscope doctor {file.parent} says what can be rebuilt, or "
+        "restore the file from a copy"
+    )
+
+
+def reached_limit(path: Path | None, error: BaseException) -> str:
+    """Return the message for an error caused by a file-size limit or a quota, "" for other errors.
+
+    SQLite reports both as "disk I/O error". A file-size limit of this process is recognised by the size of the file,
+    and a quota by writing a byte to a file beside it.
+
+    Args:
+        path: the file that was written, None if it is unknown.
+        error: an error of the operating system, or of SQLite.
+    """
+    import resource
+
+    number = error.errno if isinstance(error, OSError) else None
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    named = "the file" if path is None else str(path)
+    if number is None and isinstance(error, sqlite3.Error) and "disk I/O" in str(error) and path is not None:
+        number = _of_a_write(path, limit)
+    if number == errno.EFBIG:
+        words = (
+            f"{limit:,} bytes (ulimit -f, or LimitFSIZE of a service)" if limit >= 0 else "what its file system allows"
+        )
+        return (
+            f"{named} must be able to grow, but the limit on the size of a file is reached, {words}: what was stored "
+            "is kept, raise the limit and run the same command again"
+        )
+    if number == errno.EDQUOT:
+        return (
+            f"{named} must be able to grow, but the quota of this user or project on its disk is used up (quota -s): "
+            "what was stored is kept, free some room and run the same command again"
+        )
+    return ""
+
+
+def _of_a_write(path: Path, limit: int) -> int | None:
+    """Write a trial file beside a file of SQLite, and return the number of the error, or None if there is none."""
+    sizes = [status.st_size for name, status in Folder(path.parent).entries() if name.startswith(path.name)]
+    if limit >= 0 and any(size + 2**16 > limit for size in sizes):
+        return errno.EFBIG
+    try:
+        with TemporaryFile(dir=path.parent) as probe:
+            probe.write(bytes(2**16))
+            probe.flush()
+    except OSError as error:
+        return error.errno
+    return None
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into errors that name the violated condition and what to do."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = str(error)
+        if "locked" in text or "busy" in text:
+            raise BlockingIOError(
+                f"{path} is in use by another process, or its file system has no locks: {text}; try again later"
+            ) from error
+        if "full" in text:
+            raise OSError(_FULL.format(path)) from error
+        if limit := reached_limit(path, error):
+            raise OSError(limit) from error
+        if "decode" in text:
+            raise damaged(path, "hold UTF-8 text") from error
+        raise OSError(
+            f"SQLite cannot read {path} (or write it, for a run): {text}; check the directory's "
+            "permissions and its file system"
+        ) from error
+    except UnicodeDecodeError as error:  # of SQLite's message, which quotes the file
+        raise damaged(path, "hold UTF-8 text") from error
+    except sqlite3.DatabaseError as error:
+        if "malformed" in str(error):
+            raise DamagedError(
+                f"{path} is damaged: {error}. Nothing was changed. goalscope doctor {path.parent} --repair "
+                "keeps the intact parts; if it cannot, restore the file from a copy"
+            ) from error
+        raise DamagedError(
+            f"{path} is damaged, or not a SQLite file written by goalscope: {error}. Nothing was changed. "
+            "Restore it from a copy or choose another directory"
+        ) from error
+    except OSError as error:
+        if limit := reached_limit(path, error):
+            raise OSError(limit) from error
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(_FULL.format(path)) from error

@@ -14,8 +14,8 @@ from goalscope.agents.prompts import NAMED, WORDINGS
 from goalscope.goals.counterfactual.worlds import TURNS
 from goalscope.inside.interventions.patching import Patching
 from goalscope.inside.interventions.reasoning import ReasoningEdits
-from goalscope.runs.probing_config import Inside
 from goalscope.runs.study import Study
+from goalscope.runs.study_parts import Inside
 from goalscope.stats.rows import Tag
 from goalscope.verdict.subject import MODELS, Subject
 from goalscope.verdict.texts import TEXTS

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from goalscope._ground.parts import TRACEBACK
+from goalscope._ground.own import TRACEBACK
 from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope._ground.words import counted, listed
 from goalscope.agents.models.http_client import check_installed

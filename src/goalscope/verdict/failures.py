@@ -1,7 +1,7 @@
 """Failures during an evaluation: one arm, claim or picture fails, the rest continues, and every failure is reported.
 
 A measure or claim of another package that fails is left out earlier, with a notice that names the package
-(`goalscope._ground.parts`).
+(`goalscope._ground.own`).
 
 The ledger says why a model was not asked an arm. An unexpected error is also written with its traceback to a file in
 the evaluation's directory, which goalscope never reads and no content id covers.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from goalscope._ground.folder import Folder
-from goalscope._ground.parts import NO_ROOM, blamed
+from goalscope._ground.own import NO_ROOM, blamed
 from goalscope._ground.untrusted import StrangeFileError
 from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.agents.chat import ChatAgent

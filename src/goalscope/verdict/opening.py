@@ -21,8 +21,8 @@ from goalscope.report.ledger import Run
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.opening import unmade
+from goalscope.runs.repair import damage
 from goalscope.runs.tables import DATABASE
-from goalscope.runs.verify import damage
 from goalscope.verdict import judging
 from goalscope.verdict.claims import Claim, ClaimLedger, Evaluation, runs_in
 from goalscope.verdict.evaluating import judged

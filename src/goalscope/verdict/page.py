@@ -38,7 +38,7 @@ from goalscope.report.blocks import Table
 from goalscope.report.charts import Forest, ForestBar
 from goalscope.report.exports import Named, drawn, named
 from goalscope.report.sections.agents import OWN_LEGEND, episode_figure, legend_of
-from goalscope.runs.server_checks import noted_of_answers
+from goalscope.runs.provenance import noted_of_answers
 from goalscope.stats import Estimate, estimate_mean
 from goalscope.stats.rows import Rows
 from goalscope.verdict.aims import shares

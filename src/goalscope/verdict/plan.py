@@ -15,8 +15,7 @@ from pydantic import Field
 from goalscope._ground.checks import near_miss
 from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
-from goalscope._ground.own import consent, note_found
-from goalscope._ground.parts import attempt
+from goalscope._ground.own import attempt, consent, note_found
 from goalscope._ground.sealed import SealedRecord, StrictRecord, read_sealed, seal
 from goalscope._ground.yaml_text import key_path, set_key
 from goalscope.agents.agent import CHAT
@@ -24,8 +23,8 @@ from goalscope.goals.hypotheses import load_hypotheses, write_hypotheses
 from goalscope.goals.hypotheses.written import check_names, restore_hypotheses
 from goalscope.report.page import write_page
 from goalscope.runs.episode_columns import count_episodes
-from goalscope.runs.merge import grow
 from goalscope.runs.opening import check_files, check_no_other_files, unmade
+from goalscope.runs.shards import grow
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
 from goalscope.runs.tables import DATABASE

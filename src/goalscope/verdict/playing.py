@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from goalscope._ground.ids import content_id
-from goalscope._ground.parts import raised_by_a_check
+from goalscope._ground.own import raised_by_a_check
 from goalscope._ground.progress import Display
 from goalscope._ground.untrusted import DamagedError, StrangeFileError
 from goalscope.agents.chat import ChatAgent
@@ -18,9 +18,9 @@ from goalscope.agents.models.local import LocalModel
 from goalscope.measures.behaviour import put_measured
 from goalscope.runs import Store, run
 from goalscope.runs.dispatch import interrupt_others, interruptible
-from goalscope.runs.probing_config import Inside
 from goalscope.runs.provenance import note, noted
 from goalscope.runs.study import Study
+from goalscope.runs.study_parts import Inside
 from goalscope.verdict.arms import Arm, Look
 from goalscope.verdict.failures import does_not_fit
 from goalscope.verdict.plan import EvaluationRun

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from goalscope._ground import registry
-from goalscope._ground.parts import attempt
+from goalscope._ground.own import attempt
 from goalscope.goals.finding import Answer
 from goalscope.verdict.arms import GIVEN
 from goalscope.verdict.claims import Claim

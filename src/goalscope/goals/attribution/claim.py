@@ -36,7 +36,7 @@ from pydantic import ConfigDict, Field, model_validator
 from goalscope._ground import registry
 from goalscope._ground.folder import Folder
 from goalscope._ground.ids import content_id
-from goalscope._ground.parts import attempt
+from goalscope._ground.own import attempt
 from goalscope._ground.sealed import (
     SealedRecord,
     Share,

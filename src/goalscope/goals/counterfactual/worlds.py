@@ -45,7 +45,7 @@ from goalscope._ground.ids import canonical_json
 from goalscope._ground.rng import stream
 from goalscope.agents.prompts import PARAPHRASES
 from goalscope.goals.hypotheses.definition import ById
-from goalscope.runs import kinds
+from goalscope.runs import study_parts as kinds
 from goalscope.stats.rows import Tag
 from goalscope.worlds import things
 from goalscope.worlds.dynamics import State, settle, step

@@ -22,8 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope._ground.folder import package_text
-from goalscope._ground.texts import Catalogue
-from goalscope._ground.words import counted
+from goalscope._ground.words import Catalogue, counted
 from goalscope._ground.yaml_text import read_yaml_text
 from goalscope.goals.attribution.claim import NONE_OF_PLACES, FrozenClaim, KindPrediction, PredictionScore, Trust
 from goalscope.goals.hypotheses.definition import (

@@ -38,8 +38,8 @@ from goalscope.goals.hypotheses.definition import (
     place_states,
 )
 from goalscope.goals.hypotheses.written import parse
-from goalscope.runs.kinds import Entries, StudyPart, expand, listed, sequence
 from goalscope.runs.study import Horizon
+from goalscope.runs.study_parts import Entries, StudyPart, expand, listed, sequence
 from goalscope.worlds.world import World
 
 SHIPPED: Final = "kinds"

@@ -62,9 +62,9 @@ from goalscope.inside.activations.sites import (
     steps_seen,
 )
 from goalscope.runs import Store
-from goalscope.runs.executors import lost_worker, open_executor
+from goalscope.runs.dispatch import lost_worker, open_executor
 from goalscope.runs.provenance import note_libraries
-from goalscope.runs.study_shard import StudyShard
+from goalscope.runs.shards import StudyShard
 
 _MIN_PREFIX = 64  # tokens; caching a shorter prefix does not pay off
 _WINDOW_TOKENS = 1 << 22
@@ -660,7 +660,7 @@ def capture_elsewhere(
         run: the run directory, as every worker sees it.
         options: arguments of `capture`, except for the model.
         model: arguments of `LocalModel`; None for the model that the run's study names.
-        executor, workers, gpus: see `goalscope.runs.executors.open_executor`; not "threads".
+        executor, workers, gpus: see `goalscope.runs.dispatch.open_executor`; not "threads".
         progress: called with (parts done, all parts).
 
     Raises:

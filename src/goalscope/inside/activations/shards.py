@@ -27,7 +27,7 @@ from goalscope._ground.untrusted import UntrustedError, decode_object, faults
 from goalscope.agents.models.base import RANDOM_WEIGHTS, RandomWeights
 from goalscope.agents.models.folders import brief
 from goalscope.inside.activations.sites import Site, check_site, plan_id
-from goalscope.runs import Store, checksums
+from goalscope.runs import Store, tables
 from goalscope.runs.codec import decode_tags, encode_tags
 from goalscope.stats.rows import Tag
 
@@ -310,7 +310,7 @@ def put_artifacts(store: Store, *artifacts: Artifact) -> None:
     ]
     with store.transaction() as database:
         database.executemany("INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?, ?, ?)", rows)
-        checksums.seal(database, "artifact", [artifact.id for artifact in artifacts])
+        tables.seal(database, "artifact", [artifact.id for artifact in artifacts])
 
 
 def artifacts(store: Store, kind: str, **tags: Tag) -> Iterator[Artifact]:

@@ -27,12 +27,10 @@ from goalscope.agents.models.engine import EngineModel
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.marks import Style
 from goalscope.runs import Store
-from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS
+from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, step_cells
 from goalscope.runs.episode_columns import read_heads
-from goalscope.runs.packed_steps import step_cells
 from goalscope.runs.record import Episode, Step
-from goalscope.runs.sqlite_errors import explained
-from goalscope.runs.tables import DATABASE
+from goalscope.runs.tables import DATABASE, explained
 from goalscope.worlds.dynamics import opaque_cells, shown
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import Grid

@@ -68,8 +68,7 @@ from goalscope.inside.probing.fitting import FitSettings, Problem, fit
 from goalscope.inside.probing.inputs import Features, Source
 from goalscope.inside.probing.labels import AGENT, CLASSES, GOAL, label_grid
 from goalscope.inside.probing.probe import Probe, ProbeKey, stored_probes
-from goalscope.runs.kinds import sequence
-from goalscope.runs.probing_config import Layers
+from goalscope.runs.study_parts import Layers, sequence
 from goalscope.stats.rows import Rows, Tag
 
 PROBE: Final = "probe"

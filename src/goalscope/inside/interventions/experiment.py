@@ -25,7 +25,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from goalscope._ground import registry
 from goalscope._ground.ids import content_id
-from goalscope._ground.parts import attempt
+from goalscope._ground.own import attempt
 from goalscope._ground.progress import Progress, Stage, silent
 from goalscope._ground.rng import stream
 from goalscope.agents.agent import Observation, agent_id
@@ -38,9 +38,9 @@ from goalscope.goals.hypotheses import Undefined, bind, finite_world, parse
 from goalscope.inside.activations.sites import ReplayTarget, SiteFinder, check_model, find_target, steps_seen
 from goalscope.inside.probing.scores import chosen
 from goalscope.runs import Store
-from goalscope.runs.kinds import StudyPart, listed
 from goalscope.runs.provenance import note, note_libraries
 from goalscope.runs.record import Step
+from goalscope.runs.study_parts import StudyPart, listed
 from goalscope.stats.rows import Rows, Tag, constant
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import Action, Grid, Position

@@ -50,7 +50,7 @@ from goalscope.inside.interventions.forward import (
     generate,
     score_answers,
 )
-from goalscope.runs.kinds import sequence
+from goalscope.runs.study_parts import sequence
 from goalscope.stats.rows import Row, Rows
 
 Places = npt.NDArray[np.int64]

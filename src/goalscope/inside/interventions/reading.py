@@ -18,8 +18,8 @@ from goalscope.inside.activations.hooks import DecoderBlocks, chosen_layers
 from goalscope.inside.activations.sites import Site, SiteFinder
 from goalscope.inside.interventions.experiment import Pair, Side, local_model
 from goalscope.inside.interventions.forward import Edit, each_change, generate
-from goalscope.runs.probing_config import Layers
 from goalscope.runs.record import Step
+from goalscope.runs.study_parts import Layers
 from goalscope.stats.rows import Row, Rows, Tag
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.generate import generate_batch

@@ -43,8 +43,8 @@ from goalscope.inside.interventions.experiment import (
 from goalscope.inside.interventions.forward import EMBEDDING, Batch, Edit, generate
 from goalscope.inside.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, action_of, effect, pair_rows
 from goalscope.runs import Store
-from goalscope.runs.kinds import sequence
 from goalscope.runs.provenance import noted
+from goalscope.runs.study_parts import sequence
 from goalscope.stats.rows import Row, Rows
 from goalscope.worlds.grid import Action, Position
 from goalscope.worlds.gridworld import GridView

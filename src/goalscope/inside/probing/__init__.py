@@ -71,7 +71,7 @@ from goalscope.inside.probing.suite import (
     probe_cells_by_size,
     without,
 )
-from goalscope.runs.probing_config import Inside
+from goalscope.runs.study_parts import Inside
 
 __all__ = [
     "AGENT",

@@ -49,7 +49,7 @@ from goalscope.inside.probing.inputs import Features, of_grids
 from goalscope.inside.probing.labels import CLASSES, TOKENS, UNKNOWN, check_tokens
 from goalscope.inside.probing.probe import Callbacks, Probe, ProbeKey, check_frame
 from goalscope.inside.probing.ridge import PENALTIES
-from goalscope.runs.executors import lost_worker
+from goalscope.runs.dispatch import lost_worker
 from goalscope.stats.estimate import factorize
 from goalscope.stats.rows import Tag
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from goalscope._ground import registry
-from goalscope._ground.parts import attempt
+from goalscope._ground.own import attempt
 from goalscope._ground.progress import Stage, silent
 from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.agents.models.local import LocalModel
@@ -91,8 +91,8 @@ from goalscope.inside.probing.suite import (
     without,
 )
 from goalscope.runs import Episode, Store
-from goalscope.runs.probing_config import READS, Inside
 from goalscope.runs.provenance import note, note_libraries
+from goalscope.runs.study_parts import READS, Inside
 from goalscope.stats.rows import Rows, Tag, constant
 from goalscope.worlds.gridworld import GridView
 
@@ -476,7 +476,7 @@ def study_inside(
         model: the model to replay through; by default the local model that the run's study names.
         random: with ``model``, a function of kind and seed that returns the same architecture with random weights.
         device: where probes and decoders are trained, "cpu" or "cuda".
-        pool: an executor that trains probes in other processes, see `goalscope.runs.executors.open_executor`.
+        pool: an executor that trains probes in other processes, see `goalscope.runs.dispatch.open_executor`.
         stage: called with the name of each task when it starts; returns a progress callback.
         drop_sites: whether to leave out, with a warning, named sites that the agent's steps lack; otherwise they are an
             error. Sites that the run's study declares are never an error.

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground import registry
-from goalscope._ground.parts import attempt
+from goalscope._ground.own import attempt
 from goalscope._ground.progress import Progress
 from goalscope._ground.rng import stream, uniform
 from goalscope.agents.models.base import RANDOM_WEIGHTS
@@ -247,7 +247,7 @@ def fit_suite(
     """Fit and score every entry of a suite (a head with a control) at every site and layer.
 
     ``heads`` maps a name in the suite to the registered head and its settings, where these differ from the name. A head
-    of another package that raises is left out, with a `goalscope._ground.parts.PartWarning`.
+    of another package that raises is left out, with a `goalscope._ground.own.PartWarning`.
     """
     if not suite or len(set(suite)) != len(suite):
         raise ValueError(f"suite must have at least one entry and no entry twice, got {list(suite)}")

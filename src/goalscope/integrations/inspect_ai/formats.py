@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope._ground.archives import open_archive
+from goalscope._ground.archives import MOST_DIRECTORY_BYTES, largest_member, open_archive
 from goalscope._ground.bounded import BoundedError, BoundedWorker, Bounds
 from goalscope._ground.extras import lacking
 from goalscope._ground.folder import NamedFile
@@ -37,8 +37,7 @@ from goalscope.integrations.inspect_ai.record import (
     recorded_episode,
 )
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.importers.archive import MOST_DIRECTORY_BYTES, largest_member
-from goalscope.runs.importers.formats import Format, exporter, importer
+from goalscope.runs.importers.front import Format, exporter, importer
 from goalscope.runs.importers.problems import Context, ImportLog, SampleReader
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store

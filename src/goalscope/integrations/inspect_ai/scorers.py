@@ -16,7 +16,7 @@ from inspect_ai.solver import TaskState
 from inspect_ai.util import sample_limits
 
 from goalscope import goals
-from goalscope.cli.front.attributing import bank_from
+from goalscope.cli.attributing import bank_from
 from goalscope.goals import GoalEstimate
 from goalscope.goals.attribution import Trial, judged, usual_methods
 from goalscope.goals.decision import decide, findings, groups

@@ -18,7 +18,7 @@ from pydantic import Field, StringConstraints
 
 from goalscope._ground.ids import content_id
 from goalscope.measures.exploration.score import EpisodeErrors, Outcome, StaleCounter, Summary, counted
-from goalscope.runs.kinds import StudyPart
+from goalscope.runs.study_parts import StudyPart
 from goalscope.worlds.tasks.knowledge import Rejection
 
 _MOST: Final = 100_000

@@ -21,10 +21,9 @@ from goalscope.report.definitions import (
 )
 from goalscope.report.ledger import AgentEpisodes, Key, RunData, describe_key
 from goalscope.report.texts import TEXTS, labels
-from goalscope.runs.provenance import LIBRARIES, noted
-from goalscope.runs.server_checks import noted_of_answers
+from goalscope.runs.provenance import LIBRARIES, noted, noted_of_answers
+from goalscope.runs.shards import shard_of
 from goalscope.runs.store import Store
-from goalscope.runs.study_shard import shard_of
 from goalscope.stats import estimate_pooled
 
 _MAX_CHARACTERS = 4000

@@ -32,8 +32,8 @@ from goalscope.report.charts import Series
 from goalscope.report.definitions import MADE, NEEDED, NETWORKS, READABLE
 from goalscope.report.ledger import Estimates, Key, RunData, number_of
 from goalscope.report.texts import TEXTS, labels
-from goalscope.runs.probing_config import READS
 from goalscope.runs.store import Store
+from goalscope.runs.study_parts import READS
 from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Rows, Tag
 

@@ -1,22 +1,389 @@
-"""Files of the TELOS authors other than trajectories: grid manifests, tables of metrics, labelled states.
+"""Files of the TELOS authors: trajectories, grid manifests, tables of metrics, labelled states.
+
+Every recorded label is compared with the computed one.
 
 Source: behavioural and representational evaluation, the authors' public records.
 """
 
 import csv
 import io
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from goalscope._ground.folder import NamedFile
+from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import MOST_LINE_BYTES, UntrustedError, decode_json, decode_text, shorten
-from goalscope.runs.importers.problems import Context, ImportLog, log_lines, parse_grid
-from goalscope.runs.importers.telos_trajectory import METRICS, Pair, Record, read_trajectory, unread_keys
-from goalscope.runs.record import Episode
+from goalscope.runs.importers.problems import Context, ImportLog, TokenId, grid_world, log_lines, parse_grid
+from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
+from goalscope.stats.rows import Tag
 from goalscope.worlds import Action, Grid
-from goalscope.worlds.dynamics import settle, step
+from goalscope.worlds.dynamics import State, settle, shown, step
 from goalscope.worlds.planning import optimal_actions, shortest_length, solve
+
+NO_ACTION = "N/A"
+"""The authors' entry for an action that they could not parse."""
+
+METRICS = ("goal_reached", "steps", "optimal_path_length", "optimal_action_fraction", "step_limit_reached")
+"""The recorded metrics of a trajectory."""
+
+_SETTINGS = ("provider", "temperature", "top_p", "reasoning_effort", "max_tokens", "seed")
+_NAME = re.compile(r"size\d{1,4}_[a-z]{1,20}[\d.]{1,10}_grid\d{1,9}")
+_TRAJECTORY = re.compile(r"_traj(\d{1,9})\.json$")
+
+Scalar = str | int | float | bool | None
+Pair = Annotated[list[int], Field(min_length=2, max_length=2)]
+
+
+def _text_lines(value: Any) -> Any:
+    return value.splitlines() if isinstance(value, str) else value
+
+
+def _token_ids(value: Any) -> Any:
+    """Extract the ids from a list of token objects; a list of ids is returned unchanged."""
+    if isinstance(value, list):
+        return [item.get("token_id", item) if isinstance(item, dict) else item for item in value]
+    return value
+
+
+_Tokens = Annotated[list[TokenId] | None, BeforeValidator(_token_ids)]
+_GridLines = Annotated[list[str], BeforeValidator(_text_lines)]
+
+
+class Record(BaseModel):
+    """Base class of the records in the authors' files; keys that goalscope does not read are counted."""
+
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+
+
+class GridParameters(Record):
+    """The entry ``grid_params`` of a trajectory file: size, cells and objects of the grid. Coordinates are
+    [row, col].
+    """
+
+    grid_width: int | None = None
+    grid_height: int | None = None
+    grid_complexity: float | None = None
+    fully_observable: bool = True
+    transform_type: str | None = None
+    astar_distance: int | None = None
+    agent_start_coordinates: Pair | None = None
+    goal_coordinates: Pair | None = None
+
+
+class TrajectorySource(Record):
+    """The entry ``source`` of a trajectory file: where the file comes from, and its recorded metrics."""
+
+    trajectory_id: str | None = None
+    recorded_metrics: dict[str, Scalar] | None = None
+
+
+class Prompt(Record):
+    """The entry ``prompt`` of a trajectory file: the pieces of the prompt that all steps share."""
+
+    prompt_prefix_tokens: _Tokens = None
+
+
+class StepRecord(Record):
+    """One entry of the list ``steps`` of a trajectory file."""
+
+    step_id: int | None = None
+    grid_state: _GridLines
+    agent_action: str | None
+    carrying_key: bool | None = None
+    recorded_optimal_actions: list[str] | None = None
+    recorded_is_optimal_action: bool | None = None
+    recorded_goal_reached_after_action: bool | None = None
+    output_text: str | None = None
+    reasoning_content: str | None = None
+    prompt_tokens: _Tokens = None
+    grid_state_tokens: _Tokens = None
+    prompt_suffix_tokens: _Tokens = None
+    output_tokens: _Tokens = None
+    reward: float | None = None
+
+
+class TrajectoryRecord(Record):
+    """The content of a trajectory file."""
+
+    grid_params: GridParameters
+    model_params: dict[str, Scalar]
+    steps: Annotated[list[StepRecord], Field(min_length=1)]
+    source: TrajectorySource = TrajectorySource()
+    prompt: Prompt = Prompt()
+
+
+def unread_keys(record: BaseModel) -> int:
+    """Return the number of keys of a record, and of the records in it, that are not read."""
+    count = len(record.model_extra or ())
+    for name in type(record).model_fields:
+        value = getattr(record, name)
+        parts = value if isinstance(value, list) else [value]
+        count += sum(unread_keys(part) for part in parts if isinstance(part, BaseModel))
+    return count
+
+
+def read_trajectory(value: object, source: str, context: Context) -> Episode | None:
+    """Return the episode of a trajectory file, or None if it contains no usable one.
+
+    If recorded labels differ from the computed ones, each difference is a problem and the episode is kept. If the
+    states contradict each other or the rules, there is one problem and no episode.
+    """
+    ledger = context.ledger
+    with ledger.reporting(source, count="trajectories not imported"):
+        record = TrajectoryRecord.model_validate(value)
+        own_id = record.source.trajectory_id
+        if own_id in context.sources:
+            raise UntrustedError(f"a trajectory must occur once (it is in {context.sources[own_id]} too)", own_id)
+        episode = _episode(record, source, context)
+        if own_id is not None:
+            context.sources[own_id] = source
+        if unread := unread_keys(record):
+            ledger.counts["keys not read"] += unread
+        _check_labels(record, episode, source, ledger)
+        _check_metrics(record, episode, source, context)
+        ledger.counts["trajectories"] += 1
+        ledger.counts["steps"] += len(episode.steps)
+        return episode
+    return None
+
+
+def _episode(record: TrajectoryRecord, source: str, context: Context) -> Episode:
+    world = _world(record)
+    own_tags = world.tags
+    world = context.worlds.setdefault(world.id, world)
+    steps, final = _follow(record, world, context.ledger)
+    horizon, outcome = _ending(record, world, final.position == world.grid.goal)
+    model, agent = record.model_params, _agent_name(record.model_params)
+    description = {name: value for name, value in model.items() if name != "seed"}
+    agent_id = content_id("agent", description)
+    context.ledger.agents.setdefault(agent_id, (agent, description))
+    match = _TRAJECTORY.search(source)
+    spec = EpisodeSpec(
+        world_id=world.id,
+        agent_id=agent_id,
+        trajectory=context.reserve_number(world.id, agent_id, int(match[1]) if match else None),
+        seed=0,
+        horizon=horizon,
+    )
+    match = _NAME.search(record.source.trajectory_id or "", 0, 300) or _NAME.search(source)
+    file_name = source.split("/")[-1].encode("utf-8", "backslashreplace").decode()  # the text may not be valid Unicode
+    tags: dict[str, Tag] = {**own_tags} if own_tags != world.tags else {}
+    tags |= {name: model.get(name) for name in _SETTINGS}
+    tags |= {"model": model.get("model_id"), "grid": match[0] if match else None}
+    tags |= {"source": record.source.trajectory_id, "file": file_name}
+    return Episode(
+        spec=spec,
+        world=world,
+        agent=agent,
+        steps=steps,
+        final=final,
+        outcome=outcome,
+        tags=_not_none(tags),
+    )
+
+
+def _world(record: TrajectoryRecord) -> World:
+    parameters = record.grid_params
+    if not parameters.fully_observable:
+        must = "a trajectory of this layout must show the whole grid (fogged ones can be imported as JSON lines)"
+        raise UntrustedError(must, "fully_observable: false", "grid_params")
+    field = "steps[0].grid_state"
+    grid = parse_grid(record.steps[0].grid_state, where=field)
+    transform = None if parameters.transform_type == "base" else parameters.transform_type
+    tags = {"size": grid.height, "density": parameters.grid_complexity, "transform": transform}
+    world = grid_world(grid, field, tags=_not_none(tags))
+    stated = (
+        ("grid_height", parameters.grid_height, grid.height),
+        ("grid_width", parameters.grid_width, grid.width),
+        ("agent_start_coordinates", parameters.agent_start_coordinates, list(grid.start or ())),
+        ("goal_coordinates", parameters.goal_coordinates, list(grid.goal or ())),
+    )
+    for name, recorded, shown_value in stated:
+        if recorded is not None and recorded != shown_value:
+            must = f"it must be {shown_value}, as the first grid shows"
+            raise UntrustedError(must, _where(grid, recorded), f"grid_params.{name}")
+    return world
+
+
+def _not_none(tags: Mapping[str, Tag]) -> dict[str, Tag]:
+    return {name: value for name, value in tags.items() if value is not None}
+
+
+def _where(grid: Grid, recorded: object) -> str:
+    """Describe a cell that a file names."""
+    try:
+        cell = grid.check_cell(recorded)  # type: ignore[arg-type]  # whatever was given, check_cell refuses what is no cell
+    except (ValueError, TypeError):
+        return shorten(recorded)
+    return f"{shorten(recorded)}, {'a wall' if grid.walls[cell] else 'another cell'}"
+
+
+def _follow(record: TrajectoryRecord, world: World, ledger: ImportLog) -> tuple[tuple[Step, ...], State]:
+    """Replay the actions by the rules, and raise an error unless each recorded grid shows the resulting state."""
+    state, steps = begin(world), list[Step]()
+    for index, recorded in enumerate(record.steps):
+        path = f"steps[{index}]"
+        if recorded.step_id is not None and recorded.step_id != index:
+            raise UntrustedError(f"steps must be numbered in order: {index}", f"step_id {recorded.step_id}", path)
+        if state.position == world.grid.goal:
+            raise UntrustedError("a trajectory must end at the goal", "a further step", path)
+        grid = parse_grid(recorded.grid_state, where=f"{path}.grid_state")
+        expected = shown(world.grid, state)
+        if index:
+            ledger.check("transitions", grid == expected)
+        if grid != expected:
+            after_action = (
+                f" after {record.steps[index - 1].agent_action} at {steps[-1].state.position}" if index else ""
+            )
+            difference = f"the agent at {grid.start}" if grid.start != state.position else "another grid around it"
+            raise UntrustedError(
+                f"the agent must stand at {state.position}{after_action}", difference, f"{path}.grid_state"
+            )
+        if recorded.carrying_key not in (None, state.carrying_key):
+            must = f"carrying_key must be {state.carrying_key} by the rules"
+            raise UntrustedError(must, str(recorded.carrying_key), path)
+        action = _action(recorded.agent_action, path)
+        steps.append(_step(index, state, action, recorded, record))
+        state = state if action is None else step(world.grid, state, action)
+    return tuple(steps), state
+
+
+def _action(text: str | None, path: str) -> Action | None:
+    if text is None or text.strip().upper() == NO_ACTION:
+        return None
+    action = Action.__members__.get(text.strip().upper())
+    if action is None:
+        must = f"an action must be UP, DOWN, LEFT, RIGHT, or {NO_ACTION} for none"
+        raise UntrustedError(must, shorten(text), f"{path}.agent_action")
+    return action
+
+
+def _caps(length: int) -> tuple[int, int]:
+    """Return the maximum numbers of steps that the authors used, in their pilot and in the paper."""
+    return max(length + 8, 2 * length), math.ceil(1.5 * length)
+
+
+def _ending(record: TrajectoryRecord, world: World, reached: bool) -> tuple[int, Outcome]:
+    """Return the horizon of a trajectory and its outcome; docs/import.md describes the rule."""
+    n_steps, length = len(record.steps), max(shortest_length(world.grid), 0)
+    metrics = record.source.recorded_metrics or {}
+    step_limit = record.model_params.get("max_steps_per_trajectory")
+    stopped = _truth(metrics.get("step_limit_reached")) is True or n_steps in (*_caps(length), step_limit)
+    if not reached and stopped:
+        return n_steps, "horizon"
+    return max(_caps(length)[0], n_steps), "goal" if reached else "stopped"
+
+
+def _step(index: int, state: State, action: Action | None, recorded: StepRecord, record: TrajectoryRecord) -> Step:
+    prompt, extra = recorded.prompt_tokens, {}
+    pieces = (record.prompt.prompt_prefix_tokens, recorded.grid_state_tokens, recorded.prompt_suffix_tokens)
+    if prompt is None and all(piece is not None for piece in pieces):
+        prompt = [token for piece in pieces for token in piece or ()]
+        extra["prompt_tokens"] = "joined from prefix, grid and suffix"
+    if recorded.recorded_optimal_actions is not None:
+        extra["recorded_optimal_actions"] = ",".join(recorded.recorded_optimal_actions)
+    return Step(
+        index=index,
+        state=state,
+        action=action,
+        failure=None if action is not None else "no action",
+        text=recorded.output_text,
+        reasoning=recorded.reasoning_content,
+        prompt_tokens=None if prompt is None else tuple(prompt),
+        output_tokens=None if recorded.output_tokens is None else tuple(recorded.output_tokens),
+        reward=recorded.reward,
+        extra=extra,
+    )
+
+
+def _agent_name(model: Mapping[str, Scalar]) -> str:
+    name = str(model.get("model_id") or "recorded").rsplit("/", 1)[-1]
+    effort = model.get("reasoning_effort")
+    temperature = model.get("temperature")
+    parts = [name, str(effort) if effort else "", f"t={temperature}" if temperature is not None else ""]
+    return " ".join(part for part in parts if part)
+
+
+def _check_labels(record: TrajectoryRecord, episode: Episode, source: str, ledger: ImportLog) -> None:
+    grid, length = episode.world.grid, shortest_length(episode.world.grid)
+    stored, must = record.grid_params.astar_distance, f"the shortest path has {length} steps"
+    ledger.compare("shortest path lengths", stored, length, source, "grid_params.astar_distance", must)
+    paths = solve(grid)
+    states = [*(step.state for step in episode.steps), episode.final]
+    for index, (ours, recorded_step) in enumerate(zip(episode.steps, record.steps, strict=True)):
+        optimal = paths.optimal_in(ours.state)
+        right = sorted(action.name for action in Action if optimal[action])
+        labels = recorded_step.recorded_optimal_actions
+        labels = None if labels is None else sorted(label.upper() for label in labels)
+        must, is_optimal = (
+            f"the optimal actions at {ours.state.position} are {right}",
+            recorded_step.recorded_is_optimal_action,
+        )
+        acted = ours.action is not None and ours.action.name in right
+        after, reached = recorded_step.recorded_goal_reached_after_action, states[index + 1].position == grid.goal
+        for name, key, label, expected, recorded_value in (
+            ("optimal-action labels", "recorded_optimal_actions", labels, right, must),
+            ("is-optimal labels", "recorded_is_optimal_action", is_optimal, acted, ""),
+            ("goal-reached labels", "recorded_goal_reached_after_action", after, reached, ""),
+        ):
+            ledger.compare(name, label, expected, source, f"steps[{index}].{key}", recorded_value)
+
+
+def _check_metrics(record: TrajectoryRecord, episode: Episode, source: str, context: Context) -> None:
+    recorded = record.source.recorded_metrics
+    if recorded is not None:
+        name = "metrics in trajectory files"
+        _compare_metrics(recorded, episode, source, "source.recorded_metrics", name, context.ledger)
+    if (entry := context.metrics.pop(record.source.trajectory_id or "", None)) is not None:
+        table, path, metrics = entry
+        _compare_metrics(metrics, episode, table, path, "metrics in tables", context.ledger)
+
+
+def _compare_metrics(
+    recorded: Mapping[str, Scalar], episode: Episode, source: str, path: str, name: str, ledger: ImportLog
+) -> None:
+    paths = solve(episode.world.grid)
+    n_optimal = sum(
+        step.action is not None and bool(paths.optimal_in(step.state)[step.action]) for step in episode.steps
+    )
+    length, n_steps = shortest_length(episode.world.grid), len(episode.steps)
+    # If the goal was not reached, the cap named in the record is used, because the layout states none.
+    limit = _truth(recorded.get("step_limit_reached"))
+    stopped = not episode.success and (limit is True or n_steps >= _caps(length)[0])
+    computed: tuple[bool | float, ...] = (episode.success, n_steps, length, n_optimal / n_steps, stopped)
+    for key, expected in zip(METRICS, computed, strict=True):
+        if key not in recorded:
+            continue
+        value, kind = _number(recorded[key]), "a number"
+        agrees = value is not None and math.isclose(value, expected, rel_tol=1e-9)
+        if isinstance(expected, bool):
+            value, kind = _truth(recorded[key]), "True or False"
+            agrees = value == expected
+        if not ledger.check(name, agrees):
+            must = f"{key} must be {kind if value is None else expected}"
+            ledger.report(source, f"{path}.{key}", must, shorten(recorded[key]))
+
+
+def _truth(value: Scalar) -> bool | None:
+    """Convert a recorded "True" or "False" to a boolean, anything else to None."""
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def _number(value: Scalar) -> float | None:
+    """Convert a recorded text or number to a number, anything else to None."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
 
 
 class GridRecord(Record):

@@ -33,9 +33,17 @@ from goalscope.runs.dispatch import Caller, budget_of
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.journal import Journal
 from goalscope.runs.opening import unmade
-from goalscope.runs.provenance import FIRST_TURNS, note, note_packages, noted, parts_of, session
+from goalscope.runs.provenance import (
+    FIRST_TURNS,
+    check_before_calls,
+    note,
+    note_packages,
+    noted,
+    parts_of,
+    session,
+    spent_on_checks,
+)
 from goalscope.runs.record import EpisodeSpec
-from goalscope.runs.server_checks import check_before_calls, spent_on_checks
 from goalscope.runs.store import writing
 from goalscope.runs.tables import DATABASE
 from goalscope.verdict.preflight.cost import counter, taken

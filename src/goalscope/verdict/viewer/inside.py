@@ -18,8 +18,8 @@ from goalscope.inside.probing.pipeline import INFO, ProbeDataset, probe_dataset
 from goalscope.inside.probing.probe import Probe, stored_probes
 from goalscope.measures.transcript import agent_of
 from goalscope.report.ledger import Run
-from goalscope.runs.probing_config import Inside
 from goalscope.runs.store import Store
+from goalscope.runs.study_parts import Inside
 
 HEADS: Final = ("percell", "mlp")
 """Kinds of cell probes whose maps are shown, in order of preference; the claim on maps uses the linear one."""

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from goalscope._ground.arguments import OutFile, RunDirectory, Separated
 from goalscope._ground.progress import TALLY, Stage, aloud, duration, lines
 from goalscope._ground.words import counted, listed, short
 from goalscope.cli.console import json_text, progress, say, table
-from goalscope.cli.generator import lists
+from goalscope.cli.generator import OutFile, RunDirectory, Separated, lists
 from goalscope.measures.behaviour import (
     BEHAVIOUR,
     behaviour_measures,
@@ -33,8 +32,7 @@ from goalscope.report.sections.about import format_lines, unfinished
 from goalscope.runs import Store
 from goalscope.runs.episode_columns import count_episodes
 from goalscope.runs.hashing import keep_content_hash
-from goalscope.runs.provenance import missing_packages
-from goalscope.runs.server_checks import noted_of_answers
+from goalscope.runs.provenance import missing_packages, noted_of_answers
 from goalscope.stats import Estimate, Grouped
 from goalscope.stats.rows import Rows
 
@@ -331,46 +329,32 @@ def measure_and_show(
         setting = study.analysis.failed_turns if study is not None and study.analysis is not None else "wrong"
         measured = MeasuredRows(store, BEHAVIOUR)
         _check_measured(measures, measured, store)
-        _show_measured(measured, run, agents, by, measures, everything=everything, failed_turns=setting)
-
-
-def _show_measured(
-    measured: MeasuredRows,
-    path: Path,
-    agents: Sequence[str],
-    by: Sequence[str],
-    measures: Sequence[str],
-    *,
-    everything: bool,
-    failed_turns: str,
-) -> None:
-    """Print the results of `measure`. For ``failed_turns`` see `goalscope.runs.probing_config.Analysis`."""
-    check_tags(by, measured)
-    episodes = measured.of("success")
-    conditions = conditions_of(episodes)
-    tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in measured.values]
-    shown_measures = measures or list(measured.measures)
-    if not measures:
-        screen = shown_accuracies(SCREEN, failed_turns)
-        headline(measured, agents, f"Mean and 95 % interval over {measured.noun}s", tags=tags, measures=screen)
-        without_action = measured.of("invalid turns", "withheld turns", episodes=False)
-        if "action accuracy" in measured.measures and without_action.value[~np.isnan(without_action.value)].any():
-            say(explain_failed_turns(failed_turns))
-        if (several_scales := [name for name in screen if {*measured.scales(name)} - {*tags}]) and not everything:
-            estimates_table(measured.estimated(tags, several_scales), tags, agents, measured.noun)
-    if measures or everything:
-        estimates_table(measured.estimated(tags, shown_measures), tags, agents, measured.noun)
-    if not by and conditions:
-        say(f"conditions are shown separately, by {listed(conditions)}; --by agent averages over them")
-    if over := mixed(episodes, conditions, tags):
-        mixed_tags = [f"{name} ({listed([number(value) for value in values])})" for name, values in over.items()]
-        say(f"these averages mix conditions: {listed(mixed_tags)}; without --by they are shown separately")
-    if measures or everything:
-        rows = sum(measured.counts[name] for name in shown_measures)
-        say(f"these estimates are based on {counted(rows, 'row')}; all rows are stored in {path}")
-    else:
-        total = counted(len(measured.measures), "measure")
-        say(f"{total} in all; --all prints them with n and method; the rows are stored in {path}")
+        check_tags(by, measured)
+        episodes = measured.of("success")
+        conditions = conditions_of(episodes)
+        tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in measured.values]
+        shown_measures = measures or list(measured.measures)
+        if not measures:
+            screen = shown_accuracies(SCREEN, setting)
+            headline(measured, agents, f"Mean and 95 % interval over {measured.noun}s", tags=tags, measures=screen)
+            without_action = measured.of("invalid turns", "withheld turns", episodes=False)
+            if "action accuracy" in measured.measures and without_action.value[~np.isnan(without_action.value)].any():
+                say(explain_failed_turns(setting))
+            if (several_scales := [name for name in screen if {*measured.scales(name)} - {*tags}]) and not everything:
+                estimates_table(measured.estimated(tags, several_scales), tags, agents, measured.noun)
+        if measures or everything:
+            estimates_table(measured.estimated(tags, shown_measures), tags, agents, measured.noun)
+        if not by and conditions:
+            say(f"conditions are shown separately, by {listed(conditions)}; --by agent averages over them")
+        if over := mixed(episodes, conditions, tags):
+            mixed_tags = [f"{name} ({listed([number(value) for value in values])})" for name, values in over.items()]
+            say(f"these averages mix conditions: {listed(mixed_tags)}; without --by they are shown separately")
+        if measures or everything:
+            rows = sum(measured.counts[name] for name in shown_measures)
+            say(f"these estimates are based on {counted(rows, 'row')}; all rows are stored in {run}")
+        else:
+            total = counted(len(measured.measures), "measure")
+            say(f"{total} in all; --all prints them with n and method; the rows are stored in {run}")
 
 
 def report(

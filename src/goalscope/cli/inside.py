@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ValidationError
 
 from goalscope._ground import registry
-from goalscope._ground.arguments import Between, Positive, Reads, RunDirectory, Settings
 from goalscope._ground.folder import Folder
 from goalscope._ground.progress import Display, duration, lines
 from goalscope._ground.untrusted import explain
@@ -17,9 +16,8 @@ from goalscope._ground.words import counted
 from goalscope._ground.yaml_text import set_key
 from goalscope.agents.models.base import RANDOM_WEIGHTS
 from goalscope.cli.console import progress, say, table
-from goalscope.cli.front.measuring import written
-from goalscope.cli.generator import lists, prints
-from goalscope.cli.parsing import layers_of
+from goalscope.cli.generator import Between, Positive, Reads, RunDirectory, Settings, layers_of, lists, prints
+from goalscope.cli.measuring import written
 from goalscope.inside.activations import CaptureSettings
 from goalscope.inside.activations import capture as replay
 from goalscope.inside.activations.capture import capture_elsewhere
@@ -35,8 +33,8 @@ from goalscope.report.blocks import size_in_words
 from goalscope.report.definitions import MADE_RULE, strictest
 from goalscope.report.sections.probing import ProbeRows
 from goalscope.runs import Store, StudyShard
-from goalscope.runs.executors import open_executor
-from goalscope.runs.probing_config import Inside
+from goalscope.runs.dispatch import open_executor
+from goalscope.runs.study_parts import Inside
 from goalscope.stats import estimate_rows
 from goalscope.stats.rows import Rows
 

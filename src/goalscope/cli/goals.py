@@ -9,12 +9,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
-from goalscope._ground.arguments import Between, Reads, Separated
 from goalscope._ground.folder import Folder
 from goalscope._ground.own import consent
 from goalscope._ground.progress import TALLY, Stage, aloud, duration, lines
 from goalscope._ground.words import counted
 from goalscope.cli.console import progress, say, show, table
+from goalscope.cli.generator import Between, Reads, Separated
 from goalscope.goals import RunDirectedness, directedness, held_out_goals
 from goalscope.goals.decision import findings
 from goalscope.goals.finding import Finding
@@ -34,8 +34,8 @@ from goalscope.report.sections.meg import (
     where,
 )
 from goalscope.runs import Store
+from goalscope.runs.codec import HAS_EXTRA
 from goalscope.runs.episode_columns import count_episodes, episode_column_parts, parts_of
-from goalscope.runs.packed_steps import HAS_EXTRA
 from goalscope.worlds.planning.soft import passes_reported_to
 from goalscope.worlds.world import World
 

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from goalscope._ground.arguments import Positive, Reads, Settings, Writes
 from goalscope._ground.progress import TALLY, Display, aloud, lines
 from goalscope.agents.prompts import THINGS
 from goalscope.cli.console import json_text, say, show
-from goalscope.cli.front.expected import measure_and_say, size_of
-from goalscope.cli.front.running import stages
-from goalscope.cli.generator import prints
+from goalscope.cli.expected import measure_and_say, size_of
+from goalscope.cli.generator import Positive, Reads, Settings, Writes, prints
 from goalscope.cli.overrides import WorldOptions, worlds_of
+from goalscope.cli.running import stages
 from goalscope.goals.counterfactual.dependence import (
     Dependence,
     asked_of,
@@ -25,7 +24,7 @@ from goalscope.goals.counterfactual.dependence import (
 from goalscope.goals.counterfactual.worlds import TURNS
 from goalscope.report.sections.explanations import dependence_table
 from goalscope.runs import Store, Study
-from goalscope.runs.kinds import expand
+from goalscope.runs.study_parts import expand
 from goalscope.stats import Estimate
 from goalscope.stats.records import Records, html_table
 from goalscope.verdict.subject import MODELS, Subject, subjects_of, told_apart

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from goalscope._ground.arguments import OutFile, Reads, Separated
 from goalscope._ground.folder import Folder, NamedFile
-from goalscope._ground.parts import raised_by_a_check
+from goalscope._ground.own import raised_by_a_check
 from goalscope._ground.progress import TALLY, Stage, aloud, lines
 from goalscope._ground.words import counted
 from goalscope.cli.console import say, show, table
-from goalscope.cli.front.measuring import measure_compared
-from goalscope.cli.generator import prints
+from goalscope.cli.generator import OutFile, Reads, Separated, prints
+from goalscope.cli.measuring import measure_compared
 from goalscope.goals import goal_measure
 from goalscope.goals.decision import GOAL
 from goalscope.measures.behaviour import COMPARED
@@ -39,7 +38,7 @@ from goalscope.report.figures import as_csv
 from goalscope.report.ledger import MeasuredRows, Run
 from goalscope.report.sections.meg import untold_in
 from goalscope.runs import Store
-from goalscope.runs.probing_config import check_margin
+from goalscope.runs.study_parts import check_margin
 from goalscope.stats.records import Records
 from goalscope.stats.rows import Rows
 from goalscope.verdict.claims import Evaluation

@@ -6,13 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from goalscope._ground.arguments import Between, Positive, Reads, Writes
 from goalscope._ground.folder import temporary_folder
 from goalscope._ground.progress import TALLY, duration
 from goalscope._ground.words import counted, short
 from goalscope.cli.console import json_text, progress, say, table
-from goalscope.cli.front.measuring import measured_rows
-from goalscope.cli.generator import lists
+from goalscope.cli.generator import Between, Positive, Reads, Writes, lists
+from goalscope.cli.measuring import measured_rows
 from goalscope.cli.overrides import StudyOptions, load_study, study_entries
 from goalscope.runs import Store, Study
 from goalscope.runs.episode_columns import count_episodes
@@ -184,7 +183,26 @@ def estimate(
     if out is not None and not measure:
         raise ValueError("--out keeps the answers of --measure: add --measure")
     if as_json:
-        print_json(planned, output_tokens, pilot, assumptions if power else None, measure=measure, out=out)
+        with progress("worlds", quiet=_QUIET) as show:
+            all_costs = costs(planned, output_tokens, show)
+        record: dict[str, Any] = {"study": planned.name, "costs": list(map(asdict, all_costs))}
+        if power:
+            plan = study_power(planned, None if pilot is None else measured_rows(pilot, progress), assumptions)
+            record["power"] = [
+                {
+                    "agent": line.agent,
+                    "measure": line.measure,
+                    "unit": line.unit,
+                    "effect": line.found.effect,
+                    "margin": line.found.margin,
+                    "declared_margin": line.margin,
+                    "its_power": line.found.at_margin,
+                }
+                for line in plan.lines
+            ]
+        if measure:
+            record["expected"] = _measured(planned, out)
+        say(json_text(record))
         return
     print_cost(planned, output_tokens, gpu_rate, pilot=pilot, measure=measure, out=out)
     if power:
@@ -307,37 +325,6 @@ def _with_interval(values: Sequence[float] | None, form: str) -> str:
 def ends(estimate: Estimate) -> tuple[float, float, float]:
     """Return (value, lower end, upper end) of an estimate."""
     return estimate.value, estimate.low, estimate.high
-
-
-def print_json(
-    study: Study,
-    output_tokens: int | None,
-    pilot: Path | None,
-    assumed: Assumptions | None,
-    *,
-    measure: bool = False,
-    out: Path | None = None,
-) -> None:
-    """Print the costs of a study as JSON, with its power (given ``assumed``) and predictions (with ``measure``)."""
-    with progress("worlds", quiet=_QUIET) as show:
-        record: dict[str, Any] = {"study": study.name, "costs": list(map(asdict, costs(study, output_tokens, show)))}
-    if assumed is not None:
-        plan = study_power(study, None if pilot is None else measured_rows(pilot, progress), assumed)
-        record["power"] = [
-            {
-                "agent": line.agent,
-                "measure": line.measure,
-                "unit": line.unit,
-                "effect": line.found.effect,
-                "margin": line.found.margin,
-                "declared_margin": line.margin,
-                "its_power": line.found.at_margin,
-            }
-            for line in plan.lines
-        ]
-    if measure:
-        record["expected"] = _measured(study, out)
-    say(json_text(record))
 
 
 def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:

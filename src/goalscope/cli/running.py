@@ -7,16 +7,15 @@ from shlex import quote
 from typing import Annotated, Any
 
 from goalscope._ground import own
-from goalscope._ground.arguments import Between, OutFolder, Positive, Reads
 from goalscope._ground.extras import how_to_install
 from goalscope._ground.progress import TALLY, Display, aloud, duration, lines
 from goalscope._ground.words import counted
 from goalscope.cli.claims import show_whole
 from goalscope.cli.console import json_text, progress, say
-from goalscope.cli.front.expected import measure_and_say, size_of
-from goalscope.cli.front.inside import show_inside, show_intervention
-from goalscope.cli.front.measuring import across, can_report, headline, measure_run, write_page_of
-from goalscope.cli.generator import lists, prints
+from goalscope.cli.expected import measure_and_say, size_of
+from goalscope.cli.generator import Between, OutFolder, Positive, Reads, lists, prints
+from goalscope.cli.inside import show_inside, show_intervention
+from goalscope.cli.measuring import across, can_report, headline, measure_run, write_page_of
 from goalscope.cli.overrides import StudyOptions, load_study, study_entries
 from goalscope.inside.interventions.experiment import InterventionSummary, study_interventions
 from goalscope.inside.probing.pipeline import InsideSummary, study_inside
@@ -26,7 +25,7 @@ from goalscope.runs import Store, Study, StudyShard, content_hash
 from goalscope.runs import merge as merge_shards
 from goalscope.runs import run as run_episodes
 from goalscope.runs.opening import check_new_run, unmade
-from goalscope.runs.server_checks import noted_of_answers
+from goalscope.runs.provenance import noted_of_answers
 from goalscope.runs.tables import DATABASE
 from goalscope.verdict.opening import is_evaluation, merge_evaluations
 from goalscope.verdict.preflight.cost import beyond_reach
