@@ -98,7 +98,8 @@ def random_walks(
     """Yield the states ``[walks]`` of uniformly random agents before each of the n decisions and after the last.
 
     The walks depend only on the seed, world, horizon and number of walks. With ``invalid="action"`` there is one more
-    equally likely action, which changes nothing. ``part`` restricts the walks to a slice, where `_skippable`.
+    equally likely action, which changes nothing. ``part`` restricts the walks to a slice, in worlds that allow this
+    (`_skippable`).
     """
     name = (seed, "random agents", world.world.id, world.horizon, walks, invalid)
     rng, process = stream(*name), world.process

@@ -653,7 +653,9 @@ def _rejected(contrasts: Mapping[str, GoalContrast], level: float) -> set[str]:
 
 
 def gain_share(states: Sequence[States], hypotheses: Mapping[str, Hypothesis], name: str) -> Estimate | None:
-    """Estimate an agent's gain towards one hypothesis; None if no step separates it from its rivals.
+    """Estimate an agent's gain towards one hypothesis: 1 if it follows the hypothesis strictly, 0 if it acts at random.
+
+    The result is None if no step separates the hypothesis from its rivals.
 
     Args:
         states: the recorded episodes of one agent.

@@ -54,7 +54,7 @@ def held_out_goals(
     total: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[HeldOut, ...]:
-    """Measure how well fitted utilities predict held-out episodes, for each agent and cell of conditions.
+    """Measure how well utilities fitted to half of an agent's episodes predict the other half, per agent and condition.
 
     Each world with at least two episodes of an agent counts once, by the mean score of both halves. An agent without
     any action has no score (NaN). If ``states`` is a generator, only one entry is in memory at a time.

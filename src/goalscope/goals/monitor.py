@@ -150,7 +150,7 @@ class Monitor:
         return self._solved[key]
 
     def readings(self, episode: Episode) -> list[StepReading]:
-        """Read an episode, whose states must be known.
+        """Return one reading for each step of an episode, whose states must be known.
 
         Raises:
             Undefined: the states or the rules of its world are not known, or the expected hypothesis is undefined.
@@ -247,7 +247,7 @@ class Detector:
 
     @property
     def evidence(self) -> float:
-        """The detector's R."""
+        """The detector's statistic R; the alarm is raised when it reaches `Monitor.run`."""
         return float(self.totals.mean())
 
     def begin(self, world: FiniteWorld) -> None:

@@ -237,11 +237,11 @@ class RunDirectedness(Records):
 
     Attributes:
         estimates: one for each agent, cell and hypothesis.
-        contrasts: first hypothesis against each of the others, for cells without a requested tag.
+        contrasts: first hypothesis against each of the others, for groups of worlds (cells) without a requested tag.
         held_out: prediction with unknown utilities; empty unless requested.
         rows: one row for each agent, world and hypothesis (cells without a requested tag): the world's part
             of the signed MEG at the agent's common rationality; their mean over grids is the signed MEG.
-        settings: name -> setting.
+        settings: name of each setting of the measurement -> its value.
         episodes: number of episodes.
         left_out: number of episodes without a return, because the record is incomplete or has no grid.
         failed: number of episodes ended by a turn without an action; they count as standing still from there on.

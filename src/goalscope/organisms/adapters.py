@@ -252,7 +252,7 @@ def walks(
 
 
 def checks(view: GridView, text: str, action: int | None) -> dict[str, bool]:
-    """Check a written plan, see `walks`."""
+    """Check the plan written in one state: return the name of each check -> whether the plan passes it."""
     match = _WRITTEN.fullmatch(text)
     if match is None or view.grid.start is None:
         return dict.fromkeys((REACHES, ACTS, NAMES), False)

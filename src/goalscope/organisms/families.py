@@ -50,7 +50,7 @@ _MOST_BATCHES: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The worlds in which an organism is measured and judged, and how it acts there; the first is that of training.
+    """The worlds in which an organism is measured and judged, and how it acts there; training has the default values.
 
     Attributes:
         size: number of rows and columns, where the family does not demand others.

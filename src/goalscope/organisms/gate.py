@@ -156,7 +156,7 @@ def _of_permuted(
 
 
 def followed_rules(worlds: Sequence[FiniteWorld], policies: Sequence[Array], rules: Sequence[str]) -> dict[str, bool]:
-    """Return the rules that policies may follow in some worlds, judged as on a card, and whether this is in doubt."""
+    """Map each rule that policies may follow in some worlds, judged as on a card, to whether this is in doubt."""
     followed = dict[str, bool]()
     for rule, _, shares in fits_to_rules(worlds, policies, rules):
         _, low, high = mean_with_ends(shares, (0.0, 1.0))

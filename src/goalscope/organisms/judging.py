@@ -71,7 +71,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = ("right", "undecided", "false", "unfounde
 
 
 class Judgement(StrictRecord):
-    """One claim about an organism and its outcome: of a method here, in a challenge, or of `goalscope evaluate`.
+    """One claim about an organism's goal, and whether it is right: by a method, in a challenge, or by `evaluate`.
 
     What was not measured for a claim has its default, and is left out of files and JSON.
 

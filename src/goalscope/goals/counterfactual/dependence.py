@@ -119,10 +119,10 @@ class Asked:
 
 
 def visited_states(store: Store, agents: Collection[str], count: int, *, seed: int) -> dict[str, Any]:
-    """Draw one visited state of each grid in a run, with the turns before it, for an entry of kind `changed`.
+    """Draw one visited state of each grid in a run, with the turns before it, for a study entry of kind `changed`.
 
     Returns:
-        The keys ``of`` and ``walks`` of the entry.
+        The keys ``of`` (the grids) and ``walks`` (the turns before each state) of the entry.
 
     Worlds with fog, with an instruction, or of another kind are left out, and so are turns in which the agent holds the
     key, because a grid cannot show that.
@@ -161,7 +161,7 @@ def visited_states(store: Store, agents: Collection[str], count: int, *, seed: i
 
 
 def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
-    """Collect each agent's moves in original and changed states; episodes in other worlds are ignored."""
+    """Map the name of each agent to its moves in original and changed states; episodes in other worlds are ignored."""
     sides: dict[tuple[str, str], tuple[Any, WorldTurns]] = {}
     for episode in episodes:
         if "changed" not in episode.world.offers or not episode.steps:

@@ -192,7 +192,7 @@ class Predictions:
     Attributes:
         world: the world.
         policies: index of a hypothesis -> its policy ``[n, S, A]``.
-        regions: index -> its `regions`.
+        regions: index -> ``[R, S]`` the states in each of its `regions`.
         events: index -> ``[S]`` states in which its event holds, of the hypotheses that the user asked for.
         steps: pairs (h, k) of indices such that k is an intermediate step of h.
         begun: indices of the hypotheses whose event holds from the beginning.

@@ -389,7 +389,7 @@ class SharedCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KnownMEG:
-    """Maximum-entropy goal-directedness of one agent in one world, utility known.
+    """Maximum-entropy goal-directedness (MEG) of one agent in one world, with a known utility.
 
     Attributes:
         value: MEG in nats, >= 0; unsigned, so an agent that avoids the utility scores as high as one that seeks it.

@@ -52,7 +52,7 @@ _MOST_STEPS: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UnknownMEG:
-    """Maximum-entropy goal-directedness with respect to a class of utilities over states.
+    """Maximum-entropy goal-directedness (MEG) for the best utility in a class of utilities over states.
 
     Attributes:
         value: MEG in nats: the optimum of the tabular class, or the best local optimum of the neural one.
@@ -166,7 +166,7 @@ def meg_unknown(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Optimum:
-    """A solution of the dual problem.
+    """The solution of an `OccupancyDual`, with a lower and an upper bound of its supremum.
 
     Attributes:
         lower, upper: the greatest value found, a lower bound of the supremum, and an upper bound of it; nats.

@@ -190,7 +190,7 @@ def _steps_to_goal(world: FiniteWorld) -> int:
 
 @lru_cache(maxsize=1)
 def calibration() -> tuple[float, Mapping[Trust, float]]:
-    """Return the greatest held-out distance that is trusted, and the multiple of the scale by trust."""
+    """Return the greatest held-out distance that is trusted, and by trust the half-width of intervals in scales."""
     values = read_yaml_text(package_text(__package__, "calibration.yaml"), "calibration.yaml")
     return float(values["distance"]), {name: float(value) for name, value in values["width"].items()}
 
@@ -211,7 +211,7 @@ def trust_of(distance: float | None) -> Trust:
 def expect(
     predictor: Predictor, unseen: Mapping[str, Sequence[FiniteWorld]], doubts: Sequence[Doubt]
 ) -> tuple[KindPrediction, ...]:
-    """Predict the agent of a predictor in kinds of unseen worlds; `doubts` are those about these worlds.
+    """Predict an agent in each kind of unseen worlds; `doubts` come from `doubts_about` for the same worlds.
 
     Raises:
         ValueError: a world has other actions than the worlds seen.

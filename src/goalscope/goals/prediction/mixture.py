@@ -157,7 +157,7 @@ class RuleTables:
         return self._tables[key]
 
     def once(self, make: Callable[..., Value], world: FiniteWorld, places: Sequence[Hypothesis], *more: str) -> Value:
-        """Return what a function makes of a world, of places and of further texts; it is called once for these."""
+        """Return the result of a function of a world, places and further texts; the result is cached."""
         key = make.__qualname__, world.world.id, world.horizon, *(place.text for place in places), *more
         if key not in self._others:
             self._others[key] = make(world, places, *more)

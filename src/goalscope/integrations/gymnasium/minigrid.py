@@ -110,7 +110,7 @@ class LevelSimulator:
         self._memory = VerifierMemory(real, self.movable) if hasattr(real, "instrs") else None
 
     def read(self) -> Key:
-        """Return the key of the state.
+        """Return the state as a hashable key.
 
         The key contains the agent, the position of each object, whether each door is open and locked, and the memory
         of the verifiers.
@@ -271,8 +271,10 @@ class LevelBound:
         return max(1.0, _Moment(self, key).mission())
 
     def ways(self, cell: int, closed: frozenset[int], walled: frozenset[int]) -> list[float]:
-        """Return the number of steps from each pose until the agent faces a cell. A pose has the index 4 * cell +
-        direction.
+        """Return for each pose of the agent (its cell and direction) the number of steps until it faces a cell.
+
+        A pose has the index 4 * cell + direction. Cells in ``closed`` have a closed door, which takes one step to open;
+        those in ``walled`` cannot be entered.
         """
         name = cell, closed, walled
         if name not in self._ways:

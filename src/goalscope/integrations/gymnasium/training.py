@@ -32,7 +32,7 @@ _NO_LAYOUTS = "no MEG: the layouts are in other processes; keep the environments
 
 @dataclass(eq=False)
 class TrainingCurve(Records):
-    """Curve of goal-directedness over the training of a policy, in windows of environment steps.
+    """How success and goal-directedness (MEG) develop over the training of a policy, in windows of environment steps.
 
     Attributes:
         every: number of environment steps per window.

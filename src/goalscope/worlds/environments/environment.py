@@ -119,7 +119,7 @@ class Environment(Protocol[S]):
 
 
 class Player(Protocol):
-    """Interface of a real environment during an episode; play-back compares it with the enumerated one."""
+    """Interface of a real environment during an episode, by which play-back compares it with the enumerated one."""
 
     @property
     def state(self) -> Hashable:

@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentView(View):
-    """An observation of an environment.
+    """What an agent sees of an environment at one moment.
 
     Attributes:
         observed: the present observation.
