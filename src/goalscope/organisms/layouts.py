@@ -174,7 +174,7 @@ def initial(learner: int) -> dict[str, Any]:
 
 
 def taught(learner: int, layout: str) -> dict[str, Any]:
-    """Train a learner on one layout and return its tensors; deterministic."""
+    """Train a learner on grids in one layout of the text, and return its tensors; the result is deterministic."""
     torch = torch_needed()
     weights = {name: tensor.requires_grad_() for name, tensor in initial(learner).items()}
 
@@ -215,7 +215,7 @@ def _agent_states(weights: Mapping[str, Any], batch: GridBatch, layout: str) -> 
 
 
 def examine(learner: int, layout: Layout) -> Iterator[LayoutRow]:
-    """Train a learner on one layout, and yield its accuracy and what probes read from it, by size."""
+    """Train a learner on grids in one layout of the text, and yield its accuracy and what probes read, by size."""
     torch = torch_needed()
     weights, rng = taught(learner, layout), stream(learner, "layouts", "permuted")
     orders = {name: torch.from_numpy(rng.permutation(weights[name].numel())) for name in sorted(weights)}

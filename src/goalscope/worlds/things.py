@@ -98,7 +98,7 @@ class Kind:
         return False
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Return where the agent ends up, and the new parts.
+        """Return where the agent ends up, and the new digits (states) of all things.
 
         The method must be pure, and may depend neither on the goal nor on the start.
 
@@ -305,7 +305,7 @@ class Arrangement:
         return is_open(grid, cell) and (index is None or not self.kinds[index].solid(parts[index]))
 
     def enter(self, grid: ThingGrid, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Return where an agent that enters a cell ends up, and the new parts.
+        """Return where an agent that enters a cell ends up, and the new digits (states) of all things.
 
         The thing of that cell acts first, then those beside the cell where the agent stands after that, in order. A
         thing in a cell to which another one moves the agent does not act.

@@ -366,7 +366,7 @@ def _blind(trial: Trial) -> float:
 
 
 def joint(attributions: Sequence[Attribution], trial: Trial) -> Attribution:
-    """Combine the verdicts of several methods on one trial into a joint claim, see the module.
+    """Combine the verdicts of several methods on one agent into one claim, by the rules in the module's docstring.
 
     Args:
         attributions: the verdicts of the methods.

@@ -191,7 +191,7 @@ def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
 
 
 def distances(first: WorldTurns, second: WorldTurns) -> tuple[float, float, float]:
-    """Return how much the moves of two sides differ.
+    """Return how much an agent's moves differ between two versions of a state.
 
     Returns:
         The change, the predictable part and the total variation distance; NaN where a value is unknown.

@@ -601,7 +601,7 @@ def _by_visits(episodes: States) -> Array | None:
 
 
 def move_frequencies(all_answers: Sequence[Answers]) -> list[Array | None]:
-    """Return for each record the action frequencies ``[A]`` in all other clusters of worlds; None if there are none."""
+    """Return for the answers in each world the action frequencies ``[A]`` in all other clusters; None if none exist."""
     sums = [
         answers.first.sum(axis=0) + (0.0 if answers.second is None else answers.second.sum(axis=0))
         for answers in all_answers

@@ -132,10 +132,10 @@ class WorldsKind(StudyPart):
 
 
 class KindsOfWorlds(StudyPart):
-    """Kinds of worlds, the places whose order of arrival is predicted there, and the horizon of their episodes.
+    """The design of a prediction: kinds of unseen worlds, and the places of which the first to be reached is predicted.
 
     Attributes:
-        kinds: the kinds.
+        kinds: the kinds of worlds.
         places: places and events; where two hold at once, the first in this order counts.
         horizon: horizon of worlds that have none of their own.
         seed: seed of the worlds.

@@ -363,7 +363,7 @@ def log_likelihoods(policies: Array, distances: Array, even: Array, counts: Arra
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PosteriorDraws:
-    """B draws from the posterior.
+    """B draws from the posterior: how often an agent follows each of H rules, and with what errors.
 
     Attributes:
         weights: ``[B, H]`` weights of the rules.
@@ -376,7 +376,7 @@ class PosteriorDraws:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """The likelihoods of E episodes under H rules.
+    """The likelihoods of an agent's E episodes under H rules, from which posterior draws are made.
 
     Attributes:
         logs: ``[E, H, STAND_INS * SETTINGS]`` from `log_likelihoods`.

@@ -78,7 +78,8 @@ class Foreseen:
     """What is predicted in one world, by B draws from the posterior.
 
     Attributes:
-        reached: ``[B, K + 1]`` for each draw the probability that each place is reached first; the last entry is none.
+        reached: ``[B, K + 1]`` for each draw the probability that each place is reached first; the last column is the
+            probability that none is reached.
         moves: ``[S, A]`` probabilities of actions, averaged over the draws.
     """
 

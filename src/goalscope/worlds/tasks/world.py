@@ -32,8 +32,8 @@ class TaskState:
         map: the task map.
         board: the numbering of the map's cells and nodes.
         position: index of the agent's cell.
-        observed: set O of the observed cells.
-        unobserved: set U of the unobserved cells.
+        observed: set O of the observed cells, which the agent has stood on.
+        unobserved: set U of the unobserved cells: those beside observed ones that can be entered and were not.
         pending: set P, the cells of the nodes that were discovered and can be achieved now: their prerequisites are
             achieved, but they are not.
         pending_goals: the cells of goals among ``pending``.
@@ -81,7 +81,8 @@ class TaskState:
             action: a move; None for a turn without a move.
 
         Returns:
-            `INVALID`, `MOVED`, or a sum of `NEW_CELL` and `ACHIEVED`.
+            `INVALID` if nothing changed; otherwise `MOVED` (0), plus `NEW_CELL` if the cell is entered for the first
+            time, plus `ACHIEVED` if the move achieves a node.
 
         Raises:
             ValueError: the episode is over.
