@@ -56,8 +56,8 @@ class Comparisons(Records):
         by: what names the families: "arm" (part of an evaluation) for evaluations, "agent" for transforms, else "".
         level: error level of each family.
         left_out: name of an arm that could not be compared -> reason.
-        directed: for evaluations: name of an arm -> its comparison of goal-directedness (MEG towards the goal, in
-            nats).
+        directed: for evaluations: name of an arm -> its comparison of goal-directedness towards the goal
+            (maximum-entropy goal-directedness, MEG, in nats).
         findings: for evaluations: the goal of each model in words, from the ledgers.
         curve: the curve of checkpoints over training, if requested; then there are no families.
     """
@@ -109,8 +109,8 @@ def compare(
             accuracy.
         agents (NAMES): compare only these agents, separated by ';'.
         margin (MEASURE=NUMBER): also test equivalence within these margins, separated by ';'.
-        where (TAG=VALUE): compare only rows with these tags, separated by ';', e.g. head=mlp for probes.
-        between (TAG): for one run: compare the values of this tag, e.g. site, instead of agents.
+        where (TAG=VALUE): compare only rows with these tags, separated by ';', e.g. head=mlp for probes of this form.
+        between (TAG): for one run: compare the values of this tag, e.g. site (where a probe reads), instead of agents.
         transforms: for one run: compare each agent on the original grids with itself on the transformed grids.
         over (TAG): draw a curve over training: the tag of episodes that gives their checkpoint, e.g. checkpoint.
         at (NUMBERS): draw a curve over training: the checkpoint number of each run, separated by ','.

@@ -169,7 +169,7 @@ def study_of(
     settings: Sequence[str] = (),
     seed: int = 0,
 ) -> Study:
-    """Return the study that `depends` runs; for the arguments see there."""
+    """Return the study that `depends` runs with these arguments; `depends` describes them."""
     subjects = [subject for text in ([models] if isinstance(models, str) else models) for subject in subjects_of(text)]
     logs = dict.fromkeys(subject.logs for subject in subjects if subject.logs is not None)
     if logs:

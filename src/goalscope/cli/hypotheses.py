@@ -142,7 +142,7 @@ def needs_of(
 
 
 def bound(bank: Mapping[str, Hypothesis], study: Study) -> dict[str, Hypothesis]:
-    """Bind the hypotheses of a bank to all worlds of a study, so that places of a phase are known in every phase."""
+    """Bind hypotheses to all worlds of a study, so that places of one phase (part of it) are known in every phase."""
     return {name: bind(hypothesis, study.worlds()) for name, hypothesis in bank.items()}
 
 

@@ -153,7 +153,8 @@ def patch(
         kind (NAME): a registered intervention, e.g. patching. Default: those of the study.
         layers (LIST): decoder blocks (-1 is the embedding), e.g. -1,0,3; or thirds; all; or auto (all of at most 12
             blocks, else thirds).
-        sites (LIST): positions to patch: some of grid, changed, pre, post, action.
+        sites (LIST): positions to patch: some of grid (all cells), changed (the cells that differ), pre and post
+            (before and after the reasoning), action.
         pairs: number of counterfactual pairs per grid size, divided equally among the things moved.
         agent (NAME): agent to patch; needed if several agents have token ids.
         model (NAME): model folder or hub name. Default: the model of the run's study.

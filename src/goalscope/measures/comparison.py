@@ -88,7 +88,7 @@ class Compared:
         paired: the difference with its interval, and the grids without a partner.
         test: p-value of the mean difference, derived from its interval, after Holm's correction within the family.
         equivalence: two one-sided tests against the margin of the measure; None without a margin.
-        shown: their p-value after Holm's correction within the family of all equivalence tests.
+        shown: p-value of these two tests after Holm's correction within the family of all equivalence tests.
         sensitivity: size of the differences on single grids; None where they were not tested.
         exchange: p-value, after Holm's correction, of the test whether the sides differ on any single grid.
         about: further notes on the two sides.

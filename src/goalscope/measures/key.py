@@ -33,8 +33,8 @@ _STAGES = {
 
 
 def stage_accuracy(*, stage: str) -> StepMeasure:
-    """Define the accuracy at one stage: share of optimal turns on the way to "key", "door" or "goal"; one row per
-    episode.
+    """Create the measure of accuracy at one stage: share of optimal turns on the way to "key", "door" or "goal"; one
+    row per episode.
     """
     check_choice("stage", stage, _STAGES)
 

@@ -102,12 +102,14 @@ def _of_part(part: Part, visits: Visits, observed: _Figure, baseline: _Figure) -
 
 
 def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
-    """Define the mean entropy of the empirical policy over visited states, 0 to 2 bits; one row per group.
+    """Create the measure of the entropy of action frequencies, averaged over visited states (0 to 2 bits).
 
-    States without an optimal action are excluded (`undecided_states` counts them).
+    It has one row per group: all episodes of an agent on a world. States without an optimal action are excluded
+    (`undecided_states` counts them).
 
     Args:
-        part: "observed", "optimal baseline" or "excess".
+        part: "observed", "optimal baseline" (expected of an optimal agent with the same visits) or "excess" (the
+            difference of the two).
         least_visits: exclude states with fewer visits.
         per: "state" (every state counts once, as in the paper), "visit" (a state counts as often as it was visited) or
             "distance" (one row per group and distance to the goal).
@@ -119,7 +121,7 @@ def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per =
 
 
 def action_entropy(*, part: Part = "observed", per: Per = "state") -> StepMeasure:
-    """Define `policy_entropy` for environments other than grids, with any number of actions and no upper bound.
+    """Create the measure of `policy_entropy` for environments other than grids: any number of actions, no upper bound.
 
     Arguments and errors are those of `policy_entropy`.
     """
@@ -127,7 +129,9 @@ def action_entropy(*, part: Part = "observed", per: Per = "state") -> StepMeasur
 
 
 def policy_divergence(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
-    """Define the mean divergence from the uniform policy over optimal actions, 0 to 1 bit; one row per group.
+    """Create the measure of how far action frequencies are from the uniform policy over optimal actions (0 to 1 bit).
+
+    It is the mean Jensen-Shannon divergence over visited states, with one row per group.
 
     Arguments and errors are those of `policy_entropy`.
     """
@@ -190,13 +194,16 @@ def _defined(
 
 
 def calibration_error(*, part: Part = "observed") -> StepMeasure:
-    """Define the expected calibration error of the empirical policy (equations 6 to 8); one row per group.
+    """Create the measure of the expected calibration error of action frequencies (equations 6 to 8).
+
+    It has one row per group: all episodes of an agent on a world.
 
     Every step counts once. Its confidence is the empirical probability of its action, its accuracy whether the action
     is optimal. Bins are [lo, hi), the last one closed at 1; counts decide them exactly, without rounding.
 
     Args:
-        part: "observed", "optimal baseline" or "excess".
+        part: "observed", "optimal baseline" (expected of an optimal agent with the same visits) or "excess" (the
+            difference of the two).
 
     Raises:
         ValueError: an unknown part.

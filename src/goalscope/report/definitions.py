@@ -92,7 +92,7 @@ GOALS: Final = Definition(TEXTS("definitions/goals"), TEXTS("definitions/goals s
 
 
 def shown_accuracies(measures: Sequence[str], failed_turns: str) -> tuple[str, ...]:
-    """Replace "action accuracy" among names of measures by the accuracies that a setting shows."""
+    """Replace "action accuracy" among measures by the accuracies to show, by how turns without a valid move count."""
     accuracies = FAILED_TURNS[failed_turns]
     return tuple(name for measure in measures for name in (accuracies if measure == "action accuracy" else (measure,)))
 

@@ -249,7 +249,7 @@ class Row:
 
 
 class Rows:
-    """Table of rows, stored as named columns of equal length N.
+    """Table of rows (each is one value of one measure), stored as named columns of equal length N.
 
     Args:
         measure, unit, cluster, episode_id: ``[N]`` strings, as object arrays or encoded columns.

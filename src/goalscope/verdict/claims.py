@@ -316,7 +316,7 @@ class Evaluation(SealedRecord):
 
     @property
     def twins(self) -> list[ClaimLedger]:
-        """The ledgers of the agents with planted goals that were added as a check."""
+        """The ledgers of the agents built to pursue a known goal, which were evaluated beside the models as a check."""
         return [model for model in self.models if model.planted is not None]
 
     @property

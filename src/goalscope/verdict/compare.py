@@ -129,7 +129,7 @@ def directed_rows(store: Store) -> Rows:
 
 
 def aims_in_words(ledger: ClaimLedger) -> list[dict[str, str]]:
-    """Return what the verdict says that a model is after, one record per part: worlds, answer and sentence."""
+    """Return what the verdict says that a model is after, one record per arm: its worlds, answer and sentence."""
     return [
         {
             "worlds": title,

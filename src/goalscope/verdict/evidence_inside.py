@@ -189,7 +189,9 @@ def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
 
 
 def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
-    """Return how much more often the action follows a patch than the strictest control patch at the same place.
+    """Return how much more often the action follows activations patched in from another grid than a control patch.
+
+    The control is the strictest one at the same place.
 
     At the cells of the grid, one layer is patched, the end of the first third: there the cells' content has been
     computed, while later tokens have read only the unpatched layers below. Before the reasoning, all layers are
@@ -291,7 +293,7 @@ def _changed(data: ArmData, kind: str) -> Rows:
 
 
 def patch_by_grid(data: ArmData, site: str, moved: str) -> Rows:
-    """Return for each grid how much more often the action follows the patch than noise of the same norm."""
+    """Return for each grid how much more often the action follows patched activations than noise of the same norm."""
     patched = _patched(data, site)
     if isinstance(patched, str):
         return Rows.from_rows([])

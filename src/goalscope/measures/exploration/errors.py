@@ -56,7 +56,7 @@ def score_fogged_episode(episode: Episode) -> EpisodeErrors[AllSteps]:
 
     Returns:
         The score. Cells are (x, y) with y upwards and the bottom left corner of the grid at (0, 0). A turn without an
-        action is "unparsable", a move into a wall "blocked". There are no nodes and there is no budget.
+        action is "unparsable", a move into a wall "blocked". There are no nodes (tasks) and there is no budget.
 
     Raises:
         ValueError: the world has no fog, or has a door.

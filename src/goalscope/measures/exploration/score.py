@@ -253,7 +253,7 @@ class MapStep(NamedTuple):
 
     @property
     def progress(self) -> bool:
-        """Whether the action entered an unobserved cell or achieved a pending node."""
+        """Whether the action entered an unobserved cell or achieved a pending node (task)."""
         return self.new_cell or self.achieved is not None
 
     @property
@@ -338,7 +338,7 @@ class Summary:
         case_steps: number of steps in cases 1, 2, 3 and 4.
         progress_steps: steps that made progress.
         observed_cells, cells: |O| at the end, and |M|; in a maze, revealed cells and all cells.
-        achieved_nodes, nodes: number of nodes achieved at the end, and of all nodes.
+        achieved_nodes, nodes: number of nodes (tasks) achieved at the end, and of all nodes.
         distances: the graph on which distances were measured.
     """
 

@@ -54,7 +54,7 @@ READINGS = labels("labels/readings")
 
 
 class ReadPoint(NamedTuple):
-    """A place in the model at which activations are read: site and layer. Both are None if no activations are read."""
+    """A place at which activations are read: site (token position) and layer. Both are None if none are read."""
 
     site: Tag = None
     layer: Tag = None

@@ -81,7 +81,7 @@ def count_pieces(text: str) -> int:
 
 
 def dialect_of(agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[Dialect | None, str]:
-    """Return the chat dialect of an agent's model, or None and the reason why it is unknown here."""
+    """Return the dialect (how messages become text) of an agent's model, or None and why it is unknown here."""
     dialect = agent.model.dialect if isinstance(agent.model, HttpModel) else _local_dialect(parameters)
     if dialect is None:
         return None, "the tokenizer is not known"

@@ -73,7 +73,7 @@ class EpisodeList:
         runs, agents, worlds, outcomes: names to which columns refer by number.
         tags: name -> its distinct values as text, for filters; the column "tags" holds their numbers.
         measures: names of measures of episodes and of steps, to which records refer by number.
-        states: states that were also asked with one thing changed; "moved" says what was changed.
+        states: the states in which a move was also requested with one thing changed; "moved" says what was changed.
         left_out: measures with several values per episode or step, such as those of probes, which are not shown.
         notes: which parts of a run could not be read, and what its decoded maps are.
         repeats: how often each id of an episode occurred.

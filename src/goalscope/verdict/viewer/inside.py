@@ -38,7 +38,7 @@ StepKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeliefMap:
-    """Map decoded at a step.
+    """Map of the grid that a probe decoded from a model's activations at a step.
 
     Attributes:
         own, control: rows of symbols as in `DecodedMaps.text`, from the model and from a random network.
@@ -59,7 +59,7 @@ class Readings:
     Attributes:
         maps: (episode, step) -> decoded maps, only for grids on which the probe was not fitted.
         plans: (episode, step) -> next actions decoded from the model, and from a random network.
-        sites: (episode, step) -> site -> positions of the tokens whose activations were read.
+        sites: (episode, step) -> site (pre, post, ...) -> positions of the tokens whose activations were read.
         about: name of a reading -> its probe, site, layer and control in words.
         tokenizer: tokenizer of the model that was read; None if it is not available here.
     """
