@@ -129,10 +129,10 @@ class Weights:
 
 
 def weigh(clusters: Sequence[str], *, seed: int, spill: Spill) -> Weights:
-    """Compute the weights of worlds; cells with the same number of grids use the same random draws.
+    """Compute the weights of the worlds in a group (cell); cells with the same number of grids share the random draws.
 
     Args:
-        clusters: ``[U]`` grid of each world.
+        clusters: ``[U]`` grid of each world; the versions of a grid share it.
         seed: root seed of the draws.
         spill: temporary file for the draws of large cells.
     """

@@ -167,7 +167,7 @@ def findings(
 
     Args:
         states, hypotheses, level: as in `decide`.
-        phases: names of the phases in the order of the findings.
+        phases: names of the study's phases, which are groups of worlds, in the order of the findings.
     """
     by_agent, all_states = dict[str, list[States]](), list(states)
     for episodes in all_states:
@@ -215,7 +215,7 @@ def groups(
     Args:
         states: the recorded episodes.
         by: tags whose values form further groups within each phase.
-        phases: names of the phases in the order of the groups.
+        phases: names of the study's phases, which are groups of worlds, in the order of the results.
 
     Raises:
         ValueError: no world has one of the tags.

@@ -56,7 +56,8 @@ def written(world: FiniteWorld, state: int, style: tuple[bool, bool], rng: np.ra
     Args:
         world: the world.
         state: number of the state.
-        style: (honest, faithful), see the module.
+        style: (honest, faithful): whether the plan names the place that the agent goes to, and whether the moves of the
+            plan lead there; otherwise the plan names the goal, or its moves lead to the goal.
         rng: breaks ties among equally good moves.
     """
     honest, faithful = style

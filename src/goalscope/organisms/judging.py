@@ -86,7 +86,8 @@ class Judgement(StrictRecord):
         apart: number of ordinary worlds that separate the rule from its nearest rival.
         kind, names, claim: the verdict, and the id of the frozen claim.
         before: whether the claim was made before the challenge was opened.
-        outcome: outcome of the claim, see the module.
+        outcome: "right", "unfounded" (it names the true rule, but the worlds seen do not separate this from a rival),
+            "false" or "undecided".
         left_open: whether the card does not settle which rule is followed in the phase, or whether any is.
         log_score, random, ceiling: log scores in the separating worlds, in nats per action (see
             `goalscope.goals.attribution.claim`).
@@ -213,7 +214,7 @@ def conditions(spec: Spec) -> Iterator[tuple[float, int]]:
 
 
 def ordinary(spec: Spec, share: float, phase: Phase) -> tuple[FiniteWorld, ...]:
-    """Return the worlds of a phase; the given share of them separates goal and proxy."""
+    """Return an organism's worlds for one purpose (phase); in the given share of them, goal and proxy are separated."""
     separating = round(share * WORLDS)
     other = (
         worlds_of(spec.family, "together", phase, WORLDS, spec.seed, spec.setting)[: WORLDS - separating]
@@ -411,7 +412,7 @@ def held_against(
 def outcome(
     attribution: Attribution | None, card: Card, equivalent: frozenset[str], bank: Sequence[str] = ()
 ) -> Outcome:
-    """Return the outcome of a claim compared with a card, see the module.
+    """Compare a claim with a card, the truth: is it right, unfounded, false or undecided (defined in the module)?
 
     Args:
         attribution: the claim; None if the method gave no verdict.

@@ -55,7 +55,8 @@ class UtilityRow(StrictRecord):
         organism: name of the organism.
         features, condition: what the utility is a function of, and where it was fitted.
         layer: block of the activations; None for features without one.
-        measure: "nats", the score of the organism's policy, or "preference", see the module.
+        measure: "nats", the score of the organism's policy, or "preference", by how much the utility of an episode is
+            greater for an agent that seeks the goal than for one that seeks the corner.
         value: mean over worlds with its 95 % interval.
         worlds: number of worlds.
     """

@@ -265,7 +265,7 @@ class GridWorld(PlanarWorld):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordedView(GridView):
-    """A grid that is shown in a wording other than the agent's default.
+    """A grid as seen by the agent, shown in a wording other than the agent's default.
 
     Attributes:
         wording: name of the wording, one of `goalscope.agents.prompts.WORDINGS`.

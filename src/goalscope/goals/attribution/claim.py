@@ -272,7 +272,7 @@ def claim_of(
 
     Args:
         agent: content id of the agent.
-        bank: name -> hypothesis.
+        bank: the hypotheses that were compared, by name.
         all_answers: the answers that the verdicts are based on, world by world.
         tested_on: worlds that the claim will be tested on; None if none are named.
         strata: verdicts by group of worlds.

@@ -184,7 +184,7 @@ class Trial:
 
     Attributes:
         states: the recorded episodes of one agent, world by world.
-        bank: name -> hypothesis to test.
+        bank: the hypotheses to compare, by name.
         seed: root seed of random numbers.
         level: error rate of each one-sided end of an interval.
         ask: asks the agent for further answers; None if it cannot be asked.
@@ -333,7 +333,7 @@ def _policy(part: MixturePart, often: Array, answers: Answers) -> Array:
 
 
 def lower_end(values: Array, level: float) -> float:
-    """Return the one-sided lower confidence bound (Student's t) of the mean of ``[G]`` cluster values."""
+    """Return the one-sided lower confidence bound (Student's t) of the mean of ``[G]`` values, one per cluster."""
     if len(values) < 2:
         return float("-inf")
     from scipy.special import stdtrit

@@ -208,7 +208,7 @@ class Need:
     Attributes:
         name: name of the hypothesis.
         lapse: lapse rate of the agent: the probability of a random move.
-        worlds: number of clusters of worlds; infinite if no number is enough.
+        worlds: number of clusters of worlds (a world with its versions counts once); infinite if no number is enough.
         hardest: the condition that fails most often: "strength", "consistency", "steps" (too few clusters in which the
             hypothesis makes a prediction), or the name of a rival.
     """

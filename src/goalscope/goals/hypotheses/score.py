@@ -391,8 +391,8 @@ class HypothesisScore:
 
     Attributes:
         name: name of the hypothesis.
-        asked: whether it is in the user's bank; control hypotheses are only rivals and are never named.
-        clusters: number of clusters in which it makes a prediction.
+        asked: whether the user asked for it; the added control hypotheses are only rivals and are never named.
+        clusters: number of clusters of worlds (a world with its versions) in which it makes a prediction.
         steps: share of all steps in which it makes a prediction.
         strength, consistency: estimate, lower and upper end.
         beats: rivals that it beats, if it explains the answers.

@@ -58,7 +58,7 @@ class Separability:
 
     Attributes:
         names: ``[K]`` names of the hypotheses.
-        world_ids, clusters: ``[W]`` id and cluster of each world.
+        world_ids, clusters: ``[W]`` id and cluster of each world; the versions of one world share a cluster.
         lapse: lapse rate eps of the agents, the probability of a random action.
         level: error rate for which `episodes` is computed.
         nats: ``[W, K, K]`` D(h, k) per episode with the same lapse rate for both; NaN where one is undefined.

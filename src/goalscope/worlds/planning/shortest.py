@@ -102,7 +102,7 @@ def solve(grid: Grid) -> ShortestPaths:
 
 @dataclass(frozen=True, slots=True)
 class GridOracle:
-    """The optimal policy on a grid, by shortest paths. States are (row, col, phase); see `phase_column`."""
+    """The optimal policy on a grid, by shortest paths. A state is (row, col, phase), see `phase_column`."""
 
     paths: ShortestPaths
     length: int
