@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # every command imports this module, and some need no arrays
 
 
 def note_namesake(name: str, role: str, *, only_files: bool = False) -> None:
-    """Warn that a path in the working directory has the name of something that ships with goalscope, and is not used.
+    """Warn that a name means something that ships with goalscope, not the path of this name in the working directory.
 
     Args:
         name: the name, as given.

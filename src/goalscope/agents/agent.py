@@ -269,7 +269,7 @@ def check_fits(agent: Agent, view: type[View], place: str = "") -> None:
 
 
 def agent_id(agent: Agent) -> str:
-    """Return the content id of an agent's description."""
+    """Return the id of an agent: a hash of its description, which determines its behaviour."""
     return content_id("agent", dict(agent.describe()))
 
 

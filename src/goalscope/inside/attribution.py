@@ -144,7 +144,7 @@ def shares_of(shares_by_cluster: Mapping[str, list[Array]]) -> Array:
 
 
 def chosen_of(shares: Array, targets: list[tuple[str, Array]], trial: Trial) -> tuple[str, ...]:
-    """Return the names of the hypothesis with the largest share, and of those with the same target or an insignificant
+    """Return the names of the hypothesis with the largest share and of those with the same target or no significant
     difference.
     """
     value, best = shares.mean(axis=0), int(shares.mean(axis=0).argmax())
@@ -209,7 +209,7 @@ def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
 
 @attribution("patching", asks="inside")
 def by_patching(trial: Trial) -> Attribution:
-    """Name the hypotheses (possible goals) whose moves the agent takes when activations from a changed grid are patched
+    """Name the hypotheses (possible goals) whose moves the agent takes when a changed grid's activations are patched
     in.
 
     In the first state of each world, the goal, the key or the agent is moved, in `CHANGES` versions each; activations

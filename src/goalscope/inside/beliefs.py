@@ -151,8 +151,7 @@ def measure_beliefs(
 def measure_decoded_beliefs(
     run: str | Path, *, site: str, layer: int, stage: Stage, draws: int = DRAWS, **options: Any
 ) -> tuple[RunDirectedness, "FirstSteps"]:
-    """Decode from captured activations what an agent believed about its worlds, and measure goal-directedness (MEG)
-    relative to it.
+    """Decode from activations what an agent believed about its worlds; measure goal-directedness (MEG) relative to it.
 
     Args:
         run: the run directory; its activations must have been captured.

@@ -161,8 +161,9 @@ class Journal:
         return {name: float(value) for name, value in cost.items()}
 
     def withdraw(self, calls: Sequence[Call]) -> None:
-        """Record in one transaction that calls, or their remaining requests, were not sent. Requests lost before stay
-        lost.
+        """Record in one transaction that calls, or their remaining requests, were not sent.
+
+        Requests that were lost before still count as lost.
         """
         with self._lock:
             open_calls = [self._open_calls[_key(call)] for call in calls]

@@ -406,9 +406,7 @@ class Study(StudyPart):
 
 
 def write_rules(history: History, failure: FailurePolicy, answers: int = 1) -> str:
-    """Return `EpisodeSpec.rules`, a text that states the history setting, the failure policy and the number of answers
-    per step.
-    """
+    """Return `EpisodeSpec.rules`, a text that states history, failure policy and number of answers per step."""
     rules: dict[str, Any] = {}
     if history != "none":
         rules["history"] = history

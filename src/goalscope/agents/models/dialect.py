@@ -341,7 +341,7 @@ class Dialect:
         return split(text_segments(raw, loaded.marks), loaded.marks, thinking=loaded.marks.opened(prompt))
 
     def opening(self, prompt: str) -> str:
-        """Return the text between a rendered prompt and a final answer that comes without reasoning."""
+        """Return the text (such as marks) between a rendered prompt and a final answer that comes without reasoning."""
         marks = self._load().marks
         if marks.style == "harmony":
             return "<|channel|>final<|message|>"

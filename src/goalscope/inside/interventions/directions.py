@@ -675,8 +675,9 @@ def _truth(
 
 
 def removal(passage: Passage, layer: int, basis: Array, mean: Array, present: npt.NDArray[np.float32]) -> list[Edit]:
-    """Return the edits of prompt 0 that replace the part of its activations within a subspace by the mean. At `pre` and
-    `post`, all tokens form one vector.
+    """Return the edits that remove a subspace from the activations of prompt 0, whose part within it becomes the mean.
+
+    At `pre` and `post`, all tokens form one vector.
     """
     if not basis.shape[1]:
         return []

@@ -505,7 +505,8 @@ def give_back() -> None:
 
 
 def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
-    """Return a decorator that registers an experiment, which ``analysis: interventions:`` of a study can name.
+    """Return a decorator that registers an experiment on an agent's activations or reasoning, which ``analysis:
+    interventions:`` of a study can name.
 
     An experiment is a pydantic model of its settings, with fields ``kind`` and ``agent``, a class variable ``headline``
     (`Headline`), and a method ``run(subject)``. The method does the work items that are not stored yet, stores their
@@ -553,7 +554,7 @@ def choose_pairs(
     control: bool = False,
     find: Callable[..., Pairs] = find_pairs,
 ) -> Pairs:
-    """Choose pairs according to the settings, with equal shares of each moved thing per size and one pair per grid.
+    """Choose counterfactual pairs by the settings: equal shares of each moved thing per size, and one pair per grid.
 
     If too few pairs are found for one thing, no other thing replaces it; the missing pairs are counted as left out.
     """

@@ -209,7 +209,7 @@ def acted(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReadStates:
-    """Shown grids with their prompts, used to learn directions and subspaces.
+    """Grids shown to an agent, with their prompts, from whose activations directions and subspaces are learned.
 
     Attributes:
         views: ``[N]`` shown grids.

@@ -101,7 +101,7 @@ class DecodedMaps(Columns):
 
 
 def decode_maps(posterior: npt.ArrayLike) -> DecodedMaps:
-    """Return the decoded maps of posteriors.
+    """Return the most likely map of each state, given class probabilities of its cells (posteriors).
 
     Args:
         posterior: ``[N, H, W, K]`` probabilities of the K classes of `CLASSES` in each cell, e.g. a reading of a
@@ -145,7 +145,9 @@ def place_weights(posterior: npt.NDArray[Any], label: int) -> npt.NDArray[np.flo
 
 
 def one_hot(labels: npt.NDArray[Any], frame: int) -> npt.NDArray[np.float32]:
-    """Return the posterior ``[N, frame, frame, K]`` with probability 1 of these classes ``[N, frame^2]``."""
+    """Return class probabilities ``[N, frame, frame, K]`` that are 1 for the given class of each cell, ``[N,
+    frame^2]``.
+    """
     certain = np.eye(len(CLASSES), dtype=np.float32)[np.asarray(labels, dtype=np.int64)]
     return certain.reshape(len(labels), frame, frame, len(CLASSES))
 
@@ -333,12 +335,14 @@ _Share = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def beyond(kind: str) -> str:
-    """Return the suffix of measure names for the difference between a probe and the same probe on random networks."""
+    """Return the suffix of measure names for the difference to the same probe on random networks of a kind."""
     return f"{DIFFERENCE}{LESS}{kind}"
 
 
 def top_name(count: int) -> str:
-    """Return the name of the measure of accuracy against any pair of agent and goal cells among the ``count`` likeliest
+    """Return the name of the accuracy against any pair of candidate cells for agent and goal.
+
+    An action then counts as right if it is optimal for one of the pairs; candidates are the ``count`` likeliest cells
     of each.
     """
     return f"accuracy against top-{count} beliefs"
@@ -370,7 +374,7 @@ class Beliefs(Columns):
 
 
 def read_beliefs(posterior: npt.ArrayLike, *, tops: tuple[int, ...] = TOPS) -> Beliefs:
-    """Return the optimal actions under posteriors over the classes of cells.
+    """Return the maps that class probabilities of cells (posteriors) imply, and the optimal actions on them.
 
     The layout is the most likely class of each cell; candidate cells of agent and goal are passable in any case.
 
@@ -398,10 +402,10 @@ def read_beliefs(posterior: npt.ArrayLike, *, tops: tuple[int, ...] = TOPS) -> B
 
 
 def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> Rows:
-    """Return the agreement of the actions of N steps with the decoded beliefs, one row for each measure and grid.
+    """Compare actions with those that are optimal on decoded maps (beliefs); return one row for each measure and grid.
 
     Args:
-        beliefs: of N states.
+        beliefs: the maps decoded in N states, with the optimal actions on them.
         decisions: the actions there. Turns without an action enter nothing but "turns without an action".
         tags: kept with every row: head (the form of the probe, e.g. "linear"), control, site, layer, scope, reading,
             ...

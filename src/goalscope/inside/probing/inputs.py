@@ -70,7 +70,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Features(Steps):
-    """Inputs of probes: numbers ``[N, F]`` float32 for each of N steps, of ``positions`` vectors one after another.
+    """Inputs of probes: F numbers for each of N steps, ``[N, F]`` float32, which are ``positions`` vectors one after
+    another.
 
     Raises:
         ValueError: arrays that do not fit, or a number that is not finite; names episode and step.
@@ -311,9 +312,7 @@ PLAN_CONTROLS: Final = ("none", "shuffled", "control-task", *RANDOM_WEIGHTS)
 
 
 def read(data: ProbeInputs, controls: Sequence[str]) -> list[tuple[str, Reading]]:
-    """Return (control, inputs) for every control at every site (token position) and layer. Missing data raise a
-    ValueError.
-    """
+    """Return (control, inputs) for every control at every site and layer. Missing data raise a ValueError."""
     own = [Reading(item.place, Features.of(item)) for item in data.activations]
     readings: list[tuple[str, Reading]] = []
     # A list and not an iterator, because the suite distinguishes inputs by id(), which Python reuses for freed

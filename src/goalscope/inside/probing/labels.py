@@ -43,8 +43,9 @@ _STEP: Final = {"episode_id": "N", "step": "N", "cluster": "N"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps(Columns):
-    """Which step each of N rows belongs to: id of the episode ``[N]`` text, number of the step ``[N]`` int64, and
-    cluster (the grid, as the unit of splits and intervals) ``[N]`` text.
+    """The episode ``[N]`` text, the number ``[N]`` int64 and the cluster ``[N]`` text of the step of each of N rows.
+
+    The cluster is the grid, as the unit of splits and intervals.
     """
 
     SHAPES: ClassVar = _STEP

@@ -391,7 +391,7 @@ class AnalysisReader:
         return self.declared.table == "complete" or place[1] == self.dataset.middle
 
     def usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
-        """Return those entries of a suite for which the data exist."""
+        """Return those entries of a suite (pairs of head and control) for which the data exist."""
         missing = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
             missing.add("text")
@@ -664,8 +664,8 @@ def _decoder(heads: Sequence[str]) -> str:
     ],
 )
 def cognitive_map(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Score all probes that predict the cells of the grid. Maps are drawn only at the middle layer, and in worlds
-    without doors.
+    """Score all probes that predict the cells of the grid (the agent's cognitive map). Maps are drawn only at the
+    middle layer, and in worlds without doors.
     """
     middle = place[1] == reader.dataset.middle
     entries = FULL if reader.declared.table == "complete" else MIDDLE

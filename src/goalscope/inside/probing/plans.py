@@ -89,7 +89,8 @@ def probe_plans(
     settings: PlanSettings | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
-    """Fit decoders of every size with every control on one split, and score them and all baselines.
+    """Fit decoders of the agent's next moves, of every size with every control on one split; score them and all
+    baselines.
 
     Args:
         data: activations, truth and split.
@@ -259,7 +260,11 @@ def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Ma
 
 
 def plan_differences(rows: Rows, head: str, control: str, against: Mapping[str, Tag], *, name: str) -> Rows:
-    """Return prefix accuracy minus that of a baseline or control, paired by grid."""
+    """Return the prefix accuracy of a decoder minus that of a baseline or control, paired by grid.
+
+    ``head`` and ``control`` select the rows of the decoder, ``against`` has the tags of the others, and ``name`` names
+    these in the measure.
+    """
     scores = chosen(rows, measure=PREFIX, head=head, control=control)
     return paired_rows(scores, chosen(rows, measure=PREFIX, **against), name=name, by=("site", "layer", "plans", "N"))
 
@@ -476,7 +481,8 @@ def probe_distances(
     settings: FitSettings | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
-    """Fit every head with every control on one split, and score all of them and their baselines.
+    """Fit probes of the distance to the goal, with every head (form of probe) and control, and score them and their
+    baselines.
 
     Baselines: the mean of the training grids; and a line fitted on them from the Manhattan distance between agent and
     goal, either on the decoded map (``maps``) or on the true map (control "true map", which sees the grid directly).

@@ -217,14 +217,14 @@ def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Probe:
-    """A fitted probe.
+    """A fitted probe, which predicts the cells of the grid, a plan or a number from activations.
 
     Attributes:
         head: its architecture, see `goalscope.inside.probing.heads`.
         target: kind of prediction.
         source: of its inputs; it refuses every other source.
-        mean, std: ``[F]`` float32, mean and standard deviation of each input in the training split; an input that
-            does not vary there has the standard deviation 0 and is ignored.
+        mean, std: ``[F]`` float32, mean and standard deviation of each input in the training split; an input that does
+            not vary there has the standard deviation 0 and is ignored.
         weights: name -> array, float32, see the head.
         settings: settings of the head; those that follow from the shapes of its weights can be omitted.
         tags: provenance: control, settings, seed, ...
@@ -381,7 +381,7 @@ class Probe:
         return content_id(self._file_format.kind, {**self.describe(), "arrays": digest.hexdigest()})
 
     def describe(self) -> dict[str, Any]:
-        """Return everything except the arrays as plain values, as stored in its file."""
+        """Return everything except the arrays of numbers as plain values, as stored in its file."""
         common = {**asdict(self.source), "tags": dict(self.tags)}
         settings = {name: value for name, value in self.settings.items() if name not in self._settings_in_weights}
         if self.target == "plan":
@@ -506,7 +506,7 @@ def stored_probes(run: str | Path, **tags: Tag) -> Iterator[tuple[Artifact, Prob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """Callbacks of a fit.
+    """Callbacks of a fit, for stored probes and for progress.
 
     ``find`` returns the stored probe of a key, or None; ``keep`` is called with the probes of each stack as soon as all
     are fitted, so that an interrupted fit can continue. It must store all of them or none, because the last bits of a
