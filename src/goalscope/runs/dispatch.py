@@ -520,7 +520,7 @@ def _built(recipe: Recipe) -> Agent:
 
 
 def suited(agents: Sequence[Agent], episodes: int, workers: int) -> tuple[str, int]:
-    """Return the executor that suits some agents, and its number of workers.
+    """Return the name of the executor that suits some agents (see `open_executor`), and its number of workers.
 
     A model small enough for one core gains nothing from a second thread, which would wait for the Python interpreter.
     With enough episodes, each core gets a process.

@@ -145,9 +145,7 @@ def place_weights(posterior: npt.NDArray[Any], label: int) -> npt.NDArray[np.flo
 
 
 def one_hot(labels: npt.NDArray[Any], frame: int) -> npt.NDArray[np.float32]:
-    """Return class probabilities ``[N, frame, frame, K]`` that are 1 for the given class of each cell, ``[N,
-    frame^2]``.
-    """
+    """Return class probabilities ``[N, frame, frame, K]`` that are 1 for the classes ``[N, frame^2]`` of cells."""
     certain = np.eye(len(CLASSES), dtype=np.float32)[np.asarray(labels, dtype=np.int64)]
     return certain.reshape(len(labels), frame, frame, len(CLASSES))
 

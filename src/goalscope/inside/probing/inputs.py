@@ -70,8 +70,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Features(Steps):
-    """Inputs of probes: F numbers for each of N steps, ``[N, F]`` float32, which are ``positions`` vectors one after
-    another.
+    """Inputs of probes: numbers ``[N, F]`` float32 for each of N steps, from ``positions`` vectors one after another.
 
     Raises:
         ValueError: arrays that do not fit, or a number that is not finite; names episode and step.

@@ -89,8 +89,7 @@ def probe_plans(
     settings: PlanSettings | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
-    """Fit decoders of the agent's next moves, of every size with every control on one split; score them and all
-    baselines.
+    """Fit decoders of the agent's next moves, of every size and with every control, and score them and all baselines.
 
     Args:
         data: activations, truth and split.
@@ -481,8 +480,7 @@ def probe_distances(
     settings: FitSettings | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
-    """Fit probes of the distance to the goal, with every head (form of probe) and control, and score them and their
-    baselines.
+    """Fit probes of the distance to the goal with every head (form) and control, and score them and their baselines.
 
     Baselines: the mean of the training grids; and a line fitted on them from the Manhattan distance between agent and
     goal, either on the decoded map (``maps``) or on the true map (control "true map", which sees the grid directly).

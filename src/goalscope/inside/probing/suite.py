@@ -139,9 +139,7 @@ def _of_cells(data: ProbeInputs, seed: int) -> Truth:
 
 
 def neighbourhoods(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the type of every cell for the control task, ``[N, C]``: a number for the symbols of its 3 x 3
-    neighbourhood.
-    """
+    """Return the type of every cell for the control task, ``[N, C]``: a number for its 3 x 3 neighbourhood."""
     side = cells.frame
     square = np.pad(cells.labels.reshape(-1, side, side), ((0, 0), (1, 1), (1, 1)), constant_values=PADDING)
     codes = np.zeros((len(cells), side, side), dtype=np.int64)
@@ -163,9 +161,7 @@ def _of_steps(truth: Truth, data: ProbeInputs, seed: int) -> Truth:
 
 
 def step_types(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the type of every step for the control task, ``[N]``: a number for the cells of agent and goal, if
-    present.
-    """
+    """Return the type of every step for the control task, ``[N]``: a number for the cells of agent and goal."""
     count = cells.labels.shape[1]
     cell_indices = []
     for label in (AGENT, GOAL):

@@ -95,7 +95,7 @@ class EpisodeLine(_EpisodeKeys):
 
 
 class StepLine(_EpisodeKeys):
-    """One line of a log: one step of an episode."""
+    """A line of a log that records one step of an episode."""
 
     type: Literal["step"] = "step"
     step: Annotated[int, Field(ge=0, lt=_MOST_STEPS)]
