@@ -36,7 +36,7 @@ def shorten() -> None:
 
     from goalscope.cli import running
     from goalscope.organisms import cards, challenge, families, judging, learners
-    from goalscope.papers import all_items, items
+    from goalscope.papers import items, working
     from goalscope.runs import Study
 
     load = running.load_study
@@ -45,7 +45,7 @@ def shorten() -> None:
     )
 
     exact = {name: item for name, item in items().items() if name.startswith("exploration table")}
-    all_items.items = lambda: exact  # type: ignore[attr-defined, assignment]
+    working.items = lambda: exact  # type: ignore[attr-defined, assignment]
     every: dict[str, Any] = families.FAMILIES  # type: ignore[assignment]
     for name in list(every):
         if name in ("goal", "place"):

@@ -288,13 +288,13 @@ def test_an_own_module_that_cannot_be_imported_is_named_with_the_line(tmp_path: 
 def test_parameters_that_a_class_lacks_or_needs_are_named_as_they_are_typed(tmp_path: Path) -> None:
     needing = ENVIRONMENT.replace("start=0", "start, *, slip=0")
     (tmp_path / "needing.py").write_text(needing)
-    (tmp_path / "plain.py").write_text(ENVIRONMENT.replace(", start=0):", "):").replace("= start", "= 0"))
+    (tmp_path / "unparameterised.py").write_text(ENVIRONMENT.replace(", start=0):", "):").replace("= start", "= 0"))
     (tmp_path / "failing.py").write_text(ENVIRONMENT.replace("self.start = start", "self.start = start + 'a'"))
     (tmp_path / "mover.py").write_text(AGENT + "    def __init__(self, speed):\n        pass\n")
     for environment, facts in {
         "needing:Line": ("--env needing:Line:start=VALUE",),
         "needing:Line:start=0,slop=1": ("no parameter slop", "start, slip", "did you mean slip?"),
-        "plain:Line:start=0": ("no parameter start", "takes no parameters"),
+        "unparameterised:Line:start=0": ("no parameter start", "takes no parameters"),
         "failing:Line:start=1": ("failing.py, __init__", "TypeError"),
         "minigrid": ("--env minigrid:level=VALUE",),
     }.items():
