@@ -386,8 +386,8 @@ def test_the_gate_holds_its_own_verdict_against_the_cards(made: Path, tmp_path: 
     times = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert gate.gate(list(folders(made)), tmp_path) == found
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == times and len(times) == 2
-    for claim in conditions["left out"]:
-        assert ORGANISMS[claim.organism] not in claim.names
+    for claim in conditions["left out"]:  # of the table, whose rule is not among the defaults, nothing is left out
+        assert ORGANISMS[claim.organism] not in {*claim.names} - {OPEN_MOVES}
     printed = CliRunner().invoke(app, ["organisms", "gate", "--at", str(made), "--out", str(tmp_path)])
     assert printed.exit_code == 0 and "place" in printed.output, printed.output
 
@@ -397,7 +397,7 @@ def test_the_gate_holds_its_own_verdict_against_the_cards(made: Path, tmp_path: 
     strict=True, reason="docs/organisms.md: a set of rules for the goal, of a table that goes to the corner"
 )
 def test_the_gate_makes_no_false_claim_where_the_own_rule_is_left_out(made: Path, tmp_path: Path) -> None:
-    """Where goal and corner agree, the corner is left out, and the rules made for the goal explain the moves as well."""
+    """Goal and corner agree, the corner is left out, and rules made for the goal explain the moves as well."""
     claims = gate.by_condition(gate.gate(list(folders(made)), tmp_path))["left out"]
     count = gate.counts(claims)
     assert count.organisms == 2 and count.false == count.open_false == 0, claims
