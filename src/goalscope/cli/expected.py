@@ -153,7 +153,7 @@ def estimate(
         study: a study file (YAML), or the name of one of the studies listed below.
         output_tokens: also print the cost if each call returns N output tokens.
         gpu_rate (TOKENS): also print GPU hours, for a GPU that generates so many tokens per second, all requests
-            together. A first batch through your server tells it.
+            together. Measure it with a first batch through your server.
         power: also print the smallest effects and equivalence margins that the study can show.
         pilot (RUN): an earlier run from which to predict calls, tokens and hours, and to take the variances for
             --power.

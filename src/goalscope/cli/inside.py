@@ -215,7 +215,7 @@ def capture(
     workers: Positive = 1,
     gpus: Annotated[float, Between(0)] = 0.0,
 ) -> None:
-    """Replay the recorded token ids of a run and store the activations beside it.
+    """Replay the recorded token ids of a run through its model, and store the activations beside the run.
 
     Run the same command again to resume after an interruption.
 
@@ -227,7 +227,8 @@ def capture(
         model (NAME): model folder or hub name. Default: the model of the run's study.
         agent (NAME): agent whose steps are replayed; needed if several agents have token ids.
         untrained (SEED): capture a control instead: the same architecture with random weights.
-        random_weights (KIND): with --untrained: default-init (the library's), initial (a bundled model's) or permuted.
+        random_weights (KIND): with --untrained: default-init (random weights of the library), initial (a bundled model
+            before its training) or permuted (the trained weights in random order).
         scope (WHICH): steps to replay: all, the first of each episode, or N:SEED for N random steps per grid.
         other_weights: allow weights other than those that generated the run.
         batch_tokens: maximum number of tokens per forward pass; lower it if memory runs out. Default: 2048 on a CPU,

@@ -544,7 +544,7 @@ def _steps_by_episode(path: Path, episodes: Iterable[str]) -> dict[str, list[tup
 
 
 def horizon_notes(paths: Sequence[Path], shared: Sequence[Pair], *, allowed: bool) -> list[str]:
-    """Return notes on paired episodes with different horizons.
+    """Return notes on paired episodes with different horizons (maximum numbers of actions).
 
     Raises:
         ValueError: if horizons differ and this is not allowed.

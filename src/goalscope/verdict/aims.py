@@ -124,7 +124,7 @@ def _reason(answer: Answer, estimate: EstimateRecord, threshold: float | None, n
 
 
 def by_group(group_findings: Sequence[Finding], answers: Sequence[Evidence]) -> dict[str, Evidence]:
-    """Convert findings to evidence, by the description of their group of worlds."""
+    """Map the description of the group of worlds of each finding to the evidence for its answer."""
     return {where_text(finding.where): answer for finding, answer in zip(group_findings, answers, strict=True)}
 
 

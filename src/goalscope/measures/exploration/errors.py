@@ -355,7 +355,7 @@ class ErrorEstimate:
 def estimate_errors(
     summaries: Sequence[Summary], grids: Sequence[Any], *, confidence: float = 0.95
 ) -> tuple[ErrorEstimate, ErrorEstimate]:
-    """Estimate both errors over many episodes.
+    """Estimate the exploration and the exploitation error over many episodes.
 
     Args:
         summaries: ``[N]`` summaries of one agent's episodes.

@@ -238,7 +238,7 @@ class MapStep(NamedTuple):
 
     @property
     def case(self) -> int:
-        """Case 1 to 4 of Table 1; 0 without a target, which happens only in mazes with no way to the goal."""
+        """Case 1 to 4 (see `MapView`); 0 without a target, which happens only in mazes with no way to the goal."""
         return self.view.case
 
     @property

@@ -68,7 +68,7 @@ UNUSABLE_SECONDS: Final = 100.0
 
 
 class Portion(BaseModel):
-    """Turns that were asked at the same time.
+    """Turns of a measured batch that were asked at the same time.
 
     Attributes:
         turns: number of turns.
