@@ -198,7 +198,7 @@ def blind_policy(shares: Array, offered: npt.NDArray[np.bool_] | None, states: i
 
 
 def blind_visits(world: FiniteWorld, shares: Array, kind: Utility) -> Array:
-    """Return how often a state-blind agent is expected to decide in each state, ``[S]``.
+    """Return how often an agent that ignores the state (state-blind) is expected to decide in each state, ``[S]``.
 
     Args:
         world: the world.

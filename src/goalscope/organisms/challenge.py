@@ -142,7 +142,7 @@ class RunnableForm(StrictRecord):
 
 
 class SealedOrganism(StrictRecord):
-    """An organism of a challenge: its form, the SHA-256 of its weights file, and the seal of its truth."""
+    """An organism of a challenge: its form, the SHA-256 of its weights, and the seal (salted hash) of its truth."""
 
     form: RunnableForm
     weights: Sha256
@@ -178,7 +178,7 @@ class Challenge(SealedRecord):
 
 
 class OrganismTruth(StrictRecord):
-    """The truth about a sealed organism.
+    """The truth about a sealed organism, by which claims about it are scored.
 
     Attributes:
         card: its card.
@@ -341,7 +341,7 @@ def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
 
 
 def score(challenge: Path) -> list[Judgement]:
-    """Score all claims of an opened challenge.
+    """Score all claims of an opened challenge; return one judgement for each method of each claim.
 
     Raises:
         ValueError: the challenge was not opened, or the record of its opening was changed.

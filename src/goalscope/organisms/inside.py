@@ -137,7 +137,7 @@ def thing_of(hypothesis: str) -> str:
 
 
 def examine(folder: Path, card: Card) -> Iterator[InsideFigure]:
-    """Yield all figures about one organism."""
+    """Yield all figures about the inside of one organism: what is readable, used and swappable."""
     model = LocalModel(folder)
     grids = [world.grid for world in drawn(card.spec.family, "separating", READ, card.spec.seed)]
     hypotheses = roles(card)

@@ -302,7 +302,7 @@ def noun_of(moved: str) -> str:
 def dependences(
     answers: Mapping[str, Sequence[Asked]], *, level: float = 0.05, confidence: float = 0.95, draws: int = DRAWS
 ) -> list[Dependence]:
-    """Decide for each agent and thing whether the moves depend on it.
+    """Decide for each agent and each changed thing, such as the goal or the key, whether the moves depend on it.
 
     Args:
         answers: agent -> its answers in original and changed states, from `goals.counterfactual.dependence.asked_of`.

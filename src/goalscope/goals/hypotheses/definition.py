@@ -598,7 +598,7 @@ def by_decision(world: FiniteWorld, utility: Array) -> Solved:
 
 
 def can_gain(world: FiniteWorld, utility: Array) -> bool:
-    """Return whether two policies have different expected utilities of an episode, within the horizon.
+    """Return whether any policy can change the expected utility of an episode, within the horizon.
 
     If no two policies differ, the world says nothing about a hypothesis with this utility, for example because its
     place is out of reach.

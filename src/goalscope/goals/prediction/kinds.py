@@ -71,7 +71,7 @@ Rule = Annotated[str, Field(max_length=200), AfterValidator(_check_rule)]
 
 
 class StepsBetween(StudyPart):
-    """A requirement: the shortest way from one place to another has at least and at most so many steps.
+    """A requirement: the shortest way from one place to another has from `least` to `most` steps.
 
     The steps are those of the process, so a key is fetched where a locked door is on the way.
     """

@@ -225,7 +225,7 @@ class Fallbacks:
 
 
 def fit(samples: Sequence[tuple[Described, Array]]) -> Fallbacks:
-    """Fit the fall-backs to samples: descriptions of N states, and counts of answers ``[N, A]`` there."""
+    """Fit the fall-backs (learned policies) to samples: descriptions of N states, and counts of answers ``[N, A]``."""
     weights = _softmax_fit(
         np.concatenate([described.actions for described, _ in samples]),
         np.concatenate([counts for _, counts in samples]),

@@ -305,7 +305,7 @@ UNKNOWN_ACTION = "unknown action"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """Turn of an agent as a reader returns it.
+    """Turn of an agent, as the user's reader function returns it for another task's log.
 
     Attributes:
         action: name of the action, or None if the agent did not act.
@@ -332,7 +332,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEpisode:
-    """Episode as a reader returns it for a sample.
+    """Episode that the user's reader function returns for a sample of another task's log.
 
     Attributes:
         turns: the agent's turns, in order.
