@@ -316,7 +316,9 @@ Result = TypeVar("Result")
 
 
 class PartWarning(RuntimeWarning):
-    """A part of another package raised an error and was left out. A command that meets one ends with exit status 1."""
+    """Warning that a registered part of another package raised an error and was left out. A command that meets one ends
+    with exit status 1.
+    """
 
 
 def attempt(kind: str, name: str, work: Callable[[], Result], otherwise: Callable[[str], Result]) -> Result:

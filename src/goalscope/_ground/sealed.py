@@ -58,8 +58,9 @@ ShareEnds = Annotated[Ends, AfterValidator(_check_shares)]
 
 
 class StrictRecord(BaseModel):
-    """Base class of records that are read from files: strict types, no unknown keys, finite numbers, texts of limited
-    length; immutable.
+    """Base class of immutable records that are read from files.
+
+    They have strict types, no unknown keys, finite numbers, and texts of limited length.
     """
 
     model_config = ConfigDict(

@@ -242,7 +242,7 @@ class Agent(Protocol):
 
 @runtime_checkable
 class Remembering(Protocol):
-    """An agent that specifies which history it is shown."""
+    """An agent that decides itself which earlier steps it is shown (its history)."""
 
     @property
     def history(self) -> History | None:

@@ -87,7 +87,7 @@ class Scripted(ABC):
 
 @dataclass(frozen=True)
 class ScriptedAgent(Scripted):
-    """An agent with a known goal and an exact distribution over actions."""
+    """An agent that follows a rule, so that its goal and its exact distribution over actions are known."""
 
     needs: ClassVar[type[View]] = GridView
 
@@ -481,8 +481,9 @@ class ScriptedTaskAgent(Scripted):
 
 @dataclass(frozen=True)
 class TaskOracle(ScriptedTaskAgent):
-    """Agent that knows the whole map and takes a shortest successful walk. Such a walk has the fewest steps, but may
-    contain exploration errors.
+    """Agent that knows the whole map and takes a shortest walk that achieves all goals.
+
+    Such a walk has the fewest steps, but may contain exploration errors.
     """
 
     kind: ClassVar[str] = "oracle"

@@ -176,7 +176,7 @@ OFTEN: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MovedPair:
-    """A world, and a copy of it in the same cluster with one thing moved."""
+    """A world, and a copy of it with one thing moved; intervals count both as one unit (cluster)."""
 
     cluster: str
     thing: str

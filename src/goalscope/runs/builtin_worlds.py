@@ -455,7 +455,7 @@ class LayoutWorlds(_GridSettings):
 
 @world_kind("text", world=GridWorld)
 class TextWorlds(_GridSettings):
-    """Grids written out in the study."""
+    """Worlds from grids that are written out as text in the study."""
 
     kind: Literal["text"]
     grids: tuple[str, ...] = sequence()
@@ -802,7 +802,7 @@ class MiniGridWorlds(_Searched):
 
 @world_kind("textworld", world=EnvironmentWorld)
 class TextWorldGames(_Searched):
-    """Generated TextWorld games, each made with each seed. At most five objects keep their states enumerable."""
+    """Generated TextWorld games, each made with each seed. A game can be enumerated with at most five objects."""
 
     kind: Literal["textworld"]
     rooms: int = Field(ge=1, le=20)

@@ -230,7 +230,7 @@ def _padded(states: Sequence[tuple[int, ...]], width: int) -> Numbers:
 
 
 class EpisodeHead(NamedTuple):
-    """What an episode has besides its steps, as stored columns, and the number of steps without an action."""
+    """Everything of an episode but its steps, as stored columns, with the number of steps without an action."""
 
     id: str
     world_id: str

@@ -46,12 +46,11 @@ _PAGE_EPISODES = 128
 
 
 class Store:
-    """The store of a run directory.
+    """The store of a run directory: its study, agents, worlds, episodes and results (rows of measures).
 
     Reading needs no lock and changes nothing; many readers and one writer can work at the same time. Stored values are
     checked when they are read: a ValueError names a value that goalscope cannot have written. Changing a store that is
-    open
-    for reading raises an OSError.
+    open for reading raises an OSError.
 
     Args:
         path: the run directory, which contains `run.db`.

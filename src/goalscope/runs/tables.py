@@ -216,7 +216,7 @@ def walk_sum(header: Sequence[Cell], walk: Any) -> int:
 
 
 class Comparison:
-    """Compares the contents of an open file with its checksums; a difference raises an error."""
+    """Comparison of the contents of an open file with its checksums; a difference raises an error."""
 
     def __init__(self, database: sqlite3.Connection, file: Path) -> None:
         self._database, self._file = database, file

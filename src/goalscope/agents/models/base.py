@@ -348,7 +348,7 @@ class Likelihoods:
 
 @runtime_checkable
 class Model(Protocol):
-    """Interface of everything that completes chats."""
+    """Interface of a language model, which completes chats."""
 
     @property
     def name(self) -> str:
@@ -394,7 +394,7 @@ class AskedElsewhere:
 
 @runtime_checkable
 class Scoring(Model, Protocol):
-    """Interface of a model that also returns the likelihoods of given answers."""
+    """Interface of a language model that also returns how likely it finds given answers."""
 
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
         """Return the likelihoods of the answers of each request, in order.

@@ -63,7 +63,7 @@ class Ready(Numbered):
 
 
 class Output(Numbered):
-    """One output of the engine; ``logprobs`` is as in `goalscope.agents.models.decode.Decoded`."""
+    """One completion by the engine; ``logprobs`` is as in `goalscope.agents.models.decode.Decoded`."""
 
     tokens: list[int]
     finish: Finish

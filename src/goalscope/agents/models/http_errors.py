@@ -39,7 +39,9 @@ _SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[\w*.…•-]{
 
 
 class RejectedError(ValueError):
-    """The server rejects a request as it stands; ``parameter`` is the parameter that the server names, or ""."""
+    """Error for a request that the server rejects as it stands; ``parameter`` is the parameter that the server names,
+    or "".
+    """
 
     def __init__(self, text: str, parameter: str) -> None:
         super().__init__(text)
@@ -55,15 +57,15 @@ class RejectedError(ValueError):
 
 
 class WithheldError(ValueError):
-    """The server withholds an answer, by a failure status or an error object; the error quotes its words."""
+    """Error for an answer that the server withholds, by a failure status or an error object, whose words it quotes."""
 
 
 class MissingError(ValueError):
-    """The server does not have the requested model or address."""
+    """Error for a model or address that the server does not have."""
 
 
 class SilentServerError(ConnectionError):
-    """A server gave no answer, however often it was asked.
+    """Error for a server that gave no answer, however often it was asked.
 
     Attributes:
         problem: what happened to the last request.

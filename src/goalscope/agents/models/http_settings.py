@@ -246,11 +246,11 @@ def kept_to(text: str, answers: Sequence[str]) -> bool:
 
 
 class GarbledError(ValueError):
-    """A malformed response body; the request is retried."""
+    """Error for a malformed response body, after which the request is retried."""
 
 
 class PassingError(ConnectionError):
-    """A temporary failure.
+    """Error for a temporary failure of a server, after which the request is retried.
 
     Attributes:
         seconds: the wait that the server requests, 0 for none.
@@ -263,7 +263,7 @@ class PassingError(ConnectionError):
 
 
 class ExchangeError(ConnectionError):
-    """A request without an answer.
+    """Error for a request that got no answer.
 
     Attributes:
         sent: whether any part of the request may have reached the server.
@@ -303,7 +303,7 @@ _GO_ON = "all answers so far are stored; raise the cap, then run the same study 
 
 
 class Requests(Protocol):
-    """Journal of the requests of all sessions of a run; safe to use from several threads."""
+    """Interface of the journal that records the requests of all sessions of a run; safe to use from several threads."""
 
     def asking(self, key: CallKey, most: Mapping[str, float]) -> None:
         """Record that a request of a call is about to be made, with its maximum cost."""

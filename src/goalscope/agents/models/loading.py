@@ -56,7 +56,7 @@ TEMPLATE_MEMORY: Final = 512 * 2**20
 
 
 class ChatTemplateError(ValueError):
-    """A chat template fails, or exceeds a limit on time, memory or length."""
+    """Error for a chat template that fails, or exceeds a limit on time, memory or length."""
 
 
 def check_source(template: object) -> str:

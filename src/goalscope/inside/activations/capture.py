@@ -103,7 +103,7 @@ class CaptureSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReplayItem:
-    """A step whose prompt and answer are replayed through the model."""
+    """A step whose prompt and answer are sent through the model again (replayed), to read its activations."""
 
     episode: tuple[str, str, str]  # ids of episode, world and grid
     step: int

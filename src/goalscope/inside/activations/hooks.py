@@ -106,7 +106,7 @@ class DecoderBlocks:
 
 
 class Recording:
-    """Context in which sequences run through hooked blocks; `DecoderBlocks.recording` makes it."""
+    """Runs sequences through a model and returns the outputs of hooked blocks; `DecoderBlocks.recording` makes it."""
 
     def __init__(self, blocks: DecoderBlocks) -> None:
         self._blocks = blocks

@@ -116,7 +116,7 @@ class ShardHeader(StrictRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardFile:
-    """A shard that is open for reading. The digest of every tensor is verified when it is read."""
+    """A shard (file of activations) open for reading. The digest of every tensor is verified when it is read."""
 
     file: "TensorFile"
     episodes: Sequence[tuple[str, str, str]]

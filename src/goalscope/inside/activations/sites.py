@@ -384,7 +384,7 @@ _NOT_TOKENIZER_FILES = ("config.json", "generation_config.json", "hub", "revisio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTarget:
-    """Agent of a run whose steps have token ids, with its name, content id, description and number of steps."""
+    """The agent to replay: its name, content id, description, and number of steps. Its steps have token ids."""
 
     agent: str
     agent_id: str

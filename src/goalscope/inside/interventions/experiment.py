@@ -130,7 +130,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pairs:
-    """The pairs of grids that are used, and the numbers of rejected candidates by reason."""
+    """The counterfactual pairs of grids that are used, and the numbers of rejected candidates by reason."""
 
     kept: tuple[Pair, ...]
     left_out: Mapping[str, int]

@@ -115,7 +115,7 @@ class Features(Steps):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Split(Columns):
-    """Masks of the training and test steps of a probe. No step and no grid is in both."""
+    """Which steps train a probe and which test it, as two masks. No step and no grid is in both."""
 
     SHAPES: ClassVar = {"train": "N", "test": "N", "cluster": "N"}
 

@@ -205,7 +205,7 @@ SampleReader = Callable[[Any, Any], Any]
 
 
 class Context:
-    """State shared by the files of one import."""
+    """State shared by the files of one import, such as the trajectory numbers that are taken."""
 
     def __init__(self, ledger: ImportLog, reader: SampleReader | None = None) -> None:
         self.ledger, self.reader = ledger, reader  # user's reader for logs of other tasks

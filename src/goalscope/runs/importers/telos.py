@@ -55,7 +55,7 @@ _GridLines = Annotated[list[str], BeforeValidator(_text_lines)]
 
 
 class Record(BaseModel):
-    """Base class of the records in the authors' files; keys that goalscope does not read are counted."""
+    """Base class of the records in the files of the TELOS authors; keys that goalscope does not read are counted."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
