@@ -305,7 +305,7 @@ class NamedView(GridView):
 
 @dataclass(frozen=True, kw_only=True)
 class NamedWorld(GridWorld):
-    """A grid whose instruction names the target cell: does an agent go where it is told, or to the symbol G?
+    """A grid whose instruction can name the target cell: does an agent go where it is told, or to the symbol G?
 
     The episode ends at the target. G may stand on another cell, so that the two differ.
 

@@ -79,7 +79,7 @@ class Stratum(StrictRecord):
     Attributes:
         name: name of the group, such as "phase trained"; "" for all worlds.
         clusters: number of clusters of worlds (a cluster is a world with its versions, such as mirrored ones).
-        often: number of actions A -> ``[A]`` how often the agent took each action, in the worlds with A actions.
+        often: number of actions A -> ``[A]`` share of each action among the agent's, in the worlds with A actions.
         attributions: the verdict of each method; the file calls this key "said".
         answer, names, bar: answer and names of the decision (`goalscope.goals.decision`), and the gain that the named
             hypothesis must exceed in other worlds (`goalscope.goals.decision`); "", () and None without a decision.
