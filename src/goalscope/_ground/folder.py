@@ -63,7 +63,7 @@ class FolderEntry(NamedTuple):
 
 
 class Folder:
-    """A directory, and the only access to what is below it.
+    """A directory whose content is read and written only through the methods of this class.
 
     Paths below it are given as names or relative paths. Every method raises StrangeFileError if a part is a link, leads
     upwards or is absolute, or if something other than a regular file is at the path of a file. It raises OSError, with

@@ -207,7 +207,7 @@ def _control(line: ItemLine, notes: Footnotes) -> str:
 
 
 def declarations_of(declared: Sequence[Term]) -> Table:
-    """Tabulate what the printed numbers and ours were measured on, and where the former is printed."""
+    """Tabulate what the printed numbers and ours were measured on, and where the paper says so."""
     rows = tuple(
         (
             TEXTS(f"fields/{entry.field}"),

@@ -108,8 +108,8 @@ class Caller:
         self.checked = False  # whether the agent's server was checked
 
     def close(self) -> None:
-        """Wait for calls that end soon: those of an agent that hands out answers one by one, unless its server is
-        slow.
+        """Wait for those calls under way that end soon: calls of an agent that returns answers one by one, unless its
+        server is slow.
         """
         if self._hands_out and budget_of(self.agent) is None:
             wait(self._asked)

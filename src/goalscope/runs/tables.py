@@ -239,7 +239,7 @@ class Comparison:
         return self.known(COUNT, [name]).get(name)
 
     def counted(self, prefix: str) -> set[str]:
-        """Return the names, without the given prefix, whose stored number is above 0."""
+        """Return which stored numbers with this prefix are above 0, by their names without the prefix."""
         select = "SELECT key FROM checksums WHERE kind = ? AND value > 0"
         with explained(self._file):
             keys = [str(key) for (key,) in self._database.execute(select, (COUNT,))]

@@ -261,7 +261,7 @@ def pairs_of(
     seed: int,
     hypothesis: str = GOAL,
 ) -> Pairs:
-    """Find pairs given functions that answer views and align tokens; other arguments as in `find_pairs`.
+    """Find counterfactual pairs with functions that answer views and align tokens; other arguments as in `find_pairs`.
 
     Args:
         originals: the grids.

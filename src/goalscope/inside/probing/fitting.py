@@ -539,7 +539,7 @@ def _trained(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Generic[Stack]):
-    """Stack of probes that train together, with the number of weights per probe and the total units of progress."""
+    """A stack of probes that train together, with the number of weights per probe and the total units of progress."""
 
     stack: Stack
     weights: int

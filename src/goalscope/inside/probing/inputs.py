@@ -44,7 +44,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Origin of the inputs of a probe; a probe takes inputs of its own source only.
+    """Where the inputs of a probe come from; a probe accepts only inputs from the source that it was fitted on.
 
     Attributes:
         site: site of the activations; "bag" and "text" for inputs that are no activations.

@@ -189,8 +189,9 @@ class Decisions(Steps):
         return np.asarray(self.taken & self.chosen(self.optimal))
 
     def chosen(self, of_actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return, from values ``[N, 4]`` by action, the value of each step's own action; a turn without an action gets
-        that of action 0.
+        """Return the value of each step's own action, from the values ``[N, 4]`` of all actions.
+
+        A turn without an action gets the value of action 0.
         """
         return np.asarray(of_actions[np.arange(len(self)), np.maximum(self.action, 0)])
 
