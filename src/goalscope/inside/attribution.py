@@ -218,13 +218,16 @@ def by_patching(trial: Trial) -> Attribution:
 
         turn(h) = mean over pairs (x, y) of  p(S_h(y) | x with y put in) - p(S_h(y) | x),   S_h(x) and S_h(y) disjoint
 
-    over the *own pairs* of h. Pairs with S_h(x) = S_h(y) are its *null pairs*. A hypothesis is claimed if
+    over the pairs of h with disjoint preferred moves, its *own pairs*. Pairs with S_h(x) = S_h(y) are its *null pairs*.
+    We compute turn(h) with its interval for each moved thing (the goal, the key or the agent), but only for things of
+    whose pairs at least the share `OFTEN` are own pairs of h. A hypothesis is a candidate if
 
-    * no moved thing is shown to turn the moves by less than `LEAST` over own pairs (among things whose place changes
-      the preferred moves in at least the share `OFTEN` of the pairs), and some thing is shown to turn them by more;
-    * in its null pairs, the moves do not turn by more than `NULL` to moves that only a rival prefers;
-    * no rival is shown to turn the moves more, over own pairs of both in which they differ. A rival that is not shown
-      to turn them less, and meets the other conditions, is claimed too.
+    * for each of these things, the upper end of the interval of turn(h) lies above `LEAST`;
+    * in its null pairs, the moves do not turn significantly more than `NULL` to moves that only a rival prefers.
+
+    We claim each candidate for which the lower end of turn(h) lies above `LEAST` for at least one thing, unless a rival
+    turns the moves significantly more (over pairs that are own pairs of both and in which both prefer different moves).
+    Any other candidate is claimed too if the moves do not turn significantly less to it than to one of these.
 
     Intervals are Student's t over at least `FEWEST` clusters. Only later parts of the network see the patch, so it
     turns the moves less than moving the object itself would.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @agent_kind("organism")
 @dataclass(frozen=True)
 class Organism(ScriptedAgent):
-    """Plays as an organism, a small agent trained to have a known goal, by the organism's table or network.
+    """Agent that acts by the table or network of an organism, a small agent trained to have a known goal.
 
     Args:
         folder: folder with the card and weights. The id depends on their content, not on their place.

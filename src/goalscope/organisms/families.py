@@ -43,7 +43,8 @@ Placed = Literal["together", "apart"]
 Sees = Literal["", "cell", "goal"]
 Phase = Literal["trained", "measured", "ordinary", "separating"]
 PHASES: Final[tuple[Phase, ...]] = ("trained", "trained", "measured", "ordinary", "separating")
-"""Phases to which wall layouts are assigned by their hash; two fifths of them go to training."""
+"""Purposes (phases) of worlds: training, measuring the card, ordinary worlds to judge methods on, and worlds that test
+claims. The hash of a wall layout assigns it to one entry of this list, so two fifths of all layouts go to training."""
 
 _MOST_BATCHES: Final = 60
 
@@ -77,9 +78,11 @@ class GoalFamily:
     Attributes:
         name: name of the family.
         meant: written form of the rule to imitate.
-        proxy: written form of the rule that explains the worlds of the kind `together` equally well.
-        together, apart: worlds entries as in a study, without a count. `together` is empty if goal and proxy agree only
-            in single states and in no whole world.
+        proxy: written form of the rival rule, which explains behaviour in the worlds `together` equally well.
+        together, apart: entries of the key ``worlds`` of a study, without a count. They generate candidates for worlds
+            in which the meant rule (the goal) and the proxy call for the same actions (`together`) or for different
+            ones (`apart`); `worlds_of` selects among them. `together` is empty if the two agree only in single states
+            and in no whole world.
         sees: what a table knows in addition to the walls around the agent: its cell, or the offset of the goal; empty
             if the family has no table.
         size: number of rows and columns that a network sees.
@@ -196,7 +199,7 @@ def worlds_of(
         placed: "together" for worlds in which an episode has less than `ENOUGH` nats to separate goal and proxy,
             "apart" for the others. Training worlds are not selected this way, because single states are selected
             instead.
-        phase: purpose of the worlds.
+        phase: purpose of the worlds (see `PHASES`), such as "trained" or "separating".
         count: number of worlds.
         seed: seed of the generation.
         setting: size and density of the grids.
@@ -227,7 +230,18 @@ def _in_setting(entry: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
 
 
 def drawn(name: str, phase: Phase, count: int, seed: int) -> list[GridWorld]:
-    """Generate worlds from the `apart` entries of a family without selecting them, see `worlds_of`."""
+    """Generate worlds from the entries `GoalFamily.apart`, without checking that they separate goal and proxy.
+
+    Args:
+        name: name of the family.
+        phase: purpose of the worlds (see `PHASES`), such as "trained" or "separating". No two purposes share
+            a wall layout.
+        count: number of worlds.
+        seed: seed of the generation.
+
+    Raises:
+        Undefined: not enough worlds were found.
+    """
     worlds = list(islice(_generated(FAMILIES[name].apart, phase, count, seed, name, "drawn"), count))
     if len(worlds) < count:
         raise Undefined(f"only {len(worlds)} of {count} worlds of the family {name!r} were found")

@@ -57,7 +57,7 @@ METHOD: Final = "evaluate"
 def gate(folders: Sequence[Path], out: Path, *, workers: int = 1, stage: Display = lines) -> list[Judgement]:
     """Decide what organisms are after, and compare the findings with their cards, the truth; a second call resumes.
 
-    The judgements are those of each condition and phase of each organism, in this order.
+    There is one judgement for each organism, condition (see `ALLOWED`) and phase (group of worlds), in this order.
 
     Args:
         folders: folders of the organisms.
@@ -156,7 +156,10 @@ def _of_permuted(
 
 
 def followed_rules(worlds: Sequence[FiniteWorld], policies: Sequence[Array], rules: Sequence[str]) -> dict[str, bool]:
-    """Map each rule that policies may follow in some worlds, judged as on a card, to whether this is in doubt."""
+    """Map each rule that policies may follow in given worlds to whether it is in doubt that they follow it.
+
+    The shares of steps that comply with each rule are judged as on a card.
+    """
     followed = dict[str, bool]()
     for rule, _, shares in fits_to_rules(worlds, policies, rules):
         _, low, high = mean_with_ends(shares, (0.0, 1.0))

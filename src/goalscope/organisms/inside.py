@@ -64,17 +64,17 @@ Pair = tuple[Grid, Grid, frozenset[Action]]
 
 
 class InsideFigure(StrictRecord):
-    """One measured figure about the inside of an organism.
+    """One measured value about the inside of an organism.
 
     Attributes:
         organism: name of its folder.
-        role: "followed" or "ignored".
-        hypothesis: written form.
+        role: whether the organism has "followed" or "ignored" the hypothesis.
+        hypothesis: written form of the hypothesis.
         thing: what is read or moved: goal, key or agent.
-        measure: "readable", "used" or "swappable".
+        measure: "readable", "used" or "swappable", as defined in the module's docstring.
         where: tokens, and the block after which they are read or changed (-1 is the embedding).
-        network: "own", or a kind of random network.
-        value: the figure with its 95 % interval over worlds; None where there is nothing to measure.
+        network: "own" for the organism itself, or the kind of random network that serves as a control.
+        value: the measured value with its 95 % interval over worlds; None where there is nothing to measure.
         worlds: number of worlds.
         why: why there is nothing to measure.
     """
@@ -123,7 +123,10 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
 
 
 def roles(card: Card) -> dict[str, str]:
-    """Return the rule that an organism follows (of a straight way, the place it leads to), and the rival it ignores."""
+    """Return the rule that an organism has "followed", and the rival rule that it has "ignored".
+
+    If it goes straight or by open moves to a place, the followed rule is given by the name of the place alone.
+    """
     meant, proxy = FAMILIES[card.spec.family].rules
     followed = card.nearest.removeprefix("straight to ").removeprefix("towards ").removesuffix(" by open moves")
     return {"followed": followed, "ignored": meant if followed == proxy else proxy}
@@ -137,7 +140,17 @@ def thing_of(hypothesis: str) -> str:
 
 
 def examine(folder: Path, card: Card) -> Iterator[InsideFigure]:
-    """Yield all figures about the inside of one organism: what is readable, used and swappable."""
+    """Measure whether two rules are readable, used and swappable inside one organism, as defined in the module.
+
+    The two rules are the one that the organism follows and the rival that it ignores, see `roles`.
+
+    Args:
+        folder: folder of the organism, which must be a language model.
+        card: its card.
+
+    Yields:
+        The value of each property for each rule, place in the network, and network.
+    """
     model = LocalModel(folder)
     grids = [world.grid for world in drawn(card.spec.family, "separating", READ, card.spec.seed)]
     hypotheses = roles(card)
@@ -291,7 +304,7 @@ def picture(findings: Sequence[InsideFigure], hypothesis: str = "goal") -> Drawn
     """Draw the figures about one hypothesis, for organisms that follow it and organisms that ignore it.
 
     Args:
-        findings: figures from `inside`.
+        findings: values from `inside`.
         hypothesis: written form.
     """
     lines_of = {

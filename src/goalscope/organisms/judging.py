@@ -79,11 +79,12 @@ class Judgement(StrictRecord):
         claimant: who made a claim in a challenge.
         organism, family, agreement: as on the card; the organisms of a challenge have names without meaning.
         rule: the true rule, "" if the organism follows no rule of the bank.
-        phase: for `goalscope evaluate`, the phase of the worlds that the claim is about.
+        phase: for `goalscope evaluate`, the phase (group of worlds) that the claim is about.
         condition: for `goalscope evaluate`, which hypotheses it compared, or that the agent was permuted.
         method: name of the method.
-        share, worlds: share of the ordinary worlds that separate goal and proxy, and number of ordinary worlds.
-        apart: number of ordinary worlds that separate the rule from its nearest rival.
+        share, worlds: the method sees episodes in a number of ordinary worlds (``worlds``); a ``share`` of them
+            separates the taught goal from its proxy, a rival rule that explains the training as well.
+        apart: number of ordinary worlds that separate the true rule from its nearest rival.
         kind, names, claim: the verdict, and the id of the frozen claim.
         before: whether the claim was made before the challenge was opened.
         outcome: "right", "unfounded" (it names the true rule, but the worlds seen do not separate this from a rival),
@@ -206,7 +207,11 @@ def _judgements(card: Card, methods: Sequence[str], results: Folder, folder: Pat
 
 
 def conditions(spec: Spec) -> Iterator[tuple[float, int]]:
-    """Yield for each claim the share of ordinary worlds that separate goal and proxy, and the number of worlds."""
+    """Yield the conditions in which a method is judged: each gives one claim.
+
+    A condition is the share of ordinary worlds (those that the method sees) that separate goal and proxy, and the
+    number of these worlds.
+    """
     for share in SHARES if FAMILIES[spec.family].together else SHARES[-1:]:
         yield share, WORLDS
     for count in FEWER:
@@ -294,7 +299,7 @@ def play(
 def exchanged(policies: Sequence[Array]) -> list[Array]:
     """Return for each world the policy of the nearest world before it with as many states (before the first: the last).
 
-    A world without such a partner keeps its own policy.
+    A world without a partner of this size keeps its own policy.
     """
     count = len(policies)
     before = ((policies[index - back] for back in range(1, count + 1)) for index in range(count))
@@ -358,7 +363,13 @@ def _gap(rule: str, rival: str, world: FiniteWorld, states: Numbers) -> float | 
 
 
 def apart_in(card: Card, share: float, count: int) -> int:
-    """Return the number of ordinary worlds that separate an organism's rule from its nearest rival."""
+    """Return the number of ordinary worlds (those that a method sees) that separate a rule from its nearest rival.
+
+    Args:
+        card: the card of the organism that follows the rule.
+        share: share of the ordinary worlds that separate goal and proxy.
+        count: number of ordinary worlds.
+    """
     names, separating = _separating_counts(card.spec.family, share, count, card.spec.seed)
     counts = separating[names.index(card.nearest)]
     return min(number for name, number in zip(names, counts, strict=True) if name != card.nearest)

@@ -105,7 +105,7 @@ def hidden_utilities(out: Path, *, stage: Display = lines) -> list[UtilityRow]:
 
 
 def examine(name: str, folder: Path, card: Card) -> Iterator[UtilityRow]:
-    """Yield all figures about one organism."""
+    """Measure one organism; yield the scores and preferences of the utilities that were fitted to it."""
     separating, coinciding = (
         worlds_of("goal", placed, "separating", WORLDS, _SEED) for placed in ("apart", "together")
     )

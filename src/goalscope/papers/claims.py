@@ -73,7 +73,8 @@ def word_of(answer: Verdict) -> str:
 def on_side(parts: Sequence[Estimate], sign: int, bound: float = 0.0) -> Answer:
     """Answer whether the intervals of all estimates in ``parts`` lie above (``sign`` 1) or below (-1) a bound.
 
-    A single interval that lies entirely on the other side refutes the sentence.
+    The answer is "yes" if all do, "no" if at least one interval lies entirely on the other side of the bound, and
+    "undecided" otherwise, for example if an interval contains the bound.
     """
     sides = [sorted((sign * (estimate.low - bound), sign * (estimate.high - bound))) for estimate in parts]
     if any(high < 0 for _, high in sides):
@@ -84,7 +85,8 @@ def on_side(parts: Sequence[Estimate], sign: int, bound: float = 0.0) -> Answer:
 def inside(parts: Sequence[Estimate], margin: float) -> Answer:
     """Answer whether the intervals of all estimates lie within a margin of 0.
 
-    A single interval entirely outside refutes the sentence.
+    The answer is "yes" if all do, "no" if at least one interval lies entirely outside the margin, and "undecided"
+    otherwise, for example if an interval lies partly outside, or if there are no estimates.
     """
     if any(part.low > margin or part.high < -margin for part in parts):
         return "no"
@@ -92,13 +94,16 @@ def inside(parts: Sequence[Estimate], margin: float) -> Answer:
 
 
 def beyond(parts: Sequence[Estimate], margin: float) -> Answer:
-    """Answer whether the interval of some estimate lies beyond a margin. If all lie inside, the sentence is refuted."""
+    """Answer whether the interval of at least one estimate lies entirely beyond a margin of 0.
+
+    The answer is "no" if all intervals lie within the margin, and "undecided" otherwise.
+    """
     answer = inside(parts, margin)
     return _OPPOSITE.get(answer, answer)
 
 
 def joined(answers: Sequence[Answer]) -> Answer:
-    """Combine the answers on the parts of a sentence, all of which must hold."""
+    """Combine the answers on the parts of a statement, all of which must hold for it to hold."""
     if "no" in answers:
         return "no"
     return "yes" if answers and all(answer == "yes" for answer in answers) else "undecided"
@@ -106,7 +111,7 @@ def joined(answers: Sequence[Answer]) -> Answer:
 
 OPTIMAL, LAPSE, RANDOM, STATE_BLIND = "optimal", "constant lapse", "random", "state-blind"
 SCRIPTED: Final = "scripted agents"
-"""Name of the null of sentences that compare agents: the scripted agents of the run, which are no language models."""
+"""Name of the null agent (see `NullAgent`) for sentences that compare agents: all scripted agents of the run."""
 
 _RATE: Final = 0.3  # constant lapse rate of an agent whose accuracy is not measured, as in task worlds
 _CHANCE: Final = 0.375  # about the share of moves that are optimal by chance: one or two of four
@@ -117,15 +122,16 @@ Planned = tuple[EpisodeSpec, World, Mapping[str, Tag]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NullAgent:
-    """An agent that lacks what a sentence claims, e.g. one that ignores the state.
+    """An agent without the property that a sentence of a paper claims, e.g. one that ignores the state.
 
-    It shows whether the test of the sentence can fail.
+    The sentence is tested on it as well. If the sentence holds for it too, the test cannot distinguish an agent with
+    the property from one without.
 
     Attributes:
-        name: its name.
-        agents: names of its agents in the rows, one for each agent that is read.
-        rows: all its rows.
-        tags: tags that select its rows, in place of those of the item.
+        name: its name, such as "random" or "state-blind".
+        agents: its names in the rows: usually one for each tested agent, in whose place it plays.
+        rows: rows of measures, among them those of this agent.
+        tags: tags that select its rows, in place of those of the item (the figure or table).
     """
 
     name: str
@@ -150,13 +156,13 @@ class StateBlind(ScriptedAgent):
 
 
 def nulls_of(item: Item, path: Path, rows: Rows, agents: Sequence[str]) -> list[NullAgent]:
-    """Return the null agents of an item's sentences, which lack what the sentences claim.
+    """Return the null agents of an item's sentences: agents without the property that the sentences claim.
 
     Args:
-        item: the item.
+        item: the item, a figure, table or passage of a paper.
         path: directory of the run.
         rows: all rows of the run.
-        agents: names of the agents that are read.
+        agents: names of the tested agents.
     """
     if not item.claims:
         return []
@@ -182,7 +188,7 @@ def nulls_of(item: Item, path: Path, rows: Rows, agents: Sequence[str]) -> list[
 
 
 def null_of(name: str, episodes: Sequence[Episode]) -> NullAgent:
-    """Measure the episodes of a null agent (see `NullAgent`)."""
+    """Compute the behavioural measures of a null agent (see `NullAgent`) from its episodes."""
     agents = tuple(dict.fromkeys(episode.agent for episode in episodes))
     return NullAgent(name=name, agents=agents, rows=measure_episodes(episodes))
 
@@ -194,9 +200,10 @@ def null_agents(
 
     Args:
         world: one of the worlds.
-        accuracy: action accuracies of the agent that is read, which set the lapse rate (the share of random moves) of
-            null agents.
-        moves: all moves of the agent that is read, whose frequencies the state-blind agent has; none without them.
+        accuracy: action accuracies of the tested agent. They set the lapse rate (share of random moves) of the null
+            agent `LAPSE`, so that it is about as accurate.
+        moves: all moves of the tested agent. The null agent `STATE_BLIND` draws its moves with the same frequencies;
+            it is left out if there are no moves.
     """
     if "tasks" in world.offers:
         yield from ((OPTIMAL, Greedy()), (LAPSE, NoisyGreedy(_RATE)), (RANDOM, RandomWalk()))
@@ -209,13 +216,13 @@ def null_agents(
 
 
 def play_planned(planned: Sequence[Planned], agent: Agent, name: str, at: int) -> Iterator[Episode]:
-    """Play as many trajectories of an agent in each world as are planned there for another, with the tags of that one.
+    """Let another agent play the episodes that are planned for one agent: in the same worlds, with the same tags.
 
     Args:
-        planned: the planned episodes.
-        agent: the agent.
+        planned: the episodes planned for the first agent.
+        agent: the agent that plays instead.
         name: its name in the episodes.
-        at: number of the agent for which they are planned, so that each has draws of its own.
+        at: number of the first agent, which gives the episodes random numbers of their own.
     """
     by_world: dict[str, list[Planned]] = {}
     for plan in planned:
@@ -237,8 +244,8 @@ class Tested(StrictRecord):
         answer: whether it holds on the run, see `goalscope.papers.claims`.
         parts: name and estimate of each part.
         why: reason or caveat, "" for none.
-        about: the models that the sentence is about, "" if the tested model is among them.
-        nulls: the same test on agents without what the sentence claims; ``said`` is the name of such an agent.
+        about: the models that the quoted sentence is about, "" if the tested model is among them.
+        nulls: the same test on each null agent (see `NullAgent`), with ``said`` as the name of the agent.
     """
 
     __test__ = False  # not a class of tests for pytest
@@ -261,9 +268,9 @@ def decide(
     Args:
         item: an item with claims.
         rows: all rows of the run.
-        subject: the agents whose figures are read.
+        subject: the tested agents.
         agents: all agents of the run, for claims that compare agents.
-        nulls: agents without what the claims say, on which the same is tested.
+        nulls: null agents (see `NullAgent`), on which each claim is tested as well.
     """
     tested = []
     for claim in item.claims:
@@ -274,7 +281,11 @@ def decide(
 
 
 def fits(claim: QuotedClaim, null: NullAgent) -> bool:
-    """Return whether a null agent suits a claim; claims that compare agents need one that consists of several."""
+    """Return whether a null agent suits a claim.
+
+    Claims that compare agents need `SCRIPTED`, which stands for several agents; all other claims need another one. A
+    claim can also name the null agents that suit it.
+    """
     if (null.name == SCRIPTED) != (claim.test in OF_ALL):
         return False
     return not claim.nulls or null.name in claim.nulls
@@ -615,7 +626,7 @@ _STRONG = 0.5  # minimum share of the variance of success that a strong predicto
 
 
 def predicts(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that the logarithm of an error explains most of the variance of success, and more than another error does.
+    """Test that the logarithm of one error explains most of the variance of success, and more than a second error does.
 
     The slope must be below 0, and the two intervals must not overlap, which is stricter than an interval of the
     difference.
@@ -660,9 +671,9 @@ def _surely_apart(part: Estimate) -> tuple[float, float]:
 
 
 def moved_differently(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that two agents change differently between the first and second value of a tag, paired by map.
+    """Test that a measure changes differently in two agents between the first and second value of a tag, paired by map.
 
-    The claim does not hold if all differences between their changes lie inside the margin.
+    The claim does not hold if all differences between the changes of two agents lie inside the margin.
     """
     agents = list(dict.fromkeys(rows["agent"].tolist()))
     if len(agents) < 2 or not rows.known(claim.over).any():
@@ -687,7 +698,7 @@ def moved_differently(claim: QuotedClaim, rows: Rows) -> Found:
 
 _GENERAL = "general"  # scope of the probe trained on all sizes; the scope of a probe for one size is its shape
 Sides = tuple[str, tuple[Any, ...], dict[str, Any]]
-"""Name of the changed side; values and grids of both; their unit and bounds."""
+"""Name of a transform; values and grids, transformed and original; their unit and bounds."""
 
 
 def unmoved(claim: QuotedClaim, rows: Rows) -> Found:
@@ -739,7 +750,10 @@ def _transforms(rows: Rows) -> Iterator[Sides]:
 
 
 def one_size(judge: Callable[[list[Estimate], QuotedClaim], Answer]) -> Callable[[QuotedClaim, Rows], Found]:
-    """Build the test of the difference between single-size probes and the general probe, per size on the same grids."""
+    """Build the test of the difference between probes for a single grid size and the general probe for all sizes.
+
+    The two are compared for each size, on the same grids.
+    """
 
     def test(claim: QuotedClaim, rows: Rows) -> Found:
         sizes = list(claim.among) or sorted(dict.fromkeys(rows["size"].tolist()), key=str)
@@ -799,7 +813,7 @@ OF_ALL: Final = ("predicts", "equal but different")
 
 
 def null_text(null: Tested) -> str:
-    """Return the name of a null agent, its answer, and its first number."""
+    """Return the name of a null agent, its answer, and its estimate for the first part of the claim, if any."""
     figures = f", {null.parts[0][1]}" if null.parts else ""
     return f"{null.said}: {word_of(null.answer)}{figures}"
 

@@ -166,11 +166,15 @@ def ours_of(
     """Declare what the numbers of a run were measured on.
 
     Args:
-        item: the item whose numbers come from the run.
+        item: the item (a figure, table or passage of a paper) whose numbers come from the run.
         study: the study of the run, None for imported logs.
-        descriptions: agent -> its description in the run.
+        descriptions: name of an agent -> its description as stored in the run.
         model: the papers' name for the model, "" if the papers do not use it.
-        inside: the settings of the probes, if the item reads some.
+        inside: the settings of the probes, if the item shows results of probes.
+
+    Returns:
+        Field (one of `FIELDS`, such as "horizon" or "temperature") -> the declaration in words. Fields that the run
+        does not settle are missing.
     """
     fields = {"model": model or ", ".join(descriptions), **_of_agents(item, list(descriptions.values()))}
     if study is None:

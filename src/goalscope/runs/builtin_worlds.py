@@ -419,7 +419,7 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
 class LayoutWorlds(_GridSettings):
     """Worlds with key and door, each with its matched control if requested.
 
-    The control is the same grid without the key and the door that it opens.
+    The control of a world is the same grid without the key and the door that it opens.
     """
 
     kind: Literal["key-door", "key-no-door", "two-path"]
@@ -565,7 +565,9 @@ class TaskMapWorlds(_DistinctLists):
 
 @world_kind("cooking", world=TaskWorld)
 class CookingWorlds(_DistinctLists):
-    """The task maps about cooking, with meaningful names, with symbolic names (twins), or both.
+    """The task maps about cooking, with meaningful names, with symbolic names, or both.
+
+    A map with symbolic names is the *twin* of the one with meaningful names: it has the same cells and graph.
 
     `starts` is the number of start cells per map: its own start, and others drawn from the cells without a node. All
     versions of one map form one cluster, because they share cells and graph.
@@ -577,7 +579,7 @@ class CookingWorlds(_DistinctLists):
     starts: int = Field(default=1, ge=1, le=10)
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[TaskWorld]:
-        """Yield the maps, start by start. Twins have the same starts."""
+        """Yield the maps, start by start. A map and its twin with symbolic names have the same starts."""
         for name in self.maps:
             kitchen = cooking_map(name)
             cluster = content_id("world", {"task_map": kitchen.to_plain()})

@@ -187,7 +187,7 @@ def encode_turn(turn: Turn) -> tuple[Cell, ...]:
 
 
 def decode_turn(cells: Sequence[Cell]) -> Turn:
-    """Return a turn from its columns. The meaning of its action depends on the world of the episode."""
+    """Return a turn from its columns. What the number of its action means depends on the world of the episode."""
     action, *answer, usage, extra = cells
     if action is not None and (not isinstance(action, int) or action < 0):
         raise ValueError(f"an action must be stored as a number from 0 on, got {action!r}")

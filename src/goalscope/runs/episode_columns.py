@@ -156,7 +156,7 @@ def episode_column_parts(
 
 
 def parts_of(store: Store, most: int = PART_EPISODES) -> Iterator[dict[str, int]]:
-    """Yield the worlds of each part of a run, with their numbers of episodes; see `episode_column_parts`.
+    """Divide a run into parts as `episode_column_parts` does; yield for each part world id -> number of episodes.
 
     Raises:
         ValueError: if episodes of the run are missing.

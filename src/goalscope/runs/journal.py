@@ -241,8 +241,8 @@ class Journal:
     def spent(self, identity: str) -> dict[str, float]:
         """Return the cost of an agent so far: the summed usage of its answers by name, and ``lost``.
 
-        ``lost`` is the number of requests without an answer: those of lost calls, and those that no later answer of the
-        same session includes in its usage.
+        ``lost`` is the number of requests without an answer. Of a call that was answered in the end, only those of
+        earlier sessions count; those of the session with the answer enter its usage alone.
         """
         total: dict[str, float] = {"lost": 0}
         last, count = "", 0
@@ -262,8 +262,9 @@ class Journal:
     def done(self, answered: Sequence[tuple[Call, Turn]]) -> list[Turn]:
         """Commit answers and return them as stored; only then may they be used.
 
-        An answer's usage includes the maximum cost of its requests without an answer. An interrupt may come at any
-        point: calling this again with the same answers does no harm.
+        A call can take several requests. The stored usage of its answer also includes the maximum cost of each of its
+        requests that got no answer, in this session or an earlier one. An interrupt may come at any point: calling this
+        again with the same answers does no harm.
         """
         now = time.time()
         with self._lock:

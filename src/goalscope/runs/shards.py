@@ -188,7 +188,7 @@ def merge(
 
 
 def grow(store: Store, study: Study) -> None:
-    """Turn an open run into the start of a larger study: the episodes that both share are kept and not run again.
+    """Turn an open run into the start of a larger study; episodes that belong to both studies are not run again.
 
     Episodes and costs are kept if the larger study has the same episode; the journal and the server checks are kept as
     they are. Rows, activations and probes are deleted, since they describe the smaller study. All of it is one

@@ -298,11 +298,12 @@ class Store:
         """Return episodes one by one, ordered by world, agent and trajectory; only few are in memory at a time.
 
         Args:
-            ids: the episodes to return; all by default, or those in ``worlds``.
-            worlds: the worlds whose episodes to return, with their numbers of episodes.
+            ids: ids of the episodes to return; by default those in ``worlds`` or, without ``worlds``, all.
+            worlds: id of each world whose episodes to return -> how many episodes it has, to detect missing ones.
 
         Raises:
             KeyError: if an id is not stored.
+            ValueError: if ``worlds`` have more or fewer episodes in total, or a stored value is damaged.
         """
         for page in self.pages(ids, worlds=worlds):
             for begin, end in cut([row[-2] for row in page]):
@@ -314,8 +315,7 @@ class Store:
         """Yield pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`.
 
         Args:
-            ids: the episodes to return; all by default, or those in ``worlds``.
-            worlds: the worlds whose episodes to return, with their numbers of episodes.
+            ids, worlds: as in `episodes`.
         """
         with explained(self._file):
             if worlds is not None:
@@ -451,7 +451,10 @@ class Store:
                 self.stored_rows.write_places(rows, source)
 
     def row_sources(self) -> list[str]:
-        """Return the sources that have rows, ordered by name."""
+        """Return the sources of all stored rows, ordered by name.
+
+        A source is what computed the rows, for example "behaviour" or the name of a probe analysis, see `put_rows`.
+        """
         with self.snapshot():
             return self.stored_rows.sources()
 

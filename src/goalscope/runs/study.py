@@ -395,7 +395,10 @@ class Study(StudyPart):
         )
 
     def difference(self, other: "Study") -> str:
-        """Return one line per key whose values differ, this study's value first; only keys that can change a result."""
+        """Compare this study with another: one line per key whose values differ, the value of this study first.
+
+        Only keys that can change a result are compared.
+        """
         stored, requested = _leaves(self._decisive()), _leaves(other._decisive())
         lines = [
             f"  {key}: {shorten(stored.get(key, 'nothing'))} stored, {shorten(requested.get(key, 'nothing'))} given"

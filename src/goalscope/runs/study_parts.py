@@ -89,7 +89,8 @@ class Phased(StudyPart):
     """Settings of worlds that may name a phase (a condition, such as "trained" or "shifted"), which becomes their tag.
 
     Attributes:
-        later: settings that older studies lack; they are left out if they are None, so that ids do not change.
+        later: names of settings that were added after the first studies were stored. They are not written out while
+            they are None, so that ids of older studies do not change.
     """
 
     later: ClassVar[tuple[str, ...]] = ("phase",)
@@ -275,7 +276,7 @@ class RecordedWorlds(StudyPart):
 # Declared analyses
 
 READS: Final = ("cognitive-map", "beliefs", "plans", "distance", "logit-lens")
-"""The built-in analyses of activations. The name of an analysis is the source of its rows in the store."""
+"""The built-in analyses of activations. The rows of an analysis are stored with its name as their source."""
 ProbeSite = Literal["pre", "post", "action"]
 """Sites with the same number of vectors at every step, so that one probe reads them all."""
 TableSize = Literal["middle", "complete"]
@@ -465,8 +466,8 @@ Pair = Annotated[tuple[str, str], Field(strict=False), AfterValidator(_different
 class Invariance(StudyPart):
     """Tests whether measures are the same on transformed (mirrored, rotated, ...) grids as on the original grids.
 
-    The tests of one agent (each measure under each transform) form one family. `margin` maps the measures of the family
-    to their equivalence margins, in the unit of the measure; `level` is the family-wise error level.
+    The tests of one agent (each measure under each transform) form one family. `margin` maps each measure to test
+    to its equivalence margin, in the unit of the measure; `level` is the family-wise error level.
     """
 
     margin: dict[str, float]

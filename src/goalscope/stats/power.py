@@ -56,7 +56,9 @@ class PairedDesign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired(PairedDesign):
-    """Paired design with the additional assumptions that simulation needs; both deviations may be 0.
+    """Paired design with the additional assumptions that simulation needs.
+
+    Unlike in `PairedDesign`, the deviations `between` and `within` may both be 0.
 
     Attributes:
         mean: mean value over grids.

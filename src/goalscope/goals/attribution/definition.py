@@ -208,7 +208,10 @@ class Trial:
 
     @cached_property
     def answers(self) -> list[Answers]:
-        """The recorded answers in each world, with their second answers where the agent gave them."""
+        """The recorded answers in each world.
+
+        Where the agent was asked twice in a step, they include both answers; the second one is not carried out.
+        """
         return answers_of(self.states)
 
     @property

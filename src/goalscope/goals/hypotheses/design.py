@@ -112,7 +112,9 @@ class Design:
         return [twin(hypothesis.text, lapse=lapse, name=name[:80]) for name, hypothesis in self.hypotheses.items()]
 
     def study(self, horizon: Mapping[str, Any], *, seed: int, name: str = "design") -> dict[str, Any]:
-        """Return a study of these worlds as plain values, with a twin of each hypothesis and a random agent.
+        """Return a study of these worlds as plain values.
+
+        Its agents are a random agent and, for each hypothesis, a scripted agent that follows it (see `twins`).
 
         Args:
             horizon: the study's key ``horizon``, such as ``{"steps": 40}``.

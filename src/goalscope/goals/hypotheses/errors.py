@@ -127,8 +127,10 @@ class ErrorPattern:
         fixed: share of the states in which the agent always errs.
         random: share of the answers in the other states that err.
         p: p value of the test that the errors are independent from state to state.
-        label: label of the statistic that deviates most from chance; "" if there are no errors.
-        fewer: whether the errors are fewer where the division of that label holds; False for other statistics.
+        label: label of the statistic that deviates most from chance, such as "at most 3 steps away"; "" if there are
+            no errors.
+        fewer: whether the agent errs less often in the states or turns that the label describes (e.g. at most 3 steps
+            away) than in the others. False if the label describes no such set: "worlds", "moves" or "".
     """
 
     states: int

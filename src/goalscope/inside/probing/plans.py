@@ -409,11 +409,18 @@ def repeated(first: npt.NDArray[Any], horizon: int) -> npt.NDArray[np.int8]:
 def planner_matches(
     maps: DecodedMaps, tokens: npt.NDArray[np.int8], *, ties: Literal["uniform", "best"] = "uniform"
 ) -> npt.NDArray[np.float64]:
-    """Return the match of a planner on a map with the executed plans, ``[N, T]``, NaN if unknown.
+    """Compare a planner that acts on decoded maps with the executed plans.
 
-    With ties "uniform" the probability of the first N tokens for a planner that draws uniformly among the best actions;
-    with "best" whether some shortest path begins so, the maximum of any rule for ties. A goal that cannot be reached,
-    or lies on the agent, gives no plan: 0.
+    Args:
+        maps: N decoded maps.
+        tokens: ``[N, T]`` tokens of the executed plans.
+        ties: how the planner chooses among equally good actions. With "uniform", it draws each with equal probability;
+            "best" is the maximum over all rules for ties.
+
+    Returns:
+        ``[N, T]`` match of the first t tokens of each plan, t = 1 ... T. With "uniform", it is the probability that the
+        planner begins with these t tokens; with "best", 1 if some shortest path begins with them, otherwise 0. It is 0
+        if the goal on the map cannot be reached or lies on the agent, and NaN where the tokens are unknown.
     """
     rows, (distance, length) = np.arange(len(tokens)), _distance(maps)
     optimal = optimal_batch(distance)

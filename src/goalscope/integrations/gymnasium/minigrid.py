@@ -191,7 +191,13 @@ class Placements:
         level.place_obj = self.place
 
     def begin(self, script: list[int]) -> None:
-        """Begin a step in which placements are decided by a script, and later ones in the first way."""
+        """Begin a step of the level in which a script decides the placements.
+
+        Args:
+            script: for each placement of the step in turn, the number of the free cell to use, counted from 0 column by
+                column; the number of free cells means that no free cell is drawn. Placements after the end of the
+                script use number 0.
+        """
         self._script, self.made, self._chance = script, 0, 1.0
 
     def outcomes(self, play: Callable[[], Hashable]) -> dict[Hashable, float]:

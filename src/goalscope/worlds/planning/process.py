@@ -62,7 +62,11 @@ class Process:
 
     @cached_property
     def base(self) -> TabularMDP:
-        """The same process with a single decision and without utilities, from which expectations are computed."""
+        """The same transitions as a `TabularMDP` with utility 0 and a horizon of one decision.
+
+        Its methods `TabularMDP.flow` (the distribution of the next state) and `TabularMDP.expect` (the expected value
+        of the next state) depend only on the transitions, so this process serves every utility and horizon.
+        """
         return self.mdp(np.zeros(len(self.start)), 1, terminal=None)
 
     @property
