@@ -375,13 +375,13 @@ class Ensemble:
         self.uniform = np.concatenate(uniform)  # [U]
 
     def cross_fitted(self, relative: Array, counts: npt.NDArray[np.int64], *, lucky: bool = False) -> float:
-        """Return the mean score of one half at the rationality fitted to the other half; NaN with fewer than two grids.
+        """Return the mean score of one half of the grids at the rationality fitted to the other half.
 
-        The fit adds one random episode: without it, an agent that was optimal in one half would have an infinite
-        rationality, and a single slip in the other half would cost infinitely much. Utilities beyond the attainable
-        range (possible on a believed map, through whose walls the agent walked) are clipped to it. If they may lie
-        beyond it by luck (``lucky``), the scored utilities are not clipped, since clipping would count good luck less
-        than bad luck.
+        The result is NaN with fewer than two grids. The fit adds one random episode: without it, an agent that was
+        optimal in one half would have an infinite rationality, and a single slip in the other half would cost
+        infinitely much. Utilities beyond the attainable range (possible on a believed map, through whose walls the
+        agent walked) are clipped to this range. If they may lie beyond it by luck (``lucky``), the scored utilities are
+        not clipped, since clipping would count good luck less than bad luck.
         """
         if self.weights.grids < 2:
             return math.nan

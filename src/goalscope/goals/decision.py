@@ -114,7 +114,8 @@ def decide(
         where: tags of the group of worlds.
         level: error rate of each one-sided end of a score interval, and of the two-sided MEG intervals.
         seed: root seed of resamples and of simulated random agents.
-        by_visits: let answers of other episodes in the same state serve as second answers.
+        by_visits: where a step was answered only once, use the answer of another episode in the same state as its
+            second answer.
         measured: the MEG of these states if already computed, with ``pairs="all"`` and ``state_blind=True``; or a
             function that computes it, called only if MEG decides.
 
@@ -151,7 +152,7 @@ def by_single_answers(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Finding:
-    """Decide as `decide` does if no second answers exist; the arguments are the same."""
+    """Decide as `decide` would if no step had a second answer; the arguments are those of `decide`."""
     single = [replace(episodes, repeat=None) for episodes in states]
     return decide(single, hypotheses, level=level, seed=seed, by_visits=False, measured=measured)
 
@@ -630,7 +631,10 @@ def _estimate(goal: GoalEstimate, ends: tuple[float, float, float], unit: str) -
 
 
 def blind_share(goal: GoalEstimate) -> float:
-    """Return the MEG share of an agent with the same move frequencies that ignores the state, >= 0; 0 if unmeasured."""
+    """Return the MEG share of the state-blind baseline, >= 0; 0 if it was not measured.
+
+    The baseline has the move frequencies of the agent but ignores the state.
+    """
     return max(0.0, nan_less(goal.state_blind) / goal.bound)
 
 

@@ -60,7 +60,7 @@ Reason = Literal[
 - few worlds: there are too few worlds for any rule.
 - no action: too few turns have an action.
 - no process: the worlds have fog, or their decision process is not known.
-- no utility: there are no second answers and no hypothesis has a utility, so no rule applies.
+- no utility: no step was answered twice and no hypothesis has a utility, so no rule applies.
 """
 
 Method = Literal["consistency", "meg", "none"]
@@ -92,7 +92,8 @@ class BehaviourPart(StrictRecord):
     Attributes:
         kind: what limits the part.
         limit: the number of the turn (from 1), of steps, or of rows of a small grid; 0 for a side.
-        side: the side, for the kinds "side" and "other side".
+        side: for the kinds "side" and "other side", a direction such as "left": the part consists of the turns in
+            which the place lies in this direction, seen from the agent, or does not.
         share: share of the agent's turns that lie in the part.
     """
 
@@ -129,9 +130,11 @@ class Finding(StrictRecord):
         worlds: number of clusters of worlds; a cluster is a world with its versions, such as mirrored ones.
         apart_in: for the consistency rule, hypothesis -> minimum over rivals of the number of clusters in which they
             act differently.
-        bar: gain towards the named goal that other worlds must exceed (`goalscope.goals.decision`); None if no claim.
+        bar: gain towards the named goal that the agent must exceed in other worlds to confirm the finding
+            (`goalscope.goals.decision`); None if the finding makes no claim.
         tested: gain in worlds that were opened after the claim; None before.
-        covered: share of the steps with a second answer, given directly or by other episodes in the same state.
+        covered: share of the steps with a second answer: the agent was asked twice, or other episodes visited the same
+            state.
     """
 
     agent: str

@@ -280,14 +280,19 @@ class Detector:
             self.instead = self.names[self._rivals[int(self.totals.argmax())]]
 
     def chances(self, state: int, time: int) -> tuple[Array, Array]:
-        """Return the action probabilities of all hypotheses and of random moves ``[K + 1, A]``, and the latter."""
+        """Return the action probabilities of all hypotheses and, last, of random moves, ``[K + 1, A]``.
+
+        The second result is the last row alone, ``[A]``.
+        """
         even = self._world.even[state]
         rows = [even if policy is None else policy[min(time, len(policy) - 1), state] for policy in self._policies]
         return np.stack([*rows, even]), even
 
     def ratios(self, chances: Array, even: Array) -> tuple[Mask, Array]:
-        """Return which actions the expected hypothesis calls for, ``[A]``, and the ratios e_i for a move that leaves
-        them and for one inside, ``[2, I]``; both are 1 for alternatives that are not counted.
+        """Return which actions the expected hypothesis calls for, ``[A]``, and likelihood ratios, ``[2, I]``.
+
+        They are the ratios e_i of the module's docstring for each of I alternatives: first for a move that is none of
+        these actions, then for one of them. Both are 1 for alternatives that are not counted.
         """
         inside = (chances[self._expected] > _NONE) & (even > 0)
         share = float(even[inside].sum())

@@ -34,7 +34,8 @@ class State(tuple[int, int, int]):
         position: cell of the agent, (row, col).
         carrying_key: whether the agent has picked up the key.
         door_open: whether the agent has opened the door.
-        things: digits of the things as one number, see `goalscope.worlds.things.Arrangement.pack`.
+        things: states of all optional things, such as coins and gates, as one number with a digit per thing, see
+            `goalscope.worlds.things.Arrangement.pack`.
     """
 
     __slots__ = ()

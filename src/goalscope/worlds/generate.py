@@ -181,9 +181,10 @@ def generate_batch(
 def key_door(*, rng: np.random.Generator) -> Grid:
     """Generate a grid of rooms whose goal lies behind a locked door, with the key on the start's side of the door.
 
-    One doorway of the tree has the door. The start is drawn uniformly from all cells inside rooms, the key from the
-    other such cells on the start's side of the door, and the goal from the cells on the far side. A grid whose shortest
-    path is longer than the paper's horizon of 30 steps is drawn again.
+    The doorways join the rooms in a tree, so the door, which is in one of them, divides the rooms into two parts. The
+    start is drawn uniformly from all cells inside rooms, the key from the other cells in the start's part, and the goal
+    from the cells in the other part. A grid whose shortest path is longer than the paper's horizon of 30 steps is drawn
+    again.
 
     Args:
         rng: source of the random numbers.

@@ -231,7 +231,9 @@ class Grid:
         return int(rows[index]), int(cols[index])
 
     def goal_lies(self, side: Side) -> bool:
-        """Return whether the goal lies in this half of the grid; the middle row or column belongs to neither half.
+        """Return whether the goal lies in the given half of the grid: its left, right, top or bottom one.
+
+        The middle row or column belongs to neither half.
 
         The result is False if the grid shows no goal.
 

@@ -45,7 +45,7 @@ def check_thing(kind: type[Kind] | str, *, grids: int = 8, symmetric: bool = Tru
     The grids also contain other registered kinds, and some contain the key K and the door D.
 
     1. The text of a grid leads back to the grid, in every encoding of prompts.
-    2. `Kind.act` gives the same result for the same arguments, digits stay within `Kind.states`, and the agent stays on
+    2. `Kind.act` gives the same result for the same arguments, states stay within `Kind.states`, and the agent stays on
        open cells. What happens depends neither on the goal nor on where the episode began.
     3. Distances and optimal actions of all states are those of the solver for environments, which knows nothing but
        single steps.

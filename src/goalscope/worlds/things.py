@@ -83,18 +83,18 @@ class Kind:
     events: ClassVar[Mapping[str, int]] = MappingProxyType({})
 
     def solid(self, own: int) -> bool:
-        """Return whether the agent can neither enter the thing nor see past it when its digit is ``own``."""
+        """Return whether a thing in state ``own`` (a digit) blocks the agent's way and view."""
         return False
 
     def shown(self, own: int) -> bool:
-        """Return whether the thing is drawn when its digit is ``own``. It must be when the digit is 0, and only then.
+        """Return whether a thing in state ``own`` (a digit) is drawn. It must be drawn in state 0, and only then.
 
-        A drawn grid thereby determines the digit. A thing that is neither drawn nor carried must no longer matter.
+        A drawn thing is therefore in state 0. A thing that is neither drawn nor carried must no longer matter.
         """
         return own == 0
 
     def carried(self, own: int) -> bool:
-        """Return whether the agent carries the thing when its digit is ``own``; true for at most one digit."""
+        """Return whether a thing in state ``own`` (a digit) is carried by the agent; true for at most one state."""
         return False
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
@@ -109,7 +109,7 @@ class Kind:
             grid: the grid.
             index: index of this thing in ``grid.things`` and ``parts``.
             cell: cell of the agent: that of this thing, or a cell beside it if the kind is `near`.
-            parts: digits of all things.
+            parts: digits (states) of all things.
             action: the move that led to the cell, as the index of a `goalscope.worlds.Action`.
         """
         return cell, parts
@@ -133,7 +133,7 @@ class Kind:
 
     @property
     def carried_digit(self) -> int:
-        """The digit of a thing that the agent carries; -1 if a thing of this kind cannot be carried."""
+        """The state (digit) of a carried thing of this kind; -1 if the agent cannot carry such things."""
         return next((digit for digit in range(self.states) if self.carried(digit)), -1)
 
 
@@ -247,7 +247,8 @@ class Arrangement:
 
     Attributes:
         kinds: kind of each thing, those in ``grid.things`` first, then those in ``grid.held``.
-        initial: the parts that the grid shows: 0 for things in cells, their carried digit for things that are held.
+        initial: state (digit) of each thing as the grid shows it: 0 for things in cells, `Kind.carried_digit` for those
+            that the agent holds.
         at: cell -> index of the thing there.
         ends: cells in which an episode ends without success.
         beside: cell -> indices of the things beside it that are `Kind.near`, in order.
@@ -270,7 +271,7 @@ class Arrangement:
                     self.beside.setdefault(cell, []).append(index)
 
     def pack(self, parts: Parts) -> int:
-        """Return the digits of all things as one number; the first digit counts least."""
+        """Return the digits (states) of all things as one number; the first digit counts least."""
         number = 0
         for kind, digit in zip(reversed(self.kinds), reversed(parts), strict=True):
             number = number * kind.states + digit

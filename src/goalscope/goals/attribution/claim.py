@@ -342,8 +342,8 @@ class PredictionScore:
             answers.
         calibration: (mean predicted probability, share taken, count) for each tenth of the predicted probabilities.
         shares: for a kind of worlds, place -> share of the worlds where it was reached first.
-        holds: place -> whether its interval holds that share.
-        is_held: whether the interval of the place that was expected most often holds its share; None for a method.
+        holds: place -> whether the predicted interval contains this share.
+        is_held: whether it does for the place that was expected most often; None for a method.
         divergences: prediction ("predicted" or a baseline) -> divergence of its shares from those seen, in nats.
     """
 
@@ -365,7 +365,7 @@ class PredictionScore:
 def scored(claim: FrozenClaim, all_answers: Sequence[Answers], level: float = 0.05) -> tuple[PredictionScore, ...]:
     """Score how well a claim predicts the agent in new worlds: each method in all, each kind of worlds in its own.
 
-    Kinds of which a world has no answer are left out.
+    A kind of worlds is left out if one of its worlds has no answer.
 
     Args:
         claim: the frozen claim.

@@ -212,7 +212,8 @@ def by_likelihood(trial: Trial) -> Attribution:
     """Return the hypotheses that are most probable for a soft-optimal agent (inverse planning) and fit its answers.
 
     The most probable are the smallest set with posterior probability 1 - ``trial.level``. A hypothesis fits if it
-    accounts for a share `FITS` of what the agent repeats in its second answers; without these, there is no test of fit.
+    accounts for a share `FITS` of what the agent repeats when it is asked a second time in the same step. If no step
+    was answered twice, there is no test of fit.
     """
     logs = {name: np.zeros(len(RATIONALITIES)) for name in trial.bank}
     soft = dict.fromkeys(trial.bank, False)

@@ -211,9 +211,9 @@ def exact(first: Array, second: Array) -> tuple[float, float, float]:
 
 
 def estimated(first: Array, second: Array) -> tuple[Array, Array]:
-    """Estimate change and predictable part from counts of answers ``[..., A]`` on both sides.
+    """Estimate change and predictable part from counts of answers ``[..., A]`` in two versions of a state.
 
-    Both are NaN if a side has fewer than two answers.
+    Both are NaN if one of the versions has fewer than two answers.
     """
     number = [side.sum(axis=-1) for side in (first, second)]
     with np.errstate(divide="ignore", invalid="ignore"):

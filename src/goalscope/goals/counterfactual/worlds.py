@@ -390,7 +390,7 @@ class ChangedWorlds(kinds.StudyPart):
     """Study entry: states of grids, each with versions in which one thing is changed.
 
     Attributes:
-        of: worlds entries, all of them grids without fog; their start is the state.
+        of: entries of the key ``worlds``, all of them grids without fog. The state of a grid is its start.
         moved: what to change, see `THINGS` and `of_kinds`; by default all of `USUAL` and of the worlds' own things.
         changes: maximum number of versions of a state for each thing.
         turns: turns of the states, counted from 1 and drawn evenly; before a later turn lies a random walk. A state
@@ -545,7 +545,8 @@ class ChangedEnvironments(kinds.StudyPart):
     """Study entry: states of environments, each with versions in which one thing is elsewhere.
 
     Attributes:
-        of: worlds entries, all of them environments with a method ``elsewhere``; their first state is the state.
+        of: entries of the key ``worlds``, all of them environments with a method ``elsewhere``. We change their first
+            state.
         moved: names of things to change; by default all that the environments name.
         changes: maximum number of versions of a state for each thing.
         turns: turns of the states, counted from 1 and drawn evenly; before a later turn lies a random walk, which is

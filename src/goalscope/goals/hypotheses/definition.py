@@ -198,7 +198,8 @@ class FiniteWorld:
         process: its decision process, or that of ``believed`` if given.
         horizon: number of decisions per episode.
         believed: grid that replaces the world's own, such as the map an agent believes in; None for the world itself.
-        twin_key: cell of the key in the matched world, if this world is the control without a key.
+        twin_key: if this world is a control (a grid whose key and door were removed), the cell of the key in the
+            original grid; otherwise None.
     """
 
     world: World

@@ -88,12 +88,14 @@ class Design:
 
     Attributes:
         worlds: the N chosen worlds, in the order of choice.
-        hypotheses: name -> hypothesis to separate; places of a phase are bound to their cells.
+        hypotheses: name -> hypothesis to separate. A place such as "where the goal stood in phase P" (a phase is a
+            group of worlds of a study) is bound to its cell.
         found: separability in all candidates.
         chosen: indices of the chosen worlds among the candidates.
         pair: the pair of hypotheses that is separated worst, except hopeless pairs.
         least: evidence in nats that separates this pair, summed over one episode in each chosen world.
-        random: ``[DRAWS]`` the same for the worst pair in random choices of N candidates, for comparison.
+        random: ``[DRAWS]`` for comparison, the evidence that separates the worst pair in random choices of N
+            candidates.
         hopeless: pairs that no candidate separates.
     """
 

@@ -156,7 +156,8 @@ def rates(followed: Array, repeated: Array, states: Array) -> tuple[Array, Array
     """Return the rates of fixed and of random errors from sums over states, each of the same shape.
 
     Args:
-        followed, repeated: sums of the shares of answers that follow the hypothesis, and of the products of both.
+        followed: sum over states of the share of answers that follow the hypothesis.
+        repeated: sum over states of the product of the shares of both answers.
         states: numbers of states.
     """
     once, twice = followed / np.maximum(states, _NONE), repeated / np.maximum(states, _NONE)

@@ -236,7 +236,7 @@ def follow_the_wall(world: FiniteWorld) -> Array:
 
 @hypothesis("keep {name} until blocked, else {name}", kind="table")
 def keep_until_blocked(world: FiniteWorld, name: str, other: str) -> Array:
-    """Take one fixed action where it changes the state, else another one; elsewhere, any that changes the state."""
+    """Take a fixed action where it changes the state, else a second fixed one; where neither does, any that does."""
     kept, second, changing = keep(world, name) > 0, keep(world, other) > 0, world.changing
     first_goes, second_goes = ((some & changing).any(axis=1, keepdims=True) for some in (kept, second))
     return spread(world, np.where(first_goes, kept, np.where(second_goes, second, changing)))
@@ -267,7 +267,7 @@ def straight(world: FiniteWorld, place: Hypothesis) -> Array:
 
 @hypothesis("towards {place} by open moves", kind="table")
 def towards(world: FiniteWorld, place: Hypothesis) -> Array:
-    """Take those of these moves that change the state; where all of them are blocked, any move that does."""
+    """Take the moves of `straight` that change the state; where all of them are blocked, any move that changes it."""
     changing = world.changing
     ahead = changing & (world.further(place.cell(world)) @ DELTAS.T > 0)
     return spread(world, np.where(ahead.any(axis=1, keepdims=True), ahead, changing))
@@ -304,7 +304,10 @@ def corner(world: FiniteWorld, name: str) -> Position:
 
 @hypothesis("where the goal stood in phase {name} [{cells}]", kind="place", says=_STOOD)
 def stood(world: FiniteWorld, phase: str, cells: tuple[tuple[int, int, int, int], ...]) -> Position:
-    """Return the cell of the goal in the worlds of a phase, from (height, width, row, col) for each grid size."""
+    """Return the cell of the goal in the worlds of a phase (a group of worlds of a study).
+
+    ``cells`` lists (height, width, row, col): the cell for each grid size.
+    """
     for height, width, row, col in cells:
         if world.grid.walls.shape == (height, width):
             return row, col
@@ -348,7 +351,8 @@ def near(world: FiniteWorld, place: Hypothesis) -> Position:
 def at_thing(world: FiniteWorld, name: str) -> Position:
     """Return the cell of the thing with this name that has the shortest path from the start.
 
-    If the agent cannot stand on any of them because each moves it on, it is the first one that can be entered.
+    If there are several and each moves the agent on at once, so that it cannot stand on any of them, the result is the
+    first one that can be entered.
     """
     symbol = registry.resolve("thing", name).symbol
     cells = [cell for cell, other in world.grid.things if other == symbol]

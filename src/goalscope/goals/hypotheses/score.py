@@ -82,7 +82,8 @@ SIDES: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 }
 """Side on which a place lies, as seen from the agent -> function of its offset in rows and columns."""
 REGIONS: Final = (*_FAR_OFF, *SIDES, "where its condition holds", "where its condition does not hold")
-"""Names of the regions: distance and direction of the place as seen from the agent, and the sides of a condition."""
+"""Names of the regions of states: by distance and direction of a hypothesis's place as seen from the agent, and by
+whether a hypothesis's condition holds."""
 
 
 FREQUENCIES: Final = "move frequencies"
@@ -141,7 +142,8 @@ class AnswerSums:
 
     Attributes:
         names: ``[K]`` names of the hypotheses.
-        asked: number of hypotheses in the user's bank, which come first; the others are controls (sentinels).
+        asked: number of hypotheses in the user's bank, which come first; the others are control hypotheses (sentinels),
+            built-in rivals such as "follow the wall".
         steps: ``[G]`` number of steps.
         agreement: ``[G]`` sum of ``(a . a' - 1/m) / (1 - 1/m)``; NaN without second answers.
         said: ``[G, K]`` number of steps in which each hypothesis makes a prediction.
@@ -157,7 +159,7 @@ class AnswerSums:
         worlds: ``[K, K]`` number of worlds in which both are defined.
         step_of: ``[K, K]`` number of these worlds in which the second is an intermediate step of the first.
         begun: ``[K]`` number of worlds in which the event of a hypothesis holds from the beginning.
-        habits: ``[K]`` bool, the controls that are about no place, event or utility, such as always the same action.
+        habits: ``[K]`` bool, the control hypotheses about no place, event or utility, such as always the same action.
         undefined: name -> number of worlds in which the hypothesis is undefined.
         left_out: number of steps without an action.
     """
@@ -432,11 +434,11 @@ class ScoreVerdict:
             `goals.hypotheses.naming`.
         on_the_way: hypotheses of the bank that are an intermediate step on every path to the first of ``names``.
         part: for kind "partly", the part of its behaviour in which the agent follows the first of ``names``.
-        elsewhere: strength of that hypothesis in the other turns; None without a part.
+        elsewhere: strength of the first of ``names`` in the turns outside the part; None without a part.
         errors: rates of fixed and of random errors against the first of ``names``, each with its ends; None if nothing
             is named (see `goals.hypotheses.errors`).
-        followed: share of the moves in new states that follow the first of ``names``, beyond chance, if that and the
-            errors decided, or left the answer open; None if the consistency did.
+        followed: share of the moves in new states that follow the first of ``names``, beyond chance. It is set if the
+            verdict rests on this share and on the errors; None if it rests on the consistency.
     """
 
     kind: Kind
@@ -564,7 +566,7 @@ class ResampledSums:
 
     @cached_property
     def may_explain(self) -> Mask:
-        """``[K]`` the same, judged by the estimate without its interval."""
+        """``[K]`` whether each hypothesis would explain the behaviour if its estimates were exact (see `explains`)."""
         enough = (self.answer_sums.said > 0).sum(axis=0) >= FEWEST
         return np.asarray(enough & (self.strength[1] > STRONG) & (self.consistency[0] >= EXPLAINED))
 

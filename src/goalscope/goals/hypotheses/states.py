@@ -496,7 +496,8 @@ class Answers:
         episode: ``[N]`` number of the episode of each step; the steps of an episode are consecutive.
         last: ``[E]`` state at the end of each episode.
         first: ``[N, A]`` one-hot action of the first answer, or the probabilities of all actions.
-        second: ``[N, A]`` the same for the second answer; None if there is none.
+        second: ``[N, A]`` likewise for the second answer, where the agent is asked twice in each step and the second
+            answer is not carried out; None if there is none.
         written: ``[N]`` text written before the first answer, "" if none; None if no step has a text.
         left_out: number of steps left out because they lack an action or a second answer.
     """

@@ -448,8 +448,9 @@ def load_hypotheses(text: str, worlds: Sequence[World] | None = None) -> dict[st
 def bind(hypothesis: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
     """Resolve in a hypothesis what depends on the worlds: "where the goal stood in phase P", and goals of worlds.
 
-    A place of a phase becomes the cell at which the goal stood in all worlds of the phase, one cell for each grid size;
-    sizes without a single such cell are left out. Other hypotheses are returned unchanged.
+    "Where the goal stood in phase P" (a phase is a group of worlds of a study) becomes the cell at which the goal stood
+    in all worlds of the phase, one cell for each grid size; sizes without a single such cell are left out. Other
+    hypotheses are returned unchanged.
 
     Raises:
         ValueError: a name is neither a registered form nor a goal of any of the worlds.
@@ -501,7 +502,7 @@ def check_names(bank: Mapping[str, Hypothesis], worlds: Callable[[], Sequence[Wo
 
 
 def depends_on_worlds(hypothesis: Hypothesis) -> bool:
-    """Return whether `bind` needs the worlds: for a place of a phase or a goal that a world names."""
+    """Return whether `bind` needs the worlds: for "where the goal stood in phase P", or a goal that a world names."""
     return any(inner.form in (*_NAMES, "where the goal stood in phase {name}") for inner in _within(hypothesis))
 
 

@@ -436,7 +436,10 @@ class KnownMEG:
 
     @property
     def share(self) -> float:
-        """``value`` as a fraction of the tight bound on its side; 0 in a world whose bound is 0."""
+        """``value`` as a fraction of the tight bound for agents that seek the utility (or avoid it, if ``beta`` < 0).
+
+        It is 0 in a world whose bound is 0.
+        """
         bound = self.bound if self.beta >= 0 else self.bound_lowest
         return self.value / bound if bound > 0 else 0.0
 

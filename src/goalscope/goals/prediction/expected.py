@@ -293,7 +293,10 @@ def say_expected(claim: FrozenClaim) -> Iterator[str]:
 
 
 def say_seen(claim: FrozenClaim, scores: Sequence[PredictionScore], missing: Mapping[str, int]) -> Iterator[str]:
-    """Yield for each kind of worlds whether the prediction was held; `missing` counts worlds without an answer."""
+    """Yield for each kind of worlds whether the observed share lay in the predicted interval.
+
+    `missing` has the number of worlds without an answer, by kind.
+    """
     expected = {kind.kind: kind for kind in claim.kinds}
     for score in scores:
         kind = expected[score.stratum]

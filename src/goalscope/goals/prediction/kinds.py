@@ -251,7 +251,7 @@ def places_in(world: FiniteWorld, places: Sequence[Hypothesis]) -> Mask:
 
 
 def with_none(reached: Array) -> Array:
-    """Append to probabilities of places, ``[..., K]``, that of none."""
+    """Append to probabilities of places, ``[..., K]``, the probability that none of them is reached."""
     return np.concatenate([reached, np.maximum(1 - reached.sum(axis=-1, keepdims=True), 0.0)], axis=-1)
 
 

@@ -191,7 +191,8 @@ class Described:
     Attributes:
         even: ``[N, A]`` the uniform policy over the offered actions.
         actions: ``[N, A, F]`` what each action does; what a world lacks is 0.
-        surroundings: keys of the states from coarse to fine: nothing, then walls, then the sides of a place.
+        surroundings: keys of the states from coarse to fine. States have the same key if they look alike: the coarsest
+            keys tell nothing, finer ones the walls around the agent, the finest also the direction of a place.
     """
 
     even: Array
@@ -323,7 +324,10 @@ def _gain(world: FiniteWorld, place: Hypothesis, states: Numbers, after: Numbers
 
 
 def setting_prior() -> Array:
-    """Return the log probabilities of stand-in and errors beforehand, ``[STAND_INS * SETTINGS]``."""
+    """Return the prior log probabilities of each stand-in with each setting of errors, ``[STAND_INS * SETTINGS]``.
+
+    A stand-in is what the agent does where a rule is undefined.
+    """
     errors = [np.log(_SLOPE_PRIOR[s] * _FIXED_PRIOR[f] / len(RANDOM)) for s, _, f in _SETTINGS]
     return np.asarray(np.tile(np.array(errors), STAND_INS) - np.log(STAND_INS))
 

@@ -232,7 +232,7 @@ class StartValues:
     Attributes:
         uniform: expected utility of the uniform policy.
         low, high: least and greatest attainable expected utility minus ``uniform``.
-        bound_low, bound_high: W* at these ends in nats, at infinite rationality.
+        bound_low, bound_high: W* at ``low`` and ``high`` in nats, at infinite rationality (see `SoftProcess`).
         values: ``[3, B]`` W, W' and W'' at B rationalities, in nats and units of utility.
     """
 
@@ -247,8 +247,9 @@ class StartValues:
 class SoftProcess:
     """A decision process prepared for soft backups, which compute W and the soft-optimal policy at any rationality.
 
-    Internally, utilities are measured relative to the uniform policy's expected utility, in units of the attainable
-    range.
+    W(b) is the expected log mean exponential utility at rationality b, and W* its convex conjugate, the greatest
+    ``b u - W(b)`` for an expected utility u; see `goalscope.goals.meg.known`. Internally, utilities are measured
+    relative to the uniform policy's expected utility, in units of the attainable range.
 
     Attributes:
         mdp: the process.

@@ -272,7 +272,7 @@ def cooking_map(name: str, *, symbolic: bool = False) -> TaskMap:
 
     Args:
         name: one of `COOKING` or `WIDE_COOKING`.
-        symbolic: whether to return the twin whose names have no meaning.
+        symbolic: whether to return the map with the same cells and graph whose names have no meaning (its twin).
 
     Raises:
         ValueError: the name is unknown.
