@@ -99,7 +99,7 @@ class ChatAgent:
         template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion". "" for the form that the
             model's card names; if it names none, "completion" for a base model with local files, else "example".
         wording: name of another wording of the task grid, see `goalscope.agents.prompts`; "" for the default wording.
-        encoding: how its prompts write a grid, one of `goalscope.worlds.encodings.ENCODINGS`.
+        encoding: how its prompts write a grid, one of `goalscope.worlds.grid.ENCODINGS`.
         choice: settings for drawing its action by the likelihoods of all answers; None to parse a generated answer.
         text: the template.
         system: the system prompt, or "".
