@@ -149,7 +149,7 @@ def directedness(
     """Measure the MEG (maximum-entropy goal-directedness) of each agent towards each hypothesis, in nats.
 
     Args:
-        states: the recorded episodes, see `goalscope.goals.states_of`.
+        states: the recorded episodes, see `states_of`.
         hypotheses: name -> place, event or utility of states. A hypothesis is left out in worlds where it is undefined.
         by: tags, such as "size". The worlds with each value of a tag are also measured as a group (cell) of their own.
             `states_of` must have been called with the same tags.

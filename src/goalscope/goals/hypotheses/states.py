@@ -545,7 +545,7 @@ def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Ans
     Worlds under fog are left out, because the agent does not see the whole state there.
 
     Args:
-        states: the recorded episodes of one agent, see `goalscope.goals.states_of`.
+        states: the recorded episodes of one agent, see `states_of`.
         by_visits: replace missing second answers by those of other episodes in the same state. For agents that see
             their earlier steps, only first turns are replaced.
     """
