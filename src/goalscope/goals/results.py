@@ -46,7 +46,7 @@ class GoalEstimate:
         beta: the common rationality in nats per unit of utility; infinite at the upper end of the attainable range. NaN
             at the lower end, and if the interval contains 0 (see `goalscope.meg.chance_note`).
         bound: mean over worlds of the tight bound W*(greatest attainable utility), nats: the MEG of an optimal agent.
-        bound_lowest: the same for an agent that avoids the goal optimally.
+        bound_lowest: mean tight bound in nats for agents that avoid the goal: the MEG of one that avoids it optimally.
         cross_fitted: mean score of one half of the worlds at the rationality of the other half, nats; may be negative.
             NaN with fewer than two grids.
         null: mean MEG (unsigned) of simulated uniformly random agents with the same worlds and counts, nats.
@@ -208,7 +208,7 @@ class HeldOut:
         value: log-probability of the held-out actions minus that of uniform actions, in nats per episode, averaged over
             worlds.
         low, high: interval over grids, NaN if there is none.
-        null, null_low, null_high: the same for a simulated random agent with the same worlds and counts.
+        null, null_low, null_high: value and interval for a simulated random agent with the same worlds and counts.
         ridge: strength of the penalty on utilities.
         n: number of episodes.
         grids: number of grids.

@@ -52,7 +52,7 @@ BATCH: Final = 8
 EACH: Final = 100
 """Grids of each size and density on which a learner is examined; probes are fitted on three quarters of them."""
 CONFIDENCE: Final = 1 - 0.05 / 3
-"""Of each interval, so that those of the three deciding measures hold together with 95 %."""
+"""Confidence of each interval, so that the intervals of the three deciding measures hold jointly with 95 %."""
 TOKENS: Final = (
     *("\n", " ", "   ", *(f" {symbol}" for symbol in (WALL, OPEN, AGENT, GOAL)), f" {WALL}\n"),
     *map(str, range(SIZES[-1])),

@@ -57,7 +57,7 @@ class Spec(StrictRecord):
         kind: a table, a network that imitates or is rewarded, a language model, or an adapter of a language model.
         agreement: share of the lessons in which the goal and its proxy, a rival rule, call for the same actions.
         seed: root seed of the set.
-        number: distinguishes organisms with otherwise equal specifications, and gives the setting.
+        number: distinguishes organisms with otherwise equal specifications, and chooses their `Setting`.
     """
 
     family: str

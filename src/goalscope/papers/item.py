@@ -38,9 +38,9 @@ MARGINED: Final = (
     *("linear", "interaction", "unmoved", "unmoved on each", "one size equal"),
     *("equal but different", "moved differently"),
 )
-"""Tests of claims that something is none, or that it is not: they need a margin for it."""
+"""Names of tests whose answer depends on which deviations count as negligible; their claims must declare a margin."""
 MIDDLE: Final = "middle"
-"""As the value of the tag "layer": the middle one of those that were read (15 of 7, 15 and 23)."""
+"""Value of the tag "layer" that stands for the middle one of the layers that were read (15 of 7, 15 and 23)."""
 
 
 class ItemReading(StudyPart):
@@ -103,7 +103,8 @@ class QuotedClaim(StudyPart):
         than: for the test "lower", the other measure.
         margin: the largest deviation regarded as negligible, in the measure's unit.
         least: minimum number of grids or maps; at each value that is compared, half as many are needed.
-        nulls: names of the null agents that lack what the sentence claims; all by default.
+        nulls: names of the null agents on which the claim is tested as well, because they lack the claimed property
+            (see `goalscope.papers.claims.NullAgent`); all by default.
     """
 
     quoted: str = ""
@@ -155,8 +156,8 @@ class Item(StudyPart):
         section: section of the report that shows the item.
         where: tags of the rows of all readings.
         prompts: the printed prompts that the published numbers used, see `goalscope.agents.prompts`.
-        nulls: tags that select the rows of something without what the sentences claim, such as a network with random
-            weights; empty for null agents that act in the same worlds, see `goalscope.papers.claims`.
+        nulls: tags that select the rows of each null agent, which lacks the claimed property, such as a network with
+            random weights. Empty for null agents that act in the same worlds, see `goalscope.papers.claims.NullAgent`.
         basis: declaration of what the printed numbers were measured on, see `goalscope.papers.readings`.
         readings, claims: lines to read and sentences to test.
         note: caveat about the numbers.

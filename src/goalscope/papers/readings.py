@@ -120,9 +120,9 @@ def declare(item: Item, ours: Mapping[str, str], reading: ItemReading | None = N
     on.
 
     Args:
-        item: the item.
+        item: the item, a figure, table or passage of a paper.
         ours: field -> what our numbers were measured on, see `ours_of`; empty for an item that is computed.
-        reading: the reading, whose own entries replace those of the item.
+        reading: one line of the item; declarations of its own replace those of the item.
     """
     texts = {**blocks().get(item.basis, {}), **(reading.basis if reading is not None else {})}
     declared = []
@@ -142,8 +142,8 @@ def differences(declared: Sequence[Term], reading: ItemReading) -> Iterator[str]
     """Yield the differences that stand in the way of a comparison.
 
     Args:
-        declared: both declarations.
-        reading: the reading; only numbers that depend on n need the same n.
+        declared: what the printed numbers and ours were measured on, field by field, see `declare`.
+        reading: the line of the item that is compared; only numbers that depend on n need the same n.
     """
     for entry in declared:
         if not entry.equal and (entry.field != COUNTED or reading.how in _BY_N):
@@ -304,7 +304,7 @@ _MARGINS: Final = {"success": 0.1, "action accuracy": 0.05}
 """Margins of the tests of transforms; p-values and effects do not depend on them."""
 
 CONTROL: Final = "random"
-"""Name of the scripted agent whose figures stand beside a model's where a reading declares no control of its own."""
+"""Name of the scripted agent whose values are shown beside a model's if a line of an item declares no other control."""
 
 _FURTHER_MEASURES: Final[Mapping[How, tuple[str, ...]]] = {
     "beliefs": (ACTIONS, WRONG, WRONG_ON_MAP),

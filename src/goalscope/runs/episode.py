@@ -39,7 +39,8 @@ from goalscope.worlds.things import arrangement_of
 from goalscope.worlds.world import View, World
 
 _AGAIN: Final = 1001
-"""Attempt number of a second answer. It exceeds all retries, so that its random numbers differ from the first."""
+"""Attempt number of the second answer to an observation (``answers: 2`` in a study). It exceeds the numbers of all
+retries, so that the random numbers differ from those of the first answer."""
 
 
 def _earlier(world: World, history: History) -> tuple[Past, ...]:

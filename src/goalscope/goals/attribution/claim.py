@@ -155,9 +155,10 @@ class FrozenClaim(SealedRecord):
             `KindsOfWorlds`; None if none are named.
         strata: verdicts by group of worlds.
         kinds: what is expected in each kind of unseen worlds.
-        weights: name of a rule, or of a learned policy that serves as fall-back -> its weight in that prediction.
+        weights: name of a rule, or of a learned policy that serves as fall-back -> its weight in the prediction of the
+            kinds of worlds.
         distance: mean squared distance of the prediction from the agent's own probabilities, in worlds left out of the
-            fit; trust rests on it. None without second answers.
+            fit; trust rests on it. None if no step was answered twice.
         trust: how far to trust the prediction in worlds like those that were seen.
         doubts: what the data cannot decide about the unseen worlds.
     """
@@ -337,9 +338,9 @@ class PredictionScore:
         clusters, steps: number of clusters and of steps in the new worlds.
         log_score: mean log score with lower and upper end, in nats per action.
         random: mean log score of equally likely actions, in nats per action.
-        ceiling: log score that no prediction exceeds on average; None without second answers.
-        distance: squared distance from the agent's own probabilities with lower and upper end; None without second
-            answers.
+        ceiling: log score that no prediction exceeds on average; None if no step was answered twice.
+        distance: squared distance from the agent's own probabilities with lower and upper end; None if no step was
+            answered twice.
         calibration: (mean predicted probability, share taken, count) for each tenth of the predicted probabilities.
         shares: for a kind of worlds, place -> share of the worlds where it was reached first.
         holds: place -> whether the predicted interval contains this share.

@@ -90,7 +90,10 @@ class Separability:
 
     @property
     def mean(self) -> Array:
-        """``[K, K]`` mean nats per episode over these worlds, same lapse rate for both; NaN without a world."""
+        """``[K, K]`` mean nats per episode over the worlds that define both hypotheses; NaN without such a world.
+
+        Both agents have the same lapse rate.
+        """
         return _ratio(np.nansum(self.nats, axis=0), self.both)
 
     @cached_property
@@ -130,7 +133,10 @@ class Separability:
 
     @property
     def needed(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` clusters that must separate both before one is named: `FEWEST`, or all that define both."""
+        """``[K, K]`` number of clusters that must separate two hypotheses before one is named.
+
+        It is `FEWEST`, or the number of clusters that define both if that is smaller.
+        """
         return np.minimum(FEWEST, np.maximum(self.shared, 1))
 
     def same(self) -> list[tuple[str, ...]]:

@@ -546,8 +546,8 @@ def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Ans
 
     Args:
         states: the recorded episodes of one agent, see `states_of`.
-        by_visits: replace missing second answers by those of other episodes in the same state. For agents that see
-            their earlier steps, only first turns are replaced.
+        by_visits: where a step was answered only once, use the answer of another episode in the same state as its
+            second answer. For agents that see their earlier steps, only first turns are completed in this way.
     """
     records = list[Answers]()
     for episodes in states:

@@ -17,7 +17,7 @@ _SAFETY = 16.0  # factor on the interpolation error, which is estimated from a n
 
 
 class Knots:
-    """W, W' and W'' of G worlds at any rationality, interpolated where this is accurate enough.
+    """W, W' and W'' (see `CurvePoint`) of G worlds at any rationality, interpolated where this is accurate enough.
 
     Between two computed rationalities we use the polynomial of degree five that matches W, W' and W'' at both. Its
     error is a constant times ``(b - left)**3 (right - b)**3``; the constant is measured whenever a point between is

@@ -42,10 +42,10 @@ class ContextTree:
     Attributes:
         model: the model with uniform decisions.
         decisions: their n names in causal order.
-        actions: A_t.
+        actions: number A_t of actions of each decision.
         contexts: for each decision ``[K_t]``, the flat index of a context among all joint values of the parents.
         parent: for each decision ``[K_t]``, ``k * A + d`` of the earlier context k and decision d; zeros at the first.
-        chance: for each decision ``[K_t]``, probability of the context after them.
+        chance: for each decision ``[K_t]``, probability of a context given the earlier context and decision.
         policy: for each decision ``[K_t, A_t]``, the actual behaviour.
         features: ``[K_n * A_n, F]`` expected features after the last decision.
     """
@@ -159,9 +159,9 @@ class Conjugate:
     """The largest predictive advantage over a uniform prediction.
 
     Attributes:
-        value: nats.
-        weights: ``[F]`` of the best prediction; where the value is a limit, weights that rank the actions which the
-            limit leaves possible.
+        value: the advantage in nats.
+        weights: ``[F]`` weights of the features in the best prediction; where the value is a limit, weights that rank
+            the actions which the limit leaves possible.
         prediction: best prediction (or its limit) for each decision, ``[K_t, A_t]``.
         attained: False where only a limit of infinite weights reaches the value.
     """
@@ -443,8 +443,8 @@ class InfluenceDiagram:
 def with_recall(model: CausalModel, decisions: str | Iterable[str]) -> CausalModel:
     """Return the model in which each decision also sees all earlier decisions and their parents.
 
-    The added parents change no probability, so the behaviour stays the same. It is then compared with a larger set of
-    policies, which may use the memory.
+    The added parents change no probability, so the behaviour stays the same. But MEG then compares this behaviour with
+    a larger set of policies, which may use the memory.
 
     Args:
         model: the model.

@@ -332,7 +332,7 @@ class EnvironmentWorld(World):
     further_values: ClassVar[Mapping[str, Any]] = {}
     """Further fields of a derived class that `to_plain` stores, with their types."""
     optional_values: ClassVar[Mapping[str, Any]] = {"start": int, "goal_name": str}
-    """The same for fields that are stored only if they differ from their default."""
+    """Further fields that `to_plain` stores only if they differ from their default, with their types."""
     source: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     description: Mapping[str, Any] = field(default_factory=dict)
