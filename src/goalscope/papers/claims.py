@@ -96,7 +96,7 @@ def inside(parts: Sequence[Estimate], margin: float) -> Answer:
 def beyond(parts: Sequence[Estimate], margin: float) -> Answer:
     """Answer whether the interval of at least one estimate lies entirely beyond a margin of 0.
 
-    The answer is "no" if all intervals lie within the margin, and "undecided" otherwise.
+    The answer is "yes" if so, "no" if all intervals lie within the margin, and "undecided" otherwise.
     """
     answer = inside(parts, margin)
     return _OPPOSITE.get(answer, answer)
@@ -284,7 +284,7 @@ def fits(claim: QuotedClaim, null: NullAgent) -> bool:
     """Return whether a null agent suits a claim.
 
     Claims that compare agents need `SCRIPTED`, which stands for several agents; all other claims need another one. A
-    claim can also name the null agents that suit it.
+    claim can also list the names of the null agents that suit it.
     """
     if (null.name == SCRIPTED) != (claim.test in OF_ALL):
         return False
