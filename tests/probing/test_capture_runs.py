@@ -157,7 +157,7 @@ def test_the_study_names_the_model_and_the_command_line_shows_what_was_captured(
     for arguments, message in (
         (["--random-weights", "permuted"], "set untrained"),
         (["--random-weights", "permuted", "--layers", "all"], "set untrained"),
-        (["--layers", "x"], "--layers must be numbers >= 0 of blocks"),
+        (["--layers", "x"], "--layers must be thirds, all, or block numbers >= 0"),
         (["--sites", "here"], "site must be one of"),
         (["--layers", "8"], "in 0..7"),
         (["--device", "cpu"], "give --model"),
