@@ -375,7 +375,12 @@ def bank_from(
 def states_in(
     path: Path, name: str, by: Sequence[str]
 ) -> tuple[str, str, tuple[list[States], dict[str, int]], tuple[str, ...]]:
-    """Return an agent of a run: its name, content id, states with what was left out, and the phases of the study."""
+    """Read what an agent of a run did.
+
+    Returns:
+        The agent's name; the id of its content; its recorded states, with the number of turns that were left out for
+        each reason; and the names of the phases of the study.
+    """
     with Store(path) as store:
         names = list(store.agent_names())
         if len(names) != 1 and name not in names:

@@ -45,7 +45,8 @@ def import_logs(
 
     Raises:
         FileNotFoundError: if there is no such file or folder.
-        ValueError: if ``out`` contains the run of a study or is damaged, or there is no such reader.
+        ValueError: if ``out`` contains a run that a study played, if the run there is damaged, or if the function named
+            as reader does not exist.
         OSError: if the store cannot be opened or written; BlockingIOError if another process is writing to it.
         ImportError: if a package that a format needs is not installed.
     """

@@ -161,7 +161,7 @@ class Journal:
         return {name: float(value) for name, value in cost.items()}
 
     def withdraw(self, calls: Sequence[Call]) -> None:
-        """Record in one transaction that calls, or their remaining requests, were not sent.
+        """Record, in one transaction, calls of which nothing more will be sent.
 
         Requests that were lost before still count as lost.
         """

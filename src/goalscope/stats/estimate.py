@@ -1,4 +1,6 @@
-"""Estimates with intervals over clusters: of means and ratios, of rows, and over the seeds of random controls.
+"""Estimates of means and ratios, with intervals that count each cluster (e.g. each grid) once.
+
+The values can be given as arrays or as rows of results; random controls with several seeds have estimates of their own.
 
 Every interval treats clusters, never steps, as the independent units: all steps of a cluster share walls, start and
 goal. Random controls with several seeds have a table of clusters by seeds. Each of its values is a control's score, or

@@ -546,7 +546,10 @@ MOST: Final = 42
 
 
 def elsewhere(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
-    """Yield what is expected of each model in other kinds of worlds: a sentence, and a figure of the shares."""
+    """Yield the section on what each model is expected to do in other kinds of worlds.
+
+    It has a sentence about each model, and a figure with the share of worlds in which each place is reached first.
+    """
     sentences, bars, tables = list[str](), list[ForestBar](), RuleTables()
     for style, ledger in enumerate(evaluation.tested):
         run = runs.get((HYPOTHESES, ledger.model))

@@ -186,8 +186,8 @@ def together(evaluation: EvaluationRun, subject: Subject) -> list[tuple[Arm, Stu
     """Return the arms that a model plays at the same time, with their studies and agents; [] if there are fewer than
     two.
 
-    These are the arms with worlds, for a local model that is small enough for one core. An arm that does not fit the
-    model is left to `play`, which reports it.
+    These are the arms with worlds, for a local model that is small enough for one core. If a prompt of an arm is too
+    long for the model, the arm is not among them: `play` says so when its turn comes.
     """
     groups, failures, plan = list[tuple[Arm, Study, list[ChatAgent]]](), evaluation.failures, evaluation.plan
     if subject.name in failures.silent or subject.logs is not None:

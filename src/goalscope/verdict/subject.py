@@ -403,7 +403,8 @@ def find_out(model: str, *, network: bool, chat_template: str | None = None) -> 
     """Return the default parameters of a model from its name or its tokenizer; its weights are not read.
 
     Args:
-        model: a name of `ready_models`, a folder, a GGUF file, a bundled model or a name on the hub.
+        model: the name of a model that comes with settings (see `ready_models`), of a bundled one or of one on the hub;
+            or the path of a folder or of a GGUF file.
         network: whether the tokenizer of a model on the hub may be downloaded.
         chat_template: name of the chat template, for a model that has several.
 

@@ -438,7 +438,7 @@ class AbilityTest:
 
     @property
     def advice(self) -> str:
-        """What to change if a study needs the ability and the server lacks it."""
+        """What the user can change if the server lacks an ability that the study needs."""
         text = advice_text(f"abilities/{self.name.partition(':')[0]}/advice") or advice_text(f"instead/{self.recorded}")
         return text.replace("{longer_context}", advice_text("longer context"))
 

@@ -502,7 +502,10 @@ def check_names(bank: Mapping[str, Hypothesis], worlds: Callable[[], Sequence[Wo
 
 
 def depends_on_worlds(hypothesis: Hypothesis) -> bool:
-    """Return whether `bind` needs the worlds: for "where the goal stood in phase P", or a goal that a world names."""
+    """Return whether `bind` must see the worlds to know what a hypothesis means.
+
+    This is so if it says "where the goal stood in phase P", or if it names a goal by the name that a world gives it.
+    """
     return any(inner.form in (*_NAMES, "where the goal stood in phase {name}") for inner in _within(hypothesis))
 
 

@@ -417,7 +417,8 @@ def from_arrays(
         model: name of the model; a probe refuses arrays of other models.
         grids: N names of the grids, instead of deriving grids from the worlds.
         episodes: N names of the episodes, whose steps are contiguous; by default each row is its own episode.
-        density: N wall densities of the grids, which splits balance; unknown by default.
+        density: wall density of the grid of each of the N steps. If it is given, training and test grids get equal
+            shares of each density.
         reasoning: N texts written before the answer, for the text-only control.
         test: share of the grids of each kind used for testing.
         seed: root seed of the split.

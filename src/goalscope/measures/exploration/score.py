@@ -27,7 +27,8 @@ last move into a target."""
 DISTANCES: tuple[Distances, ...] = ("known", "map", "observed")
 
 CASES = {"exploration": frozenset({1, 4}), "exploitation": frozenset({2, 3, 4})}
-"""Cases in which steps call for exploration, and cases in which they call for exploitation (case 4 is both)."""
+"""For exploration and for exploitation, the cases of a map (see `MapView`) in which a step calls for it. Case 4 calls
+for both."""
 
 
 class MapView:

@@ -120,7 +120,7 @@ def read_action(value: Action | str | None) -> Action | None:
 
 
 class Board:
-    """The numbering of a map's cells and nodes; immutable, and shared by all users of one map.
+    """A task map as numbers: each cell and each node has one. It never changes, so all who use a map share one board.
 
     Every cell of the rectangle around a map is one bit, so a set of cells is one Python integer. Keeping the set of an
     earlier step costs nothing, since integers are immutable. Four shifts grow a set by one move in all directions. Each
