@@ -66,7 +66,8 @@ class Past:
 
     @property
     def answer(self) -> str:
-        """The answer as a conversation shows it, preceded by its reasoning if reasoning is shown.
+        """Text of the agent's earlier answer as later prompts show it: its reasoning, if reasoning is shown, then its
+        answer.
 
         An empty line separates reasoning and answer. Reasoning is passed as plain text, since no chat format has a
         field for the reasoning of earlier turns that all servers keep.
@@ -84,11 +85,12 @@ class Observation:
         attempt: 0, or the number of the retry after turns without a valid action.
         episode_id: content id of the episode.
         seed: root seed of the study.
-        history: the earlier steps of the episode if they are shown, else empty.
-        history_as: the form in which they are shown.
+        history: the earlier steps of the episode if the agent is shown any, else empty.
+        history_as: in which form the prompt shows these earlier steps, one of `HISTORIES`.
         world: the whole world, for agents whose attribute `knows_world` is True (oracles); None for all others.
         horizon: maximum number of actions of the episode, for the same agents; 0 for all others.
-        shared_examples: see `World.shared_examples`.
+        shared_examples: id that selects the worked examples of the prompt, so that several worlds can show the same
+            examples; "" to select the examples by `episode_id`.
     """
 
     view: View
@@ -108,43 +110,68 @@ class Observation:
         return self.shared_examples or self.episode_id
 
     def seen(self, kind: type[ViewType]) -> ViewType:
-        """Return the view; raise a TypeError if it is not of the given class."""
+        """Return the agent's view after checking that the view is an instance of the class ``kind``.
+
+        Raises:
+            TypeError: the view has another class, so the agent does not fit this world.
+        """
         if not isinstance(self.view, kind):
             raise TypeError(f"this agent needs to see {kind.shows}, got {self.view.shows}: choose another agent")
         return self.view
 
     @property
     def grid(self) -> Grid:
-        """The grid as the agent can see it now: the agent at its cell, with fog over unseen cells."""
+        """The grid as the agent can see it now: its start is the agent's current cell, and fog covers the cells not yet
+        seen.
+
+        Raises:
+            TypeError: the agent does not see a grid.
+        """
         return self.seen(GridView).grid
 
     @property
     def carrying_key(self) -> bool:
-        """Whether the agent has the key of a grid."""
+        """Whether the agent in a grid carries the key, the object that opens the locked door."""
         return self.seen(GridView).carrying_key
 
     @property
     def memory(self) -> AgentKnowledge:
-        """Everything that was reported so far about a task map. Read it while acting, and keep no reference: the object
-        changes later.
+        """Everything that the reports of this episode have told the agent about its task map (cells with tasks on some
+        of them).
+
+        Read it while acting, and keep no reference: the object changes with the next step.
         """
         return self.seen(TaskView).memory
 
     @property
     def report(self) -> Report:
-        """The current report on a task map."""
+        """What the agent sees now on a task map: its cell, the task on this cell, and the directions in which it can
+        move.
+        """
         return self.seen(TaskView).report
 
     def rng(self, *names: str | int) -> np.random.Generator:
-        """Return the random stream of this turn, which does not depend on the order of work."""
+        """Return the random number generator of this turn, which does not depend on the order in which episodes are
+        played.
+
+        Args:
+            names: purpose of the random numbers; another purpose gets an independent generator.
+        """
         return stream(self.seed, "turn", self.episode_id, self.step, self.attempt, *names)
 
     def uniform(self, *names: str | int) -> float:
-        """Return one uniform number in [0, 1) for this turn, independent of its random stream and much faster."""
+        """Return one uniform random number in [0, 1) for this turn, independent of `rng` and much faster.
+
+        Args:
+            names: purpose of the number; the same purpose always gives the same number, another an independent number.
+        """
         return uniform(self.seed, "turn", self.episode_id, self.step, self.attempt, *names)
 
     def draw(self, chances: Sequence[float]) -> int:
-        """Draw an index with the given probabilities, using the random number of this turn."""
+        """Draw an action's index with the given probabilities, using the random number of this turn.
+
+        The same observation and probabilities always give the same index.
+        """
         cumulative = list(accumulate(chances))
         target = self.uniform() * cumulative[-1]  # the sum may differ from 1 by a rounding error
         return min(bisect_right(cumulative, target), len(cumulative) - 1)
@@ -152,7 +179,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """An agent's answer.
+    """An agent's answer to one observation: an action, or the reason why the answer contains none.
 
     Attributes:
         action: index of the action in the names of the view; None if the answer contains no valid action.
@@ -161,8 +188,8 @@ class Turn:
         reasoning: the reasoning that the agent wrote.
         prompt_tokens: exact token ids of the prompt, if known.
         output_tokens: exact token ids of the output, if known.
-        usage: name -> number of tokens, seconds or USD.
-        extra: plain values to store with the step.
+        usage: what the answer cost: name of the cost -> number of tokens, seconds or USD.
+        extra: further values to store with the step, in the types of JSON.
     """
 
     action: int | None
@@ -181,7 +208,11 @@ class Turn:
 
 
 def check_usage(usage: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless the costs of a turn are finite numbers of at most `MOST_USAGE`."""
+    """Check the costs of a turn, a mapping from the name of each cost to a number of tokens, seconds or USD.
+
+    Raises:
+        ValueError: a cost is not a number, not finite, or larger in size than `MOST_USAGE` (2**53).
+    """
     for name, value in usage.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"usage {name!r} must be a number, got {type(value).__name__}")
@@ -191,7 +222,11 @@ def check_usage(usage: Mapping[str, Any]) -> None:
 
 
 def check_action(turn: Turn, names: Sequence[str]) -> None:
-    """Raise a ValueError unless the action of a turn is None or a valid index into the names of the actions."""
+    """Check that the action of a turn is None or a valid index into ``names``, the names of the actions in this world.
+
+    Raises:
+        ValueError: the action is anything else.
+    """
     if turn.action is not None and not (is_whole(turn.action) and 0 <= turn.action < len(names)):
         raise ValueError(
             f"the action of a turn must be the number of one of the {len(names)} actions, from 0 ({', '.join(names)}), "
@@ -201,18 +236,18 @@ def check_action(turn: Turn, names: Sequence[str]) -> None:
 
 @runtime_checkable
 class Agent(Protocol):
-    """Anything that acts.
+    """Interface of an agent: it maps each observation to a turn, its answer with an action.
 
-    An agent's answer to an observation must not depend on the other observations in its batch. `journalled` says
-    whether an answer costs money or minutes; each such answer is committed to the store before it is used.
+    An agent's answer to an observation must not depend on the other observations in its batch.
 
     An agent may have these optional attributes:
 
-    * `tags`: plain values by name, which each of its episodes then carries.
+    * `tags`: named values, such as the checkpoint of a model, which each of its episodes then carries and by which
+      results can be grouped.
     * `needs`: the class of views that it acts on; any view by default.
     * `knows_world`: True if its observations must include the world itself.
     * `reads`: True if it acts by the words of its instruction; its parameter `wording` then takes the name of the
-    wording.
+      wording.
     * `in_worlds`: a method for agents that depend on all worlds of a study. It receives a function that returns these
       worlds, and returns the agent that acts in them.
     """
@@ -224,15 +259,17 @@ class Agent(Protocol):
 
     @property
     def journalled(self) -> bool:
-        """Whether each answer is committed before it is used."""
+        """Whether each answer is written to the run's store before it is used, because answers cost money or minutes."""
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Return everything that determines the agent's behaviour as plain values; the agent's id is their hash."""
+        """Return everything that determines the agent's behaviour, in the types of JSON; the agent's id is the hash of
+        it.
+        """
         ...
 
     def act(self, observations: Sequence[Observation]) -> Sequence[Turn]:
-        """Answer each observation, in order.
+        """Answer each observation with a turn, in the order of the observations.
 
         Raises:
             Exception: whatever the underlying model raises; the runner stops cleanly and can resume.
@@ -242,21 +279,24 @@ class Agent(Protocol):
 
 @runtime_checkable
 class Remembering(Protocol):
-    """An agent that decides itself which earlier steps it is shown (its history)."""
+    """Interface of an agent that sets for itself which earlier steps of an episode its prompts show."""
 
     @property
     def history(self) -> History | None:
-        """How its prompts show earlier steps; None for the study's setting."""
+        """How the agent's prompts show earlier steps, one of `HISTORIES`; None to use the setting of the study."""
         ...
 
 
 def check_fits(agent: Agent, view: type[View], place: str = "") -> None:
-    """Raise a ValueError if an agent needs another kind of view than the worlds of a study show.
+    """Check that the worlds of a study show what an agent needs to see.
 
     Args:
-        agent: the agent.
-        view: class of the views.
+        agent: the agent; its optional attribute `needs` is the class of views that it can act on.
+        view: class of the views that the worlds show.
         place: location of the agent in the study, which the error names.
+
+    Raises:
+        ValueError: the worlds show views of another class; the message names an agent that fits, if there is one.
     """
     needs: type[View] = getattr(agent, "needs", View)
     if not issubclass(view, needs):
@@ -297,7 +337,7 @@ def agent_kind(kind: str) -> Callable[[Factory], Factory]:
 
 
 def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
-    """Build an agent from its kind and parameters.
+    """Build an agent from its kind and parameters, as a study names them.
 
     Args:
         kind: a registered kind: "optimal", "epsilon-greedy", ...; "chat", see `goalscope.agents.ChatAgent`;

@@ -160,14 +160,18 @@ class ChatAgent:
 
     @property
     def card_form(self) -> str | None:
-        """Form of the bundled templates that the model's card or kind suggests; None if neither suggests one."""
+        """Form of the prompt ("completion", "example", ...) that the model's card or kind suggests; None if neither
+        suggests one.
+        """
         # A model behind a server has a card if its tokenizer is in a local folder.
         sources = (self.model, getattr(self.model, "dialect", None))
         return next((form for source in sources if (form := getattr(source, "template", None)) is not None), None)
 
     @property
     def form(self) -> str:
-        """Form of the bundled template; "" if the agent has a template of its own."""
+        """Form of the bundled prompt template that the agent uses, such as "example"; "" if it uses a template of its
+        own.
+        """
         return (self.template or self._card()) if self.task in TASKS else ""
 
     def _card(self) -> str:
@@ -183,15 +187,17 @@ class ChatAgent:
 
     @property
     def hands_out(self) -> bool:
-        """Whether answers arrive one by one or in small groups, from a server or a model that reports early."""
+        """Whether the model reports answers one by one or in small groups, rather than all answers of a call at the
+        end.
+        """
         return self.largest_batch == 1 or takes_arrived(self._asked)
 
     @property
     def joins(self) -> bool:
-        """Whether calls may share the work of calls under way.
+        """Whether a new call may be decoded together with calls that are already running.
 
-        They may if timing changes no stored number but durations. It changes the last bits of likelihoods and of
-        log-probabilities.
+        True only if the model supports it and timing then changes no stored number except durations. Timing changes the
+        last bits of likelihoods and of log-probabilities, so agents that store either do not join.
         """
         return self.choice is None and not self.sampling.top_logprobs and bool(getattr(self.model, "joins", False))
 
@@ -202,19 +208,23 @@ class ChatAgent:
 
     @property
     def concurrency(self) -> int | None:
-        """Number of concurrent calls to the model; None for as many as the run has workers."""
+        """Maximum number of concurrent calls to the model; None for as many calls as the run has workers."""
         limit = getattr(self.model, "concurrency", None)
         return None if limit is None else int(limit)
 
     @property
     def budget(self) -> CallBudget | None:
-        """Spending and limits of the model; None for models that cost nothing."""
+        """What has been spent on calls to the model, with the limits on it; None for models that cost nothing."""
         budget = getattr(self.model, "budget", None)
         return budget if isinstance(budget, CallBudget) else None
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """Tags of the model, e.g. its planted goal, and of the settings for choice and wording."""
+        """Named values by which results can be grouped: those of the model, e.g. its planted goal, and the agent's
+        settings.
+
+        The settings are ``answer``, ``wording`` and ``encoding``, each left out at its default.
+        """
         tags = {} if self.choice is None else {"answer": "likelihood"}
         tags |= {"wording": self.wording} if self.wording else {}
         tags |= {} if self.encoding == MATRIX else {"encoding": self.encoding}
@@ -222,8 +232,10 @@ class ChatAgent:
 
     @property
     def needs(self) -> type[View]:
-        """The class of views that the agent needs: with a named target if its template names one, of a grid if it shows
-        one, otherwise any.
+        """Class of the views that the agent can act on.
+
+        It is `NamedView` (a grid with a named target) if the template has the placeholder for the target, `GridView` if
+        the template shows a grid, and otherwise any `View`.
         """
         uses_grid, names = self.choice is not None and self.choice.prior_symbol, set(placeholders(self.text))
         if "aim" in names:
@@ -231,7 +243,12 @@ class ChatAgent:
         return GridView if uses_grid or set(OF_GRIDS) & names else View
 
     def drawn(self, grid: str, worded: str | None = None) -> str:
-        """Return the text of a grid in the agent's encoding and the symbols of a wording, by default its own."""
+        """Return the text of a grid in the agent's encoding and with the symbols of a wording.
+
+        Args:
+            grid: the grid as text, one character per cell.
+            worded: name of the wording, which may use other symbols; by default the agent's own wording.
+        """
         return written(self.encoding, drawn_in(self.wording if worded is None else worded, grid))
 
     def _worded(self, view: View) -> tuple[str, str]:
@@ -247,7 +264,10 @@ class ChatAgent:
         return read_template(self.task, self.template or self._card(), view.wording), view.wording
 
     def describe(self) -> Mapping[str, Any]:
-        """Return model, prompt, sampling, parser and history settings, without the name, which changes no answer."""
+        """Return what determines the agent's answers: its model, prompt, sampling, parser and history settings.
+
+        The agent's id is the hash of this description. The name is left out, since it changes no answer.
+        """
         history = {} if self.history is None else {"history": self.history}
         return {
             "model": dict(self.model.describe()),
@@ -272,7 +292,17 @@ class ChatAgent:
         return {"kind": CHAT, **template, **rule, **symbol_entry, **encoding}
 
     def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
-        """Return the prompt text of one step: of the current step, or of an earlier step of a conversation."""
+        """Return the user message of one step: of the current step, or of an earlier step of a conversation.
+
+        Args:
+            observation: what the agent is shown now; determines the examples and the form of the history.
+            step: index of the step that the message belongs to.
+            view: what the agent sees at that step.
+            history: the steps before that step.
+
+        Raises:
+            ValueError: the template lacks a placeholder for something that the agent must be shown.
+        """
         template, worded = self._worded(view)
         names = set(placeholders(template))
         as_conversation = observation.history_as in ("conversation", "reasoning")
@@ -314,10 +344,11 @@ class ChatAgent:
         return fill(template, {name: value for name, value in values.items() if name in names})
 
     def messages(self, observation: Observation) -> tuple[Message, ...]:
-        """Return the chat for an observation.
+        """Return the messages sent to the model for an observation: the system prompt if there is one, then the user's
+        prompt.
 
-        A conversation contains, for each earlier step, the original prompt of that step and the answer to it, so the
-        chat of the next step only appends to this chat.
+        If the history is shown as a conversation, each earlier step contributes its original prompt and the model's
+        answer to it. The chat of the next step therefore only appends to this chat.
         """
         chat = [Message(role="system", content=self.system)] if self.system else []
         history = observation.history
@@ -330,7 +361,10 @@ class ChatAgent:
         return (*chat, Message(role="user", content=text))
 
     def prompt(self, observation: Observation) -> str:
-        """Return the exact text that the model reads, or the chat as JSON if only the model's server renders it."""
+        """Return the exact text that the model reads for an observation.
+
+        If only the model's server turns the chat into text, the result is the chat as JSON.
+        """
         messages = self.messages(observation)
         rendered = self.model.render(messages, self.sampling)
         if rendered is not None:
@@ -338,14 +372,17 @@ class ChatAgent:
         return canonical_json([{"role": message.role, "content": message.content} for message in messages])
 
     def request(self, observation: Observation) -> Request:
-        """Return the request for an observation."""
+        """Return the request to the model for an observation: messages, the key of its random numbers, and the valid
+        answers.
+        """
         key = (observation.seed, observation.episode_id, observation.step, observation.attempt)
         return Request(messages=self.messages(observation), key=key, answers=answers_of(observation.view.actions))
 
     def act(self, observations: Sequence[Observation], arrived: Arrived[Turn] = lambda turns: None) -> list[Turn]:
-        """Query the model about each observation, and parse its answers or draw among them by likelihood.
+        """Query the model about each observation, and return one turn for each, in the same order.
 
-        ``arrived`` is called with each turn as soon as its answer is complete.
+        The action is parsed from the model's answer, or drawn by likelihood if ``choice`` is set. ``arrived`` is called
+        with (index of the observation, turn) as soon as an answer is complete.
         """
         turns: dict[int, Turn] = {}
 
@@ -425,12 +462,19 @@ agent_kind(CHAT)(ChatAgent.build)
 
 
 def example_name(observation: Observation, step: int, view: View) -> str:
-    """Return the name of the action that the example in the prompt of one step shows."""
+    """Return the name of the action that the worked example in the prompt of one step shows.
+
+    It is drawn from the actions that ``view`` offers, by the observation's `example_id` and the index of the step.
+    """
     return view.actions[example_action(observation.example_id, step, view.offered)]
 
 
 def ways_in_use(agent: Any) -> tuple[str, ...]:
-    """Return which remedies against invalid answers (`LIKELIHOOD`, `EXAMPLE`) an agent already uses."""
+    """Return which remedies against invalid answers an agent already uses: `EXAMPLE`, `LIKELIHOOD`, both or none.
+
+    `EXAMPLE` is a worked example in the prompt; `LIKELIHOOD` draws the action from the likelihoods of all answers.
+    Agents other than `ChatAgent` use none.
+    """
     if not isinstance(agent, ChatAgent):
         return ()
     form = agent.template or agent.card_form or TEMPLATE_FORMS[0]
@@ -512,14 +556,18 @@ class TaskChatAgent(ChatAgent):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """Tags of the model, and of the agent: strategy, reasoning, memory, and whether the wording is the paper's."""
+        """Named values by which results can be grouped: those of the model, and the agent's strategy, reasoning and
+        memory.
+
+        The tag ``wording`` is added if the prompt is worded as in the paper.
+        """
         wording: dict[str, Tag] = {"wording": PAPER} if self._as_paper else {}
         arm: dict[str, Tag] = {"prompt": self._strategy, "reasoned": self.reasoned, "memory": self.memory}
         return {**super().tags, **arm, **wording}
 
     @property
     def needs(self) -> type[View]:
-        """The required type of view: the report of a task map."""
+        """Class of the views that the agent can act on: `TaskView`, the report of a task map."""
         return TaskView
 
     def _prompt(self) -> dict[str, Any]:
@@ -534,16 +582,17 @@ class TaskChatAgent(ChatAgent):
         }
 
     def messages(self, observation: Observation) -> tuple[Message, ...]:
-        """Return the chat for an observation; the system prompt states the number of goals if there are several."""
+        """Return the messages sent to the model; the system prompt states the number of goals if the map has several."""
         first, *later = super().messages(observation)
         rules = rules_of(observation.memory.turns[-1][1].goals)
         return (replace(first, content=first.content.replace(RULES, rules)), *later)
 
     def step_text(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
-        """Return the prompt text of one step, followed by an example of an answer if the agent uses examples.
+        """Return the user message of one step, followed by an example of an answer if the agent uses examples.
 
-        With the history "actions", a list of earlier observations and moves precedes the current observation. Only the
-        current step includes the summary.
+        With the history "actions", the message lists the earlier observations and moves before the current observation.
+        Only the message of the current step includes the summary of all reports so far, and only if the agent has a
+        memory.
         """
         text = f"OBSERVATION: {view.text}"
         if view is observation.view:
@@ -562,7 +611,10 @@ agent_kind(TASK_CHAT)(TaskChatAgent.build)
 
 
 def without_axes(memory: AgentKnowledge) -> AgentKnowledge:
-    """Return what the same reports tell an agent that does not know how each move changes its position."""
+    """Rebuild an agent's knowledge of a task map for an agent that is not told how each move changes the position.
+
+    Such an agent learns the effect of each move only from its own moves. The reports are those of ``memory``.
+    """
     knowledge = AgentKnowledge(axes_told=False)
     for action, report in memory.turns:
         knowledge.add(report, action)
@@ -627,11 +679,15 @@ class Choice:
             )
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the settings as plain values."""
+        """Return the settings in the types of JSON, as part of the agent's description."""
         return {"kind": "likelihood", **asdict(self)}
 
     def check_model(self, model: Model, sampling: Sampling) -> None:
-        """Raise a ValueError if the model or the sampling settings cannot be used with likelihoods."""
+        """Check that an action can be drawn by likelihood from this model with these sampling settings.
+
+        Raises:
+            ValueError: the model returns no likelihoods of given answers, or ``sampling`` asks for `top_logprobs`.
+        """
         if not isinstance(model, Scoring):
             raise ValueError(
                 f"answer: likelihood needs a model that returns likelihoods, and {model.name} does not: use a local "
@@ -649,16 +705,16 @@ class Choice:
             )
 
     def reads(self, actions: int) -> int:
-        """Return how many answers a model scores per turn: one per action, or two with a `prior_symbol`.
+        """Return how many answers the model must score per turn in a world with ``actions`` actions.
 
-        The second likelihood is that after the content-free prompt (the prior). Each answer needs a pass over its whole
-        prompt.
+        It is one answer per action, or two with a `prior_symbol`: the second is scored after the content-free prompt.
+        Each scored answer needs a pass over its whole prompt.
         """
         return actions * (2 if self.prior_symbol else 1)
 
     @property
     def title(self) -> str:
-        """Suffix that marks these settings in the default name of an agent."""
+        """Words that mark these settings in the default name of an agent, such as "likelihood after reasoning"."""
         words = ["likelihood", *(["after reasoning"] if self.after == "reasoning" else [])]
         return f"{' '.join(words)}{', prior taken off' if self.prior_symbol else ''}"
 
@@ -689,7 +745,7 @@ def take_choice(parameters: dict[str, Any]) -> Choice | None:
 
 @lru_cache(maxsize=256)
 def answers_of(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the complete answer for each action, e.g. ``{"action": "UP"}``."""
+    """Return the complete answer that states each of the named actions, e.g. ``{"action": "UP"}``."""
     return tuple(json.dumps({"action": name}, ensure_ascii=False) for name in names)
 
 
@@ -705,7 +761,10 @@ class _ContentFree(GridView):
 
 
 def content_free(observation: Observation, symbol: str) -> Observation:
-    """Return an observation whose grids, including those of earlier steps, show the same character in every cell."""
+    """Return a copy of an observation whose grids, also those of earlier steps, show ``symbol`` in every cell.
+
+    A model's likelihoods after this prompt measure its preference for an answer regardless of the grid.
+    """
 
     def blank(view: Any) -> GridView:
         return _ContentFree(grid=view.grid, symbol=symbol)
@@ -715,7 +774,7 @@ def content_free(observation: Observation, symbol: str) -> Observation:
 
 
 def policy_of(logprobs: Sequence[float], prior: Sequence[float] | None, temperature: float) -> list[float]:
-    """Return the probabilities ``[A]`` with which actions are drawn.
+    """Turn the log-likelihoods of all answers into the probabilities ``[A]`` with which each of the A actions is drawn.
 
     ``p(a)`` is proportional to ``exp((l(a) - l0(a)) / T)``, where l are the log-likelihoods, and l0 those of the prior
     (after a prompt without content, see `content_free`; 0 without one). At T = 0 the first action with the largest
@@ -736,10 +795,18 @@ def policy_of(logprobs: Sequence[float], prior: Sequence[float] | None, temperat
 def chosen(
     choice: Choice, sampling: Sampling, scored: Likelihoods, prior: Likelihoods | None, observation: Observation
 ) -> Turn:
-    """Draw the turn from the likelihoods of all answers.
+    """Draw an action from the likelihoods of all answers, and return it as the agent's turn.
 
-    The step stores the probabilities that the action was drawn with (``policy``) and, under ``likelihood``, the
-    log-probabilities, their mass, and the prior.
+    The turn fails if the model gave no likelihoods, or if the total probability of all answers is below
+    ``choice.least_mass``. Its extra values include the probabilities from which the action was drawn (``policy``) and,
+    under ``likelihood``, the log-probabilities, their total probability, and the prior.
+
+    Args:
+        choice: settings of the draw.
+        sampling: sampling settings, of which the temperature is used.
+        scored: the likelihood of each answer after the prompt.
+        prior: the likelihood of each answer after the content-free prompt, or None.
+        observation: the observation, which determines the random number.
     """
     reasoned = scored.reasoned
     usage = dict(scored.usage)

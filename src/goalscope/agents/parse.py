@@ -124,7 +124,7 @@ _OPENED = re.compile(r"""(?<![\w-])["']?action["']?\s*(?::|$)""", re.IGNORECASE 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """The result of parsing an answer.
+    """The result of parsing a model's answer: an action, or the name of a failure.
 
     Attributes:
         action: index of the action that the answer states; None if it states no action or several.
@@ -336,7 +336,13 @@ def _unquoted(piece: str, kind: str | None) -> str:
 
 
 def turn(reply: Reply, names: tuple[str, ...] = MOVES) -> Turn:
-    """Return the turn of a reply: its action, or the name of its failure. Only the answer part of the reply is parsed.
+    """Turn a model's reply into the agent's turn: its action, or the name of its failure.
+
+    Only the answer part of the reply is parsed, not its reasoning.
+
+    Args:
+        reply: the reply of the model.
+        names: names of the valid actions.
 
     Raises:
         ValueError: the reply failed, which is the server's fault and not a turn of the model.
@@ -401,19 +407,24 @@ def _texts() -> Catalogue:
 
 
 def advice_text(key: str, otherwise: str = "") -> str:
-    """Return a sentence of `texts.yaml` on faults of answers or servers; another text if there is no such sentence."""
+    """Return the sentence with this key in the catalogue of advice on faulty answers, or ``otherwise`` if there is
+    none.
+    """
     return _texts().text(key) if _texts().has(key) else otherwise
 
 
 class Cause(NamedTuple):
-    """Why a turn has no action, and the marks of reasoning (tags, special tokens) in its answer that show it."""
+    """Why a turn has no action, with the marks of reasoning (tags, special tokens) in its answer that show it.
+
+    The name is one of `IN_REASONING`, `END_TOKEN` and `TAGS`.
+    """
 
     name: str
     marks: tuple[str, ...] = ()
 
 
 def cause_of(turn: Turn, names: tuple[str, ...]) -> Cause | None:
-    """Return why a turn has no action, or None if the name of its failure says enough.
+    """Find out why a turn has no action; None if the turn has one, or if the name of its failure says enough.
 
     Args:
         turn: a turn.
@@ -432,17 +443,17 @@ def cause_of(turn: Turn, names: tuple[str, ...]) -> Cause | None:
 
 
 def fault_words(name: str) -> str:
-    """Return a description of an answer with a given fault; the name of an unknown fault is returned unchanged."""
+    """Describe in words an answer with the named fault; an unknown name is returned unchanged."""
     return advice_text(f"faults/{name}/answer", name)
 
 
 def remedy(name: str, marks: Sequence[str] = (), *, option: bool = False) -> str:
-    """Return what helps against one fault of an answer, as an instruction.
+    """Return an instruction that says what helps against one fault of a model's answers.
 
     Args:
         name: name of the remedy; a cause and its remedy have the same name.
-        marks: the marks of reasoning that the answer contained.
-        option: whether to write settings as options of `evaluate`; by default as lines of a study.
+        marks: the marks of reasoning that the answer contained, which the instruction quotes.
+        option: whether to write settings as options of the command `evaluate`; by default as lines of a study file.
     """
     text = advice_text(f"remedies/{name}")
     text = re.sub(r"\[\[(.*?)=(.*?)\]\]", lambda match: _setting(match[1], match[2], option), text)
@@ -452,11 +463,13 @@ def remedy(name: str, marks: Sequence[str] = (), *, option: bool = False) -> str
 
 
 def what_helps(kinds: Mapping[str, int], *, marks: Sequence[str] = (), used: Collection[str] = ()) -> str:
-    """Return remedies for the two most common failures of turns, with settings written as options of `evaluate`.
+    """Return instructions against the two most common failures of a run's turns, joined by "; or".
+
+    Settings are written as options of the command `evaluate`.
 
     Args:
-        kinds: failure or cause -> number of turns.
-        marks: marks that answers contained.
+        kinds: name of a failure or cause -> number of turns with it.
+        marks: marks of reasoning that answers contained.
         used: names of remedies that the agent already uses, which are left out.
     """
     common = [advice_text(f"faults/{kind}/remedies", LIKELIHOOD) for kind, _ in Counter(kinds).most_common(2)]

@@ -38,10 +38,16 @@ from goalscope.worlds.world import View
 
 
 class Predicts(Protocol):
-    """Interface that `PolicyAgent` needs of a policy: that of stable-baselines3."""
+    """Interface that `PolicyAgent` needs of a policy: the method ``predict`` of stable-baselines3."""
 
     def predict(self, observation: npt.NDArray[Any], deterministic: bool = False) -> tuple[Any, Any]:
-        """Return the actions for a batch of observations ``[B, ...]``, and a recurrent state."""
+        """Return the action for each of B observations ``[B, ...]``, and the recurrent state, which goalscope does not
+        use.
+
+        Args:
+            observation: the observations, in the shape used in training.
+            deterministic: whether to take the most probable action rather than draw one.
+        """
         ...
 
 
@@ -50,7 +56,10 @@ PLANES: Final = ("wall", "agent", "goal", "key", "locked door", "key carried")
 
 
 def planes(view: GridView) -> npt.NDArray[np.float32]:
-    """Return a grid as `PLANES`, ``[6, H, W]`` float32: 1 in marked cells, 0 elsewhere and in hidden cells.
+    """Return a grid as an array ``[6, H, W]`` of planes by rows by columns, as input of a trained policy.
+
+    The planes are `PLANES` (wall, agent, goal, key, locked door, key carried). Entries are 1 in marked cells, and 0
+    elsewhere and in cells hidden by fog; the last plane is 1 everywhere while the key is carried.
 
     Raises:
         ValueError: the grid has things, which no plane shows.
@@ -68,7 +77,8 @@ def planes(view: GridView) -> npt.NDArray[np.float32]:
 
 
 def shown_array(view: View) -> npt.NDArray[Any]:
-    """Return what a view shows as an array: the planes of a grid, or the array of an environment.
+    """Return what a view shows as an array, the input of a trained policy: `planes` of a grid, or an environment's
+    array.
 
     Raises:
         ValueError: the view shows no array.
@@ -85,7 +95,7 @@ def shown_array(view: View) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PolicyAgent:
-    """Agent that acts by the method ``predict`` of a policy.
+    """Agent that acts by the method ``predict`` of a policy that another library trained.
 
     A policy that draws its own actions uses random numbers that a resumed run cannot repeat. The agent therefore
     requests the policy's most probable action, or its probabilities, from which the agent draws the action itself.
@@ -95,8 +105,8 @@ class PolicyAgent:
         name: short name for tables.
         identity: what identifies the policy, e.g. the digest of its weights, or the seed and number of steps of its
             training; the id of the agent is the hash of these values.
-        probabilities: function from observations ``[B, ...]`` to action probabilities ``[B, A]``; None to take the most
-            probable action.
+        probabilities: function from B observations ``[B, ...]`` to the probabilities ``[B, A]`` of the A actions; None
+            to take the most probable action.
         shows: function from a view to an array; `shown_array` by default.
 
     Raises:
@@ -118,12 +128,17 @@ class PolicyAgent:
             raise ValueError("identity must say what the policy is, e.g. {'weights': digest}, got nothing")
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the agent's identity, as given to the constructor, with how it draws its actions."""
+        """Return the policy's identity, as given to the constructor, and whether actions are drawn; the agent's id is
+        its hash.
+        """
         drawn = self.probabilities is not None
         return {"kind": "policy", "version": 1, "drawn": drawn, "policy": dict(self.identity)}
 
     def act(self, observations: Sequence[Observation]) -> list[Turn]:
-        """Answer each observation separately, so that answers do not depend on how observations are batched."""
+        """Choose one action for each observation, and return the actions as turns in the same order.
+
+        The policy is called once per observation, so that answers do not depend on how observations are batched.
+        """
         return [Turn(action=self._choose(observation)) for observation in observations]
 
     def _choose(self, observation: Observation) -> int:
@@ -161,10 +176,12 @@ _NUMBERS: Final = {word: number for number, word in enumerate(WORDS, 1)}
 
 
 def indicators(mission: str) -> npt.NDArray[np.uint8]:
-    """Return ``[96 * 28]``: for each position of a mission, which of the 28 characters is there.
+    """Encode a mission (an instruction of MiniGrid) as characters, one-hot: a flat array ``[96 * 28]`` of 0 and 1.
+
+    For each of 96 positions in the text, 28 entries say which character is there: a letter, a space or a comma.
 
     Raises:
-        ValueError: the mission is too long or has other characters.
+        ValueError: the mission is longer than 96 characters or has other characters.
     """
     mission = mission.lower()
     if len(mission) > _LONGEST_MISSION or not set(mission) <= set(_CHARACTERS):
@@ -178,10 +195,13 @@ def indicators(mission: str) -> npt.NDArray[np.uint8]:
 
 
 def tokens(mission: str) -> npt.NDArray[np.uint8]:
-    """Return ``[64]``: the number of each word of a mission in `WORDS`, without commas, then 0 after the last word.
+    """Encode a mission (an instruction of MiniGrid) as word numbers: an array ``[64]``, padded with 0 after the last
+    word.
+
+    The numbers are positions in `WORDS`, beginning with 1. Commas are dropped.
 
     Raises:
-        ValueError: the mission is too long or has other words.
+        ValueError: the mission has more than 64 words, or words that are not in `WORDS`.
     """
     words = mission.lower().replace(",", " ").split()
     unknown = [word for word in words if word not in _NUMBERS]
@@ -221,7 +241,9 @@ _Side = Annotated[int, Field(ge=1, le=64)]
 
 
 class WordsForm(StrictRecord):
-    """How a policy reads a mission: a recurrent cell of its own reads the embeddings of the words, one after the other.
+    """How a policy reads a mission (an instruction in words), as described in the policy's file.
+
+    A recurrent cell of its own reads the embeddings of the words, one after the other.
 
     Attributes:
         cell: kind of the recurrent cell.
@@ -270,11 +292,11 @@ class PolicyForm(SealedRecord):
 
 
 class Layer(NamedTuple):
-    """One layer of a `PolicyNetwork`; a layer with memory also has weights ``[H, k H]`` and biases ``[k H]`` for the
-    memory.
+    """Weights and biases of one layer of a `PolicyNetwork`: linear, convolutional or recurrent.
 
-    Weights are ``[F, G]``, for a convolution ``[G, F, h, w]``, for a layer with memory ``[F, k H]``; biases are ``[G]``
-    or ``[k H]``.
+    With F inputs and G outputs, weights are ``[F, G]``, and for a convolution ``[G, F, h, w]``, where h and w are the
+    size of the kernel; biases are ``[G]``. A recurrent layer with H units and k gates has weights ``[F, k H]`` and
+    biases ``[k H]`` for its input, and for its memory ``kept_weights`` ``[H, k H]`` and ``kept_biases`` ``[k H]``.
     """
 
     weights: Array
@@ -284,20 +306,21 @@ class Layer(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """The number of output values, or of output channels for a convolution."""
+        """Number of output values of the layer; for a convolution, of its output channels."""
         return len(self.biases) if self.kept_weights is None else len(self.kept_weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyNetwork:
-    """A network from observations to action probabilities: optional convolutions, then other layers.
+    """The network of a trained policy, from observations to action probabilities: optional convolutions, then other
+    layers.
 
     Attributes:
         form: the description in its file.
         layers: its layers.
-        reader: the recurrent cell that reads missions, or None.
-        embeddings: ``[V, E]`` embeddings of words by their numbers, or None.
         digest: SHA-256 of its file.
+        reader: the recurrent cell that reads missions (instructions in words), or None.
+        embeddings: ``[V, E]`` embedding vectors of V words by their numbers, each with E values; or None.
     """
 
     form: PolicyForm
@@ -307,24 +330,30 @@ class PolicyNetwork:
     embeddings: Array | None = None
 
     def begin(self) -> Memory:
-        """Return the memory at the beginning of an episode: zeros."""
+        """Return the memory of the recurrent layers at the beginning of an episode: zeros; empty if no layer is
+        recurrent.
+        """
         recurrent = [layer for layer in self.layers if layer.kept_weights is not None]
         return tuple((np.zeros(layer.outputs), np.zeros(layer.outputs)) for layer in recurrent)
 
     def probabilities(self, observation: npt.NDArray[Any]) -> Array:
-        """Return the action probabilities ``[A]``; with memory, those at the beginning of an episode.
+        """Return the probabilities ``[A]`` of the A actions for an observation at the beginning of an episode.
 
         Raises:
-            ValueError: the observation differs in size from those in training.
+            ValueError: the observation differs in size from those in training, or a value of the network is not finite.
         """
         return self.step(observation, self.begin())[0]
 
     @np.errstate(over="ignore", invalid="ignore")  # the values of the actions are checked below
     def step(self, observation: npt.NDArray[Any], memory: Memory) -> tuple[Array, Memory]:
-        """Return the action probabilities ``[A]`` and the memory afterwards.
+        """Return the probabilities ``[A]`` of the A actions for an observation, and the network's memory afterwards.
+
+        Args:
+            observation: what the policy is shown, in the shape used in training.
+            memory: hidden and cell state of each recurrent layer before this step, from `begin` or the step before.
 
         Raises:
-            ValueError: the observation differs in size from those in training.
+            ValueError: the observation differs in size from those in training, or a value of the network is not finite.
         """
         array, form = np.asarray(observation, dtype=np.float64), self.form
         read = np.zeros(0)
@@ -430,7 +459,9 @@ def _pooled(values: Array, side: int) -> Array:
 
 
 def digest_of(tensors: Mapping[str, npt.NDArray[Any]]) -> str:
-    """Return the SHA-256 of some arrays with their names, kinds and shapes; the order of the arrays does not matter."""
+    """Return the SHA-256 of named arrays: their names, data types, shapes and values. The order of the arrays does not
+    matter.
+    """
     digest = sha256()
     for name, array in sorted(tensors.items()):
         digest.update(f"{name} {array.dtype} {list(array.shape)}\n".encode())
@@ -439,10 +470,10 @@ def digest_of(tensors: Mapping[str, npt.NDArray[Any]]) -> str:
 
 
 def network_of(tensors: dict[str, Any], form: PolicyForm, digest: str) -> PolicyNetwork:
-    """Build the network that a file describes.
+    """Build the policy network that a file describes.
 
     Args:
-        tensors: name -> array of weights.
+        tensors: name -> array of weights, as in the file; emptied by the call.
         form: description of the layers.
         digest: SHA-256 of the file.
 
@@ -515,7 +546,7 @@ def save_policy(
     vocabulary: Mapping[str, int] | None = None,
     padded: int = 0,
 ) -> Path:
-    """Write a policy as a file that the agent ``policy`` can read.
+    """Write a trained policy to a file that agents of the kind ``policy`` can read.
 
     Args:
         policy: one of the following. (1) A model of stable-baselines3 with ``MlpPolicy``, or with ``CnnPolicy`` and an
@@ -712,11 +743,12 @@ def _read(path: str, stamp: tuple[int, int]) -> PolicyNetwork:
 
 
 def read_policy(path: Path | str) -> PolicyNetwork:
-    """Read the policy in a file.
+    """Read the network of a trained policy from a file that `save_policy` wrote.
 
     Raises:
         ValueError: `save_policy` did not write the file, for example because it is an archive or a pickle.
         OSError: there is no such file.
+        ImportError: safetensors is missing.
     """
     try:
         import safetensors  # noqa: F401
@@ -748,7 +780,9 @@ class PolicyFile(Scripted):
         super().__post_init__()
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the digest of the policy's file, which does not depend on its path, and how actions are chosen."""
+        """Return the SHA-256 of the policy's file and how actions are chosen; the agent's id is the hash, so no path
+        enters it.
+        """
         return {
             "kind": self.kind,
             "version": self.version,
@@ -758,19 +792,23 @@ class PolicyFile(Scripted):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """The number of training steps, if it is given."""
+        """Named values by which results can be grouped: the number of training steps (``checkpoint``), if it is given."""
         return {} if self.checkpoint is None else {"checkpoint": self.checkpoint}
 
     @property
     def history(self) -> History | None:
-        """How earlier steps are shown to the policy, if it has a memory."""
+        """Which earlier steps of the episode the policy needs: "actions" for a network with memory, None for any other."""
         return "actions" if read_policy(self.file).form.cells else None
 
     def probabilities(self, observation: Observation) -> Array:
-        """Return the probabilities of the actions, ``[A]``; actions that are not offered have probability 0.
+        """Return the policy's probabilities ``[A]`` of the A actions; actions that are not valid now have probability
+        0.
 
-        The memory is recomputed from the views of the episode so far and from nothing else. An interrupted episode
-        therefore continues exactly as it would have without the interruption.
+        The memory of a recurrent network is recomputed from the views of the episode so far and from nothing else. An
+        interrupted episode therefore continues exactly as it would have without the interruption.
+
+        Raises:
+            ValueError: the policy has another number of actions than its world.
         """
         view, network = observation.view, read_policy(self.file)
         probabilities, _ = network.step(shown_array(view), _recalled(network, observation))

@@ -39,13 +39,25 @@ PROBABILITY = {"check": check_probability}
 
 
 def check_optional(name: str, value: Any, least: int, unit: str) -> int | None:
-    """Return a whole number of at least ``least``, or None; raise a ValueError for anything else."""
+    """Check that a setting is None or a whole number of at least ``least``, and return it.
+
+    Args:
+        name: name of the setting, for the error.
+        value: value of the setting.
+        least: smallest allowed number.
+        unit: what the number counts, for the error.
+
+    Raises:
+        ValueError: the value is anything else.
+    """
     return None if value is None else check_whole(name, value, least, unit)
 
 
 @dataclass(frozen=True)
 class Scripted(ABC):
-    """An agent that follows a rule. Its fields are the rule's parameters and the agent's name.
+    """An agent that follows a fixed rule, such as "go to the goal"; the base class of all scripted agents.
+
+    The fields of a subclass are the parameters of its rule.
 
     Attributes:
         name: short name for tables; by default the kind and its parameters.
@@ -70,14 +82,16 @@ class Scripted(ABC):
             object.__setattr__(self, "name", f"{self.kind}({values})" if values else self.kind)
 
     def describe(self) -> Mapping[str, Any]:
-        """Return kind, version and parameters; the name is left out, since it changes no action."""
+        """Return kind, version and parameters of the agent; its id is the hash of them. The name is left out: it
+        changes nothing.
+        """
         return {"kind": f"{self.prefix}{self.kind}", "version": self.version, **self._parameters()}
 
     def _parameters(self) -> dict[str, Any]:
         return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "name"}
 
     def act(self, observations: Sequence[Observation]) -> list[Turn]:
-        """Choose one action for each observation."""
+        """Choose one action for each observation, and return the actions as turns in the same order."""
         return [Turn(action=self._choose(observation)) for observation in observations]
 
     @abstractmethod
@@ -87,20 +101,26 @@ class Scripted(ABC):
 
 @dataclass(frozen=True)
 class ScriptedAgent(Scripted):
-    """An agent that follows a rule, so that its goal and its exact distribution over actions are known."""
+    """A scripted agent whose goal and exact distribution over actions are known, so that measures can be checked
+    against it.
+
+    A subclass defines its rule by `table` (probabilities at each cell of a grid) or by `probabilities`.
+    """
 
     needs: ClassVar[type[View]] = GridView
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the probability of each of the four actions, ``[4]``. By default these are the entries of `table` for
-        the agent's cell.
+        """Return the exact probability ``[4]`` of each of the four moves at an observation.
+
+        By default these are the entries of `table` for the agent's cell.
         """
         return _entry(self, observation.grid, _agent_cell(observation))
 
     def table(self, grid: Grid) -> Distribution | None:
-        """Return the action probabilities at each cell of a grid without fog and without an agent, ``[H, W, 4]``.
+        """Return the agent's action probabilities at each cell of a grid, ``[H, W, 4]``: rows by columns by moves.
 
-        The result is None if the probabilities depend on more than the cell; such an agent overrides ``probabilities``.
+        The grid has no fog and no agent. The result is None if the probabilities depend on more than the cell; such an
+        agent overrides `probabilities`.
         """
         return None
 
@@ -149,7 +169,9 @@ class Uniform(ScriptedAgent):
     needs: ClassVar[type[View]] = View
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the uniform distribution over the valid actions."""
+        """Return the uniform distribution ``[A]`` over the valid actions of the world; all A = 4 moves of a grid are
+        valid.
+        """
         view = observation.view
         if isinstance(view, GridView):
             _agent_cell(observation)
@@ -233,12 +255,16 @@ class Forgetful(ScriptedAgent):
     span: int = field(metadata={"check": partial(check_whole, least=1, unit="steps")})
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the distribution at this step, which depends on whether its block is forgotten."""
+        """Return the probability ``[4]`` of each move: uniform if the block of this step is forgotten, else as
+        `Optimal`.
+        """
         _agent_cell(observation)
         return _UNIFORM if self.forgotten(observation) else _OPTIMAL.probabilities(observation)
 
     def forgotten(self, observation: Observation) -> bool:
-        """Return whether the block that contains this step is forgotten."""
+        """Return whether the agent has forgotten its goal at this step, decided at random for each block of `span`
+        steps.
+        """
         block = observation.step // self.span
         return uniform(observation.seed, "forgotten block", observation.episode_id, block) < self.probability
 
@@ -428,7 +454,7 @@ class InstructedAgent(ScriptedAgent):
     wording: str = field(default="", metadata={"check": _wording})
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the distribution over its paths to the target, mixed with the uniform distribution."""
+        """Return the probability ``[4]`` of each move: shortest paths to the target, mixed with uniformly random moves."""
         view = observation.view
         asked_in = view.wording if isinstance(view, WordedView) else self.wording
         noise = max(self.epsilon, self.swayed) if asked_in in SWAYING else self.epsilon
@@ -437,7 +463,9 @@ class InstructedAgent(ScriptedAgent):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """The wording, unless it is the default."""
+        """The named value ``wording`` of the agent's episodes, by which results can be grouped; empty for the default
+        wording.
+        """
         return {"wording": self.wording} if self.wording else {}
 
     def _parameters(self) -> dict[str, Any]:
@@ -501,8 +529,8 @@ class TaskOracle(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class Greedy(ScriptedTaskAgent):
-    """Agent that exploits first: it goes to an achievable goal, else to an achievable node (a step of the task), else
-    to a new cell.
+    """Agent for task maps that exploits first: it goes to a goal that can be achieved now, else to another node (a step
+    of the task) that can be achieved now, else to a new cell.
 
     All its paths are shortest paths to a target, so its exploration and exploitation errors are exactly 0.
     """
@@ -515,8 +543,8 @@ class Greedy(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class ExploreFirst(ScriptedTaskAgent):
-    """Agent that goes to a goal that can be achieved, else to the nearest new cell, and only then to other nodes (steps
-    of the task).
+    """Agent for task maps that explores first: it goes to a goal that can be achieved now, else to the nearest new
+    cell, and only then to other nodes (steps of the task).
 
     All its paths are shortest paths to a target, so its exploration and exploitation errors are exactly 0.
     """
@@ -531,9 +559,10 @@ class ExploreFirst(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class DepthFirst(ScriptedTaskAgent):
-    """Agent that enters a new neighbouring cell, or else steps back; after it is back at the start it acts as `Greedy`.
+    """Agent that explores a task map depth first: it enters a new neighbouring cell, or else steps back where it came
+    from.
 
-    If a goal can be achieved, it goes there first.
+    Back at the start with nothing new, it acts as `Greedy`. If a goal can be achieved, it goes there first.
     """
 
     kind: ClassVar[str] = "depth-first"
@@ -565,9 +594,9 @@ class NoisyGreedy(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class FrontierOnly(ScriptedTaskAgent):
-    """Agent that explores without exploiting: it goes to the nearest new cell.
+    """Agent that explores a task map without exploiting what it finds: it always goes to the nearest new cell.
 
-    It never heads back to a node (a step of the task).
+    It never heads for a node (a cell with a step of the task).
     """
 
     kind: ClassVar[str] = "frontier-only"
@@ -623,18 +652,28 @@ TASK_SCRIPTED: dict[str, type[ScriptedTaskAgent]] = {
 
 
 def greedy(memory: AgentKnowledge) -> Action | None:
-    """Return the first move of a shortest path to an achievable goal, else to an achievable node, else to a new cell.
+    """Choose the move of `Greedy`, an agent on a task map that exploits what it knows before it explores.
 
-    The result is None if there are no such cells.
+    Args:
+        memory: what the agent knows of the map.
+
+    Returns:
+        The first move of a shortest path to a goal that can be achieved now, else to another node (a step of the task)
+        that can be achieved now, else to a cell not yet visited; None if there are no such cells.
     """
     goals = set(memory.pending_goals.values())
     return towards(memory, goals or set(memory.pending.values()) or memory.frontier)
 
 
 def towards(memory: AgentKnowledge, aims: Collection[Cell]) -> Action | None:
-    """Return the first move of a shortest path over known cells to the nearest of the cells ``aims``.
+    """Return the first move of a shortest path over known cells to the nearest of some cells of a task map.
 
-    The result is None if no such path exists, or if the agent already stands on one of the cells.
+    Args:
+        memory: what the agent knows of the map.
+        aims: the cells to reach.
+
+    Returns:
+        The move; None if no such path exists, or if the agent already stands on one of the cells.
     """
     if memory.position is None or not aims or memory.position in aims:
         return None
@@ -672,18 +711,33 @@ def _neighbour(memory: AgentKnowledge, cell: Cell, action: Action) -> Cell:
 
 @dataclass(frozen=True)
 class EnvironmentAgent(ScriptedAgent):
-    """A scripted agent for environments, which acts uniformly at random where its rule prefers no action."""
+    """Base class of scripted agents in environments with a finite table of states; each knows the table.
+
+    A subclass says which actions its rule prefers in a state. The agent takes each preferred action with equal
+    probability, and any valid action where the rule prefers none.
+    """
 
     prefix: ClassVar[str] = "environment-"
     needs: ClassVar[type[View]] = EnvironmentView
     knows_world: ClassVar[bool] = True
 
     def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
-        """Return ``[A]``, which actions the rule prefers in a state, by default all; none where it does not apply."""
+        """Return which of the A actions the agent's rule prefers in a state, as booleans ``[A]``; by default all valid
+        actions.
+
+        Args:
+            world: the environment.
+            state: index of the state.
+            observation: what the agent is shown; says how many actions are left.
+
+        Returns:
+            The preferred actions; none where the rule does not apply.
+        """
         return np.asarray(world.believed.table.offered[state])
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the probability of each action, ``[A]``: uniform over the actions that the rule prefers.
+        """Return the probability of each of the A actions, ``[A]``: uniform over the valid actions that the rule
+        prefers.
 
         Raises:
             ValueError: the observation does not include its world.
@@ -716,18 +770,18 @@ def _optimal(
 @agent_kind("environment-optimal")
 @dataclass(frozen=True)
 class EnvironmentOptimal(EnvironmentAgent):
-    """Agent that takes each optimal action with equal probability.
+    """Agent that takes each optimal action towards the environment's goal with equal probability.
 
     Args:
-        horizon: decisions of an episode that the agent plans for, where they are not those of the study. Used only with
-            chance, where what is optimal depends on how many decisions are left.
+        horizon: number of decisions per episode for which the agent plans, if it differs from that of the study. It
+            matters only in stochastic environments, where the optimal action depends on how many decisions are left.
     """
 
     kind: ClassVar[str] = "optimal"
     horizon: int | None = field(default=None, metadata={"check": partial(check_optional, least=1, unit="decisions")})
 
     def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
-        """Return ``[A]``, which actions are optimal in a state."""
+        """Return which of the A actions are optimal towards the environment's goal in a state, as booleans ``[A]``."""
         return _optimal(world, "goal", state, observation, self.horizon)
 
     def _parameters(self) -> dict[str, Any]:
@@ -737,18 +791,20 @@ class EnvironmentOptimal(EnvironmentAgent):
 @agent_kind("environment-epsilon-greedy")
 @dataclass(frozen=True)
 class EnvironmentEpsilonGreedy(EnvironmentOptimal):
-    """Agent that takes a uniformly random offered action with probability epsilon, and otherwise an optimal action.
+    """Agent that takes a uniformly random valid action with probability epsilon, and otherwise an optimal action.
 
     Args:
         epsilon: probability of a random action, in [0, 1].
-        horizon: as in `EnvironmentOptimal`.
+        horizon: number of decisions per episode for which the agent plans, as in `EnvironmentOptimal`.
     """
 
     kind: ClassVar[str] = "epsilon-greedy"
     epsilon: float = field(default=0.3, metadata=PROBABILITY)
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the mixture of the optimal and the uniform distribution."""
+        """Return the probability of each of the A actions, ``[A]``: optimal actions mixed with uniformly random valid
+        actions.
+        """
         uniform = Uniform().probabilities(observation)
         return (1 - self.epsilon) * super().probabilities(observation) + self.epsilon * uniform
 
@@ -759,18 +815,23 @@ class EnvironmentEpsilonGreedy(EnvironmentOptimal):
 @agent_kind("environment-wrong-goal")
 @dataclass(frozen=True)
 class EnvironmentWrongGoal(EnvironmentAgent):
-    """Agent that goes to a wrong goal among those that its environment names, and stays there if it can.
+    """Agent that goes to another goal than the environment's own, and stays there if it can.
 
     Args:
-        target: name of the goal that it goes to.
+        target: name of the goal, among those that the environment names.
     """
 
     kind: ClassVar[str] = "wrong-goal"
     target: str = ""
 
     def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
-        """Return ``[A]``, which actions are optimal towards the target; at the target, those that stay there if there
-        are any.
+        """Return which of the A actions are optimal towards the agent's own target in a state, as booleans ``[A]``.
+
+        At the target of a deterministic environment, these are the actions that stay there, none if there are no such
+        actions.
+
+        Raises:
+            ValueError: the environment names no goal like the target.
         """
         table = world.believed.table
         if self.target not in table.goals:
@@ -784,12 +845,20 @@ class EnvironmentWrongGoal(EnvironmentAgent):
 @agent_kind("environment-state-blind")
 @dataclass(frozen=True)
 class EnvironmentStateBlind(EnvironmentAgent):
-    """Agent that takes each action as often as an optimal agent does on average over all states, in every state."""
+    """Agent that ignores the state: it takes each action as often as an optimal agent does on average over all states.
+
+    It is a baseline for measures that look for goals: its actions look optimal on average without depending on the
+    state.
+    """
 
     kind: ClassVar[str] = "state-blind"
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return ``[A]``, how often an optimal agent takes each offered action, whatever the state is."""
+        """Return the probability of each of the A actions, ``[A]``: the average over states of an optimal agent's
+        probabilities.
+
+        Actions that are not valid in the current state get probability 0, and the others are rescaled to a sum of 1.
+        """
         world, view = observation.world, observation.seen(EnvironmentView)
         assert isinstance(world, EnvironmentWorld)
         believed = world.believed
@@ -804,12 +873,19 @@ class EnvironmentStateBlind(EnvironmentAgent):
 @agent_kind("environment-greedy")
 @dataclass(frozen=True)
 class EnvironmentGreedy(EnvironmentAgent):
-    """Agent whose next state is, on average, nearest to the goal by its environment's own `heuristic`."""
+    """Agent that looks one step ahead: it takes the action whose next state is nearest to the goal on average.
+
+    The distance of a state to the goal is estimated by the environment's own method ``heuristic``.
+    """
 
     kind: ClassVar[str] = "greedy"
 
     def preferred(self, world: EnvironmentWorld, state: int, observation: Observation) -> npt.NDArray[np.bool_]:
-        """Return the actions with the lowest expected heuristic of the next state."""
+        """Return which of the A actions minimise the expected heuristic of the next state, as booleans ``[A]``.
+
+        Raises:
+            ValueError: the environment has no method ``heuristic``.
+        """
         table, heuristic = world.believed.table, getattr(world.believed.environment, "heuristic", None)
         if heuristic is None:
             raise ValueError("a greedy agent must be given an environment with a method heuristic(state), got none")
