@@ -259,7 +259,9 @@ class Agent(Protocol):
 
     @property
     def journalled(self) -> bool:
-        """Whether each answer is written to the run's store before it is used, because answers cost money or minutes."""
+        """Whether each answer is written to the run's store before it is used, because answers cost money or
+        minutes.
+        """
         ...
 
     def describe(self) -> Mapping[str, Any]:

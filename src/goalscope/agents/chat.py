@@ -582,7 +582,9 @@ class TaskChatAgent(ChatAgent):
         }
 
     def messages(self, observation: Observation) -> tuple[Message, ...]:
-        """Return the messages sent to the model; the system prompt states the number of goals if the map has several."""
+        """Return the messages sent to the model; the system prompt states the number of goals if the map has
+        several.
+        """
         first, *later = super().messages(observation)
         rules = rules_of(observation.memory.turns[-1][1].goals)
         return (replace(first, content=first.content.replace(RULES, rules)), *later)

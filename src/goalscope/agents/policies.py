@@ -792,12 +792,16 @@ class PolicyFile(Scripted):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """Named values by which results can be grouped: the number of training steps (``checkpoint``), if it is given."""
+        """Named values by which results can be grouped: the number of training steps (``checkpoint``), if it is
+        given.
+        """
         return {} if self.checkpoint is None else {"checkpoint": self.checkpoint}
 
     @property
     def history(self) -> History | None:
-        """Which earlier steps of the episode the policy needs: "actions" for a network with memory, None for any other."""
+        """Which earlier steps of the episode the policy needs: "actions" for a network with memory, None for any
+        other.
+        """
         return "actions" if read_policy(self.file).form.cells else None
 
     def probabilities(self, observation: Observation) -> Array:

@@ -454,7 +454,9 @@ class InstructedAgent(ScriptedAgent):
     wording: str = field(default="", metadata={"check": _wording})
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the probability ``[4]`` of each move: shortest paths to the target, mixed with uniformly random moves."""
+        """Return the probability ``[4]`` of each move: shortest paths to the target, mixed with uniformly random
+        moves.
+        """
         view = observation.view
         asked_in = view.wording if isinstance(view, WordedView) else self.wording
         noise = max(self.epsilon, self.swayed) if asked_in in SWAYING else self.epsilon

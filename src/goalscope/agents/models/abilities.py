@@ -67,10 +67,12 @@ class ServerInfo(BaseModel):
 
 
 def read_server_info(client: Client) -> ServerInfo:
-    """Read the information pages of a server; the result is empty if it has none.
+    """Read version, models and context length from a server's information pages, which cost nothing.
+
+    The result is empty if the server has no such pages.
 
     Raises:
-        PermissionError: the key is missing.
+        PermissionError: the server's key is missing from the environment.
     """
     first_page = client.look("models")
     if first_page is None:
@@ -127,7 +129,11 @@ Finding = tuple[State | bool, str] | tuple[State | bool, str, str]
 
 
 class Ability(BaseModel):
-    """One feature, whether a server supports it ("unknown" if a trial cannot decide), and the evidence."""
+    """Result of testing one ability of a server, such as returning log-probabilities.
+
+    The fields are the ability's name, its state ("yes", "no" or "unknown" if the test cannot decide), the evidence as
+    text (``detail``), and what to change if the ability is missing (``advice``; "" for the default advice).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -139,12 +145,12 @@ class Ability(BaseModel):
 
 
 class ServerReport(BaseModel):
-    """Result of the trials of a server.
+    """Result of testing what a server can do before a run.
 
     Attributes:
         told: the server's information about itself.
         abilities: the tested abilities, in the order of the tests.
-        rejected: rejected parameter -> the server's message.
+        rejected: parameter that the server rejected -> the server's message.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -154,14 +160,14 @@ class ServerReport(BaseModel):
     rejected: Mapping[str, str] = {}
 
     def of(self, name: str) -> Ability:
-        """Return the ability with a given name; its state is "unknown" if it was not tested."""
+        """Return the test result for the named ability; its state is "unknown" if it was not tested."""
         untried = Ability(name=name, state="unknown", detail="")
         return next((ability for ability in self.abilities if ability.name == name), untried)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerNeeds:
-    """A study's requirements for its server.
+    """What a study requires of the server of its model, which determines the abilities to test.
 
     Attributes:
         sampling: settings for drawing outputs.
@@ -181,18 +187,21 @@ class ServerNeeds:
 
     @property
     def prompt_bytes(self) -> int:
-        """Number of bytes of the study's prompt."""
+        """Number of bytes of the study's sample prompt, in UTF-8."""
         return sum(len(message.content.encode("utf-8", "surrogatepass")) for message in self.messages)
 
     def settings(self, server: Server) -> dict[str, Any]:
-        """Return the settings that determine the trials and their results, without prompts and waiting times."""
+        """Return the settings on which the results of the server's tests depend, name -> value.
+
+        Equal settings allow stored results to be used again. Prompts and waiting times are left out.
+        """
         server_fields = {"base_url", "mode", "tokenizer", "body", "constrained", "unsupported", "token_ids"}
         own_fields = {name: getattr(self, name) for name in ("written", "scored", "everything")}
         return {**server.model_dump(include=server_fields), **self.sampling.describe(), **own_fields}
 
 
 class TrialRequest(NamedTuple):
-    """One request of a trial.
+    """One request of a trial, a test of what a server can do.
 
     Attributes:
         content: the prompt; None for the prompt of the study.
@@ -433,12 +442,17 @@ class AbilityTest:
 
     @property
     def problem(self) -> str:
-        """What a study needs, as the beginning of an error message with the field {temperature:g}."""
+        """What a study needs that the server lacks, as the beginning of an error message.
+
+        It may contain the placeholder ``{temperature:g}``.
+        """
         return advice_text(f"abilities/{self.name.partition(':')[0]}/problem")
 
     @property
     def advice(self) -> str:
-        """What the user can change if the server lacks an ability that the study needs."""
+        """What the user can change if the server lacks an ability that the study needs, as a sentence for an error
+        message.
+        """
         text = advice_text(f"abilities/{self.name.partition(':')[0]}/advice") or advice_text(f"instead/{self.recorded}")
         return text.replace("{longer_context}", advice_text("longer context"))
 
@@ -497,7 +511,7 @@ ABILITIES: Final = (
 
 @dataclass(slots=True)
 class Trials:
-    """The trials of one server: requests, answers, and what they show.
+    """The tests of one server so far: the requests made, their answers, and the parameters that the server rejected.
 
     Attributes:
         model: a model behind the server.
@@ -518,7 +532,17 @@ class Trials:
     rejected: dict[str, str] = field(default_factory=dict)
 
     def finding(self, row: AbilityTest) -> Finding | None:
-        """Make the requests of a test, unless they were made before, and return what the answers show."""
+        """Test one ability and return its state with the evidence; None if the test does not apply or cannot decide.
+
+        Requests that an earlier test made are not made again.
+
+        Args:
+            row: the test.
+
+        Raises:
+            NotSentError: a cap on costs does not allow a request.
+            ValueError, ConnectionError: a request failed, and such a failure does not decide this test.
+        """
         if row.mode not in ("", self.model.server.mode):
             return None
         if row.asks is None:
@@ -583,7 +607,9 @@ class Trials:
 
 
 def most_trial_tokens(needs: ServerNeeds, server: Server) -> tuple[int, int, int]:
-    """Return upper bounds on the cost of a study's trials, not counting requests that are rejected or fail.
+    """Return upper bounds on the cost of testing a server before a study.
+
+    Requests that are rejected or fail are not counted.
 
     Args:
         needs: the study's requirements.
@@ -604,7 +630,7 @@ def most_trial_tokens(needs: ServerNeeds, server: Server) -> tuple[int, int, int
 
 
 def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
-    """Test what a study needs of its server; `most_trial_tokens` bounds the cost.
+    """Test whether a server can do what a study needs, and report each ability; `most_trial_tokens` bounds the cost.
 
     The server's information pages, which cost nothing, are read first.
 
@@ -635,13 +661,20 @@ def check_server(model: HttpModel, needs: ServerNeeds) -> ServerReport:
 
 
 def needing_record(report: ServerReport) -> list[str]:
-    """Return the missing abilities without which a study that needs them runs only with ``unsupported: record``."""
+    """Return the names of abilities that the server lacks and that a study can do without by ``unsupported: record``.
+
+    With that setting, the run continues and records with each step that the setting had no effect. Without it, a study
+    that needs one of these abilities does not start.
+    """
     rows = {row.name: None for row in ABILITIES if row.recorded and report.of(row.name).state == "no"}
     return list(rows)
 
 
 def other_names(served: str, names: Mapping[str, int]) -> str:
-    """Describe the other names that a server gives the model in its answers; "" if there are none.
+    """Describe the names other than the requested one that a server gives the model in its answers; "" if there are
+    none.
+
+    Another name may mean that the server answers with another model.
 
     Args:
         served: the requested name.
@@ -657,7 +690,12 @@ def other_names(served: str, names: Mapping[str, int]) -> str:
 
 
 def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> None:
-    """Adapt a model to the abilities of its server.
+    """Adapt a model to what its server can do: unsupported parameters are left out, or the study is refused.
+
+    Args:
+        model: the model behind the server; changed in place.
+        needs: the study's requirements.
+        report: the tested abilities of the server.
 
     Raises:
         ValueError: the study cannot run on this server as configured; the message says what to change.

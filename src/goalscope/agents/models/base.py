@@ -76,7 +76,15 @@ RANDOM_WEIGHTS: Final = get_args(RandomWeights)
 
 
 def check_random_weights(kind: str, untrained: int | None) -> None:
-    """Raise a ValueError if the kind of random weights is unknown, or if it lacks the seed of the weights."""
+    """Check the settings of a model with random weights, which serves as a control for a trained model.
+
+    Args:
+        kind: how the weights are drawn, one of `RANDOM_WEIGHTS`.
+        untrained: seed of the random weights; None if the model keeps its trained weights.
+
+    Raises:
+        ValueError: the kind is unknown, or it needs a seed and there is none.
+    """
     check_choice("random_weights", kind, RANDOM_WEIGHTS)
     if untrained is None and kind != RANDOM_WEIGHTS[0]:
         raise ValueError(f"random_weights: {kind} needs the seed of the weights: set untrained, e.g. untrained: 0")
@@ -166,17 +174,17 @@ class Sampling:
             raise ValueError(f"top_logprobs must lie in 0..{MOST_LOGPROBS}, got {self.top_logprobs!r}")
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
+        """Return the settings as a dictionary, field name -> value."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One chat to complete.
+    """One chat for a model to complete.
 
     Attributes:
         messages: the chat so far.
-        key: (root seed, episode id, step, attempt), which names the random stream of the output.
+        key: (root seed, episode id, step, attempt), from which the random numbers of the output are derived.
         answers: the complete texts of all answers that state an action, in the order of the actions; needed by
             `Scoring.likelihoods` and by servers that constrain answers.
         prefill: the required beginning of the output, in the model's own markup (channels, tags), which the model
@@ -196,14 +204,14 @@ class Request:
             raise ValueError("a request must have at least one message, got none")
 
     def rng(self) -> np.random.Generator:
-        """Return the random stream of this output, which depends only on the key, not on the batch."""
+        """Return the random number generator of this output, which depends only on the key and not on the batch."""
         seed, episode_id, step, attempt = self.key
         return stream(seed, "sample", episode_id, step, attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part of a reply.
+    """One part of a model's reply: reasoning, the answer, or a tool call.
 
     Attributes:
         kind: "reasoning" (written before the answer), "answer", or "call" (of a tool).
@@ -291,7 +299,7 @@ class Reply:
 
     @property
     def answer(self) -> str:
-        """The final answer, "" if the output never reached one.
+        """The text of the final answer; "" if the output never reached one.
 
         Several answers are joined by line breaks, so that the parser notices if they contradict each other.
         """
@@ -299,12 +307,12 @@ class Reply:
 
     @property
     def reasoning(self) -> str | None:
-        """The written reasoning; None if there is none or it was not returned."""
+        """The reasoning that the model wrote before its answer; None if there is none or it was not returned."""
         return self._joined("reasoning")
 
     @property
     def call(self) -> str | None:
-        """The tool calls, or None."""
+        """The model's tool calls as text, joined by line breaks; None if there are none."""
         return self._joined("call")
 
     def _joined(self, kind: PartKind) -> str | None:
@@ -313,13 +321,15 @@ class Reply:
 
 
 def finish_of(parts: Sequence[Part], finish: Finish) -> Finish:
-    """Return how a reply ended (see `Reply.finish`): "called" if it stopped after a tool call, else as given."""
+    """Return how a reply ended, one of `FINISHES`: "called" if it stopped after a tool call, else ``finish``
+    unchanged.
+    """
     return "called" if finish == "stop" and parts and parts[-1].kind == "call" else finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likelihoods:
-    """How likely a model finds each answer of a request.
+    """How likely a model finds each of the A answers of a request.
 
     All answers follow the same tokens: the prompt, the reasoning if there is any, the text that opens the final answer,
     and the beginning that all answers share, such as ``{"action": "``.
@@ -333,7 +343,7 @@ class Likelihoods:
         reasoned: the reply with the reasoning, None if the model answers without reasoning.
         usage: name -> number of tokens, seconds or USD, including the reasoning.
         unsupported: names of settings that the model does not support.
-        answered_by: see `Reply`.
+        answered_by: the server's name for the model that answered, "" if it gives none.
     """
 
     logprobs: tuple[float, ...]
@@ -352,28 +362,34 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """Short name for tables."""
+        """Short name of the model, as tables show it."""
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Return everything that determines the model's outputs as plain values, without paths and devices."""
+        """Return everything that determines the model's outputs, in the types of JSON, without paths and devices.
+
+        The description is part of an agent's description, whose hash is the agent's id.
+        """
         ...
 
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
-        """Return the exact text that the model reads; None if only its server knows it."""
+        """Return the exact text that the model reads for a chat; None if only its server knows this text."""
         ...
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        """Complete each chat, in order; each output depends only on its own request."""
+        """Complete each chat, and return the replies in the order of the requests.
+
+        Each reply depends only on its own request, not on the others in the call.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class AskedElsewhere:
-    """A placeholder for a model that another library asks, while its episodes are played here.
+    """A placeholder for a model that another library queries, for episodes in which that library runs the model.
 
     Attributes:
-        name: the name of the model there, or of the library if no model is known.
+        name: name of the model in that library, or of the library if no model is known.
         library: name of the library.
     """
 
@@ -388,7 +404,7 @@ class AskedElsewhere:
         """Return None, because only the library knows the rendered text."""
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        """Raise an error, because the library that plays the episode asks the model."""
+        """Raise a TypeError, because only the other library can query this model."""
         raise TypeError(f"{self.name} can only be asked by {self.library}, which plays this episode: run it there")
 
 
@@ -397,10 +413,10 @@ class Scoring(Model, Protocol):
     """Interface of a language model that also returns how likely it finds given answers."""
 
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
-        """Return the likelihoods of the answers of each request, in order.
+        """Return how likely the model finds each answer of each request, in the order of the requests.
 
-        They depend only on their own request, except that the last bits of a local model's results may vary with the
-        batch.
+        The result for a request depends only on this request, except that the last bits of a local model's likelihoods
+        may vary with the batch.
 
         Args:
             requests: requests with ``answers``, none of which is the beginning of another.
@@ -415,7 +431,8 @@ class Scoring(Model, Protocol):
 
 
 def model_backend(name: str) -> Callable[[ModelFactory], ModelFactory]:
-    """Register a backend, so that chat agents of studies can name it; used as a decorator.
+    """Register a backend, a way of running language models, so that chat agents of studies can name it; used as a
+    decorator.
 
     The decorated function or class is called as ``make(model=..., name=..., **options)``, where ``model`` is the
     study's name of the model, and ``name`` the name for tables, or None. Its other keyword parameters are options that
@@ -483,7 +500,12 @@ def build_model(
 
 
 def check_type(parameter: str, value: Any, hint: Any) -> None:
-    """Check a chat agent's parameter against the annotation of the constructor parameter.
+    """Check that the value of a chat agent's parameter has the type that the parameter's annotation requires.
+
+    Args:
+        parameter: name of the parameter, for the error.
+        value: its value in the study.
+        hint: annotation of the constructor parameter.
 
     Raises:
         ValueError: the value has another type, or is a whole number that is too large.

@@ -45,10 +45,10 @@ _ROUNDING: Final = 1e-9  # far above rounding errors in sums of probabilities
 
 
 class Draws(NamedTuple):
-    """Tokens ``[B]`` drawn from a batch of logits, and margins ``[B]``: how close each draw was to another token.
+    """Tokens ``[B]`` drawn for a batch of B outputs, with the margin ``[B]`` of each draw.
 
-    At temperature 0, a margin is the gap between the two largest logits (nats). Otherwise it is the smallest change of
-    a cumulative probability that changes the draw.
+    A margin says how close the draw was to another token. At temperature 0, it is the gap between the two largest
+    logits (nats). Otherwise it is the smallest change of a cumulative probability that changes the draw.
     """
 
     tokens: Any
@@ -56,7 +56,7 @@ class Draws(NamedTuple):
 
 
 def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray[np.float64] | None) -> Draws:
-    """Draw one token per row.
+    """Draw the next token of each of B outputs from the logits of a vocabulary of V tokens.
 
     The smallest set of most likely tokens whose probabilities reach ``top_p`` is kept. The uniform number is then
     looked up in their cumulative probabilities *in the order of the ids*. Between batch shapes, nearly equal
@@ -66,7 +66,7 @@ def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray
         logits: ``[B, V]`` tensor.
         temperature: 0 takes the largest logit; exact ties go to the lowest id.
         top_p: in (0, 1].
-        uniforms: ``[B]`` numbers in [0, 1), one per row; not used at temperature 0.
+        uniforms: ``[B]`` numbers in [0, 1), one per output; not used at temperature 0.
 
     Raises:
         ValueError: a logit is NaN or infinite.
@@ -135,10 +135,16 @@ def _drawn(ordered: Any, order: Any, numbers: Any, top_p: float) -> tuple[Draws,
 
 
 def log_probabilities(logits: Any, tokens: Any, top: int) -> list[dict[str, Any]]:
-    """Return the log-probabilities (nats, before temperature) of tokens ``[B]`` drawn from logits ``[B, V]``.
+    """Return the log-probabilities of B drawn tokens and of the most likely tokens, in nats, before temperature is
+    applied.
 
-    Each row gives one mapping with ``token``, ``logprob`` and ``top``, a list of [token, logprob] of the most likely
-    tokens.
+    Args:
+        logits: ``[B, V]`` logits of a vocabulary of V tokens, from which each token was drawn.
+        tokens: ``[B]`` ids of the drawn tokens.
+        top: number of most likely tokens to include.
+
+    Returns:
+        For each drawn token a mapping with ``token``, ``logprob`` and ``top``, a list of [token, logprob].
     """
     import torch
 
@@ -163,13 +169,13 @@ _AT_ONCE: Final = 256  # maximum prompts whose passes are planned together
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """Settings for decoding a batch.
+    """Settings for decoding a batch of prompts.
 
     Attributes:
-        temperature: see `Sampling`.
-        top_p: see `Sampling`.
-        max_tokens: see `Sampling`.
-        top_logprobs: see `Sampling`.
+        temperature: temperature of sampling; 0 takes the most likely token.
+        top_p: tokens are drawn from the most likely tokens whose total probability reaches this value, in (0, 1].
+        max_tokens: maximum output tokens, including reasoning.
+        top_logprobs: number of alternatives whose log-probabilities are stored with each output token, 0 for none.
         stop: ids that end an output.
         slots: maximum number of requests decoded at the same time.
         share_prefix: whether to compute common beginnings of prompts only once.
@@ -179,8 +185,8 @@ class Decoding:
             are complete long before the last prompt is read.
         around: context around each pass of prompts, e.g. to change activations; equal prompts are then not merged.
         most_shared: maximum number of tokens of the common prefix that are computed once, None for all.
-        most_columns: maximum number of tokens, over all rows that are decoded together, to hold in memory; None for no
-            limit.
+        most_columns: maximum number of tokens, over all outputs that are decoded together, to hold in memory; None for
+            no limit.
     """
 
     temperature: float = 0.7
@@ -200,11 +206,11 @@ class Decoding:
 
 @dataclass(slots=True, kw_only=True)
 class Decoded:
-    """One output.
+    """The output that a local model generated for one prompt.
 
     Attributes:
         tokens: token ids, including the stop token.
-        finish: how the output ended.
+        finish: how the output ended, one of `FINISHES`.
         logprobs: one mapping per token if requested, else empty.
         margins: one number per token if requested, else empty; see `goalscope.agents.models.decode.Draws`.
     """
@@ -218,7 +224,20 @@ class Decoded:
 def decode(
     model: Any, settings: Decoding, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded] = lambda outputs: None
 ) -> list[Decoded]:
-    """Return the output of each prompt, in order; ``arrived`` is called after each pass with newly complete outputs."""
+    """Generate an output for each prompt with a local model, and return the outputs in the order of the prompts.
+
+    All prompts are decoded in one batch.
+
+    Args:
+        model: a transformers model.
+        settings: settings of sampling and of the batch.
+        prompts: token ids of each prompt.
+        rngs: random number generator of each output.
+        arrived: called after each pass with (index, output) of the outputs that are newly complete.
+
+    Raises:
+        ValueError: a prompt is empty or too long for the model.
+    """
     job = Job(model, settings, prompts, rngs, arrived)
     lane = Lane(model, settings, new_prefixes(model) if settings.share_prefix else None)
     if lane.submit(job.requests):
@@ -227,12 +246,19 @@ def decode(
 
 
 def new_prefixes(model: Any) -> Prefixes:
-    """Return an empty cache of prompt beginnings, with a memory limit that suits the model's device."""
+    """Return an empty cache for the beginnings that prompts share, with a memory limit that suits the model's
+    device.
+    """
     return Prefixes(memory_limit(next(model.parameters()).device))
 
 
 def check_prompts(model: Any, prompts: Prompts) -> int | None:
-    """Check that a model can read prompts, and return its number of token positions; None if it has no limit."""
+    """Check that a model can read prompts, given as token ids, and return its number of token positions; None if
+    unlimited.
+
+    Raises:
+        ValueError: a prompt is empty, or leaves no position for an output.
+    """
     limit = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
     limit = limit if isinstance(limit, int) and limit > 0 else None
     for index, prompt in enumerate(prompts):
@@ -248,7 +274,11 @@ def check_prompts(model: Any, prompts: Prompts) -> int | None:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LaneRequest:
-    """One request of a `Lane` (a batch that decodes): its prompt, maximum number of output tokens, output so far."""
+    """One prompt in a `Lane` (a batch that decodes), with its random numbers, its output limit and its output so far.
+
+    ``job`` is the call that it belongs to, ``index`` its place in this call, ``most`` its maximum number of output
+    tokens.
+    """
 
     job: "Job"
     index: int
@@ -259,13 +289,13 @@ class LaneRequest:
 
 
 class Job:
-    """The requests of one call, which one or several lanes (batches, see `Lane`) carry out.
+    """One call to decode N prompts, whose requests one or several lanes (batches, see `Lane`) carry out.
 
     Args:
         model: a transformers model.
-        settings: see `Decoding`.
-        prompts: ``[N]`` token ids.
-        rngs: ``[N]`` random streams.
+        settings: settings of sampling and of the batch.
+        prompts: ``[N]`` token ids of each prompt.
+        rngs: ``[N]`` random number generators, one per output.
         arrived: callback that is called with each output when it is complete; if it raises, the job ends.
 
     Raises:
@@ -289,8 +319,10 @@ class Job:
         self.take([])
 
     def take(self, requests: Sequence[LaneRequest]) -> None:
-        """Receive requests whose outputs have ended, and pass these outputs on. Call it without requests to check
-        whether to stop.
+        """Receive requests whose outputs are complete, and pass the outputs to the caller's callback.
+
+        If the callback raises an error, the job ends with this error. Called without requests, it gives the callback a
+        chance to stop the job.
         """
         if self.problem is None:
             try:
@@ -300,27 +332,31 @@ class Job:
         self.leave(len(requests))
 
     def leave(self, count: int) -> None:
-        """Count requests that have ended or were given up."""
+        """Record that ``count`` requests of the job are complete or were given up; after the last one, the job is
+        done.
+        """
         with self._lock:
             self._left -= count
             if self._left <= 0:
                 self.done.set()
 
     def result(self) -> list[Decoded]:
-        """Return all outputs of a finished job, or raise the error that ended it."""
+        """Return the outputs of a finished job in the order of its prompts, or raise the error that ended the job."""
         if self.problem is not None:
             raise self.problem
         return [request.output for request in self.requests]
 
 
 class Lane:
-    """A batch that decodes: requests enter it and leave it between two steps, and any thread may add some.
+    """A batch in which a model decodes several outputs together: requests enter and leave the batch between two steps.
+
+    Any thread may add requests at any time.
 
     Args:
         model: a transformers model.
         settings: the settings of the batch (``slots``, ``prefill_tokens``, ``gradual``, ``around``, ``most_shared``);
             each request has its own settings for drawing.
-        prefixes: see `goalscope.agents.models.reading.PromptReader`.
+        prefixes: cache of the beginnings that prompts share, to be used and filled; None to compute each prompt whole.
     """
 
     def __init__(self, model: Any, settings: Decoding, prefixes: Prefixes | None) -> None:
@@ -336,7 +372,9 @@ class Lane:
         """Number of requests that wait or are decoded, and number of the tokens of their prompts."""
 
     def submit(self, requests: Sequence[LaneRequest]) -> bool:
-        """Add requests to the lane; return whether the caller must run it, because no other thread does."""
+        """Add requests to the batch, and return True if the caller must now call `run`, because no other thread runs
+        the batch.
+        """
         with self._lock:
             # Longer prompts first, so that the columns of the batch rarely have to be extended.
             self._waiting += sorted(requests, key=lambda request: -len(request.prompt))
@@ -345,7 +383,10 @@ class Lane:
             return must_run
 
     def run(self) -> None:
-        """Decode until no request is left. An error ends all requests, and each of them raises it."""
+        """Decode until no request of the batch is left.
+
+        If an error occurs, all requests end, and the jobs to which they belong raise this error in their own threads.
+        """
         import torch
 
         try:
@@ -363,7 +404,7 @@ class Lane:
                 raise
 
     def fail(self, error: BaseException) -> None:
-        """End all requests with the given error."""
+        """End all requests of the batch; the jobs to which they belong then raise the given error."""
         with self._lock:
             lost, self._waiting, self._live = [*self._waiting, *self._live], [], []
             self._rows, self._running, self.load, self.tokens = None, False, 0, 0
@@ -506,9 +547,20 @@ def score(
     arrived: Arrived[list[list[float]]] = lambda scores: None,
     prefixes: Prefixes | None = None,
 ) -> list[list[list[float]]]:
-    """Return the log-probability of each token of some answers to each prompt, as `score_on_cores` does.
+    """Compute the log-probability of each token of given answers after each prompt, with a local model.
 
     Nothing is drawn. Equal prompts with equal answers are computed once.
+
+    Args:
+        model: a transformers model.
+        settings: settings of the batch, of which sampling settings are not used.
+        prompts: ``[N]`` token ids of each prompt.
+        answers: ``[N, A]`` token ids of the A answers to each prompt.
+        arrived: called with (index, scores) of prompts as soon as they are computed.
+        prefixes: cache of the beginnings that prompts share, to be used and filled; None for a new one.
+
+    Returns:
+        ``[N, A]`` lists with one number per token of the answer, in nats, before temperature is applied.
     """
     import torch
 
@@ -624,7 +676,7 @@ Result = TypeVar("Result")
 
 @contextmanager
 def one_thread() -> Iterator[int]:
-    """While this context lasts, compute with one thread; yield the previous number of threads."""
+    """Let PyTorch compute with a single thread inside this context; yield the previous number of threads."""
     import torch
 
     before = torch.get_num_threads()
@@ -637,7 +689,7 @@ def one_thread() -> Iterator[int]:
 
 @contextmanager
 def fitting_threads(model: Any) -> Iterator[bool]:
-    """Compute a small model on a CPU with one thread inside the context; yield whether the model is small.
+    """Let PyTorch compute with one thread inside this context if the model is small and on a CPU; yield whether it is.
 
     The operations of a small model take microseconds, so a second thread gains little. If another process occupies the
     second thread's core, the model waits at every operation (we measured 20 times fewer answers per second). Larger
@@ -649,30 +701,42 @@ def fitting_threads(model: Any) -> Iterator[bool]:
 
 
 def is_small(model: Any) -> bool:
-    """Return whether a model runs on a CPU and is small enough for one thread."""
+    """Return whether a model runs on a CPU and has so few parameters that one thread computes it best."""
     return bool(model.device.type == "cpu" and sum(value.numel() for value in model.parameters()) < SMALL)
 
 
 def own_cores() -> int:
-    """Return how many cores this process may use; a worker of a run uses only its share."""
+    """Return how many CPU cores this process may use; a process that shares the machine with other workers uses only a
+    part.
+    """
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get(_SHARE, "")
     return min(available, int(limit)) if limit.isdecimal() and int(limit) else available
 
 
 def share_cores(workers: int) -> int:
-    """Limit this process to 1 / workers of its cores, at least one; return the number of cores left."""
+    """Limit this process to an equal part of its CPU cores, when ``workers`` processes share the machine.
+
+    Returns:
+        The number of cores left, at least one.
+    """
     cores = max(1, own_cores() // workers)
     os.environ[_SHARE] = str(cores)
     return cores
 
 
 def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
-    """Divide requests into batches of similar lengths and about equal work; return the indices in each, longest first.
+    """Divide prompts into batches of similar lengths and about equal work.
 
-    There are at least two batches if there are enough requests, with at most ``rows`` requests on average; no batch is
-    empty. The division depends only on the lengths ``[N]`` of the prompts, so the number of cores changes no output. A
-    worker of a run does not divide its requests, since they are already part of a batch and it has no second core.
+    There are at least two batches if there are enough prompts. The division depends only on the lengths, so the number
+    of cores changes no output. A process that is limited to one core makes no second batch.
+
+    Args:
+        lengths: ``[N]`` number of tokens of each prompt.
+        rows: maximum number of prompts per batch on average.
+
+    Returns:
+        The indices of the prompts in each batch, longest prompt first; no batch is empty.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     single_core = os.environ.get(_SHARE) == "1"
@@ -686,9 +750,10 @@ def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
 
 
 def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return a function's result for each item, computed in as many threads as there are cores.
+    """Apply a function to each item in as many threads as there are CPU cores, and return the results in order.
 
-    If a model's forward pass changes the model itself, one thread computes everything.
+    If the model's forward pass changes the model itself, one thread computes everything. An error in one thread stops
+    the others and is raised.
     """
     cores = own_cores()
     if min(cores, len(items)) < 2 or _changes_itself(model):
@@ -709,21 +774,25 @@ def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Ite
 
 
 def work_on_cores(model: Any, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return the result of a function of the model for each item; with a small model, each core computes one item at a
-    time.
+    """Apply a function that uses a model to each item, and return the results in order.
+
+    With a small model, each CPU core computes one item at a time; with a larger model, all cores compute the same item.
     """
     with fitting_threads(model) as small, all_experts(model):
         return side_by_side(model, work, items) if small else [work(item) for item in items]
 
 
 class Lanes:
-    """The lanes of a model, in which the requests of all callers decode together; each caller may ask at any time.
+    """Decodes the requests of all callers of a model together, in one batch or, for a small model, one batch per CPU
+    core.
+
+    Each batch is a `Lane`. Callers may add requests from any thread at any time.
 
     Args:
         model: a transformers model.
         lock: held while a lane is at work.
         slots: maximum number of requests per lane; None for what suits the model.
-        share_prefix: see `Decoding`.
+        share_prefix: whether to compute common beginnings of prompts only once.
     """
 
     def __init__(self, model: Any, lock: threading.Lock, slots: int | None = None, share_prefix: bool = True) -> None:
@@ -739,7 +808,17 @@ class Lanes:
     def decode(
         self, settings: Decoding, prompts: Prompts, rngs: Streams, arrived: Arrived[Decoded] = lambda outputs: None
     ) -> list[Decoded]:
-        """Return the output of each prompt, in order; ``arrived`` is called from the threads that decode."""
+        """Generate an output for each prompt, and return the outputs in the order of the prompts.
+
+        Args:
+            settings: settings of sampling.
+            prompts: token ids of each prompt.
+            rngs: random number generator of each output.
+            arrived: called with (index, output) of complete outputs, in one of the threads that decode.
+
+        Raises:
+            ValueError: a prompt is empty or too long for the model.
+        """
         job = Job(self._model, settings, prompts, rngs, arrived)
         threads = list[threading.Thread]()
         try:
@@ -822,21 +901,22 @@ def score_on_cores(
     arrived: Arrived[list[list[float]]] = lambda scores: None,
     prefixes: dict[int, Prefixes] | None = None,
 ) -> list[list[list[float]]]:
-    """Return the log-probability of each token of some answers to each prompt, in order.
+    """Compute the log-probability of each token of given answers after each prompt, using all CPU cores.
 
     A small model on a CPU computes batches of prompts of similar lengths, one batch per core.
 
     Args:
         model: a transformers model.
         prompts: ``[N]`` ids of each prompt, at least one.
-        answers: ``[N, A]`` ids of each answer, at least one.
-        slots: maximum number of rows to compute at once.
-        arrived: called with the scores of prompts as soon as they are computed.
-        prefixes: the trees of beginnings by number of the batch, to be used and filled. Each batch has its own, since
-            what is stored changes the last bits of likelihoods, which must not depend on which batch is faster.
+        answers: ``[N, A]`` ids of each of the A answers to each prompt, at least one.
+        slots: maximum number of answers to compute at once.
+        arrived: called with (index, scores) of prompts as soon as they are computed.
+        prefixes: number of the batch -> cache of the beginnings that prompts share, to be used and filled. Each batch
+            has its own, since what is stored changes the last bits of likelihoods, which must not depend on which batch
+            is faster.
 
     Returns:
-        ``[N, A]`` lists with one number per token, in nats, before temperature is applied.
+        ``[N, A]`` lists with one number per token of the answer, in nats, before temperature is applied.
     """
     if not prompts:
         return []

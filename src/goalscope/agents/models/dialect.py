@@ -79,8 +79,14 @@ THINKING: Final = ("enable_thinking", "thinking")
 
 
 def check_thinking(thinking: bool | None, template_options: Mapping[str, Any] | None) -> None:
-    """Raise a ValueError if both settings switch thinking on or off: ``thinking``, and a key of the template's
-    options.
+    """Check that a study switches a model's thinking on or off in one place only.
+
+    Args:
+        thinking: the setting ``thinking``, None if it is not set.
+        template_options: variables of the chat template, which may include one that switches thinking.
+
+    Raises:
+        ValueError: both switch thinking.
     """
     conflicting = [name for name in THINKING if name in (template_options or {})] if thinking is not None else []
     if conflicting:
@@ -92,10 +98,10 @@ def check_thinking(thinking: bool | None, template_options: Mapping[str, Any] | 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Loaded:
-    """A loaded model (None if its tokenizer is enough), with how its tokenizer writes and ends chats.
+    """A model in memory, with how its tokenizer writes and ends chats; several agents can share it.
 
     Attributes:
-        model: the transformers model, or None.
+        model: the transformers model; None if its tokenizer is enough.
         tokenizer: the tokenizer.
         marks: marks that separate reasoning from the answer.
         chat_template: source of the chat template.
@@ -130,12 +136,12 @@ _LOADING = threading.Lock()
 
 
 class Dialect:
-    """How a model writes chats: its chat format, tokenizer and stop tokens. It completes nothing and needs no weights.
+    """The chat format of a model: chat template, tokenizer and stop tokens. It needs no weights and generates nothing.
 
     Args:
         path_or_name: a folder with the tokenizer, or the model's name on the Hugging Face hub.
         revision: commit, tag or branch on the hub.
-        chat: see `goalscope.agents.models.base.ChatFormat`.
+        chat: settings for writing and reading chats, see `goalscope.agents.models.base.ChatFormat`.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -182,7 +188,9 @@ class Dialect:
         self._name = ""
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the content identity of the tokenizer and the template settings."""
+        """Return what determines the chat format, as part of an agent's description: digests of the files, and the
+        settings.
+        """
         return {"files": self._files(), **self._settings()}
 
     def _files(self) -> Mapping[str, Any]:
@@ -207,7 +215,11 @@ class Dialect:
 
     @property
     def template(self) -> str | None:
-        """Form of the prompt templates that the model's card names or that base models need; None for the default."""
+        """Form of prompt templates that the model needs, such as "completion" for a base model; None for the default
+        form.
+
+        A file in the model's folder can name the form. Models on the hub have the default.
+        """
         return read_template_form(self._folder) if self._folder is not None else None
 
     @property
@@ -217,12 +229,12 @@ class Dialect:
 
     @property
     def marks(self) -> Marks:
-        """The marks that separate the reasoning from the answer."""
+        """The texts that separate the reasoning from the answer in the model's output, such as think tags."""
         return self._load().marks
 
     @property
     def style(self) -> Style:
-        """How the model marks its reasoning, as a `Style` of `goalscope.agents.models.marks`."""
+        """How the model marks its reasoning: "harmony" (channels), "tags" (such as think tags) or "none"."""
         return self._load().marks.style
 
     @property
@@ -237,7 +249,9 @@ class Dialect:
 
     @property
     def tokenizer_checks(self) -> str:
-        """A description of the checks made on the tokenizer."""
+        """A sentence for the user that says which checks the tokenizer has passed, beginning with its number of
+        tokens.
+        """
         loaded = self._load()
         compared = "no tokenizer.json to compare ids with"
         if loaded.contract is None:
@@ -252,7 +266,7 @@ class Dialect:
         return self._load().stop
 
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str:
-        """Render the chat with the model's own template, up to where the answer begins."""
+        """Write a chat as the text that the model reads, by its own chat template, up to where the answer begins."""
         loaded = self._load()
         variables: dict[str, Any] = dict(self._options)
         if self._thinking_on is not None:
@@ -304,25 +318,33 @@ class Dialect:
         return token_ids(loaded.tokenizer, text, self._folder or self._source)
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of rendered prompts, as `encode` does, and check the contract of the tokenizer.
+        """Return the token ids of each rendered prompt, after checking that the tokenizer splits them correctly.
 
         Raises:
-            ValueError: see `goalscope.agents.models.loading`.
+            ValueError: the tokenizer changes or loses text; see `goalscope.agents.models.loading`.
         """
         contract = self._load().contract
         return [self.encode(prompt) for prompt in prompts] if contract is None else contract.ids(prompts)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Return the text of token ids, including special tokens."""
+        """Return the text that token ids stand for, including special tokens."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def unsupported(self, sampling: Sampling) -> tuple[str, ...]:
-        """Return the names of settings that the chat template does not use."""
+        """Return the names of sampling settings that the chat template does not use: ``("reasoning_effort",)`` or
+        nothing.
+        """
         effort_supported = sampling.reasoning_effort is None or "reasoning_effort" in self._load().chat_template
         return () if effort_supported else ("reasoning_effort",)
 
     def parts(self, prompt: str, tokens: Sequence[int]) -> tuple[Part, ...]:
-        """Return the parts of an output; a stop token at its end belongs to no part."""
+        """Divide a model's output into its parts: reasoning, answer and tool calls. A stop token at the end belongs to
+        no part.
+
+        Args:
+            prompt: the rendered prompt, which may already open the reasoning.
+            tokens: token ids of the output.
+        """
         loaded = self._load()
         if loaded.base and loaded.marks.style == "none":
             ended = tokens and tokens[-1] in loaded.stop and "\n" not in self.text(tokens[-1:])
@@ -334,14 +356,23 @@ class Dialect:
         return split(segments, loaded.marks, thinking=loaded.marks.opened(prompt))
 
     def text_parts(self, prompt: str, raw: str) -> tuple[Part, ...]:
-        """Return the parts of an output whose token ids are unknown."""
+        """Divide a model's output into its parts (reasoning, answer and tool calls) when its token ids are unknown.
+
+        Args:
+            prompt: the rendered prompt, which may already open the reasoning.
+            raw: the output as text.
+        """
         loaded = self._load()
         if loaded.base and loaded.marks.style == "none":
             return _line(raw)
         return split(text_segments(raw, loaded.marks), loaded.marks, thinking=loaded.marks.opened(prompt))
 
     def opening(self, prompt: str) -> str:
-        """Return the text (such as marks) between a rendered prompt and a final answer that comes without reasoning."""
+        """Return the text between a prompt and a final answer without reasoning, such as the marks of empty reasoning;
+        often "".
+
+        It is needed to score given answers directly after the prompt.
+        """
         marks = self._load().marks
         if marks.style == "harmony":
             return "<|channel|>final<|message|>"
@@ -350,14 +381,15 @@ class Dialect:
         return marks.tail if marks.opened(prompt) else marks.empty
 
     def answer_place(self, prompt: str, tokens: Sequence[int]) -> tuple[list[int], str] | None:
-        """Return what precedes an output's final answer: token ids, and the text between these ids and the answer.
+        """Find where the final answer begins in an output with reasoning.
 
         Args:
             prompt: the rendered prompt.
             tokens: token ids of the output.
 
         Returns:
-            The ids and the text, or None if no final answer began.
+            The token ids before the answer, and the text between these ids and the answer; None if no final answer
+            began.
 
         Raises:
             ValueError: the model does not mark its reasoning by special tokens.
@@ -573,7 +605,7 @@ class Dialect:
 
     @property
     def name(self) -> str:
-        """Short name for tables."""
+        """Short name of the model, as tables show it."""
         if self._name or self._folder is None:
             return self._name or self._source
         return self._folder.stem if NamedFile(self._folder).is_there() else Path(self._source).name
@@ -626,14 +658,13 @@ def _ids(value: Any) -> set[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternatives:
-    """Token ids of alternative answers that all follow the same tokens (the context).
+    """Token ids of A alternative answers that all follow the same tokens (the context), for scoring their likelihoods.
 
     Attributes:
         context: ids before all answers, at least one.
         answers: ``[A]`` ids of each answer after the context; none is the beginning of another.
         shared: number of ids at the beginning of the answers that are the same in all of them.
-        prompt: number of ids of the context, followed by an answer, that belong to the prompt; at most all of the
-            context.
+        prompt: how many ids at the beginning of the context belong to the prompt.
     """
 
     context: tuple[int, ...]
@@ -645,7 +676,7 @@ class Alternatives:
 def alternatives(
     dialect: Dialect, prompt: Sequence[int], text: str, answers: Sequence[str], *, ids: Sequence[int] = ()
 ) -> Alternatives:
-    """Tokenize answers together with the text before them.
+    """Tokenize alternative answers together with the text before them, for scoring their likelihoods.
 
     If a token of some answer crosses the boundary, the context ends before this token for all answers.
 
@@ -687,7 +718,15 @@ def likelihoods(
     reasoned: Reply | None,
     unsupported: tuple[str, ...],
 ) -> Likelihoods:
-    """Return the likelihoods of answers from the log-probability of each of their tokens, ``[A]`` lists in nats."""
+    """Sum the log-probabilities of the tokens of each answer to the likelihoods of the A answers.
+
+    Args:
+        alternatives: the tokenized answers.
+        scores: ``[A]`` lists with the log-probability of each token of the answer, in nats.
+        usage: cost of the computation, name -> number of tokens, seconds or USD.
+        reasoned: the reply with the reasoning before the answers, or None.
+        unsupported: names of settings that the model does not support.
+    """
     rows = [(*alternatives.context, *answer) for answer in alternatives.answers]
     return Likelihoods(
         logprobs=tuple(float(sum(answer_scores[alternatives.shared :])) for answer_scores in scores),
@@ -701,7 +740,11 @@ def likelihoods(
 
 
 def unanswered(reasoned: Reply) -> Likelihoods:
-    """Return the likelihoods for a request whose reasoning never reached a final answer: all are undefined."""
+    """Return the likelihoods, without any values, of a request whose reasoning never reached a final answer.
+
+    Args:
+        reasoned: the reply with the reasoning, whose tokens and costs are kept.
+    """
     return Likelihoods(
         logprobs=(),
         prompt_tokens=reasoned.prompt_tokens,
@@ -713,19 +756,20 @@ def unanswered(reasoned: Reply) -> Likelihoods:
 
 
 def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Reply | None) -> Alternatives | None:
-    """Return the tokenized answers of a request, placed after its prompt or after its reasoning.
+    """Tokenize the answers of a request so that they follow its prompt, or the reasoning that the model wrote.
 
     Args:
         dialect: how the model writes chats.
         prompt: the rendered prompt.
         answers: the complete answers.
-        reasoned: the model's output, None if it answers at once.
+        reasoned: the model's reply with its reasoning; None to place the answers directly after the prompt.
 
     Returns:
         The tokenized answers, or None if no final answer began after the reasoning.
 
     Raises:
-        ValueError: see `alternatives`; also if the model does not mark its reasoning, or its output has no exact ids.
+        ValueError: the answers cannot be told apart by their tokens, the model does not mark its reasoning, or the
+            token ids of the reasoning are not exact.
     """
     [ids] = dialect.prompt_ids([prompt])
     if reasoned is None:
@@ -747,10 +791,11 @@ def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Repl
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellTokens:
-    """Token positions of the cells of a grid in a prompt.
+    """Which token of a prompt stands for each cell of a grid, needed to read activations at cells.
 
     Attributes:
-        positions: ``[H, W]`` int, index of the cell's token in the prompt, -1 if the cell is not exactly one token.
+        positions: ``[H, W]`` (rows by columns) index of the cell's token in the prompt, -1 if the cell is not exactly
+            one token.
         problems: one sentence for each cell with -1.
     """
 
@@ -761,7 +806,8 @@ class CellTokens:
 def check_cell_tokens(
     model: Dialect, grid_text: str, *, prompt: str | None = None, capture: bool = False
 ) -> CellTokens:
-    """Check that each cell of a grid is exactly one token, and that this token contains no other cell.
+    """Find the token of each cell of a grid in a prompt, and check that each cell is one token that contains no other
+    cell.
 
     Args:
         model: the model whose tokenizer reads the grid.
@@ -769,6 +815,9 @@ def check_cell_tokens(
         prompt: the rendered prompt that contains the grid, in any encoding; its last occurrence counts. By default a
             chat whose only message is the grid.
         capture: whether the study captures activations at the cells. If so, a problem is an error, else a warning.
+
+    Returns:
+        The token positions of the cells.
 
     Raises:
         ValueError: with ``capture``, a cell is not one token (the message names the cell and its tokens); the prompt
