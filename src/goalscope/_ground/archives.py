@@ -21,15 +21,17 @@ _SIZE: Final[int] = _module._ECD_SIZE
 
 
 def open_archive(stream: BinaryIO, most: int) -> zipfile.ZipFile:
-    """Return the archive in a stream.
+    """Open the zip archive in a stream of bytes, after checking that the archive's directory is not too large.
+
+    The directory is the list of the archive's members (its packed files), which Python reads into memory as a whole.
 
     Args:
-        stream: the bytes.
-        most: maximum bytes of its directory; each member takes at least 46.
+        stream: a seekable stream with the bytes of the archive.
+        most: maximum size of the directory in bytes; each member takes at least 46.
 
     Raises:
-        UntrustedError: the directory is larger; it was not read.
-        zipfile.BadZipFile: it is no zip archive.
+        UntrustedError: if the directory is larger; it was not read.
+        zipfile.BadZipFile: if the stream is not a zip archive.
     """
     end = _module._EndRecData(stream)
     if end is not None and end[_SIZE] > most:
@@ -56,10 +58,12 @@ _LOCAL: Final = struct.Struct("<4s22xHH")
 
 
 def largest_member(path: Path) -> int:
-    """Return the unpacked size, in bytes, of the largest member of a zip archive.
+    """Return the unpacked size, in bytes, of the largest member (packed file) of a zip archive of unknown origin.
+
+    Each member is unpacked piece by piece to count its bytes, since the sizes that an archive states may be false.
 
     Args:
-        path: the archive.
+        path: path of the archive.
 
     Raises:
         UntrustedError: if the file is not a complete zip archive, a member is damaged, larger than `MOST_MEMBER_BYTES`

@@ -29,10 +29,10 @@ _PIECE: Final = 2**16
 
 
 class BoundedError(ValueError):
-    """Error for work in a child process that failed or exceeded a limit, see `BoundedWorker`.
+    """Error for work in the child process of a `BoundedWorker` that failed or exceeded a limit.
 
     Attributes:
-        kind: name of the error that the work raised; "" if it exceeded a limit.
+        kind: name of the type of error that the work raised, such as "KeyError"; "" if the work exceeded a limit.
     """
 
     def __init__(self, message: str, kind: str = "") -> None:
@@ -47,8 +47,8 @@ class Bounds:
     Attributes:
         seconds: whole seconds of processor time per answer; the system may allow one more.
         wait: wall-clock seconds per answer.
-        memory: bytes of memory beyond what the process uses before the first request (Linux).
-        answer: maximum bytes of one answer as a line of JSON.
+        memory: bytes of memory beyond what the child process uses before the first request (enforced on Linux only).
+        answer: maximum size of one answer, in bytes of its JSON text.
     """
 
     seconds: int
@@ -58,16 +58,17 @@ class Bounds:
 
 
 class BoundedWorker:
-    """A process that answers one request at a time; it starts with the first request.
+    """A child process that runs code of others on input of unknown origin, with limits of time and memory.
 
-    After exceeding a limit or an interruption, the next request gets a new process.
+    The process starts with the first request and answers one request at a time. After it exceeds a limit or is
+    interrupted, the next request starts a new process.
 
     Args:
-        file: a Python file with a function ``prepare()`` that imports what the work needs and returns the work: a
-            function that receives a request (a JSON value) and yields answers (JSON values). It must not import
+        file: a Python file with a function ``prepare()`` that imports the needed libraries and returns the work: a
+            function that receives a request (a JSON value) and yields answers (JSON values). The file must not import
             goalscope.
-        bounds: limits of the work.
-        task: the work in words, for messages: "rendering it".
+        bounds: limits of time, memory and size.
+        task: the work in words, for error messages, such as "rendering it".
     """
 
     def __init__(self, file: Path, bounds: Bounds, task: str) -> None:
@@ -79,20 +80,26 @@ class BoundedWorker:
         _WORKERS.add(self)
 
     def ask(self, request: Any) -> Any:
-        """Return the single answer to a request; see `answers` for the errors."""
+        """Send a request (a JSON value) to the child process and return its single answer (a JSON value).
+
+        Raises:
+            BoundedError: if there is not exactly one answer, the work failed, or it exceeded a limit.
+            ImportError: if a library that the work needs is missing.
+            OSError: if the process cannot be started.
+        """
         values = list(self.answers(request))
         if len(values) != 1:
             raise BoundedError(f"{self._task} must give one value, it gave {len(values)}")
         return values[0]
 
     def answers(self, request: Any) -> Iterator[Any]:
-        """Yield the answers to a request, each as soon as it arrives.
+        """Send a request (a JSON value) to the child process and yield each of its answers (JSON values) as it arrives.
 
-        The process is busy with the request, and other requests wait, until all answers were consumed.
+        Other threads that send a request wait until all answers to this one have been consumed.
 
         Raises:
-            BoundedError: if the work failed, or exceeded a limit.
-            ImportError: if a library is missing.
+            BoundedError: if the work failed or exceeded a limit.
+            ImportError: if a library that the work needs is missing.
             OSError: if the process cannot be started.
         """
         octets = json.dumps(request).encode() + b"\n"
@@ -207,7 +214,10 @@ class BoundedWorker:
             child.communicate()
 
     def forget(self) -> None:
-        """Forget the child process without ending it; needed after a fork, since the process belongs to the parent."""
+        """Drop the child process without ending it.
+
+        A process that was forked from this one calls this, since the child process belongs to its parent.
+        """
         child, self._child, self._lock, self._left = self._child, None, threading.Lock(), b""
         if child is not None:
             for stream in (child.stdin, child.stdout):

@@ -19,10 +19,10 @@ _MOST_MESSAGE = 1000  # characters of an error
 
 
 def main() -> None:
-    """Answer requests from standard input until it ends.
+    """Read requests from standard input until it is closed, and write the answers to standard output, as lines of JSON.
 
-    The command-line arguments are the file that defines the work, the limit of processor time in seconds, and the limit
-    of memory in bytes.
+    The command-line arguments are the path of the Python file that defines the work, the limit of processor time in
+    seconds, and the limit of memory in bytes.
     """
     file, seconds, memory = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     answers = os.fdopen(os.dup(1), "wb", buffering=0)

@@ -15,12 +15,12 @@ if TYPE_CHECKING:  # every command imports this module, and some need no arrays
 
 
 def note_namesake(name: str, role: str, *, only_files: bool = False) -> None:
-    """Warn that a name means something that ships with goalscope, not the path of this name in the working directory.
+    """Warn that a name was read as something that comes with goalscope, although a path of that name exists, too.
 
     Args:
-        name: the name, as given.
-        role: what ships under this name: "model", "study".
-        only_files: whether only a file could be meant.
+        name: the name that the user gave; a path of this name in the working directory is looked for.
+        role: what comes with goalscope under this name, such as "model" or "study".
+        only_files: whether to warn only if the path is a regular file.
     """
     if Path(name).is_file() or (not only_files and os.path.lexists(name)):
         text = f"{name} is the {role} that ships with goalscope; the path of that name is not taken, ./{name} names it"
@@ -28,7 +28,7 @@ def note_namesake(name: str, role: str, *, only_files: bool = False) -> None:
 
 
 def freeze(array: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
-    """Return a read-only copy of an array; the given array stays writable."""
+    """Return a read-only copy of an array, or the array itself if it is read-only already."""
     frozen = array.copy() if array.flags.writeable else array
     frozen.flags.writeable = False
     return frozen
@@ -40,22 +40,28 @@ def is_whole(value: Any) -> bool:
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
-    """Raise a ValueError, which lists the valid values, if a setting has none of them."""
+    """Raise a ValueError, which lists the valid values, if the value of a setting is not one of them.
+
+    Args:
+        name: name of the setting, for the error.
+        value: value of the setting.
+        choices: the valid values.
+    """
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def check_whole(name: str, value: Any, least: int, unit: str = "", most: int | None = None) -> int:
-    """Return a whole number as a plain integer.
+    """Check a whole number, and return it as a plain ``int``.
 
     Args:
         name: the argument's name, for the error.
-        value: the value; a boolean is not a number.
-        least, most: allowed range.
-        unit: what it counts, e.g. "steps", for the error.
+        value: the value; numpy integers are accepted, booleans are not.
+        least, most: smallest and largest allowed value; without ``most`` there is no upper limit.
+        unit: what the number counts, such as "steps", for the error.
 
     Raises:
-        ValueError: if it is not a whole number, or out of range.
+        ValueError: if the value is not a whole number, or out of range.
     """
     if not is_whole(value) or value < least or (most is not None and value > most):
         of = f" of {unit}" if unit else ""
@@ -65,16 +71,16 @@ def check_whole(name: str, value: Any, least: int, unit: str = "", most: int | N
 
 
 def check_number(name: str, value: Any, low: float, high: float, kind: str = "number") -> float:
-    """Return a number in [low, high] as a plain float.
+    """Check that a number lies in [low, high], and return it as a plain ``float``.
 
     Args:
         name: the argument's name, for the error.
-        value: the value; a boolean is not a number.
-        low, high: allowed range.
-        kind: noun for the error.
+        value: the value; numpy numbers are accepted, booleans are not.
+        low, high: smallest and largest allowed value.
+        kind: noun for the error, such as "probability".
 
     Raises:
-        ValueError: if it is not a number, or out of range.
+        ValueError: if the value is not a number, or out of range.
     """
     is_real = isinstance(value, Real) and not isinstance(value, Integral)
     if not (is_whole(value) or is_real) or not low <= value <= high:
@@ -83,20 +89,28 @@ def check_number(name: str, value: Any, low: float, high: float, kind: str = "nu
 
 
 def check_probability(name: str, value: Any) -> float:
-    """Return a number from 0 to 1 as a plain float; errors are those of `check_number`."""
+    """Check that a number lies between 0 and 1, and return it as a plain ``float``.
+
+    Args:
+        name: the argument's name, for the error.
+        value: the value; booleans are not accepted.
+
+    Raises:
+        ValueError: if the value is not a number, or out of range.
+    """
     return check_number(name, value, 0, 1, "probability")
 
 
 def check_shape(
     name: str, array: "npt.NDArray[Any]", shape: str, sizes: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Check an array against a shape written as symbols, and return the size of each symbol.
+    """Check the shape of an array against symbols such as ``"S A S"``, and return the size that each symbol stands for.
 
     Args:
         name: the argument's name, for the error.
         array: the array to check.
-        shape: symbols separated by blanks, e.g. ``"S A S"``; a number stands for itself.
-        sizes: sizes that earlier arguments fixed.
+        shape: one symbol per axis, separated by blanks; a number stands for itself, and equal symbols need equal sizes.
+        sizes: sizes of symbols that earlier arguments fixed.
 
     Returns:
         ``sizes`` with the symbols of this shape added.
@@ -121,12 +135,12 @@ def check_shape(
 
 
 def refuse_where(bad: "npt.NDArray[np.bool_]", array: "npt.NDArray[Any]", must: str) -> None:
-    """Raise a ValueError that names the first entry of an array marked as bad.
+    """Raise a ValueError that names the first entry of an array that is marked as bad, if there is one.
 
     Args:
-        bad: which entries are bad, in the shape of the array.
+        bad: boolean array of the same shape as ``array``, true where an entry is bad.
         array: the entries.
-        must: the requirement, with the name of the array.
+        must: what the entries must be, including the array's name, as the beginning of the message.
     """
     if bad.any():
         import numpy as np
@@ -136,18 +150,23 @@ def refuse_where(bad: "npt.NDArray[np.bool_]", array: "npt.NDArray[Any]", must: 
 
 
 def check_finite(name: str, array: "npt.NDArray[Any]") -> None:
-    """Raise a ValueError that names the first entry that is not a finite number."""
+    """Raise a ValueError that names the first NaN or infinite entry of an array, if there is one.
+
+    Args:
+        name: the argument's name, for the error.
+        array: the array to check.
+    """
     import numpy as np
 
     refuse_where(~np.isfinite(array), array, f"{name} must be finite everywhere")
 
 
 def check_distributions(name: str, array: "npt.NDArray[Any]", tolerance: float = 1e-8) -> None:
-    """Raise a ValueError unless the last axis holds probability distributions.
+    """Raise a ValueError unless an array contains a probability distribution along its last axis.
 
     Args:
         name: the argument's name, for the error.
-        array: ``[..., K]`` probabilities.
+        array: ``[..., K]`` probabilities of K outcomes.
         tolerance: allowed distance of a sum from 1.
     """
     check_finite(name, array)
@@ -157,14 +176,15 @@ def check_distributions(name: str, array: "npt.NDArray[Any]", tolerance: float =
 
 
 def check_text(name: str, value: str) -> str:
-    """Return a text if UTF-8 can encode it, as names and tags that are stored and printed require.
+    """Return a text unchanged if UTF-8 can encode it, so that it can be stored and printed.
 
     Args:
-        name: noun for the error.
+        name: what the text is called in the error.
         value: the text.
 
     Raises:
-        ValueError: if it has half of a surrogate pair.
+        ValueError: if the text contains half of a surrogate pair (one of two code units that only make a character
+            together).
     """
     try:
         value.encode()
@@ -177,12 +197,15 @@ def check_text(name: str, value: str) -> str:
 
 
 def check_texts(value: Any, name: str, path: str = "") -> None:
-    """Check every key and text of nested plain values with `check_text`.
+    """Check with `check_text` that UTF-8 can encode every key and every text of nested values.
 
     Args:
-        value: the nested mappings, lists and plain values.
+        value: nested mappings and lists of texts, numbers, booleans and None.
         name: what the value is called in errors.
-        path: keys that lead to the value from that of the name, for errors.
+        path: keys that lead from the named value to this one, for errors; used by recursive calls.
+
+    Raises:
+        ValueError: if a key or text contains half of a surrogate pair.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -198,22 +221,24 @@ def check_texts(value: Any, name: str, path: str = "") -> None:
 
 
 def near_miss(word: object, valid: Sequence[str], most: int = 1) -> str:
-    """Return "; did you mean ...?" if a word is close to a valid one, else a list of the valid words.
+    """Return the end of an error message about an unknown word: "; did you mean ...?" or a list of the valid words.
 
     Args:
-        word: the word.
+        word: the unknown word.
         valid: the valid words.
-        most: maximum number of suggestions, closest first.
+        most: maximum number of suggestions, closest first; without a close word, all valid words are listed.
     """
     close = get_close_matches(str(word)[:200], valid, n=most, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else f"; valid: {', '.join(valid)}"
 
 
 def check_parameters(source: str, function: Callable[..., Any], parameters: Collection[str], how: str) -> None:
-    """Raise a ValueError if a class or function lacks one of the given parameters, or needs one that is not given.
+    """Raise a ValueError if keyword arguments do not fit the signature of a class or function.
+
+    An argument must be one of the parameters, and every parameter without a default must be given.
 
     Args:
-        source: its name, for the message.
+        source: what the class or function is called in the message.
         function: the class or function, which is not called.
         parameters: the names of the keyword arguments.
         how: how the user gives a parameter, with {name} in the place of its name.
@@ -235,7 +260,7 @@ def check_parameters(source: str, function: Callable[..., Any], parameters: Coll
 
 
 def did_you_mean(word: str, valid: Sequence[str]) -> str:
-    """Return "; did you mean ...?" if a name is close to a valid one, else ""."""
+    """Return "; did you mean ...?", the end of an error message, if a name is close to a valid one, otherwise ""."""
     lower = {name.lower(): name for name in valid}
     close = get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
     return f"; did you mean {lower[close[0]]}?" if close else ""

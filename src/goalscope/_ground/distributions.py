@@ -39,7 +39,7 @@ def rounding_of(entries: npt.ArrayLike) -> Array:
 
 
 def to_array(name: str, values: Any, *, booleans: bool = False) -> npt.NDArray[Any]:
-    """Return real numbers from any array library as a numpy array with their own dtype.
+    """Convert real numbers from any array library to a numpy array, and keep their dtype.
 
     Args:
         name: the argument's name, for the error.
@@ -65,11 +65,13 @@ def to_array(name: str, values: Any, *, booleans: bool = False) -> npt.NDArray[A
 
 
 def to_distributions(name: str, values: Any, axes: Sequence[str] = ()) -> Array:
-    """Return probability distributions over the last axis as float64, each with sum 1.
+    """Convert probabilities from any array library to a float64 array whose last axis sums to 1.
+
+    Sums that differ from 1 only by float32 rounding are divided out, with a warning.
 
     Args:
         name: the argument's name, for the error and the warning.
-        values: ``[..., K]`` probabilities from any array library.
+        values: ``[..., K]`` probabilities of K outcomes.
         axes: names of the axes before the last one, such as "state" and "action", for the error.
 
     Raises:
@@ -93,15 +95,19 @@ def to_distributions(name: str, values: Any, axes: Sequence[str] = ()) -> Array:
 
 
 def to_sparse_distributions(name: str, matrix: Any, actions: int) -> "csr_array":
-    """Return a sparse matrix ``[S * A, K]`` of probabilities as float64, each row with sum 1.
+    """Convert a sparse matrix of probabilities to float64, with rows that sum to 1.
+
+    Row sums that differ from 1 only by float32 rounding are divided out, with a warning.
 
     Args:
         name: the argument's name, for the error and the warning.
-        matrix: a sparse matrix of scipy.
-        actions: number A of actions; errors name the state and action of a row.
+        matrix: sparse matrix of scipy, ``[S * A, K]``: one row per pair of S states and A actions, with probabilities
+            of K outcomes.
+        actions: number A of actions, to name the state and the action of a bad row in errors.
 
     Raises:
-        ValueError: as `to_distributions`.
+        ValueError: if a number is negative or not finite, or the sum of a row differs from 1 by more than float32
+            rounding.
     """
     rows: csr_array = matrix.tocsr().astype(np.float64)
     rows.sum_duplicates()
@@ -120,13 +126,15 @@ def to_sparse_distributions(name: str, matrix: Any, actions: int) -> "csr_array"
 
 
 def to_chances(name: str, outcomes: Mapping[Any, Any]) -> tuple[dict[Any, float], float]:
-    """Return the outcomes with a probability above 0, normalised, and the distance of their sum from 1.
-
-    The caller passes the greatest distance of all its mappings to `note_rounding`, so that there is only one warning.
+    """Check the probabilities of the outcomes of something random, and normalise them.
 
     Args:
         name: what has these outcomes, for the error.
         outcomes: outcome -> probability, a number of Python, numpy, PyTorch or JAX.
+
+    Returns:
+        The outcomes with a probability above 0, with probabilities that sum to 1; and the distance of the original sum
+        from 1. The caller passes the greatest distance of all its mappings to `note_rounding`, for a single warning.
 
     Raises:
         ValueError: if a probability is not a number from 0 to 1, or their sum differs from 1 by more than float32
@@ -148,7 +156,7 @@ def to_chances(name: str, outcomes: Mapping[Any, Any]) -> tuple[dict[Any, float]
 
 
 def to_shares(name: str, weights: Any) -> Array:
-    """Divide weights by their sum.
+    """Divide nonnegative weights by their sum, and return these shares as float64 numbers ``[K]`` that sum to 1.
 
     Args:
         name: the argument's name, for the error.
@@ -171,9 +179,11 @@ def to_shares(name: str, weights: Any) -> Array:
 
 
 def note_rounding(name: str, distance: float) -> None:
-    """Warn that sums were only within float32 rounding of 1, and that each row was divided by its sum.
+    """Warn that rows of probabilities summed to 1 only up to float32 rounding, and were divided by their sums.
 
-    There is no warning if the distance is within `EXACT`. Python shows a repeated warning from one line only once.
+    Args:
+        name: the argument's name, for the warning.
+        distance: greatest distance of a sum from 1; there is no warning if it is at most `EXACT` (1e-8).
     """
     if distance > EXACT:
         bound = 10.0 ** math.ceil(math.log10(distance))

@@ -8,10 +8,11 @@ _REQUIREMENT = re.compile(r"\s*([^;]+?)\s*(?:;.*\bextra\s*==\s*['\"]([^'\"]+)['\
 
 
 def how_to_install(extra: str = "") -> str:
-    """Return the command that installs the packages of an extra, or those that goalscope always needs.
+    """Return the pip command that installs the packages of an extra (an optional group of dependencies, such as
+    ``lm``).
 
-    The packages and version ranges are those that the installed goalscope declares, so that the command works however
-    goalscope was installed, without a clone or a particular package index.
+    Without an extra, the command installs the packages that goalscope always needs. Packages and version ranges are
+    those that the installed goalscope declares, so that the command needs no clone of the repository.
     """
     try:
         declared = metadata.requires("goalscope") or []
@@ -25,12 +26,12 @@ def how_to_install(extra: str = "") -> str:
 
 
 def lacking(needs: str, extra: str, error: ImportError) -> ImportError:
-    """Return the error for a missing package that an extra installs.
+    """Return the ImportError to raise if an optional package is missing; its message says how to install the package.
 
     Args:
-        needs: the dependency in words, e.g. "figures need matplotlib".
-        extra: the extra that contains it.
-        error: the error of the import.
+        needs: the dependency in words, such as "figures need matplotlib".
+        extra: the extra (optional group of dependencies) of goalscope that contains the package.
+        error: the original error of the import.
     """
     missing = f" ({error.name} is missing)" if error.name and not needs.endswith(error.name) else ""
     return ImportError(f"{needs}{missing}: install the extra {extra}, {how_to_install(extra)}")

@@ -56,7 +56,7 @@ _LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class FolderEntry(NamedTuple):
-    """An entry of a folder: its name and its own status (that of a link, not of its target)."""
+    """An entry of a folder: its name, and its status as the system reports it (of a link, not of the link's target)."""
 
     name: str
     status: os.stat_result
@@ -87,19 +87,24 @@ class Folder:
 
     @property
     def path(self) -> Path:
-        """Path of the directory. Use it only in messages: access to files goes through the methods of this class."""
+        """The path of the directory, for messages only; access to files goes through the methods of this class."""
         return self._root.joinpath(*self._names)
 
     def below(self, *parts: str) -> "Folder":
-        """Return a folder below this one, which need not exist. Links in its path are refused when it is used."""
+        """Return the `Folder` at a path below this one, given as names; it need not exist.
+
+        Links in the path are refused when the folder is used.
+        """
         inner = Folder(self._root, links=self._links)
         inner._names = self._split(parts)
         return inner
 
     def checked(self) -> Path:
-        """Return the path of the directory for a library.
+        """Return the path of this directory, for a library that opens paths itself. The directory need not exist yet.
 
-        It need not exist yet. A link or a file at the path is refused.
+        Raises:
+            StrangeFileError: if a link lies on the path.
+            NotADirectoryError: if a file lies at the path.
         """
         with suppress(FileNotFoundError), self._opened(self._names):
             pass
@@ -112,14 +117,16 @@ class Folder:
         return self.has_folder()
 
     def is_free(self, name: str) -> bool:
-        """Return whether a new folder can be created there: the path is free, or an empty folder."""
+        """Return whether a folder of this name can be created in this folder: nothing, or an empty folder, is there."""
         with suppress(FileNotFoundError), self._opened(self._names) as folder:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             return stat.S_ISDIR(status.st_mode) and not self.names(name)
         return True
 
     def has_folder(self, *parts: str) -> bool:
-        """Return whether a folder exists there; False for a file, a link, or nothing."""
+        """Return whether a folder exists at a path below this folder, given as names; False for a file, a link, or
+        nothing.
+        """
         if "\0" in str(self._root):
             return False
         try:
@@ -131,36 +138,52 @@ class Folder:
             raise
 
     def has_file(self, *parts: str) -> bool:
-        """Return whether a regular file exists there.
+        """Return whether a regular file exists at a path below this folder, given as names.
 
         Raises:
-            StrangeFileError: if there is something other than a regular file.
+            StrangeFileError: if something other than a regular file is there, such as a link or a folder.
         """
         return self.status(*parts) is not None
 
     def status(self, *parts: str) -> os.stat_result | None:
-        """Return the status of a regular file, or None if there is no file at that path."""
+        """Return the system's status of a regular file below this folder, or None if nothing exists at that path.
+
+        Args:
+            parts: names of the folders that lead to the file, and of the file.
+
+        Raises:
+            StrangeFileError: if something other than a regular file is there, such as a link or a folder.
+        """
         try:
             return self._look(self._split(parts))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def size(self, *parts: str) -> int:
-        """Return the number of bytes of a file.
+        """Return the size, in bytes, of a file below this folder.
+
+        Args:
+            parts: names of the folders that lead to the file, and of the file.
 
         Raises:
-            FileNotFoundError: if there is none.
+            FileNotFoundError: if there is no such file.
         """
         return self._look(self._split(parts)).st_size
 
     def file(self, *parts: str, one_name: bool = False, content: bool = True) -> Path:
-        """Return the checked path of a file, for a library that opens paths itself. The file need not exist yet.
+        """Return the checked path of a file below this folder, for a library that opens paths itself.
+
+        The file need not exist yet.
 
         Args:
-            parts: the path.
+            parts: names of the folders that lead to the file, and of the file.
             one_name: whether to refuse a file with a second name (a hard link), whose content would change with this
-                one.
-            content: whether the content of the file is needed; False if it will be replaced.
+                file.
+            content: whether the content of the file is needed; False if it will be replaced. This only decides the
+                advice in the error.
+
+        Raises:
+            StrangeFileError: if something other than a regular file is there, such as a link or a folder.
         """
         names = self._split(parts)
         with suppress(FileNotFoundError):
@@ -168,11 +191,16 @@ class Folder:
         return self._root.joinpath(*names)
 
     def entries(self, *parts: str) -> list[FolderEntry]:
-        """Return all entries of a folder by name, links as links; an empty list if there is no such folder.
+        """Return all entries of a folder, sorted by name; an empty list if there is no such folder.
+
+        Links are returned as links, unless this folder follows links.
+
+        Args:
+            parts: names that lead from this folder to the listed one; none for this folder itself.
 
         Raises:
-            UntrustedError: more than `MOST_ENTRIES`.
-            NotADirectoryError: a file lies there.
+            UntrustedError: if there are more than `MOST_ENTRIES` entries.
+            NotADirectoryError: if a file lies at the path.
         """
         names = self._split(parts)
         entries = list[FolderEntry]()
@@ -191,18 +219,36 @@ class Folder:
         return sorted(entries, key=lambda entry: entry.name)
 
     def names(self, *parts: str) -> list[str]:
-        """Return the names of all entries of a folder, sorted; see `entries`."""
+        """Return the sorted names of all files, folders and links in a folder; empty if there is no such folder.
+
+        Args:
+            parts: names that lead from this folder to the listed one; none for this folder itself.
+        """
         return [entry.name for entry in self.entries(*parts)]
 
     def files(self, pattern: str = "*", *parts: str) -> list[Path]:
-        """Return the regular files of a folder whose names match a pattern, sorted by name.
+        """Return the paths of the regular files in a folder whose names match a pattern, sorted by name.
 
-        Folders are skipped; a link, pipe or device of such a name is an error.
+        Folders are skipped.
+
+        Args:
+            pattern: a file-name pattern such as ``"*.json"``.
+            parts: names that lead from this folder to the listed one; none for this folder itself.
+
+        Raises:
+            StrangeFileError: if a link, pipe or device has a name that matches.
         """
         return [self._placed(parts, entry) for entry in self.entries(*parts) if _is_file(entry, pattern, self, parts)]
 
     def folders(self, *parts: str) -> "list[Folder]":
-        """Return the folders in a folder, sorted by name. A link is an error; files are skipped."""
+        """Return the folders in a folder, sorted by name. Files are skipped.
+
+        Args:
+            parts: names that lead from this folder to the listed one; none for this folder itself.
+
+        Raises:
+            StrangeFileError: if there is a link, unless this folder follows links.
+        """
         entries = self.entries(*parts)
         for entry in entries:
             if stat.S_ISLNK(entry.status.st_mode) and not self._links:
@@ -212,11 +258,17 @@ class Folder:
     # Reading
 
     def open_file(self, *parts: str, most: int = MOST_LOG_BYTES, sparse: bool = False) -> BufferedReader:
-        """Open a file for reading in pieces. With ``sparse``, as for files of weights, holes may take up half of it.
+        """Open a file below this folder for reading in pieces, and return the stream of its bytes.
+
+        Args:
+            parts: names of the folders that lead to the file, and of the file.
+            most: maximum size of the file in bytes.
+            sparse: whether up to half of the file may be holes (bytes that were never written), as in files of weights.
 
         Raises:
-            UntrustedError: if it has more than ``most`` bytes, or more holes in total than `MOST_HOLE_BYTES` describes.
-            FileNotFoundError: if there is none.
+            UntrustedError: if the file has more than ``most`` bytes, or more bytes of holes than `MOST_HOLE_BYTES`
+                (with ``sparse``, than half of its size, if that is more).
+            FileNotFoundError: if there is no such file.
         """
         names = self._split(parts)
         path = self._root.joinpath(*names)
@@ -228,31 +280,66 @@ class Folder:
         return _checked_stream(number, path, most, sparse)
 
     def load_bytes(self, *parts: str, most: int = MOST_FILE_BYTES) -> bytes:
-        """Return the content of a file.
+        """Return the whole content of a file below this folder.
+
+        Args:
+            parts: names of the folders that lead to the file, and of the file.
+            most: maximum size of the file in bytes.
 
         Raises:
-            UntrustedError: if it has more than ``most`` bytes; nothing is read then.
-            FileNotFoundError: if there is none.
+            UntrustedError: if the file has more than ``most`` bytes; nothing is read then.
+            FileNotFoundError: if there is no such file.
         """
         return _load(self.open_file(*parts, most=most), most)
 
     def load_text(self, *parts: str, most: int = MOST_FILE_BYTES) -> str:
-        """Return the content of a file of UTF-8 text; see `load_bytes` and `decode_text`."""
+        """Return the whole content of a file of UTF-8 text below this folder.
+
+        Args:
+            parts: names of the folders that lead to the file, and of the file.
+            most: maximum size of the file in bytes.
+
+        Raises:
+            UntrustedError: if the file is larger, or is not UTF-8.
+            FileNotFoundError: if there is no such file.
+        """
         return decode_text(self.load_bytes(*parts, most=most))
 
     def load_object(self, *parts: str) -> dict[str, Any]:
-        """Return the object of a JSON file; see `load_bytes` and `goalscope._ground.untrusted.decode_object`."""
+        """Return the JSON object (a mapping) that a file below this folder contains.
+
+        Args:
+            parts: names of the folders that lead to the file, and of the file.
+
+        Raises:
+            UntrustedError: if the file is too large, or is not a JSON object.
+            FileNotFoundError: if there is no such file.
+        """
         return decode_object(self.load_bytes(*parts))
 
     def lines(self, *parts: str, most: int = MOST_LOG_BYTES) -> Iterator[tuple[int, bytes | None]]:
-        """Yield the numbered lines of a file; see `open_file` and `goalscope._ground.untrusted.lines`."""
+        """Yield the lines of a file below this folder, each as its number (from 1) and its bytes, None for a line too
+        long.
+
+        Args:
+            parts: names of the folders that lead to the file, and of the file.
+            most: maximum size of the file in bytes.
+
+        Raises:
+            UntrustedError: if the file is larger.
+            FileNotFoundError: if there is no such file.
+        """
         with self.open_file(*parts, most=most) as stream:
             yield from lines_of(stream)
 
     # Writing
 
     def make(self, *parts: str) -> "Folder":
-        """Create a folder with all its parents, if it is missing, and return it."""
+        """Create a folder below this one with all its parents, if it is missing, and return it.
+
+        Args:
+            parts: names that lead from this folder to the new one; none for this folder itself.
+        """
         names = self._split(parts)
         self._root.mkdir(parents=True, exist_ok=True)
         for depth, name in enumerate(names):
@@ -264,13 +351,13 @@ class Folder:
 
     @contextmanager
     def replacing(self, *parts: str, sync: bool = False) -> Iterator[Path]:
-        """Yield the path of a new, empty file, which replaces a file once it is completely written.
+        """Yield the path of a new, empty file, which replaces the named file at the end of the context.
 
         On an error, the new file is removed and the old one stays unchanged. A killed process leaves the old content,
         and a partial file that the next attempt removes.
 
         Args:
-            parts: the path of the file; its folder must exist.
+            parts: names of the folders that lead to the file, and of the file; its folder must exist.
             sync: whether to flush the file and its folder to the disk.
         """
         names = self._split(parts)
@@ -299,32 +386,63 @@ class Folder:
 
     @contextmanager
     def writing(self, *parts: str, sync: bool = False) -> Iterator[BinaryIO]:
-        """Yield a stream of bytes to a new file, which replaces a file at the end; see `replacing`."""
+        """Yield a stream for writing the bytes of a new file, which replaces the named file at the end of the context.
+
+        On an error, the old file stays unchanged.
+
+        Args:
+            parts: names of the folders that lead to the file, and of the file; its folder must exist.
+            sync: whether to flush the file and its folder to the disk.
+        """
         with self.replacing(*parts, sync=sync) as partial, _stream_to(partial) as stream:
             yield stream
             stream.flush()
 
     @contextmanager
     def writing_text(self, *parts: str, newline: str = "\n") -> Iterator[TextIO]:
-        """Yield a stream of UTF-8 text to a new file, which replaces a file at the end; see `replacing`."""
+        """Yield a stream for writing a new file of UTF-8 text, which replaces the named file at the end of the context.
+
+        On an error, the old file stays unchanged.
+
+        Args:
+            parts: names of the folders that lead to the file, and of the file; its folder must exist.
+            newline: how line ends are written.
+        """
         with self.replacing(*parts) as partial, _text_to(partial, newline) as stream:
             yield stream
             stream.flush()
 
     def save_bytes(self, octets: bytes, *parts: str, sync: bool = False) -> Path:
-        """Write a file completely or not at all, and return its path; see `replacing`."""
+        """Write a file completely or not at all, replacing an old one, and return its path.
+
+        Args:
+            octets: the content.
+            parts: names of the folders that lead to the file, and of the file; its folder must exist.
+            sync: whether to flush the file and its folder to the disk.
+        """
         with self.writing(*parts, sync=sync) as stream:
             stream.write(octets)
         return self._root.joinpath(*self._split(parts))
 
     def save_text(self, text: str, *parts: str, newline: str = "\n") -> Path:
-        """Write a file of UTF-8 text completely or not at all, and return its path; see `replacing`."""
+        """Write a file of UTF-8 text completely or not at all, replacing an old one, and return its path.
+
+        Args:
+            text: the content.
+            parts: names of the folders that lead to the file, and of the file; its folder must exist.
+            newline: how line ends are written.
+        """
         with self.writing_text(*parts, newline=newline) as stream:
             stream.write(text)
         return self._root.joinpath(*self._split(parts))
 
     def copy_file(self, *parts: str, into: "Folder") -> Path:
-        """Copy a file to the same path below another folder, which is created if it is missing."""
+        """Copy a file below this folder to the same path below another folder, and return the path of the copy.
+
+        Args:
+            parts: names of the folders that lead to the file, and of the file.
+            into: the other folder, created if it is missing.
+        """
         names = self._split(parts)[len(self._names) :]
         into.make(*names[:-1])
         with self.open_file(*parts, most=MOST_LOG_BYTES) as source, into.writing(*names) as target:
@@ -332,10 +450,12 @@ class Folder:
         return into.path.joinpath(*names)
 
     def open_to_change(self, *parts: str) -> int:
-        """Open a file for changing, created if missing, whose content does not matter; return its file descriptor.
+        """Open a file below this folder for changing, created if missing, and return its file descriptor.
+
+        The content of the file does not matter; an example is a file that serves as a lock.
 
         Raises:
-            StrangeFileError: if there is something other than a regular file with one name; it was not changed.
+            StrangeFileError: if something other than a regular file with one name is there; it was not changed.
         """
         names = self._split(parts)
         path = self._root.joinpath(*names)
@@ -351,20 +471,30 @@ class Folder:
         return number
 
     def move(self, old: str, new: str) -> None:
-        """Move a file or folder to another path below this folder, replacing a file or an empty folder there."""
+        """Move a file or folder to another path below this folder, replacing a file or an empty folder there.
+
+        Args:
+            old: its present path, relative to this folder.
+            new: its new path, relative to this folder.
+        """
         before, after = self._split((old,)), self._split((new,))
         with self._opened(before[:-1]) as source, self._opened(after[:-1]) as target, _naming(self.path / new):
             os.replace(before[-1], after[-1], src_dir_fd=source, dst_dir_fd=target)
 
     def link(self, old: str, new: str) -> None:
-        """Give a file below this folder a second name at a free path."""
+        """Give a file below this folder a second name (a hard link).
+
+        Args:
+            old: path of the file, relative to this folder.
+            new: its second path, relative to this folder, where nothing may exist.
+        """
         before, after = self._split((old,)), self._split((new,))
         self._look(before)
         with self._opened(before[:-1]) as source, self._opened(after[:-1]) as target, _naming(self.path / new):
             os.link(before[-1], after[-1], src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
     def remove_file(self, *parts: str) -> None:
-        """Remove a file if it exists; a link itself is removed, never its target."""
+        """Remove a file below this folder if it exists; of a link, the link is removed and never its target."""
         names = self._split(parts)
         with (
             suppress(FileNotFoundError),
@@ -374,7 +504,10 @@ class Folder:
             os.unlink(names[-1], dir_fd=folder)
 
     def remove_folder(self, *parts: str) -> None:
-        """Remove a folder as far as possible; anything else, such as a link to a folder, stays."""
+        """Remove a folder below this one with its content, as far as the system allows.
+
+        Anything that is not a folder, such as a link to a folder, stays.
+        """
         names = self._split(parts)
         with suppress(FileNotFoundError), self._opened(names[:-1]) as folder:
             # rmtree opens its argument before it checks it, and would wait forever for a pipe.
@@ -382,7 +515,7 @@ class Folder:
                 rmtree(names[-1], ignore_errors=True, dir_fd=folder)
 
     def sync(self, *parts: str) -> None:
-        """Flush a file, or the entries of a folder (this one if no path is given), to the disk."""
+        """Flush a file to the disk, or without arguments the list of entries of this folder."""
         names = self._split(parts)
         path = self._root.joinpath(*names)
         with self._opened(names[:-1]) as folder, _naming(path):
@@ -393,7 +526,9 @@ class Folder:
 
     @contextmanager
     def temporary(self, prefix: str) -> "Iterator[Folder]":
-        """Yield a new folder in this one, removed at the end."""
+        """Yield a new folder in this one, whose name starts with ``prefix``; it is removed at the end of the
+        context.
+        """
         with (
             self._opened(self._names),
             tempfile.TemporaryDirectory(prefix=prefix, dir=self.path, ignore_cleanup_errors=True) as folder,
@@ -466,46 +601,78 @@ class NamedFile:
         self.path = Path(path)
 
     def is_there(self) -> bool:
-        """Return whether the path leads to a regular file; False for anything else."""
+        """Return whether the path leads to a regular file; False for anything else, or nothing."""
         return self.path.is_file()
 
     def status(self) -> os.stat_result:
-        """Return the status of the file that the path leads to.
+        """Return the system's status of the regular file that the path leads to.
 
         Raises:
-            FileNotFoundError: if there is none.
+            FileNotFoundError: if there is no such file.
+            StrangeFileError: if something other than a regular file is there.
         """
         status = self.path.stat()
         _check(self.path, status, one_name=False, content=True)
         return status
 
     def checked(self) -> Path:
-        """Return the path of an existing file for a library that opens paths itself."""
+        """Return the path of this file, which must exist, for a library that opens paths itself.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            StrangeFileError: if something other than a regular file is there.
+        """
         self.status()
         return self.path
 
     def open_file(self, most: int = MOST_LOG_BYTES, *, sparse: bool = False) -> BufferedReader:
-        """Open the file for reading in pieces; see `Folder.open_file`."""
+        """Open the file for reading in pieces, and return the stream of its bytes.
+
+        Args:
+            most: maximum size of the file in bytes.
+            sparse: whether up to half of the file may be holes (bytes that were never written), as in files of weights.
+
+        Raises:
+            UntrustedError: if the file has more than ``most`` bytes, or too many bytes of holes.
+            FileNotFoundError: if there is no such file.
+        """
         self.status()  # a device may act when it is opened
         return _checked_stream(os.open(self.path, _READ), self.path, most, sparse)
 
     def load_bytes(self, most: int = MOST_FILE_BYTES) -> bytes:
-        """Return the content of the file; see `Folder.load_bytes`."""
+        """Return the whole content of the file.
+
+        Raises:
+            UntrustedError: if the file has more than ``most`` bytes; nothing is read then.
+            FileNotFoundError: if there is no such file.
+        """
         return _load(self.open_file(most), most)
 
     def load_text(self, most: int = MOST_FILE_BYTES) -> str:
-        """Return the content of the file as UTF-8 text; see `Folder.load_text`."""
+        """Return the whole content of the file as UTF-8 text.
+
+        Raises:
+            UntrustedError: if the file has more than ``most`` bytes, or is not UTF-8.
+            FileNotFoundError: if there is no such file.
+        """
         return decode_text(self.load_bytes(most))
 
     def lines(self, most: int = MOST_LOG_BYTES) -> Iterator[tuple[int, bytes | None]]:
-        """Yield the numbered lines of the file; see `Folder.lines`."""
+        """Yield the lines of the file, each as its number (from 1) and its bytes, None for a line too long.
+
+        Raises:
+            UntrustedError: if the file has more than ``most`` bytes.
+            FileNotFoundError: if there is no such file.
+        """
         with self.open_file(most) as stream:
             yield from lines_of(stream)
 
     @contextmanager
     def replacing(self) -> Iterator[Path]:
-        """Yield the path of a new file that replaces this one at the end; see `Folder.replacing`. Its folder is created
-        if it is missing.
+        """Yield the path of a new, empty file, which replaces this file at the end of the context.
+
+        Its folder is created if it is missing. On an error, the old file stays unchanged. For a device such as
+        ``/dev/stdout``, the path itself is yielded.
         """
         if Path(os.path.normpath(self.path)).parent in _STREAMS:
             yield self.path
@@ -515,14 +682,20 @@ class NamedFile:
 
     @contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """Yield a stream of bytes to a new file that replaces this one at the end; see `Folder.replacing`."""
+        """Yield a stream for writing the bytes of a new file, which replaces this file at the end of the context.
+
+        On an error, the old file stays unchanged.
+        """
         with self.replacing() as partial, _stream_to(partial) as stream:
             yield stream
             stream.flush()
 
     @contextmanager
     def writing_text(self, newline: str = "\n") -> Iterator[TextIO]:
-        """Yield a stream of UTF-8 text to a new file that replaces this one at the end; see `Folder.replacing`."""
+        """Yield a stream for writing a new file of UTF-8 text, which replaces this file at the end of the context.
+
+        On an error, the old file stays unchanged. ``newline`` says how line ends are written.
+        """
         with self.replacing() as partial, _text_to(partial, newline) as stream:
             yield stream
             stream.flush()
@@ -541,9 +714,9 @@ class NamedFile:
 
 
 class Spill:
-    """Store of pieces of bytes that need not fit in memory, numbered from 0 in order of arrival.
+    """A store in a temporary file for pieces of bytes that may not fit in memory, numbered from 0 in order of arrival.
 
-    They are in an unnamed file in the directory for temporary files (set by the variable TMPDIR). It disappears with
+    The file has no name and lies in the directory for temporary files (set by the variable TMPDIR). It disappears with
     the object or the process, however it ends.
     """
 
@@ -564,10 +737,10 @@ class Spill:
         self._close()
 
     def add(self, piece: bytes) -> int:
-        """Write a piece and return its number.
+        """Write a piece of bytes at the end of the store, and return the number by which it can be read.
 
         Raises:
-            OSError: if it cannot be written, e.g. because the disk is full; the error names the directory.
+            OSError: if the piece cannot be written, e.g. because the disk is full; the error names the directory.
         """
         rest = memoryview(piece)
         try:
@@ -581,10 +754,10 @@ class Spill:
         return len(self) - 1
 
     def read(self, number: int, first: int = 0, last: int | None = None) -> bytes:
-        """Return a piece, or its bytes from ``first`` up to (not including) ``last``.
+        """Return the piece of bytes with a number, or its bytes from ``first`` up to (not including) ``last``.
 
         Raises:
-            OSError: if it cannot be read.
+            OSError: if the piece cannot be read.
         """
         begin, end = self._ends[number], self._ends[number + 1]
         parts, missing = list[bytes](), (end if last is None else begin + last) - begin - first
@@ -605,7 +778,7 @@ def anything_at(path: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def temporary_folder(prefix: str = "goalscope-") -> Iterator[Folder]:
-    """Yield a new folder for temporary files of the system, removed at the end."""
+    """Yield a new folder in the system's directory for temporary files; it is removed at the end of the context."""
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         yield Folder(folder)
 
@@ -621,12 +794,19 @@ def package_text(package: str, *parts: str) -> str:
 
 
 def package_files(package: str) -> list[str]:
-    """Return the names of the files and folders that ship with a package, sorted."""
+    """Return the sorted names of the files and folders at the top of an installed package, such as
+    ``goalscope.verdict``.
+    """
     return sorted(entry.name for entry in resources(package).iterdir())
 
 
 def described(path: Path, status: os.stat_result) -> str:
-    """Describe in words what lies at a path (a link, a folder, a pipe, ...), given its own status."""
+    """Describe in words what lies at a path, such as "a link to ..." or "a pipe".
+
+    Args:
+        path: the path.
+        status: the system's status of what lies there (of a link, not of its target).
+    """
     if stat.S_ISLNK(status.st_mode):
         return f"a link to {printable(str(path.readlink()))}"
     if stat.S_ISREG(status.st_mode):

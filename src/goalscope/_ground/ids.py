@@ -33,10 +33,10 @@ def _to_plain(value: Any, path: str) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the canonical JSON text of a plain value: sorted keys, no blanks, ASCII, finite numbers.
+    """Write a value as canonical JSON, so that equal values have equal texts: sorted keys, no blanks, ASCII.
 
     Args:
-        value: nested mappings with text keys, sequences, text, numbers, booleans and None.
+        value: nested mappings with text keys, sequences, text, finite numbers, booleans and None.
 
     Raises:
         TypeError: for a value of another type, such as a numpy array or a set.
@@ -46,16 +46,23 @@ def canonical_json(value: Any) -> str:
 
 
 def content_id(kind: str, value: Any) -> str:
-    """Return ``kind-xxxxxxxx``, the content id (a hash) of a plain value; equal values have equal ids.
+    """Return the content id of a value: its kind, a hyphen and 24 hexadecimal digits of a hash of its canonical JSON.
+
+    Equal values of one kind have equal ids on every machine.
 
     Args:
         kind: kind of the value ("world", "episode", ...); values of different kinds never share an id.
-        value: see `canonical_json`.
+        value: nested mappings with text keys, sequences, text, finite numbers, booleans and None.
     """
     return id_of_text(kind, canonical_json(value))
 
 
 def id_of_text(kind: str, text: str) -> str:
-    """Return the content id of a value from its canonical JSON."""
+    """Return the content id (kind, hyphen, 24 digits of a sha256 hash) of a value whose canonical JSON is given.
+
+    Args:
+        kind: kind of the value ("world", "episode", ...).
+        text: the value as `canonical_json` writes it.
+    """
     digest = hashlib.sha256(f"{kind}\n{text}".encode()).hexdigest()
     return f"{kind}-{digest[:_HEX_DIGITS]}"

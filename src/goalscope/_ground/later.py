@@ -6,7 +6,10 @@ from typing import Any
 
 
 def names_later(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the function ``__getattr__`` of a package that imports its names when they are first asked for.
+    """Return a function ``__getattr__`` for a package, which imports a name from its module when the name is first
+    used.
+
+    The function raises AttributeError for a name that is not listed.
 
     Args:
         package: full name of the package.

@@ -49,7 +49,7 @@ _IN_PYTHON: Final = "If the file is yours, write `with goalscope.own.allowed(): 
 
 @dataclass
 class Consent:
-    """Which code of the user's own, named as ``module:Class``, the user allowed to be imported.
+    """Which code of the user's own the user allowed to be imported; code is named by ``module:Class``.
 
     Attributes:
         names: names that the user typed, and names in files that the user gave.
@@ -67,14 +67,15 @@ _consents: list[Consent] = [Consent()]
 
 
 def is_own(source: str) -> bool:
-    """Return whether a text has the form ``module:Class``."""
+    """Return whether a text has the form ``module:Class``, by which users name code of their own."""
     return _OWN.fullmatch(source) is not None
 
 
 def names_in(value: Any) -> set[str]:
-    """Return all names of the form ``module:Class`` in plain values: in keys, texts and the words of texts.
+    """Return all names of the user's own code, ``module:Class``, in nested mappings, lists and texts.
 
-    The entries of a setting ``modules`` are names of whole modules (`load_module`), written ``module:*``.
+    Keys, texts and the single words of texts are searched. The entries of a setting ``modules`` name whole modules (see
+    `load_module`), and are returned as ``module:*``.
     """
     if isinstance(value, str):
         return {word for word in _SEPARATORS.split(value) if is_own(word)} if ":" in value else set()
@@ -87,37 +88,41 @@ def names_in(value: Any) -> set[str]:
 
 
 def program_for(value: Any) -> str:
-    """Return how a suggested command must begin to read these plain values of a run.
+    """Return how a command must begin that will read the settings of a run: ``goalscope`` or ``goalscope --own-code``.
 
-    That is ``goalscope``, or ``goalscope --own-code`` if the values name code of the user's own, which needs consent.
+    The second is returned if the settings (nested mappings, lists and texts) name code of the user's own,
+    ``module:Class``, which needs consent.
     """
     return "goalscope --own-code" if names_in(value) else "goalscope"
 
 
 def consent(value: Any) -> None:
-    """Allow importing the code that plain values name (``module:Class``).
+    """Record that the user allows importing the code that some settings name as ``module:Class``.
 
-    The user typed these values, or they are in a file that the user gave to this command.
-
-    Never call it with values read from a run, an evaluation, a claim or a card.
+    Call it only with values (nested mappings, lists and texts) that the user typed, or that are in a file that the user
+    gave to this command; never with values read from a run, an evaluation, a claim or a card.
     """
     _consents[-1].names.update(names_in(value))
 
 
 def may_import(name: str) -> bool:
-    """Return whether the user allowed a name of the form ``module:Class``. Only this function decides what is
-    imported.
+    """Return whether the user allowed importing the code with a name of the form ``module:Class``.
+
+    Only this function decides what is imported.
     """
     return _consents[-1].everything or name in _consents[-1].names
 
 
 def check_consent(value: Any) -> None:
-    """Refuse plain values of a directory if they contain a name that the user did not allow; nothing is imported.
+    """Raise an error if settings read from a directory name code (``module:Class``) that the user did not allow.
 
-    Work that would fail for the same reason in many places begins with this check.
+    Nothing is imported. Work that would fail for the same reason in many places begins with this check.
+
+    Args:
+        value: the settings, as nested mappings, lists and texts.
 
     Raises:
-        ValueError: the user did not allow a name, or the working directory has no such module.
+        ValueError: if the user did not allow a name, or the working directory has no such module.
     """
     for name in sorted(names_in(value)):
         if not may_import(name):
@@ -125,22 +130,28 @@ def check_consent(value: Any) -> None:
 
 
 def note_found(value: Any, place: str | Path) -> None:
-    """Remember which directory or file names some code, so that the message that refuses the names can say where they
-    stand.
+    """Remember which directory or file names some code, so that the message that refuses this code can say so.
+
+    Args:
+        value: nested mappings, lists and texts that contain the names, ``module:Class``.
+        place: the directory or file in which they were found.
     """
     _sources.update(dict.fromkeys(names_in(value), str(place)))
 
 
 def allowed() -> AbstractContextManager[None]:
-    """Allow every name inside this context, including names in a run, as ``--own-code`` does for a command."""
+    """Allow importing all code that is named as ``module:Class`` inside this context, even where a run names it.
+
+    This is what ``--own-code`` does for a command. Use it only with runs whose code you trust.
+    """
     return _deciding(replace(_consents[-1], everything=True))
 
 
 def command(*, own_code: bool, advice: str) -> AbstractContextManager[None]:
-    """Start a command: only its own arguments give consent.
+    """Return a context for running a command, in which only the command's own arguments allow code to be imported.
 
     Args:
-        own_code: whether the user gave ``--own-code``.
+        own_code: whether the user gave ``--own-code``, which allows all code named as ``module:Class``.
         advice: how to allow a refused name; the end of the error message.
     """
     return _deciding(Consent(everything=own_code, advice=advice))
@@ -156,22 +167,22 @@ def _deciding(consent_given: Consent) -> Iterator[None]:
 
 
 def current() -> Consent:
-    """Return a copy of what the user has allowed so far, which can be sent to a worker process (see `adopt`)."""
+    """Return a copy of the user's consent so far (which code may be imported), to be sent to a worker process."""
     return replace(_consents[-1], names=set(_consents[-1].names))
 
 
 def adopt(consent_given: Consent) -> None:
-    """Use in this worker process the consent that the user gave to the process that started it."""
+    """Use in this worker process the consent (which code may be imported) that the user gave to its parent process."""
     _consents[:] = [consent_given]
 
 
 def load_own(source: str, methods: tuple[str, ...], role: str) -> Callable[..., Any]:
-    """Return a class from a module in the working directory.
+    """Import a class from a module in the working directory, and return the class.
 
     Args:
-        source: ``module:Class``.
+        source: the class, as ``module:Class``.
         methods: names of methods that the class must have.
-        role: expected kind of part, for messages.
+        role: what the class is to be, in words, for error messages.
 
     Raises:
         ValueError: if there is no such module or class, the class lacks a method, or the user did not allow the name.
@@ -192,11 +203,11 @@ def load_own(source: str, methods: tuple[str, ...], role: str) -> Callable[..., 
 
 
 def load_function(source: str, role: str) -> Callable[..., Any]:
-    """Return a function from a module in the working directory.
+    """Import a function from a module in the working directory, and return the function.
 
     Args:
-        source: ``module:function``.
-        role: expected kind of part, for messages.
+        source: the function, as ``module:function``.
+        role: what the function is to be, in words, for error messages.
 
     Raises:
         ValueError: if there is no such module or function, or the user did not allow the name.
@@ -211,14 +222,15 @@ def load_function(source: str, role: str) -> Callable[..., Any]:
 
 
 def load_module(module: str, role: str) -> None:
-    """Import a module of the working directory for the parts it registers elsewhere, such as MiniGrid levels.
+    """Import a module of the working directory for the parts that it registers with another library, such as MiniGrid
+    levels.
 
     Args:
-        module: its name, as in an import statement.
-        role: expected kind of part, for messages.
+        module: name of the module, as in an import statement.
+        role: what the module is to be, in words, for error messages.
 
     Raises:
-        ValueError: if this is not the name of a module, or the directory has no such module.
+        ValueError: if this is not the name of a module, the directory has no such module, or the user did not allow it.
     """
     if not isinstance(module, str) or not is_own(f"{module}:_"):
         raise ValueError(f"{role} must be given by its name, as in an import statement, got {module!r:.80}")
@@ -316,23 +328,23 @@ Result = TypeVar("Result")
 
 
 class PartWarning(RuntimeWarning):
-    """Warning that a registered part of another package raised an error and was left out. A command that meets one ends
-    with exit status 1.
+    """Warning that a part of another package (such as a measure) raised an error and was left out.
+
+    A command that meets this warning ends with exit status 1.
     """
 
 
 def attempt(kind: str, name: str, work: Callable[[], Result], otherwise: Callable[[str], Result]) -> Result:
-    """Return the result of the work of a registered part, such as a measure.
+    """Run the work of a registered part, such as a measure, and return its result, or a substitute if the part fails.
 
-    If a part of another package raises, warn and return another result instead.
-
-    Errors of goalscope's own parts are raised unchanged. So are all errors if the environment variable `TRACEBACK` is
-    1, or if the run is at fault: damaged, refused, or on a full disk.
+    If a part of another package raises an error, a warning is given and ``otherwise`` makes the substitute. Errors of
+    goalscope's own parts are raised unchanged. So are all errors if the environment variable `TRACEBACK` is 1, or if
+    the run is at fault: damaged, refused, or on a full disk.
 
     Args:
-        kind, name: the part, as registered.
-        work: the work.
-        otherwise: returns the other result, given a sentence that names package, part and error.
+        kind, name: the part, as registered: for example "measure" and the measure's name.
+        work: function that does the work.
+        otherwise: function that returns the substitute, given a sentence that names package, part and error.
     """
     try:
         return work()
@@ -353,7 +365,7 @@ def _of_the_run(error: BaseException) -> bool:
 
 
 def sign(error: BaseException) -> None:
-    """Attach to an error the sentence of `blamed`, which says whose code failed.
+    """Attach to an error the sentence that says whose code failed (see `blamed`).
 
     This is done before the error is sent to another process, where its traceback is lost.
     """
@@ -362,7 +374,9 @@ def sign(error: BaseException) -> None:
 
 
 def blamed(error: BaseException) -> str:
-    """Return a sentence on an error in the code of another package's part, "" if no such code is involved."""
+    """Return a sentence that says which other package or user module caused an error, "" if only goalscope's code
+    ran.
+    """
     if _BLAMED in vars(error):
         return "; ".join((str(vars(error)[_BLAMED]), *getattr(error, "__notes__", ())))
     frame = _frame(error)
@@ -375,7 +389,10 @@ def blamed(error: BaseException) -> str:
 
 
 def raised_by_a_check(error: BaseException) -> bool:
-    """Return whether a check of goalscope raised an error, whose message then names the problem of the input."""
+    """Return whether an error was raised on purpose by a check in goalscope, so that its message names what is wrong.
+
+    This is false for errors in the code of other packages, and for unexpected errors inside goalscope.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     return (
         not blamed(error)

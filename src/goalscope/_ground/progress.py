@@ -42,13 +42,16 @@ It is also called without answers, often enough to end the work: what it raises 
 
 
 class StoppedError(Exception):
-    """Raised by a callback `Arrived` to stop the work. Answers that arrived before are kept, and no other question is
-    asked.
+    """Error that a callback for arriving answers raises to stop a batch of questions to a model.
+
+    Answers that arrived before are kept, and no further question is asked.
     """
 
 
 def takes_arrived(method: Callable[..., Any]) -> bool:
-    """Return whether a method reports answers as they arrive: it has a parameter ``arrived``, see `Arrived`."""
+    """Return whether a method can report answers while it works: whether it has a parameter ``arrived`` (see
+    `Arrived`).
+    """
     return "arrived" in inspect.signature(method).parameters
 
 
@@ -59,8 +62,15 @@ def handing_out(
     *arguments: Any,
     **options: Any,
 ) -> None:
-    """Call a method and report its answers to ``arrived``: as they arrive if the method can do so, otherwise all at the
-    end.
+    """Call a method that answers questions, and pass its answers to the callback ``arrived``.
+
+    The answers are passed on as they arrive if the method can do so, otherwise all at the end.
+
+    Args:
+        method: function that takes the questions and returns one answer per question.
+        arrived: callback that receives pairs of a question's index and its answer.
+        questions: the questions.
+        arguments, options: further arguments of the method.
     """
     if takes_arrived(method):
         method(questions, *arguments, **options, arrived=arrived)
@@ -70,12 +80,12 @@ def handing_out(
 
 
 class Tally:
-    """Counts of what the models of this process have done; threads add to it, and displays read it.
+    """Counts of what the models in this process have done, and the place to which progress messages are sent.
 
-    Its counts: ``begun`` (loads of weights, and calls), ``under_way`` (calls in progress), ``answers``, ``invalid``
-    (answers
-    without a valid move), ``computed_prompt`` and ``computed_output`` (tokens computed by models here), ``told_prompt``
-    and ``told_output`` (tokens of answers).
+    Threads add to the counts, and progress displays read them. The counts are ``begun`` (loads of weights, and calls),
+    ``under_way`` (calls in progress), ``answers``, ``invalid`` (answers without a valid move), ``computed_prompt`` and
+    ``computed_output`` (tokens that models in this process computed), ``told_prompt`` and ``told_output`` (tokens of
+    prompts and answers that models report with an answer).
     """
 
     def __init__(self) -> None:
@@ -85,7 +95,7 @@ class Tally:
         self._outputs, self._watched = 0, False
 
     def add(self, **counts: int) -> None:
-        """Increase counts by name, as in ``add(episodes=1, answers=3)``."""
+        """Add to the counts with these names, as in ``add(begun=1, answers=3)``."""
         with self._lock:
             self._counts.update(counts)
 
@@ -95,8 +105,11 @@ class Tally:
             return self._counts.copy()
 
     def show_silence(self, address: str, since: float | None) -> None:
-        """Show in progress lines since when a server has been silent, as a time of the monotonic clock; None ends
-        that.
+        """Set or clear the time since which a server has sent nothing, which progress lines then show.
+
+        Args:
+            address: address of the server.
+            since: time of the server's last output on the monotonic clock, in seconds; None if it is no longer silent.
         """
         with self._lock:
             if since is None:
@@ -106,22 +119,28 @@ class Tally:
 
     @property
     def silent(self) -> Mapping[str, float]:
-        """For each server with waiting requests, by its address: the monotonic time since which it has sent nothing."""
+        """The servers that keep requests waiting: address -> time since which the server has sent nothing
+        (monotonic, s).
+        """
         with self._lock:
             return dict(self._silent)
 
     def tell(self, line: str) -> None:
-        """Send a progress message to the latest listener, or to `LOG` if there is none."""
+        """Send a progress message to the function that listens (the latest, if there are several), or to the log if
+        none does.
+        """
         self.note_output()
         (self._listeners or [LOG.info])[-1](line)
 
     def note_output(self) -> None:
-        """Record that something was shown, so that `watched` does not report silence."""
+        """Record that something was shown to the user, so that `watched` does not report silence."""
         self._outputs += 1
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """While this context lasts, report that the work goes on whenever nothing was shown for `SILENT_SECONDS`."""
+        """While this context lasts, send "still working" whenever nothing was shown to the user for
+        `SILENT_SECONDS`.
+        """
         if self._watched:
             yield
             return
@@ -150,7 +169,7 @@ class Tally:
 
     @contextmanager
     def heard_by(self, listener: Callable[[str], None]) -> Iterator[None]:
-        """While this context lasts, call a function with each progress message."""
+        """While this context lasts, send each progress message to this function instead of to earlier listeners."""
         self._listeners.append(listener)
         try:
             yield
@@ -158,7 +177,7 @@ class Tally:
             self._listeners.remove(listener)
 
     def labelled(self, label: str) -> AbstractContextManager[None]:
-        """While this context lasts, put a label before each message to the current listener."""
+        """While this context lasts, put a label and a colon before each progress message."""
         hear = (self._listeners or [LOG.info])[-1]
         return self.heard_by(lambda line: hear(f"{label}: {line}"))
 
@@ -168,15 +187,18 @@ TALLY: Final = Tally()
 
 @contextmanager
 def silent(label: str) -> Iterator[Progress]:
-    """Start a stage of work that shows no progress."""
+    """Return a context for a stage of work that shows no progress; its value is a callback that ignores what it is
+    told.
+    """
     yield lambda done, total: None
 
 
 class Pace:
-    """Progress of a task: the time left (at its end: the duration), and what models do meanwhile.
+    """Measures the pace of a task, and writes lines with the time left and with what models do meanwhile.
 
     ``write`` is called with the amount done, the total (None before it is known) and a text on time and models, at most
-    once per ``quiet`` seconds: when the work reports progress, and at `beat` while models are working.
+    once per ``quiet`` seconds: when the task reports progress, and at `beat` while models are working. At the end of
+    the task, the text has its duration instead of the time left.
     """
 
     def __init__(self, write: Callable[[int, int | None, str], None], quiet: float = 0.0) -> None:
@@ -198,8 +220,9 @@ class Pace:
         self._show(now)
 
     def beat(self) -> None:
-        """Refresh the displayed numbers about the models. A separate thread calls this, since the work itself can be
-        silent for minutes.
+        """Write the progress again with current numbers of the models' work, if a model was used.
+
+        A separate thread calls this regularly, since the task itself can be silent for minutes.
         """
         if self._models.begun:
             self._show(time.monotonic())
@@ -241,7 +264,7 @@ class Pace:
 
 
 class ModelsAtWork:
-    """What the models of this process have done since a given time, in words."""
+    """Describes in words what the models of this process have done since a given time."""
 
     def __init__(self, now: float) -> None:
         self._first = TALLY.read()
@@ -249,17 +272,27 @@ class ModelsAtWork:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens that models here have computed: prompt tokens read, and tokens of answers under way."""
+        """Number of tokens that models in this process have computed since then: of prompts read, and of answers
+        under way.
+        """
         counts = TALLY.read()
         return sum(counts[name] - self._first[name] for name in ("computed_prompt", "computed_output"))
 
     @property
     def begun(self) -> bool:
-        """Whether weights were read or a model was asked."""
+        """Whether, since then, the weights of a model were read or a model was asked."""
         return TALLY.read()["begun"] > self._first["begun"]
 
     def words(self, now: float) -> list[str]:
-        """Return the numbers of answers and invalid ones, recent tokens per second, and memory; "" without models."""
+        """Return parts of a progress line: numbers of answers and of invalid ones, recent tokens per second, silent
+        servers, memory.
+
+        Args:
+            now: present time on the monotonic clock, in seconds.
+
+        Returns:
+            The parts; an empty list if no model was used.
+        """
         if not self.begun:
             return []
         counts = TALLY.read()
@@ -288,8 +321,10 @@ class ModelsAtWork:
 
 
 def memory_words() -> list[str]:
-    """Describe the memory in use, for progress lines: resident memory of this process if the system reports it (Linux),
-    and memory of the GPUs in use.
+    """Describe the memory in use, for progress lines, as a list of at most one text.
+
+    The text has the resident memory of this process, if the system reports it (Linux), and the memory of the GPUs in
+    use. The list is empty if neither is known.
     """
     sizes, torch, parts = NamedFile("/proc/self/statm"), sys.modules.get("torch"), list[str]()
     cuda: Any = getattr(torch, "cuda", None)  # None while another thread still imports torch
@@ -304,10 +339,14 @@ def memory_words() -> list[str]:
 
 @contextmanager
 def lines(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
-    """Report the progress of a task and its time left in lines (`Tally.tell`), at least `QUIET_SECONDS` apart.
+    """Return a context that reports the progress of a task in lines of text, at least `QUIET_SECONDS` apart.
 
-    A task that ends within ``quiet`` seconds is not reported. While models are working, a thread reports their
-    progress.
+    The value of the context is called with the amount done and the total. While models are working, a thread reports
+    their progress, too.
+
+    Args:
+        label: name of the task, at the beginning of each line.
+        quiet: seconds between two lines instead of `QUIET_SECONDS`; a task that ends earlier is not reported.
     """
 
     def line(done: int, total: int | None, words: str) -> None:
@@ -322,7 +361,11 @@ def lines(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
 
 @contextmanager
 def aloud() -> Iterator[None]:
-    """Write progress messages to standard error, unless there is a listener or the caller configured `LOG`."""
+    """While this context lasts, write progress messages to standard error.
+
+    Nothing changes if a function listens to the messages already, or if the caller configured the logger "goalscope"
+    for INFO.
+    """
     if TALLY.heard or (LOG.hasHandlers() and LOG.isEnabledFor(logging.INFO)):
         yield
         return
@@ -337,7 +380,9 @@ def aloud() -> Iterator[None]:
 
 
 def beating(pace: Pace) -> AbstractContextManager[None]:
-    """While this context lasts, run a thread that refreshes the displayed numbers about the models; see `Pace.beat`."""
+    """While this context lasts, run a thread that calls `Pace.beat`, to refresh the displayed numbers about the
+    models.
+    """
     return _repeating(pace.beat, _BEAT_SECONDS)
 
 
@@ -360,7 +405,7 @@ def _repeating(act: Callable[[], None], seconds: float) -> Iterator[None]:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration as ``42 s``, ``3 min 05 s`` or ``2 h 10 min``."""
+    """Write a duration in seconds as ``42 s``, ``3 min 05 s`` or ``2 h 10 min``."""
     rounded = round(seconds)
     if rounded < 60:
         return f"{rounded} s"

@@ -56,13 +56,14 @@ _lock = RLock()
 
 
 def install(modules: Mapping[str, tuple[str, ...]], load: Callable[[str], object]) -> None:
-    """Declare which modules register built-in parts (kinds of worlds and agents, measures, ...).
+    """Declare which modules of goalscope register its built-in parts (kinds of worlds and agents, measures, ...).
 
-    They are in other subpackages, which this module does not know.
+    The registry imports the modules of a kind when that kind is first used.
 
     Args:
-        modules: kind -> modules, in the order in which the names of their parts are listed.
-        load: function that imports a module.
+        modules: kind of parts, such as "measure" -> full names of the modules, in the order in which the names of their
+            parts are listed.
+        load: function that imports a module, given its full name.
     """
     _modules.update(modules)
     _import.append(load)
@@ -71,12 +72,13 @@ def install(modules: Mapping[str, tuple[str, ...]], load: Callable[[str], object
 def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part], Part]:
     """Return a decorator that registers a part (a kind of worlds or agents, a measure, ...) and returns it unchanged.
 
-    A function or class that is defined again in its module, as in a notebook, replaces itself.
+    A function or class that is defined again in its module, as in a notebook, replaces its earlier definition.
 
     Args:
-        kind: one of `KINDS`.
-        name: its name in studies, commands and reports.
-        made_of: the function or class behind a part that is another object.
+        kind: one of `KINDS`, such as "measure".
+        name: name of the part in studies, commands and reports.
+        made_of: the function or class that defines the part, if the part is an object made from it. Its module tells
+            whose part this is.
 
     Raises:
         ValueError: if the kind is unknown, or the name is empty, longer than one line, or in use.
@@ -117,7 +119,7 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
 
 
 def load_built_in(kind: str) -> None:
-    """Import the modules that register the built-in parts of a kind."""
+    """Import, once, the modules of goalscope that register the built-in parts of a kind, such as "measure"."""
     if kind not in _loaded:
         _loaded.add(kind)  # first, since these modules may look up names during their import
         try:
@@ -129,11 +131,11 @@ def load_built_in(kind: str) -> None:
 
 
 def resolve(kind: str, name: str) -> Any:
-    """Return a registered part (a kind of worlds or agents, a measure, ...).
+    """Return the part (a kind of worlds or agents, a measure, ...) that is registered under a name.
 
     Args:
-        kind: one of `KINDS`.
-        name: its name.
+        kind: one of `KINDS`, such as "measure".
+        name: name of the part.
 
     Raises:
         ValueError: if the kind or the name is unknown. The message suggests similar names, and lists packages that
@@ -155,7 +157,9 @@ def resolve(kind: str, name: str) -> Any:
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Return the names of the registered parts of a kind, built-in ones first, independent of the order of imports.
+    """Return the names of all registered parts of a kind (such as "measure"), built-in parts first.
+
+    The order does not depend on the order of imports.
 
     Raises:
         ValueError: if the kind is unknown.
@@ -170,7 +174,7 @@ def names(kind: str) -> tuple[str, ...]:
 
 
 def broken_packages() -> Mapping[str, str]:
-    """Return the packages that could not be imported, each with the reason in a sentence."""
+    """Return the plugin packages that could not be imported: name and version -> the reason, as a sentence."""
     with _lock:
         for kind in KINDS:
             _load_packages(kind)
@@ -178,28 +182,47 @@ def broken_packages() -> Mapping[str, str]:
 
 
 def registered(kind: object, name: object) -> bool:
-    """Return whether there is such a part; kind and name may be text of unknown origin."""
+    """Return whether a part of this kind (such as "measure") is registered under this name.
+
+    Kind and name may be any values, for example text of unknown origin.
+    """
     return kind in KINDS and name in names(str(kind))
 
 
 def built_in(kind: str, name: str) -> bool:
-    """Return whether a registered part belongs to goalscope itself."""
+    """Return whether the part with this kind (such as "measure") and name is registered and belongs to goalscope
+    itself.
+    """
     return name in _entries[kind] and _entries[kind][name].built_in
 
 
 def package_of(module: str) -> str:
-    """Return name and version of the package that contains a module; "" if the package registers no parts."""
+    """Return name and version of the plugin package that contains a module; "" if no plugin package does."""
     return _packages.get(module.partition(".")[0], "")
 
 
 def package_with(kind: str, name: str) -> str:
-    """Return the package that registered a part, with its version; if no package did, return the name of the module."""
+    """Return name and version of the package that registered a part, or the name of the part's module if no package
+    did.
+
+    Args:
+        kind: kind of the part, such as "measure".
+        name: name of the part, which must be registered.
+    """
     entry = _entries[kind][name]
     return entry.package or package_of(entry.module) or entry.module
 
 
 def part_at(module: str, path: str) -> tuple[str, str] | None:
-    """Return kind and name of the part that a function belongs to, by module and qualified name, or None."""
+    """Find the registered part to which a function belongs, for messages that say whose code failed.
+
+    Args:
+        module: module of the function.
+        path: qualified name of the function, such as ``Maze.begin``.
+
+    Returns:
+        Kind and name of the part, or None if no part, or more than one, has this function.
+    """
     candidates = [
         (kind, name)
         for kind, entries in _entries.items()

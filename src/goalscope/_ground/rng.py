@@ -35,11 +35,11 @@ def _key(root_seed: int, names: tuple[str | int | float, ...]) -> int:
 
 
 def stream(root_seed: int, *names: str | int | float) -> np.random.Generator:
-    """Return the random generator for these names under this root seed.
+    """Return the random generator with a name, derived from the root seed of a study.
 
     Args:
         root_seed: the only seed of the study; any integer, including 0.
-        names: purpose of the numbers, e.g. ``("agent", episode_id, step)``.
+        names: the name, in parts: what the random numbers are for, e.g. ``("agent", episode_id, step)``.
 
     Returns:
         A Philox generator. Equal arguments give equal streams, different names independent ones.
@@ -52,10 +52,14 @@ def stream(root_seed: int, *names: str | int | float) -> np.random.Generator:
 
 
 def uniform(root_seed: int, *names: str | int | float) -> float:
-    """Return the uniform random number in [0, 1) for these names under this root seed.
+    """Return one uniform random number in [0, 1), determined by the root seed of a study and a name.
 
-    For single draws this is about twenty times faster than a generator. It uses another part of the hash than `stream`,
-    so it is independent of the stream with the same names.
+    For a single number this is about twenty times faster than `stream`. It uses another part of the hash than `stream`,
+    so the number is independent of the stream with the same name.
+
+    Args:
+        root_seed: the only seed of the study.
+        names: the name, in parts: what the number is for, e.g. ``("agent", episode_id, step)``.
 
     Raises:
         TypeError: if the root seed is not an integer.
@@ -65,11 +69,16 @@ def uniform(root_seed: int, *names: str | int | float) -> float:
 
 
 def uniforms(heads: Sequence[bytes], *names: str | int | float) -> npt.NDArray[np.float64]:
-    """Return ``[N]`` results of `uniform`, bit for bit, for names that differ only in their first parts.
+    """Return N uniform random numbers in [0, 1), for N names that begin differently and end alike.
+
+    The numbers are bit for bit those of `uniform`, but are computed faster.
 
     Args:
-        heads: the root seed and the first names of each, from `heads`.
-        names: the further names, at least one.
+        heads: N beginnings of names, from `heads`.
+        names: the common end of the names, in parts, at least one.
+
+    Returns:
+        ``[N]`` numbers.
     """
     tail = b"," + _encode(names)[1:].encode()
     digests = b"".join([hashlib.sha256(head + tail).digest() for head in heads])
@@ -77,9 +86,13 @@ def uniforms(heads: Sequence[bytes], *names: str | int | float) -> npt.NDArray[n
 
 
 def heads(root_seed: int, *names: str | int | float, each: Iterable[str]) -> list[bytes]:
-    """Return the prefixes from which `uniforms` derives its numbers, one for each text in ``each``.
+    """Return beginnings of the names of random numbers, which `uniforms` completes; they are hashed prefixes, not
+    readable names.
 
-    A prefix contains the root seed, then the given names, and then the text as the next name.
+    Args:
+        root_seed: the only seed of the study.
+        names: first parts that all names have in common.
+        each: the next part of each name.
     """
     begin = _encode([int(root_seed), *names])[:-1]
     return [f"{begin},{encode_basestring_ascii(text)}".encode() for text in each]
@@ -88,18 +101,19 @@ def heads(root_seed: int, *names: str | int | float, each: Iterable[str]) -> lis
 def words(
     root_seed: int, *names: str | int | float, first: int, count: int, each: int, attempt: int = 0
 ) -> npt.NDArray[np.uint64]:
-    """Return raw random words for the items ``first .. first + count - 1`` of a named series.
+    """Return raw random 64-bit words for a range of items, such as the worlds of a study, of a named series.
 
     Args:
         root_seed: the only seed of the study.
-        names: the name of the series.
+        names: the name of the series, in parts.
         first: index of the first item, >= 0.
         count: number of items.
         each: number of words per item; another number gives another series.
         attempt: number of the redraw; each attempt has its own words.
 
     Returns:
-        ``[count, each]`` uint64. Row ``j`` depends only on ``first + j``, not on ``first`` or ``count``.
+        ``[count, each]`` uint64, items by words. The row of an item depends only on its index ``first + j``, not on
+        ``first`` or ``count``.
 
     Raises:
         TypeError: if the root seed is not an integer.
@@ -119,8 +133,9 @@ def words(
 
 
 def spread(items: Sequence[Item]) -> Iterator[Item]:
-    """Yield each item once, in an order in which the first few lie evenly spread over the sequence; the middle item
-    comes first.
+    """Yield each item of a sequence once, reordered so that the first few are spread evenly over the sequence.
+
+    The middle item comes first. This serves to try a representative few of many items.
     """
     taken_indices = set[int]()
     for step in itertools.count():

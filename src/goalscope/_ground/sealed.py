@@ -32,7 +32,10 @@ _ROUNDING: Final = 1e-6  # tolerance for the ends of an interval, relative to th
 
 
 def content_id_of(kind: str) -> Any:
-    """Return, for use in ``Annotated``, the constraint that a text is an id from `content_id` of a kind."""
+    """Return a pydantic constraint, for use in ``Annotated``: the text must be a content id of this kind.
+
+    A content id is a kind such as "world", a hyphen and 24 hexadecimal digits of a hash; see `content_id`.
+    """
     return Field(pattern=rf"\A{kind}-[0-9a-f]{{24}}\z")
 
 
@@ -58,9 +61,9 @@ ShareEnds = Annotated[Ends, AfterValidator(_check_shares)]
 
 
 class StrictRecord(BaseModel):
-    """Base class of immutable records that are read from files.
+    """Base class of immutable pydantic models that are read from files.
 
-    They have strict types, no unknown keys, finite numbers, and texts of limited length.
+    Their types are strict, unknown keys are refused, numbers are finite, and texts have a limited length.
     """
 
     model_config = ConfigDict(
@@ -68,19 +71,22 @@ class StrictRecord(BaseModel):
     )
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as plain values for JSON."""
+        """Return the fields of this record as values that JSON can hold: mappings, lists, texts, numbers, booleans
+        and None.
+        """
         return self.model_dump(mode="json")
 
 
 class SealedRecord(StrictRecord):
-    """A `StrictRecord` that is stored as a file with a digest (hash) of its values, so that later changes are noticed.
+    """Base class of records that are stored as JSON files with a digest (hash) of their values, so that changes are
+    noticed.
 
-    Each such class has a ``version`` of its format.
+    Each such class has a field ``version``, the version of its format.
 
     Attributes:
-        what: what the file is, in a word or two.
-        advice: how to repair a file that was changed.
-        most: maximum bytes of the file.
+        what: what the file is, in a word or two, for messages.
+        advice: how to repair a file that was changed, for messages.
+        most: maximum size of the file in bytes.
         longest: maximum number of entries of each list and object in the file. While the values are checked, each wrong
             entry takes some kilobytes.
     """
@@ -95,7 +101,7 @@ Sealed = TypeVar("Sealed", bound=SealedRecord)
 
 
 def seal(record: SealedRecord) -> str:
-    """Return a record as JSON with a digest (hash) of its values, by which changes are noticed.
+    """Return a record as JSON text with a digest (hash) of its values, by which later changes are noticed.
 
     Equal values give equal text.
     """
@@ -105,11 +111,11 @@ def seal(record: SealedRecord) -> str:
 
 
 def write_sealed(path: Path, record: SealedRecord) -> Path:
-    """Write a sealed record, completely or not at all.
+    """Write a record to a JSON file with a digest of its values, completely or not at all, and return the path.
 
     Raises:
-        ValueError: if it is larger than the limit for reading.
-        OSError: if it cannot be written.
+        ValueError: if the text is larger than `read_sealed` accepts.
+        OSError: if the file cannot be written.
     """
     text = seal(record) + "\n"
     if len(text) > record.most:
@@ -122,12 +128,12 @@ class OtherVersionError(ValueError):
 
 
 def read_sealed(kind: type[Sealed], path: Path, *, edited: bool = False) -> Sealed:
-    """Read a record that `write_sealed` wrote.
+    """Read a record from a file that `write_sealed` wrote, and check its digest.
 
     Args:
-        kind: its class.
-        path: its file.
-        edited: whether to accept a file without a digest, which somebody wrote or changed.
+        kind: class of the record.
+        path: path of the file.
+        edited: whether to accept a file without a digest, which somebody wrote or changed by hand.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -148,7 +154,12 @@ def read_sealed(kind: type[Sealed], path: Path, *, edited: bool = False) -> Seal
 
 
 def unseal(kind: type[Sealed], text: str, *, edited: bool = False) -> Sealed:
-    """Return the record from a text that `seal` made; the arguments are those of `read_sealed`.
+    """Return the record from a JSON text that `seal` made, after checking its digest.
+
+    Args:
+        kind: class of the record.
+        text: the JSON text.
+        edited: whether to accept a text without a digest, which somebody wrote or changed by hand.
 
     Raises:
         ValidationError: if the values do not fit the class.

@@ -35,12 +35,12 @@ _MARKS_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 class UntrustedError(ValueError):
-    """Error for input from outside that cannot be read.
+    """Error for input from outside (a file, a line, an answer) that cannot be accepted.
 
     Attributes:
-        must: the requirement.
-        given: the input found instead, "" if ``must`` suffices.
-        where: location in the input, "" for all of it.
+        must: what the input must be, as a sentence, for the message.
+        given: what was found instead; "" if ``must`` suffices.
+        where: location in the input, such as "line 3, column 1"; "" for all of it.
     """
 
     def __init__(self, must: str, given: str = "", where: str = "") -> None:
@@ -52,8 +52,10 @@ class UntrustedError(ValueError):
 
 
 class StrangeFileError(UntrustedError):
-    """Error for a directory that contains a link, or something else that is not an ordinary file of its own; the whole
-    directory is refused.
+    """Error for a path at which, or on the way to which, lies a link, a pipe or something else that is not an ordinary
+    file.
+
+    The whole directory is refused.
     """
 
 
@@ -71,7 +73,7 @@ def check_nesting(stream: BinaryIO, most: int) -> None:
     This takes one pass over the bytes, in pieces of a megabyte. Nothing is parsed: the parser will report invalid JSON.
 
     Args:
-        stream: the bytes.
+        stream: stream with the bytes of the JSON text.
         most: maximum depth of lists and objects.
     """
     import numpy as np  # every command imports this module, and some need no arrays
@@ -93,10 +95,10 @@ def check_nesting(stream: BinaryIO, most: int) -> None:
 
 
 def decode_text(octets: bytes) -> str:
-    """Return UTF-8 bytes as text, without a byte order mark.
+    """Decode UTF-8 bytes as text, and leave out a byte order mark.
 
     Raises:
-        UntrustedError: not UTF-8, or a zero byte.
+        UntrustedError: if the bytes are not UTF-8, or one of them is zero.
     """
     if octets.startswith(_MARKS_16):
         raise UntrustedError("text must be UTF-8", "a UTF-16 byte order mark")
@@ -114,16 +116,17 @@ def decode_text(octets: bytes) -> str:
 
 
 def decode_json(data: bytes | str, *, strict: bool = True, finite: bool = True) -> Any:
-    """Return the value of JSON text.
+    """Parse JSON of unknown origin, and return its value.
 
     Args:
         data: text, or UTF-8 bytes (a byte order mark is allowed).
-        strict: refuse content that no episode can have: nesting deeper than `MOST_DEPTH`, integers beyond 64 bits,
-            numbers that overflow, and text with half of a surrogate pair.
-        finite: refuse NaN and Infinity, which Python's json module may write.
+        strict: whether to refuse nesting deeper than `MOST_DEPTH`, integers beyond 64 bits, numbers that overflow, and
+            text with half of a surrogate pair. goalscope's own files never contain them.
+        finite: whether to refuse NaN and Infinity, which Python's json module may write.
 
     Raises:
-        UntrustedError: if it is not UTF-8 or not JSON, has a zero byte or a repeated key, or the arguments refuse it.
+        UntrustedError: if the data are not UTF-8 or not JSON, have a zero byte or a repeated key, or ``strict`` or
+            ``finite`` refuses them.
     """
     if not isinstance(data, str | bytes):
         raise UntrustedError("JSON must come as text", type(data).__name__)
@@ -149,10 +152,13 @@ def decode_json(data: bytes | str, *, strict: bool = True, finite: bool = True) 
 
 
 def decode_object(data: bytes | str, *, strict: bool = True, finite: bool = True) -> dict[str, Any]:
-    """Return a JSON object; see `decode_json`.
+    """Parse JSON of unknown origin that must be an object, and return it as a dictionary.
+
+    Args:
+        data, strict, finite: as in `decode_json`.
 
     Raises:
-        UntrustedError: as `decode_json`, and if the value is not an object.
+        UntrustedError: as in `decode_json`, and if the value is not an object.
     """
     value = decode_json(data, strict=strict, finite=finite)
     if not isinstance(value, dict):
@@ -161,10 +167,12 @@ def decode_object(data: bytes | str, *, strict: bool = True, finite: bool = True
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (line number, bytes) of each line that is not blank; None instead of a line above `MOST_LINE_BYTES`.
+    """Yield number (from 1) and bytes of each line of a stream that is not blank.
+
+    Instead of the bytes of a line longer than `MOST_LINE_BYTES`, None is yielded.
 
     Raises:
-        UntrustedError: if the file is UTF-16 or binary.
+        UntrustedError: if the stream begins as UTF-16 or binary data do.
     """
     number = 0
     while line := stream.readline(MOST_LINE_BYTES + 1):
@@ -182,10 +190,13 @@ def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
 
 
 def decode_line(octets: bytes | None) -> Any:
-    """Return the JSON value of one of `lines`.
+    """Parse one line of a file of JSON lines, and return its value.
+
+    Args:
+        octets: the line, as `lines` yields it; None for a line that was too long.
 
     Raises:
-        UntrustedError: if the line is too long, or see `decode_json`; the location is the column.
+        UntrustedError: if the line was too long, or is not valid JSON (see `decode_json`); the location is the column.
     """
     if octets is None:
         raise UntrustedError("a line must be shorter", f"one of more than {MOST_LINE_BYTES} bytes")
@@ -199,8 +210,10 @@ def decode_line(octets: bytes | None) -> Any:
 class Fault(NamedTuple):
     """One error in a value of a file.
 
-    It states the path of the value, the requirement (``must``), and the value itself, which is "" if the requirement
-    alone suffices for the message.
+    Attributes:
+        where: path of the value, such as ``worlds[0].count``.
+        must: what the value must be.
+        given: the value itself; "" if the requirement alone suffices for the message.
     """
 
     where: str
@@ -209,11 +222,12 @@ class Fault(NamedTuple):
 
 
 def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fault]:
-    """Return the errors of pydantic without duplicates; if there are many, the first ones.
+    """Turn the errors of a pydantic validation into plain statements, without duplicates; at most about a hundred.
 
     Args:
-        error: the errors.
-        keys: kind of a mapping ("" for the outermost, "worlds grid", "horizon", ...) -> its valid keys.
+        error: the errors of the validation.
+        keys: kind of a mapping in the file ("" for the outermost, "worlds grid", "horizon", ...) -> its valid keys,
+            from which similar keys are suggested.
     """
     result: dict[Fault, None] = {}
     scalars: dict[tuple[int | str, ...], list[str]] = {}
@@ -251,12 +265,15 @@ def explain(
     kind: str = "study",
     examples: Mapping[str, str] | None = None,
 ) -> str:
-    """Return one line per error: the path of the key, the requirement, the value, a similar valid key.
+    """Write the errors of a pydantic validation as text, one line per error under a first line that names the file.
+
+    Each line has the path of the key, the requirement, the value, and a similar valid key.
 
     Args:
-        error, keys: see `faults`.
+        error: the errors of the validation.
+        keys: kind of a mapping in the file ("" for the outermost, "worlds grid", "horizon", ...) -> its valid keys.
         name: name of the file, or "the study".
-        kind: the expected kind.
+        kind: what the file should be, such as "study".
         examples: key -> an example of its line, shown if the key is missing.
     """
     faults_found = faults(error, keys)
@@ -270,7 +287,9 @@ def explain(
 
 
 def printable(text: str) -> str:
-    """Return one line that is safe to print: control characters are escaped, long text is shortened in its middle."""
+    """Make a text safe to print on one line: control characters are escaped, and long text is shortened in its
+    middle.
+    """
     if len(text) > _LONGEST_TEXT:
         text = f"{text[: _LONGEST_TEXT - 60]} ... {text[-50:]}"
     if text.isprintable():
@@ -282,7 +301,7 @@ def printable(text: str) -> str:
 
 
 def shorten(value: object) -> str:
-    """Format a value for a message: one printable line of limited length."""
+    """Format any value for an error message: its ``repr`` as one printable line of limited length."""
     if isinstance(value, dict | list | tuple) and len(value) > _MOST_ENTRIES:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)} entries"
     if isinstance(value, str) and len(value) > _LONGEST_VALUE:

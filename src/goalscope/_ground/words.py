@@ -14,7 +14,11 @@ _FIELD: Final = re.compile(r"\{(\w+)\}")
 
 
 def short(value: float, unit: str) -> str:
-    """Format a value as in tables: shares, bits and nats with three decimals, larger numbers with fewer."""
+    """Format a number as in tables: shares, bits and nats with three decimals, other units with fewer for larger
+    numbers.
+
+    NaN becomes "undefined".
+    """
     if math.isnan(value):
         return "undefined"
     if math.isinf(value):
@@ -27,24 +31,26 @@ def short(value: float, unit: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Format a count: ``1 grid``, ``9,000 episodes``."""
+    """Write a count with its noun, as in ``1 grid`` or ``9,000 episodes``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(items: Sequence[str], last: str = "and") -> str:
-    """Format a list: ``a``, ``a and b``, ``a, b and c``; ``none`` if it is empty."""
+    """Join items to a list in words: ``a``, ``a and b`` or ``a, b and c`` (``last`` is the word "and"); ``none``
+    without items.
+    """
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}" if items else "none"
 
 
 class Catalogue:
-    """The sentences of one subpackage (room).
+    """The sentences that one subpackage shows to users, looked up by key.
 
     Args:
-        entries: the tree of keys; its leaves are texts.
-        name: how errors name this catalogue.
+        entries: tree of keys (nested mappings) whose leaves are texts, with fields to fill in as ``{name}``.
+        name: what errors call this catalogue.
 
     Raises:
-        TypeError: a leaf is not a text.
+        TypeError: if a leaf is not a text.
     """
 
     def __init__(self, entries: Mapping[str, Any], name: str) -> None:
@@ -53,22 +59,22 @@ class Catalogue:
 
     @classmethod
     def of_package(cls, package: str) -> "Catalogue":
-        """Read the file `texts.yaml` of a package, for example "goalscope.verdict"."""
+        """Read the catalogue of sentences of a package, such as "goalscope.verdict", from its file `texts.yaml`."""
         from goalscope._ground.folder import package_text  # these are not light
         from goalscope._ground.yaml_text import read_yaml_text
 
         return cls(read_yaml_text(package_text(package, "texts.yaml"), f"texts of {package}"), f"{package} texts")
 
     def __call__(self, key: str, **fields: str | int) -> str:
-        """Return a sentence with its fields filled in.
+        """Return the sentence with a key, with its fields filled in.
 
         Args:
-            key: the keys that lead to it, separated by slashes, for example "claims/acts optimally/question".
+            key: the keys that lead to the sentence, separated by slashes, such as "claims/acts optimally/question".
             fields: a value for each field of the sentence.
 
         Raises:
-            KeyError: there is no such sentence.
-            TypeError: a field is missing, or the sentence has no such field.
+            KeyError: if there is no such sentence.
+            TypeError: if a field is missing, or the sentence has no such field.
         """
         text = self.text(key)
         if (needed := self.fields(key)) != fields.keys():
@@ -77,25 +83,30 @@ class Catalogue:
         return _FIELD.sub(lambda match: str(fields[match[1]]), text)
 
     def text(self, key: str) -> str:
-        """Return a sentence as the catalogue has it, fields in braces.
+        """Return the sentence with a key as the catalogue contains it, with its fields unfilled, as ``{name}``.
+
+        Args:
+            key: the keys that lead to the sentence, separated by slashes.
 
         Raises:
-            KeyError: there is no such sentence.
+            KeyError: if there is no such sentence.
         """
         if key not in self._texts:
             raise KeyError(f"{self._name} has no sentence {key!r}")
         return self._texts[key]
 
     def fields(self, key: str) -> set[str]:
-        """Return the names of the fields of a sentence."""
+        """Return the names of the fields that must be filled in for the sentence with this key."""
         return set(_FIELD.findall(self.text(key)))
 
     def keys(self, below: str = "") -> list[str]:
-        """Return the keys of all sentences, or of those below one branch, for example "claims"."""
+        """Return the keys of all sentences, or of those whose keys begin with one branch of the tree, such as
+        "claims".
+        """
         return [key for key in self._texts if not below or key.startswith(f"{below}/")]
 
     def has(self, key: str) -> bool:
-        """Return whether there is a sentence with this key."""
+        """Return whether there is a sentence with this key (the keys that lead to it, separated by slashes)."""
         return key in self._texts
 
 

@@ -24,12 +24,13 @@ MOST_VALUES: Final = 100_000
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the plain values of a YAML file.
+    """Read a YAML file of unknown origin, and return its content: nested mappings, lists, texts, numbers, booleans and
+    None.
 
     Raises:
         FileNotFoundError: if there is no such file.
         OSError: if the file cannot be read.
-        ValueError: if it is not UTF-8 text, too large, or refused by `read_yaml_text`.
+        ValueError: if the file is not UTF-8 text, is too large, or is refused by `read_yaml_text`.
     """
     if Folder(path).is_there():
         raise IsADirectoryError(f"a YAML file is needed, but {path} is a directory: give the path of a file in it")
@@ -43,11 +44,15 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_yaml_text(text: str, name: str) -> Any:
-    """Return the plain values of a YAML text; ``name`` is its name in messages.
+    """Parse YAML of unknown origin, and return its content: nested mappings, lists, texts, numbers, booleans and None.
+
+    Args:
+        text: the YAML text.
+        name: what messages call the text.
 
     Raises:
-        ValueError: if it is not YAML, has more than `MOST_VALUES`, or something that this module refuses; the message
-            has key and location.
+        ValueError: if the text is not YAML, has more than `MOST_VALUES` values, or uses what is refused: references,
+            tags, repeated keys, and words that versions of YAML read differently. The message has key and location.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
@@ -73,7 +78,12 @@ def read_yaml_text(text: str, name: str) -> Any:
 
 
 def write_yaml(value: Any, **layout: Any) -> str:
-    """Return plain values as YAML that `read_yaml_text` can read; ``layout`` contains arguments of ``yaml.dump``."""
+    """Write nested mappings, lists, texts, numbers, booleans and None as YAML text that `read_yaml_text` can read.
+
+    Args:
+        value: the values.
+        layout: further arguments of ``yaml.dump``.
+    """
     return str(yaml.dump(value, Dumper=_Dumper, **layout))
 
 
@@ -83,6 +93,9 @@ def read_pairs(text: str, argument: str) -> list[tuple[str, Any]]:
     Args:
         text: the parameters; "" for none. Commas within brackets belong to a value.
         argument: the whole argument of the command line, for messages.
+
+    Returns:
+        The pairs of key and value.
 
     Raises:
         ValueError: if a part is not KEY=VALUE, a key occurs twice, or a value is not YAML.
@@ -103,10 +116,15 @@ def read_pairs(text: str, argument: str) -> list[tuple[str, Any]]:
 
 
 def set_key(mapping: dict[str, Any], setting: str, holds: str = "the study") -> None:
-    """Change one key of nested plain values by KEY=VALUE, with the value as YAML; ``holds`` names the values in errors.
+    """Change one key of nested settings in place, as the option ``--set KEY=VALUE`` asks; the value is read as YAML.
+
+    Args:
+        mapping: the settings, as nested mappings and lists.
+        setting: the change, such as ``worlds.0.count=3``. The key may be new, but its parent must exist.
+        holds: what the settings are called in errors.
 
     Raises:
-        ValueError: if it has another form, or the parent of the key does not exist; the key itself may be new.
+        ValueError: if the change has another form, or the parent of the key does not exist.
     """
     key, equals, text = setting.partition("=")
     path = key_path(key)
@@ -135,7 +153,9 @@ def set_key(mapping: dict[str, Any], setting: str, holds: str = "the study") -> 
 
 
 def key_path(key: str) -> list[str]:
-    """Return the parts of a key such as ``worlds.0.count`` or ``worlds[0].count``."""
+    """Split a key such as ``worlds.0.count`` or ``worlds[0].count`` into its parts, here ``["worlds", "0",
+    "count"]``.
+    """
     return [part for part in re.split(r"[.\[\]]+", key.strip()) if part]
 
 

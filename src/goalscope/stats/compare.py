@@ -106,10 +106,10 @@ class PairedComparison:
 
     @property
     def p_value(self) -> float:
-        """Smallest level at which the interval of the mean difference excludes 0, but at least ``least_p(P)``.
+        """Two-sided p value of the mean difference: the smallest significance level at which its interval excludes 0.
 
-        NaN where the interval is undefined. Correcting these p values for multiple tests is equivalent to correcting
-        the levels of the intervals.
+        It is never below ``least_p(P)`` for P clusters, and NaN where the interval is undefined. Correcting these p
+        values for multiple tests is equivalent to correcting the confidence levels of the intervals.
         """
         return self._smallest_level(least=least_p(len(self.labels)))
 
@@ -145,7 +145,7 @@ def paired_difference(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> PairedComparison:
-    """Compare two conditions on the clusters (e.g. grids) that they share.
+    """Compare the means of two conditions, a and b, on the clusters (e.g. grids) that they share.
 
     The values are averaged within each cluster, and the difference of the averages is taken cluster by cluster.
 
@@ -154,7 +154,7 @@ def paired_difference(
         clusters_a, clusters_b: the cluster of each value.
         unit: the unit of the values.
         bounds: least and greatest possible value (not difference).
-        confidence: nominal coverage.
+        confidence: nominal coverage of the interval.
 
     Returns:
         The comparison. It lists the clusters with values in only one condition. If no cluster has values in both, the
@@ -195,9 +195,9 @@ def paired_difference(
 
 
 def least_p(clusters: int) -> float:
-    """Return the smallest p value that this many clusters can give.
+    """Return the smallest p value that a paired comparison on this many clusters can give: ``2**(1 - clusters)``.
 
-    By chance alone, all differences have the same sign with probability ``2**(1 - clusters)``.
+    This is the probability that, by chance alone, the differences of all clusters have the same sign.
     """
     return min(1.0, 2.0 ** (1 - clusters))
 
@@ -240,7 +240,13 @@ def signed_rank(differences: npt.ArrayLike) -> SignedRank:
 
 
 def smallest(reached: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
-    """Find by bisection the smallest number in (low, high] that meets a condition which ``high`` meets."""
+    """Find by bisection the smallest number in (low, high] that meets a condition.
+
+    Args:
+        reached: the condition; it must hold for ``high``, and for every number above one for which it holds.
+        low, high: ends of the interval to search.
+        halvings: number of bisection steps; the result is exact to ``(high - low) / 2**halvings``.
+    """
     for _ in range(halvings):
         middle = (low + high) / 2
         low, high = (low, middle) if reached(middle) else (middle, high)
@@ -287,13 +293,13 @@ def _normal_p(ranks: Vector, positive: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpairedComparison(PairedComparison):
-    """Comparison of condition a with condition b on different clusters.
+    """Comparison of the means of two conditions, a and b, on different clusters (e.g. grids).
 
     It can be used wherever a `PairedComparison` can: `labels` are the clusters of both conditions, `differences` is
     empty, and the signed-rank test is undefined.
 
     Attributes:
-        means_a, means_b: ``[A]`` and ``[B]`` the mean of each cluster.
+        means_a, means_b: ``[A]`` and ``[B]`` mean of each cluster of a and of b.
         value_bounds: least and greatest possible value.
     """
 
@@ -303,10 +309,10 @@ class UnpairedComparison(PairedComparison):
 
     @property
     def p_value(self) -> float:
-        """Smallest level at which the interval excludes 0, but at least ``2 / (A + B choose A)``.
+        """Two-sided p value of the difference: the smallest significance level at which its interval excludes 0.
 
-        That is the probability that, by chance, all A clusters of one condition lie on the same side of all B clusters
-        of the other. NaN where the interval is undefined.
+        It is never below ``2 / (A + B choose A)``, the probability that, by chance, all A clusters of one condition lie
+        on the same side of all B clusters of the other. It is NaN where the interval is undefined.
         """
         sizes = len(self.means_a), len(self.means_b)
         return self._smallest_level(least=min(1.0, 2 / math.comb(sum(sizes), sizes[0])))
@@ -325,9 +331,9 @@ def unpaired_difference(
     bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> UnpairedComparison:
-    """Compare the means over clusters (e.g. grids) of two conditions that share none.
+    """Compare the means of two conditions, a and b, that share no clusters (e.g. grids).
 
-    With the intervals (l, u) and (l', u') of the means m and m' at the same confidence the ends of the difference are
+    With the intervals (l, u) and (l', u') of the means m and m' at the same confidence, the ends of the difference are
     ``m - m' - sqrt((m - l)**2 + (u' - m')**2)`` and ``m - m' + sqrt((u - m)**2 + (m' - l')**2)``: so the difference
     inherits the corrections for skewness and bounds. For two t intervals over many clusters, this is Welch's interval.
 
@@ -336,7 +342,7 @@ def unpaired_difference(
         clusters_a, clusters_b: the cluster of each value.
         unit: the unit of the values.
         bounds: least and greatest possible value (not difference).
-        confidence: nominal coverage.
+        confidence: nominal coverage of the interval.
 
     Returns:
         The comparison. Its interval is undefined if a condition has fewer than two clusters.
@@ -393,7 +399,16 @@ def unpaired_difference(
 
 
 def difference_ends(means_a: Vector, means_b: Vector, bounds: Bounds, confidence: float) -> Bounds:
-    """Compute the interval of the difference of two means over ``[A]`` and ``[B]`` clusters, or NaN ends."""
+    """Compute the ends of the interval of a difference of two means over different clusters; see `unpaired_difference`.
+
+    Args:
+        means_a, means_b: ``[A]`` and ``[B]`` mean of each cluster of the two conditions.
+        bounds: least and greatest possible mean.
+        confidence: nominal coverage of the interval.
+
+    Returns:
+        The lower and the upper end; both are NaN if a condition has fewer than two clusters.
+    """
     if min(len(means_a), len(means_b)) < 2:
         return math.nan, math.nan
     first, second = (mean_interval(means, bounds=bounds, confidence=confidence) for means in (means_a, means_b))
@@ -406,14 +421,16 @@ def difference_ends(means_a: Vector, means_b: Vector, bounds: Bounds, confidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalence:
-    """Result of two one-sided tests of a mean difference against a margin.
+    """Result of an equivalence test: whether a mean difference is shown to be smaller than a margin.
+
+    It combines two one-sided tests, against the margin and against its negative.
 
     Attributes:
         margin: the largest difference regarded as negligible, > 0, in the unit of the measure.
-        p_value: the smallest level at which both one-sided tests reject; NaN with fewer than two clusters.
+        p_value: the smallest significance level at which both one-sided tests reject; NaN with fewer than two clusters.
         equivalent: whether ``p_value <= level``.
-        level: the level of each one-sided test.
-        note: a warning to print with it, "" for none.
+        level: the significance level of each one-sided test.
+        note: a warning to print with the result, "" for none.
     """
 
     margin: float
@@ -473,19 +490,34 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
 
 
 def clusters_needed(margin: float, maximum: float, level: float) -> int:
-    """Return how many clusters are needed to show equivalence if no cluster shows any difference."""
+    """Return how many clusters an equivalence test needs at least: the number that suffices if no cluster shows a
+    difference.
+
+    Args:
+        margin: the largest difference regarded as negligible.
+        maximum: the greatest possible difference on one cluster, above ``margin``.
+        level: significance level of each of the two one-sided tests.
+    """
     return math.ceil(math.log(level) / math.log1p(-margin / maximum) - 1e-9)
 
 
 def chance_beyond(differences: Vector, margin: float, maximum: float) -> Vector:
-    """Compute p values ``[...]`` of both one-sided tests for ``[..., G]`` differences in [-maximum, maximum].
+    """Compute the p value of an equivalence test, or of many at once, without assumptions on the distribution.
 
-    An infinite maximum is replaced by ten margins or by the greatest difference, whichever is larger.
+    An equivalence test consists of two one-sided tests: the mean is at least the margin, and the mean is at most minus
+    the margin. The p value of the first is the probability that ``sum_g w_g d_g + w_0 maximum`` is at least the margin,
+    with ``(w_0, ..., w_G)`` uniform on the simplex. If every difference is 0 or the maximum, this is the exact binomial
+    test. The second is computed from ``-d``.
 
-    The p value of the hypothesis that the mean is at least the margin is the probability that ``sum_g w_g d_g + w_0
-    maximum`` is at least the margin, with ``(w_0, ..., w_G)`` uniform on the simplex. If every difference is 0 or the
-    maximum, this is the exact binomial test. The other side is computed from ``-d``, and the larger of the two p
-    values is returned.
+    Args:
+        differences: ``[..., G]`` differences d on G clusters, in [-maximum, maximum]; the axes before are separate
+            tests.
+        margin: the largest difference regarded as negligible.
+        maximum: the greatest possible difference; if it is infinite, ten margins or the greatest observed difference,
+            whichever is larger.
+
+    Returns:
+        ``[...]`` the larger of the two p values of each test.
 
     Source: Gaffke, Mathematical Methods of Statistics 14 (2005); Learned-Miller and Thomas, A new confidence interval
         for the mean of a bounded random variable (2019), whose simulations keep the level for any distribution.
@@ -538,18 +570,18 @@ def _chance_above_zero(terms: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """How much two conditions differ on single clusters: the root mean square of their true difference.
+    """How much two conditions differ on single clusters (e.g. grids), even where the differences cancel in the mean.
 
     Attributes:
-        value: the estimate, in the unit of the measure; 0 if the differences are no greater than noise; NaN if no
-            cluster has two values in both conditions.
-        low, high: ends of its interval, both NaN where it is undefined.
+        value: root mean square over clusters of the true difference, in the unit of the measure; 0 if the differences
+            are no greater than noise; NaN if no cluster has two values in both conditions.
+        low, high: ends of the interval of ``value``, both NaN where it is undefined.
         square: the mean squared true difference, whose root is ``value``; unbiased, so possibly negative.
         p_value: p value of the exchange test, whose null hypothesis is that the trajectories of a cluster are
             exchangeable between conditions; NaN where undefined.
-        counts: numbers of values of a and of b used.
+        counts: numbers of values of conditions a and b used.
         method: method of the test.
-        note: a warning to print with it, "" for none.
+        note: a warning to print with the result, "" for none.
     """
 
     value: float
@@ -574,11 +606,13 @@ def sensitivity(
     confidence: float = 0.95,
     draws: int = DRAWS,
 ) -> Sensitivity:
-    """Estimate how far two conditions differ on single clusters, and test whether they differ on any cluster.
+    """Estimate how far two conditions differ on single clusters (e.g. grids), and test whether they differ on any
+    cluster.
 
     For each cluster with at least two values in both conditions, ``d**2 - s_a**2 / T_a - s_b**2 / T_b`` is an unbiased
-    estimate of the squared true difference; the mean over clusters has the interval of `estimate_mean`. The test
-    exchanges values at random between the conditions within each cluster and compares the sum of squared differences.
+    estimate of the squared true difference, where d is the observed difference, ``s**2`` the variance of a condition's
+    values and T their number; the mean over clusters has the interval of `estimate_mean`. The test exchanges values at
+    random between the conditions within each cluster and compares the sum of squared differences.
 
     Args:
         values_a, values_b: ``[N]`` and ``[M]`` values of single trajectories, NaN where undefined.
@@ -586,7 +620,7 @@ def sensitivity(
         unit: the unit of the values.
         rng: generator of the random exchanges.
         bounds: least and greatest possible value of a trajectory; the ends of the interval respect them.
-        confidence: nominal coverage.
+        confidence: nominal coverage of the interval.
         draws: number of random exchanges.
 
     Raises:
@@ -666,7 +700,7 @@ def _exchange(pairs: Sequence[tuple[Vector, Vector]], rng: np.random.Generator, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Tests that are corrected together, declared before they are run.
+    """A family of tests that are corrected together for multiple testing, declared before they are run.
 
     Attributes:
         name: subject of the family, shown in tables.
@@ -689,10 +723,10 @@ class Family:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrected:
-    """One test of a family after Holm's correction.
+    """One test of a family after Holm's correction for multiple testing.
 
     Attributes:
-        name: the member.
+        name: name of the test in the family.
         p_value: the uncorrected p value; NaN where the test is undefined.
         adjusted: the smallest family-wise level at which the test is rejected; 1 where it is undefined.
         rejected: whether ``adjusted <= level``.
@@ -709,18 +743,19 @@ class Corrected:
 def holm(
     p_values: Mapping[str, float], family: Family, *, level: float = 0.05, least: Mapping[str, float] | None = None
 ) -> list[Corrected]:
-    """Correct the p values of a declared family so that the chance of any false rejection is at most ``level``.
+    """Correct the p values of a declared family of tests so that the chance of any false rejection is at most
+    ``level``.
 
     Args:
-        p_values: member -> p value in [0, 1]. Give NaN for an undefined test, which counts as a member of the family
-            but never rejects.
-        family: the declared family; ``p_values`` must have exactly these members.
-        level: family-wise level, in (0, 1).
-        least: member -> the smallest p value that its number of clusters can give. If even that would not reject,
-            given the other p values, the note says so.
+        p_values: name of a test -> its p value in [0, 1]. Give NaN for an undefined test, which counts as a member of
+            the family but never rejects.
+        family: the declared family; ``p_values`` must have exactly its members.
+        level: family-wise significance level, in (0, 1).
+        least: name of a test -> the smallest p value that its number of clusters can give. If even that would not
+            reject, given the other p values, the note says so.
 
     Returns:
-        One record per member, in the order of the declaration.
+        One result per test, in the order of the declaration.
 
     Raises:
         TypeError: the family is not a `Family`.
@@ -775,16 +810,19 @@ def holm(
 def corrected(
     p_values: Mapping[str, float], name: str, *, level: float = 0.05, least: Mapping[str, float] | None = None
 ) -> dict[str, Corrected]:
-    """Apply `holm` to a family whose members are the keys of ``p_values``, and map each name to its test.
+    """Correct p values for multiple testing with `holm`, for the family of exactly these tests.
 
     Args:
-        p_values: member -> p value, NaN for an undefined test. An empty mapping gives an empty result.
-        name: subject of the family.
-        level: family-wise level, in (0, 1).
-        least: see `holm`.
+        p_values: name of a test -> its p value, NaN for an undefined test.
+        name: subject of the family, for error messages.
+        level: family-wise significance level, in (0, 1).
+        least: name of a test -> the smallest p value that its number of clusters can give; see `holm`.
+
+    Returns:
+        Name of a test -> its result; empty if there are no tests.
 
     Raises:
-        ValueError: see `holm`.
+        ValueError: p values outside of [0, 1], or a level outside of (0, 1).
     """
     family = Family(name=name, members=tuple(p_values)) if p_values else None
     return {test.name: test for test in holm(p_values, family, level=level, least=least)} if family else {}

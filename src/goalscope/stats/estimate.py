@@ -111,8 +111,12 @@ class Estimate:
         return cls(value=value, low=low, high=high, note=note, **others)
 
     def moved(self, *, by: float = 0.0, over: float = 1.0, bounds: Bounds = UNBOUNDED) -> Self:
-        """Return the estimate of ``(value - by) / over``, whose interval is shifted and scaled in the same way;
-        ``over`` must be above 0.
+        """Return the estimate of ``(value - by) / over``, with the interval shifted and scaled in the same way.
+
+        Args:
+            by: the number to subtract.
+            over: the number to divide by, above 0.
+            bounds: least and greatest possible value of the result, to which value and ends are clipped.
         """
         numbers = ((number - by) / over for number in (self.value, self.low, self.high))
         other_fields = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in _ENDS}
@@ -120,17 +124,17 @@ class Estimate:
 
     @property
     def has_interval(self) -> bool:
-        """Whether the interval is defined."""
+        """Whether the interval is defined, that is, its ends are not NaN."""
         return not math.isnan(self.low)
 
     @property
     def all_clusters(self) -> int:
-        """Number of clusters in the group, including those without a value."""
+        """Number of clusters in the group that was estimated, including those without a defined value."""
         return self.clusters + self.without
 
     @property
     def sparse(self) -> bool:
-        """Whether fewer than the fraction `FEWEST` of the group's clusters have a value."""
+        """Whether some, but fewer than the fraction `FEWEST` of the group's clusters have a defined value."""
         return 0 < self.clusters < FEWEST * self.all_clusters
 
     def __str__(self) -> str:
@@ -205,10 +209,17 @@ def from_codes(
     undefined: int = 0,
     differences: bool = False,
 ) -> Estimate:
-    """Estimate a mean from ``[N]`` defined values whose clusters are numbered from 0; some numbers may be unused.
+    """Estimate a mean over clusters from defined values whose clusters are given as numbers.
 
-    ``all_clusters`` is the number of clusters in the group, including those without a value. With ``differences``, the
-    values are differences of two conditions, one per cluster.
+    Args:
+        values: ``[N]`` values, none of them NaN.
+        codes: ``[N]`` number of each value's cluster, from 0; some numbers may be unused.
+        unit: the unit of the values.
+        bounds: least and greatest possible value.
+        confidence: nominal coverage of the interval.
+        all_clusters: number of clusters in the group, including those without a value.
+        undefined: number of undefined values that were left out, to be reported with the estimate.
+        differences: whether the values are differences of two conditions, one per cluster.
     """
     _check_range("values", values, bounds)
     values = np.clip(values, *bounds)  # only rounding can push them beyond a bound
@@ -318,9 +329,20 @@ def factorize(labels: Labels) -> tuple[npt.NDArray[np.int64], list[Any]]:
 def by_grid(
     name: str, values: npt.ArrayLike, clusters: Labels, bounds: Bounds = UNBOUNDED
 ) -> tuple[dict[Any, Vector], int]:
-    """Map each cluster to its defined values in ascending order, and count the undefined values.
+    """Group values by cluster (e.g. grid), and count the undefined values.
 
-    Clusters without a defined value are left out.
+    Args:
+        name: name of the condition, for errors.
+        values: ``[N]`` values, NaN where undefined.
+        clusters: ``[N]`` the cluster of each value.
+        bounds: least and greatest possible value.
+
+    Returns:
+        Each cluster with its defined values in ascending order, clusters without a defined value left out; and the
+        number of undefined values.
+
+    Raises:
+        ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
     """
     numbers = vector(f"values_{name}", values)
     codes, labels = factorize(clusters)
@@ -347,7 +369,11 @@ def _estimate(
 
 
 def vector(name: str, values: npt.ArrayLike) -> Vector:
-    """Convert values to a float64 vector, or raise a ValueError unless they have one axis."""
+    """Convert values to a vector ``[N]`` of float64.
+
+    Raises:
+        ValueError: if the values have no axis or several; the message contains ``name``.
+    """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape [N], got {list(array.shape)}")
@@ -387,7 +413,7 @@ def crossed_difference(
 ) -> Estimate:
     """Estimate the mean difference of a model from a random control (e.g. networks with random weights).
 
-    The interval holds over clusters, e.g. grids, and over the seeds of the control.
+    The interval accounts for the sample of clusters, e.g. grids, and for the sample of the control's seeds.
 
     Let ``d[g, s]`` be the difference between the model and seed s of the control on cluster g. Its mean varies with
     the sample of clusters and with the sample of seeds. The margin over clusters is that of the mean over seeds
@@ -402,7 +428,7 @@ def crossed_difference(
         control, control_clusters, seeds: ``[M]`` values of the control, their clusters and their seeds.
         unit: the unit of the values.
         bounds: least and greatest possible value (not difference).
-        confidence: nominal coverage.
+        confidence: nominal coverage of the interval.
 
     Returns:
         The estimate over the clusters with values from the model and from every seed. ``n`` is the number of these
@@ -457,20 +483,22 @@ def estimate_crossed(
     groups: float | None = None,
     differences: bool = False,
 ) -> Estimate:
-    """Estimate the mean score of random controls over clusters and seeds; see `crossed_difference`.
+    """Estimate the mean score of a random control (e.g. networks with random weights) over clusters and over seeds.
+
+    The interval accounts for the sample of clusters and for the sample of seeds, as in `crossed_difference`.
 
     Args:
         values: ``[N]`` values, NaN where undefined.
         clusters, seeds: ``[N]`` cluster and seed of each value, numbered from 0.
-        unit, bounds, confidence: unit and bounds of the values, and nominal coverage.
+        unit, bounds, confidence: unit and bounds of the values, and nominal coverage of the interval.
         all_clusters: number of clusters in the group, including those without a value; by default the clusters that
             occur.
-        groups: effective number of clusters with unequal weights.
-        differences: whether the values are differences between a model and the controls.
+        groups: effective number of clusters, if they have unequal weights.
+        differences: whether the values are differences between a model and the control.
 
     Returns:
-        With one seed, the estimate over clusters with the note "one seed". With several, the estimate over the
-        clusters that have a value for every seed.
+        With one seed, the estimate over clusters, with a note that there was one seed. With several, the estimate over
+        the clusters that have a value for every seed.
     """
     numbers = vector("values", values)
     size, count = int(clusters.max(initial=-1)) + 1, int(seeds.max(initial=-1)) + 1
@@ -570,10 +598,10 @@ def _seed_margin(differences: npt.NDArray[np.float64], confidence: float) -> flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouped:
-    """The estimate of one measure in one group of rows, e.g. those of one agent in one size.
+    """The estimate of one measure in one group of rows, e.g. the rows of one agent in grids of one size.
 
     Attributes:
-        key: values of "measure" and of the group's tags, in the requested order.
+        key: what identifies the group: the values of "measure" and of the names grouped by, in the requested order.
         estimate: the estimate over the group's clusters.
     """
 
@@ -591,10 +619,12 @@ def estimate_rows(
     counts: npt.NDArray[np.int64] | None = None,
     order: Mapping[str, int] | None = None,
 ) -> list[Grouped]:
-    """Estimate every measure in every group that occurs, by averaging within clusters (grids) and then over them.
+    """Estimate the mean of every measure in every group of rows, by averaging within clusters (grids) and then over
+    them.
 
-    Rows with the tag "differences" are paired differences and get the interval of `paired_difference`. Rows with the
-    tag "draw" belong to random controls with several seeds and get an interval over clusters and seeds
+    Each row holds one value of one measure, with its cluster and with tags (named facts such as the agent and the size
+    of the grid). Rows with the tag "differences" are paired differences and get the interval of `paired_difference`.
+    Rows with the tag "draw" belong to random controls with several seeds and get an interval over clusters and seeds
     (`goalscope.stats.estimate_crossed`).
 
     Args:
@@ -607,13 +637,14 @@ def estimate_rows(
         bounds: measure -> least and greatest possible value. Measures not listed here have bounds only if their unit
             is "share": [-k, k] for rows whose tag "differences" is k, otherwise [0, 1], or [-1, 1] if some values are
             negative.
-        confidence: nominal coverage.
+        confidence: nominal coverage of the intervals.
         counts: ``[N]`` the number of equal rows that each row represents; 1 by default.
         order: cluster -> position in the whole run, if ``rows`` are a part of it; by default the order of appearance.
             The order of clusters affects the last bits of an interval.
 
     Returns:
-        Measures and agents in order of appearance, other tags sorted: None, then numbers by size, then texts.
+        One estimate per measure and group: measures and agents in order of appearance, other tags sorted (None, then
+        numbers by size, then texts).
 
     Raises:
         ValueError: a name twice in ``by``, a group with different units, a group that mixes rows of random controls
@@ -674,11 +705,11 @@ def estimate_rows(
 
 
 def clusters_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
-    """Count the clusters of each group that occurs, over all measures.
+    """Count the clusters (e.g. grids) of each group of rows, over all measures.
 
     Args:
-        rows: the rows.
-        by: names of tags or columns to group by; those in `PARTS` are ignored.
+        rows: the rows, each with one value of one measure.
+        by: names of tags or columns to group by; those in `PARTS` (parts of an episode) are ignored.
 
     Returns:
         A mapping from the values of the remaining tags, in order, to the number of clusters.
@@ -694,7 +725,10 @@ def clusters_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
 
 
 def distinct(rows: Rows, names: Sequence[str]) -> Rows:
-    """Select the first row of each combination of the named columns and tags, ignoring `PARTS`."""
+    """Select the first row of each combination of values of the named columns and tags.
+
+    Names in `PARTS` (tags of parts of an episode, such as the distance to the goal) are ignored.
+    """
     mask = np.zeros(len(rows), dtype=bool)
     codes = numbers_of(rows, [name for name in names if name not in PARTS])
     mask[np.unique(codes, return_index=True)[1]] = True
@@ -702,7 +736,16 @@ def distinct(rows: Rows, names: Sequence[str]) -> Rows:
 
 
 def numbers_of(rows: Rows, names: Sequence[str], codes: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-    """Number rows ``[N]`` by their combination of the named columns and tags, and of optional additional codes."""
+    """Number the rows so that rows with equal values in the named columns and tags get the same number.
+
+    Args:
+        rows: N rows.
+        names: names of columns and tags.
+        codes: ``[N]`` further numbers, in which rows must also agree to get the same number.
+
+    Returns:
+        ``[N]`` numbers; they need not be consecutive.
+    """
     return _combined(map(rows.numbered, names), np.zeros(len(rows), dtype=np.int64) if codes is None else codes)
 
 
@@ -729,7 +772,7 @@ def _ordered(name: str, rows: Rows) -> _Factor:
 
 
 def natural_order(label: Tag) -> tuple[int, float, str]:
-    """Return a sort key that puts None first, then numbers by size, then strings."""
+    """Return a sort key for the values of a tag, which puts None first, then numbers by size, then strings."""
     if label is None:
         return 0, 0.0, ""
     if isinstance(label, bool | int | float | np.number | np.bool_):

@@ -22,7 +22,7 @@ _FEW_DIFFERENCES = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """The ends of an interval (NaN where undefined), the method to cite, and a note to print with them."""
+    """The ends of a confidence interval (NaN where undefined), the name of its method, and a note to print with it."""
 
     low: float = math.nan
     high: float = math.nan
@@ -31,13 +31,13 @@ class Interval:
 
 
 def check_confidence(confidence: float) -> None:
-    """Raise a ValueError unless the confidence lies inside (0, 1)."""
+    """Raise a ValueError unless a confidence (the nominal coverage of an interval, such as 0.95) lies inside (0, 1)."""
     if not (math.isfinite(confidence) and 0 < confidence < 1):
         raise ValueError(f"confidence must lie inside (0, 1), got {confidence!r}: write 0.95 for 95 %")
 
 
 def exact_binomial(successes: int, trials: int, confidence: float = 0.95) -> Bounds:
-    """Compute the exact two-sided interval of a binomial proportion.
+    """Compute the exact two-sided confidence interval of a binomial proportion (Clopper-Pearson).
 
     Args:
         successes: number of successes, 0 to ``trials``.
@@ -67,18 +67,21 @@ def exact_binomial(successes: int, trials: int, confidence: float = 0.95) -> Bou
 
 
 def agreement_bounds(value: float, groups: float, bounds: Bounds, confidence: float) -> Bounds:
-    """Compute the interval of a bounded mean if all sampled groups have the same value.
+    """Compute the confidence interval of a bounded mean in the case that all sampled clusters have the same value.
 
-    If a fraction q of all groups has this value, the others may lie anywhere between the bounds, so the mean lies in
-    ``q value + (1 - q) [a, b]``. A sample of n groups agrees with probability ``q**n``, so ``q >= tail**(1 / n)`` at
+    If a fraction q of all clusters has this value, the others may lie anywhere between the bounds, so the mean lies in
+    ``q value + (1 - q) [a, b]``. A sample of n clusters agrees with probability ``q**n``, so ``q >= tail**(1 / n)`` at
     the chosen confidence. No distribution is assumed. For a value at a bound, this is the exact binomial interval of n
     successes in n trials.
 
     Args:
-        value: the value of every group.
-        groups: number of groups n (or their effective number with unequal weights).
+        value: the value of every cluster.
+        groups: number of clusters n (or their effective number with unequal weights).
         bounds: least and greatest possible value a, b; finite.
         confidence: nominal coverage.
+
+    Returns:
+        The lower and the upper end.
     """
     agreeing = ((1 - confidence) / 2) ** (1 / groups)
     low, high = bounds
@@ -89,7 +92,7 @@ def agreement_bounds(value: float, groups: float, bounds: Bounds, confidence: fl
 def mean_interval(
     points: Vector, *, bounds: Bounds, confidence: float, groups: float | None = None, differences: bool = False
 ) -> Interval:
-    """Compute the interval of a population mean from a sample of G independent clusters.
+    """Compute the confidence interval of a population mean from a sample of G independent clusters.
 
     This is a score interval, studentised over clusters, that corrects for the skewness and kurtosis of the sample.
 
@@ -116,6 +119,10 @@ def mean_interval(
         confidence: nominal coverage.
         groups: effective number of clusters with unequal weights, G by default.
         differences: whether the points are differences of two conditions on the same cluster.
+
+    Returns:
+        The interval. It is undefined (NaN ends, with a note) with fewer than two clusters, or if all clusters have the
+        same value and the bounds are not finite.
     """
     count = len(points)
     if count < 2:

@@ -24,7 +24,7 @@ _HALVINGS = 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedDesign:
-    """Design with two conditions on the same grids and several trajectories per grid and condition.
+    """Plan of a study that compares two conditions on the same grids, with several trajectories per grid and condition.
 
     Attributes:
         grids: number of grids G, >= 2.
@@ -56,7 +56,7 @@ class PairedDesign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired(PairedDesign):
-    """Paired design with the additional assumptions that simulation needs.
+    """Plan of a paired comparison (see `PairedDesign`) with the further assumptions that simulating its power needs.
 
     Unlike in `PairedDesign`, the deviations `between` and `within` may both be 0.
 
@@ -97,12 +97,12 @@ def _check_design(design: PairedDesign, mean: float = 0.0, *deviations: float) -
 
 
 def power(design: PairedDesign, effect: float, *, level: float = 0.05) -> float:
-    """Compute the power of a two-sided paired t test over grids for a true mean difference.
+    """Compute the power of a two-sided paired t test over grids: the chance that it detects a true mean difference.
 
     Args:
         design: grids, trajectories and deviations. Differences over grids are assumed to be normal.
         effect: the true mean difference, in the measure's unit.
-        level: two-sided level, in (0, 1).
+        level: two-sided significance level, in (0, 1).
 
     Raises:
         ValueError: a design of shares, which are not normal (use `simulate_power`), or an effect or level out of
@@ -130,13 +130,13 @@ def power(design: PairedDesign, effect: float, *, level: float = 0.05) -> float:
 
 
 def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, level: float = 0.05) -> int:
-    """Compute the smallest number of grids that detects an effect with the required power.
+    """Compute the smallest number of grids with which a paired t test detects an effect with the required power.
 
     Args:
         design: trajectories and deviations; its number of grids is not used.
         effect: the true mean difference, not 0, in the measure's unit.
         chance: required power.
-        level: two-sided level.
+        level: two-sided significance level.
 
     Raises:
         ValueError: an effect of 0, an effect too small to detect with a million grids, or a required power that is not
@@ -160,7 +160,8 @@ def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, le
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedPower:
-    """Power of a design (the chance that its tests succeed), estimated from simulated studies.
+    """What a planned paired comparison can show, estimated from simulated studies. Its power is the chance that a test
+    succeeds.
 
     Attributes:
         effect: the smallest mean difference that is detected with the required power, NaN if none. A study detects a
@@ -170,7 +171,7 @@ class SimulatedPower:
         at_effect: the power to detect the requested effect, NaN if none was requested.
         at_margin: the power to show equivalence within the requested margin, NaN if none was requested.
         repeats: number of simulated studies.
-        note: a warning to print with it, "" for none.
+        note: a warning to print with the result, "" for none.
     """
 
     effect: float
@@ -191,13 +192,14 @@ def simulate_power(
     margin: float | None = None,
     repeats: int = REPEATS,
 ) -> SimulatedPower:
-    """Estimate the power of a design by simulating studies and counting the outcomes of their tests.
+    """Estimate the power of a planned paired comparison by simulating studies and counting how often their tests
+    succeed.
 
     Args:
-        design: the assumptions.
+        design: the plan with its assumptions.
         seed: root seed; the same arguments give the same numbers.
         chance: required power, in (0, 1).
-        level: level of each test: two-sided for a difference, of each side for equivalence.
+        level: significance level of each test: two-sided for a difference, of each side for equivalence.
         effect: a difference whose power is also estimated.
         margin: an equivalence margin whose power is also estimated.
         repeats: number of simulated studies.
@@ -236,11 +238,19 @@ def simulate_power(
 
 
 def draw_differences(design: Paired, effect: float, *, seed: int, repeats: int) -> tuple[Vector, float]:
-    """Draw differences ``[repeats, G]`` of the conditions' means per grid, and return them with their true mean.
-
-    Shares are clipped to [0, 1], so the true mean can be smaller than ``effect``.
+    """Simulate the observed differences between two conditions, for many studies with the same plan.
 
     All effects use the same random numbers.
+
+    Args:
+        design: the plan with its assumptions.
+        effect: the mean difference to simulate.
+        seed: root seed of the random numbers.
+        repeats: number of simulated studies.
+
+    Returns:
+        ``[repeats, G]`` difference of the conditions' means per study and grid; and the true mean difference, which can
+        be smaller than ``effect``, since shares are clipped to [0, 1].
     """
     rng = stream(seed, "simulated power")
     shape = (repeats, design.grids)

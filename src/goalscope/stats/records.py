@@ -18,20 +18,23 @@ if TYPE_CHECKING:
 
 
 class Records(ABC):
-    """A result that can be shown as a table, one row per record."""
+    """Base class of results that can be shown as a table, in text and in notebooks, and converted to a data frame.
+
+    A subclass defines `records`, one dictionary per row of the table.
+    """
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
-        """The result as a list of dictionaries with plain values."""
+        """The rows of the table: one dictionary per row, from name of a column to a text, number, boolean or None."""
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Convert the records to a data frame with one row per record.
+        """Convert the result to a data frame with one row per entry of `records`.
 
         Raises:
-            ImportError: pandas is not installed (it comes with the extra ``export``).
+            ImportError: if pandas is not installed (it comes with the extra ``export``).
         """
         return frame(self.records)
 
@@ -48,10 +51,10 @@ class Records(ABC):
 
 
 def frame(records: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
-    """Convert plain records to a data frame.
+    """Convert dictionaries, one per row and with equal or different keys, to a pandas data frame.
 
     Raises:
-        ImportError: pandas is not installed (it comes with the extra ``export``).
+        ImportError: if pandas is not installed (it comes with the extra ``export``).
     """
     try:
         import pandas
@@ -61,7 +64,12 @@ def frame(records: Sequence[Mapping[str, Any]]) -> "pandas.DataFrame":
 
 
 def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as text with aligned columns. Numbers have four significant digits, None becomes an empty cell."""
+    """Write a table as text with aligned columns. Floats have four significant digits, and None becomes an empty cell.
+
+    Args:
+        columns: names of the columns.
+        rows: one sequence of cells per row.
+    """
     lines = [list(columns), *([_cell_text(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
@@ -75,7 +83,12 @@ def _cell_text(cell: object) -> str:
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as HTML for a notebook. Text is escaped, and None becomes an empty cell."""
+    """Write a table as HTML for a notebook. Text is escaped, and None becomes an empty cell.
+
+    Args:
+        columns: names of the columns.
+        rows: one sequence of cells per row.
+    """
 
     def line(cells: Iterable[object], tag: str) -> str:
         texts = (escape("" if cell is None else str(cell)) for cell in cells)
@@ -86,7 +99,9 @@ def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 class EstimateRecord(StrictRecord):
-    """JSON form of an `Estimate`, with None for numbers that are not finite."""
+    """An `Estimate` in the form in which it is stored as JSON, with the same fields, and None for numbers that are
+    not finite.
+    """
 
     value: float | None
     low: float | None
@@ -102,7 +117,7 @@ class EstimateRecord(StrictRecord):
 
     @classmethod
     def of(cls, estimate: Estimate) -> Self:
-        """Convert an estimate to its record."""
+        """Convert an `Estimate` to the form in which it is stored."""
         values: dict[str, Any] = {name: getattr(estimate, name) for name in cls.model_fields}
         values |= {name: float(values[name]) if isfinite(values[name]) else None for name in ("value", "low", "high")}
         values |= {name: int(values[name]) for name in ("n", "clusters", "undefined", "without")}
@@ -110,7 +125,9 @@ class EstimateRecord(StrictRecord):
 
     @property
     def text(self) -> str:
-        """The value with its interval, formatted for sentences and tables."""
+        """The value and its interval as text, such as "0.870 [0.830, 0.900]", for sentences and tables; "undefined"
+        without value.
+        """
         if self.value is None:
             return "undefined"
         ends = (
@@ -122,7 +139,7 @@ class EstimateRecord(StrictRecord):
 
     @property
     def estimate(self) -> Estimate:
-        """The estimate that the record stores."""
+        """The stored values as an `Estimate`, with NaN where a number is None."""
         values: dict[str, Any] = {name: nan if value is None else value for name, value in self.model_dump().items()}
         return Estimate(**values)
 

@@ -23,7 +23,7 @@ _SINGULAR = 1e-9  # minimum ratio of the singular values of a solvable design
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Regression:
-    """Regression coefficients with their covariance over clusters.
+    """Coefficients of a linear regression with their covariance, estimated over independent clusters (e.g. grids).
 
     Attributes:
         names: ``[K]`` names of the design's columns.
@@ -42,10 +42,15 @@ class Regression:
     unit: str
 
     def estimate(self, weights: Mapping[str, float], *, confidence: float = 0.95) -> Estimate:
-        """Estimate a weighted sum of coefficients, e.g. ``{"size 9": 1, "size 7": -1}`` for a difference.
+        """Estimate a weighted sum of coefficients, with an interval over clusters.
+
+        Args:
+            weights: name of a column -> weight, e.g. ``{"size 9": 1, "size 7": -1}`` for a difference; other columns
+                have weight 0.
+            confidence: nominal coverage of the interval.
 
         Raises:
-            ValueError: a weight whose name is not a column.
+            ValueError: if a name is not a column of the regression.
         """
         from scipy.special import stdtrit
 
@@ -76,12 +81,12 @@ class Regression:
 
 
 def regress(outcome: npt.ArrayLike, columns: Mapping[str, npt.ArrayLike], clusters: Labels, *, unit: str) -> Regression:
-    """Fit an outcome by least squares, with the same weight for every cluster.
+    """Fit an outcome as a linear function of columns by least squares, with the same weight for every cluster.
 
     Args:
         outcome: ``[N]`` values; rows with NaN are left out.
         columns: name -> ``[N]`` finite values. Include a constant column if you want an intercept.
-        clusters: ``[N]`` the cluster of each row.
+        clusters: ``[N]`` the cluster (e.g. grid) of each row.
         unit: the unit of the outcome.
 
     Raises:
@@ -122,7 +127,10 @@ def regress(outcome: npt.ArrayLike, columns: Mapping[str, npt.ArrayLike], cluste
 
 
 def indicators(values: Sequence[object]) -> dict[str, npt.NDArray[np.float64]]:
-    """Build an indicator column ``[N]`` for each distinct value, in order of appearance, e.g. ``{"7": ...}``."""
+    """Build the indicator (dummy) columns of a regression: for each distinct value a column ``[N]`` of 0 and 1.
+
+    The keys are the values as text, in order of appearance, e.g. ``{"7": ..., "9": ...}``.
+    """
     labels = dict.fromkeys(values)
     return {str(label): np.array([float(value == label) for value in values]) for label in labels}
 

@@ -43,17 +43,21 @@ class Coded:
         return len(self.codes)
 
     def __getitem__(self, rows: Any) -> "Coded":
-        """Select rows of the column."""
+        """Select rows of the column by a mask, by indices or by a slice, and return them as a shorter column."""
         selected = Coded(self.labels, self.codes[rows])
         return selected.compact() if _SPARSE * len(selected) < len(self.labels) else selected
 
     def decoded(self) -> Objects:
-        """Decode the column to its values ``[N]``."""
+        """Return the values of all rows, ``[N]``, as an object array."""
         values: Objects = self.labels[self.codes] if len(self.labels) else np.empty(0, dtype=object)
         return values
 
     def numbered(self) -> tuple[Numbers, list[Any]]:
-        """Number the values in order of appearance, merging 1 and 1.0. Return the numbers ``[N]`` and the values."""
+        """Number the distinct values in order of appearance, with 1 and 1.0 as one value.
+
+        Returns:
+            ``[N]`` the number of each row's value; and the list of values, at the positions of their numbers.
+        """
         values, codes = self.appearing()
         used_labels = [self.labels[code] for code in values]
         numbers = {label: number for number, label in enumerate(dict.fromkeys(used_labels))}
@@ -61,8 +65,10 @@ class Coded:
         return number_of_label[codes] if len(used_labels) else codes, list(numbers)
 
     def appearing(self) -> tuple[Numbers, Numbers]:
-        """Return the codes that rows use, in order of appearance, and ``[N]`` the index of each row's code in that
-        list.
+        """Find which labels (distinct values) occur in some row, in order of appearance.
+
+        Returns:
+            The indices of these labels; and ``[N]`` the position of each row's label in that list.
         """
         count = len(self.codes)
         first = np.full(len(self.labels), count, dtype=np.int64)
@@ -74,12 +80,14 @@ class Coded:
         return order, number[self.codes]
 
     def compact(self) -> "Coded":
-        """Drop labels that no row uses, and sort the others by first appearance."""
+        """Return the same column without labels that no row uses, and with labels in order of first appearance."""
         values, codes = self.appearing()
         return Coded(self.labels[values], narrowed(codes, len(values)))
 
     def where_label(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Expand a mask ``[K]`` over labels to a mask ``[N]`` over rows."""
+        """Turn a mask over distinct values ``[K]`` into a mask over rows ``[N]``, true where the row's value is
+        marked.
+        """
         result: npt.NDArray[np.bool_] = mask[self.codes]
         return result
 
@@ -88,19 +96,22 @@ Column = Coded | Objects
 
 
 def narrowed(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """Convert codes below ``count`` to the smallest unsigned integer type that can store them."""
+    """Convert integers from 0 to ``count - 1`` to the smallest unsigned integer type that can store them."""
     return codes.astype(next(kind for kind in _WIDTHS if count <= np.iinfo(kind).max + 1), copy=False)
 
 
 def column_of(values: Sequence[Any]) -> Objects:
-    """Convert values of any types to an object array."""
+    """Convert N values of any types to an object array ``[N]``."""
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column
 
 
 def encoded(column: Column) -> Coded:
-    """Encode a column as distinct values and indices. The values 1, 1.0 and True stay distinct."""
+    """Encode a column as its distinct values and, per row, the index of the value.
+
+    The values 1, 1.0 and True stay distinct. An encoded column is returned as it is.
+    """
     if isinstance(column, Coded):
         return column
     numbers, labels = _numbers(column.tolist())
@@ -108,12 +119,12 @@ def encoded(column: Column) -> Coded:
 
 
 def constant(value: Any, count: int) -> Coded:
-    """Build a column in which all ``count`` rows have the same value."""
+    """Build an encoded column in which all ``count`` rows have the same value."""
     return Coded(column_of([value]), np.zeros(count, dtype=np.uint8))
 
 
 def joined(columns: Sequence[Column]) -> Column:
-    """Concatenate columns. The result is dictionary-encoded if any column is."""
+    """Concatenate columns of rows, one below the other. The result is dictionary-encoded if any of the columns is."""
     if not any(isinstance(column, Coded) for column in columns):
         return np.concatenate([column for column in columns if not isinstance(column, Coded)])
     parts = [encoded(column) for column in columns]
@@ -128,7 +139,11 @@ def joined(columns: Sequence[Column]) -> Column:
 
 
 def numbered(column: Column) -> tuple[Numbers, list[Any]]:
-    """Number a column's values in order of appearance. Return the numbers ``[N]`` and the values."""
+    """Number the distinct values of a column in order of appearance.
+
+    Returns:
+        ``[N]`` the number of each row's value; and the list of values, at the positions of their numbers.
+    """
     if isinstance(column, Coded):
         return column.numbered()
     values = column.tolist()
@@ -148,11 +163,11 @@ def _numbers(values: list[Any]) -> tuple[Numbers, list[Any]]:
 
 
 class DecodedColumns(Mapping[str, Objects]):
-    """Mapping from tag names to columns that are decoded on access.
+    """Read-only mapping from names of tags to the values of all rows, which are decoded only when they are accessed.
 
     Args:
-        columns: the columns by name.
-        decode: function that decodes a column.
+        columns: the stored columns by name.
+        decode: function that turns a stored column into an array of values.
     """
 
     def __init__(self, columns: Mapping[str, Column], decode: "ColumnDecoder") -> None:
@@ -171,12 +186,16 @@ class DecodedColumns(Mapping[str, Objects]):
         return name in self._columns
 
     def held(self, name: str) -> Column:
-        """Return the column of a tag as it is stored, without decoding it."""
+        """Return the column of a tag as it is stored (dictionary-encoded or as an object array), without decoding
+        it.
+        """
         return self._columns[name]
 
 
 class ColumnDecoder:
-    """Decoder of columns with a small cache for repeated access in loops."""
+    """Turns dictionary-encoded columns into arrays of values, and caches recent results for repeated access in
+    loops.
+    """
 
     __slots__ = ("_cache",)
 
@@ -184,7 +203,7 @@ class ColumnDecoder:
         self._cache: dict[int, tuple[Coded, Objects]] = {}
 
     def __call__(self, column: Column) -> Objects:
-        """Decode a column to its values ``[N]``."""
+        """Return the values ``[N]`` of a column, one per row."""
         if not isinstance(column, Coded):
             return column
         entry = self._cache.get(id(column))
@@ -211,10 +230,12 @@ _PLAIN = frozenset({type(None), str, int, float, bool})  # types of a single val
 
 
 def unreserved(tags: dict[str, Tag]) -> dict[str, Tag]:
-    """Check the tag names of a world or an episode, and return the tags.
+    """Check that no tag of a world or an episode has a reserved name, and return the tags unchanged.
+
+    Tags are named facts, such as the size of a world, which reports group by.
 
     Raises:
-        ValueError: a name in `RESERVED`.
+        ValueError: if a tag has a name in `RESERVED`, such as "measure", which rows of results use themselves.
     """
     reserved = sorted(RESERVED & set(tags))
     if reserved:
@@ -226,17 +247,17 @@ def unreserved(tags: dict[str, Tag]) -> dict[str, Tag]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One value of one measure.
+    """One value of one measure, with what it was measured on.
 
     Attributes:
         measure: the measure's name, a noun phrase ("success", "action accuracy").
-        unit: its unit ("share", "bits", "nats", "steps", "cells").
+        unit: unit of the value ("share", "bits", "nats", "steps", "cells").
         value: the value. NaN means undefined (e.g. an empty denominator), never zero.
         cluster: content id of the grid, the independent unit of every interval. Paired conditions of a grid share the
             id.
         episode_id: content id of the episode, or "" for a value over all episodes of a grid.
         step: 0-based step of the episode, or `WHOLE_EPISODE` for a value over all steps.
-        tags: properties to group by, such as agent, size, density or transform.
+        tags: named properties to group by, such as agent, size, density or transform.
     """
 
     measure: str
@@ -301,27 +322,31 @@ class Rows:
 
     @property
     def measure(self) -> npt.NDArray[np.object_]:
-        """``[N]`` measure of each row."""
+        """``[N]`` name of the measure of each row, such as "success"."""
         return self._decode(self._columns["measure"])
 
     @property
     def unit(self) -> npt.NDArray[np.object_]:
-        """``[N]`` unit of each row."""
+        """``[N]`` unit of each row's value, such as "share" or "nats"."""
         return self._decode(self._columns["unit"])
 
     @property
     def cluster(self) -> npt.NDArray[np.object_]:
-        """``[N]`` grid of each row."""
+        """``[N]`` content id of each row's cluster: the grid (or other world) that intervals count as one
+        independent unit.
+        """
         return self._decode(self._columns["cluster"])
 
     @property
     def episode_id(self) -> npt.NDArray[np.object_]:
-        """``[N]`` episode of each row, or "" for rows over all episodes of a grid."""
+        """``[N]`` content id of each row's episode, or "" for rows over all episodes of a grid."""
         return self._decode(self._columns["episode_id"])
 
     @property
     def tags(self) -> Mapping[str, npt.NDArray[np.object_]]:
-        """Tags as a mapping from name to ``[N]`` values, None where a row lacks the tag."""
+        """The tags (named properties to group by, such as the agent): name -> ``[N]`` values, None where a row lacks
+        the tag.
+        """
         return DecodedColumns(self._tags, self._decode)
 
     def __iter__(self) -> Iterator[Row]:
@@ -332,12 +357,20 @@ class Rows:
             yield Row(**fixed, tags={name: tag for name, tag in values.items() if tag is not None})
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        """Return a column or a tag by name."""
+        """Return the values ``[N]`` of a column (such as "value") or of a tag (such as "agent") by name.
+
+        Raises:
+            KeyError: if no column or tag has this name.
+        """
         column = self.held(name)
         return self._decode(column) if isinstance(column, Coded) else column
 
     def held(self, name: str) -> Column | npt.NDArray[Any]:
-        """Return a column or a tag as it is stored: either encoded, or as an array."""
+        """Return a column or tag by name in the form in which it is stored: dictionary-encoded, or as an array ``[N]``.
+
+        Raises:
+            KeyError: if no column or tag has this name.
+        """
         if name in ("value", "step"):
             array: npt.NDArray[Any] = getattr(self, name)
             return array
@@ -348,24 +381,31 @@ class Rows:
         return column
 
     def numbered(self, name: str) -> tuple[npt.NDArray[np.int64], list[Any]]:
-        """Number the values of a column or tag in order of appearance. Return the numbers ``[N]`` and the values.
+        """Number the distinct values of a column or tag in order of appearance. A tag that no row has counts as None.
 
-        A tag that no row has counts as None in every row.
+        Returns:
+            ``[N]`` the number of each row's value; and the list of values, at the positions of their numbers.
         """
         if name not in COLUMNS and name not in self._tags:
             return np.zeros(len(self), dtype=np.int64), [None] if len(self) else []
         return numbered(self.held(name))
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all columns and tags by name."""
+        """Return all columns and tags: name -> ``[N]`` values, one per row."""
         return {name: getattr(self, name) for name in COLUMNS} | dict(self.tags)
 
     def changed(self, **columns: Any) -> "Rows":
-        """Return a copy of the rows with the given columns replaced; ``tags`` replaces all tags."""
+        """Return a copy of the rows with the given columns ``[N]`` replaced; the argument ``tags`` replaces all
+        tags.
+        """
         return Rows(**{**self._columns, "value": self.value, "step": self.step, "tags": self._tags, **columns})
 
     def tagged(self, tags: Mapping[str, Column]) -> "Rows":
-        """Return a copy of the rows with tags added or replaced."""
+        """Return a copy of the rows with tags added or replaced.
+
+        Args:
+            tags: name of a tag -> ``[N]`` values as an object array or encoded column.
+        """
         return self.changed(tags={**self._tags, **tags})
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "Rows":
@@ -375,21 +415,29 @@ class Rows:
         return self.at(mask)
 
     def at(self, rows: npt.NDArray[Any] | slice) -> "Rows":
-        """Select rows by a mask ``[N]``, by indices, or by a slice."""
+        """Select rows by a mask ``[N]``, by indices, or by a slice, and return them in that order."""
         fixed: dict[str, Any] = {name: column[rows] for name, column in self._columns.items()}
         tags = {name: column[rows] for name, column in self._tags.items()}
         return Rows(**fixed, value=self.value[rows], step=self.step[rows], tags=tags)
 
     def select(self, **equal: Tag) -> "Rows":
-        """Select the rows whose columns and tags equal the given values, e.g. ``select(measure="success", size=7)``."""
+        """Select the rows in which columns and tags have the given values, e.g. ``select(measure="success", size=7)``.
+
+        Raises:
+            KeyError: if no column or tag has one of the names.
+        """
         mask = np.ones(len(self), dtype=bool)
         for name, expected in equal.items():
             mask &= self.among(name, [expected])
         return self.where(mask)
 
     def among(self, name: str, wanted: Iterable[Tag]) -> npt.NDArray[np.bool_]:
-        """Return ``[N]`` whether the value of a column or tag is among ``wanted``, e.g. ``among("measure",
-        ["success"])``.
+        """Return a mask ``[N]``: whether the value of a column or tag is among ``wanted``.
+
+        For example, ``among("measure", ["success"])``.
+
+        Raises:
+            KeyError: if no column or tag has this name.
         """
         allowed, column = set(wanted), self.held(name)
         values = (column.labels if isinstance(column, Coded) else column).tolist()
@@ -397,14 +445,14 @@ class Rows:
         return column.where_label(mask) if isinstance(column, Coded) else mask
 
     def known(self, name: str) -> npt.NDArray[np.bool_]:
-        """Return ``[N]`` whether each row has the tag; all False if no row has it."""
+        """Return a mask ``[N]``: whether each row has the tag with this name. It is all False if no row has it."""
         return ~self.among(name, [None]) if name in self._tags else np.zeros(len(self), dtype=bool)
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Convert the rows to a pandas DataFrame with one column per column and tag.
+        """Convert the rows to a pandas data frame with one line per row, and one column per column and tag of the rows.
 
         Raises:
-            ImportError: pandas is not installed (it comes with the extra ``export``).
+            ImportError: if pandas is not installed (it comes with the extra ``export``).
         """
         try:
             import pandas
@@ -424,7 +472,8 @@ class Rows:
         step: int | npt.NDArray[np.int64] = WHOLE_EPISODE,
         tags: Mapping[str, Any] | None = None,
     ) -> "Rows":
-        """Build rows from columns. A single string, number or tag value is repeated for every row.
+        """Build rows (each one value of one measure) from columns. A single string, number or tag value is repeated for
+        every row.
 
         Args:
             measure, unit, cluster, episode_id: ``[N]`` strings, or one string for all rows.
@@ -458,11 +507,11 @@ class Rows:
         cluster: Sequence[str],
         tags: Mapping[str, Any],
     ) -> "Rows":
-        """Build and join the rows of several measures on the same G grids, each as by `from_columns`.
+        """Build the rows of several measures on the same G grids, one row per measure and grid.
 
         Args:
             measured: per measure its name, unit, ``[G]`` values, and tags that only this measure has.
-            cluster: ``[G]`` grids.
+            cluster: ``[G]`` content ids of the grids.
             tags: name -> ``[G]`` values, or one value for all rows, for all measures.
         """
         return cls.concatenate(
@@ -472,7 +521,7 @@ class Rows:
 
     @classmethod
     def concatenate(cls, parts: Iterable["Rows"]) -> "Rows":
-        """Concatenate rows. A tag that a part lacks is None in its rows."""
+        """Join tables of rows, one below the other. A tag that a table lacks is None in its rows."""
         blocks = list(parts)
         if not blocks:
             return cls.from_rows([])
@@ -486,7 +535,7 @@ class Rows:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Row]) -> "Rows":
-        """Build columns from single rows."""
+        """Build a table from single rows; a tag that a row lacks is None there."""
         items = list(rows)
         names = dict.fromkeys(name for row in items for name in row.tags)
         fixed: dict[str, Any] = {name: [getattr(row, name) for row in items] for name in COLUMNS}
