@@ -49,21 +49,28 @@ _MOST_SAID: Final = 600  # maximum characters of these messages in an error
 
 
 class Numbered(BaseModel):
-    """An answer of the engine with the number of the call to which it belongs."""
+    """A message from the process that runs vLLM, with the number of the call that it answers."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     number: int
 
 
 class Ready(Numbered):
-    """The engine's first answer: vLLM's version, and ``length``, the number of token positions of its model."""
+    """The first message from the process that runs vLLM, once the model is loaded.
+
+    The fields are vLLM's ``version`` and ``length``, the number of token positions of the model.
+    """
 
     version: str
     length: int
 
 
 class Output(Numbered):
-    """One completion by the engine; ``logprobs`` is as in `goalscope.agents.models.decode.Decoded`."""
+    """The completion of one prompt by vLLM.
+
+    The fields are the token ids, how the output ended, and ``logprobs``: one mapping per token with ``token``,
+    ``logprob`` and ``top``, empty if they were not requested.
+    """
 
     tokens: list[int]
     finish: Finish
@@ -71,7 +78,7 @@ class Output(Numbered):
 
 
 class LogProbabilities(Numbered):
-    """The log-probability of each scored token of a text, in nats."""
+    """The log-probability of each scored token of a text, in nats, as vLLM computed it."""
 
     scores: list[float]
 
@@ -80,7 +87,9 @@ Answer = TypeVar("Answer", bound=Numbered)
 
 
 def interpreter() -> str:
-    """Return the Python interpreter of the environment with vLLM.
+    """Return the path of the Python interpreter of the environment in which vLLM is installed.
+
+    It is the interpreter that the environment variable ``GOALSCOPE_VLLM`` names, or this one if it has vLLM.
 
     Raises:
         ValueError: no such interpreter is configured.
@@ -99,7 +108,7 @@ def interpreter() -> str:
 
 
 class Engine:
-    """A process with a loaded model, which carries out the orders of several threads at the same time.
+    """A process that runs vLLM with a loaded model and carries out the orders of several threads at the same time.
 
     An order is a message to the process, such as a list of prompts to complete; each prompt in it is a call.
 
@@ -132,7 +141,7 @@ class Engine:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended."""
+        """Whether the process that runs vLLM has ended."""
         return not self._end.alive
 
     def ask(
@@ -142,14 +151,15 @@ class Engine:
         form: type[Answer],
         take: Callable[[list[tuple[int, Answer]]], None],
     ) -> None:
-        """Let the engine carry out an order, beside those of other threads.
+        """Send an order to vLLM's process, and wait until all its calls are answered; other threads may do so at the
+        same time.
 
         Args:
-            order: the order without its calls.
-            calls: the calls.
+            order: what to do, such as completing prompts, without the calls.
+            calls: the calls of the order, one per prompt.
             form: class of the answers.
-            take: called once with the index of each call and its answer, and every half second with an empty list; an
-                error that it raises ends the order.
+            take: called with the index of each call and its answer as soon as it arrives, and every half second with an
+                empty list; an error that it raises ends the order.
 
         Raises:
             RuntimeError: the engine ended, failed, or answered something else.
@@ -200,7 +210,9 @@ class Engine:
                 raise RuntimeError(self._problem) from None
 
     def forget(self) -> None:
-        """Stop using the process, because after a fork it belongs to the parent."""
+        """Leave the process to the parent after a fork: this copy of the object no longer ends the process or waits for
+        it.
+        """
         self._end.detach()
 
     def _said(self) -> str:
@@ -345,13 +357,22 @@ class EngineModel(Answering):
         self._engine: Engine | None = None
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the content identity, dtype, reasoning style and template settings, without starting an engine."""
+        """Return what determines the model's outputs: digests of its files, dtype, and settings for chats.
+
+        No engine is started. The description is part of an agent's description, whose hash is the agent's id.
+        """
         if self._identity is None:
             self._identity = self._on_hub() if self._folder is None else folder_identity(self._folder)
         return {"kind": "vllm", "files": dict(self._identity), "dtype": self._dtype, **self._settings()}
 
     def here(self, untrained: int | None = None, random_weights: str = "default-init") -> LocalModel:
-        """Return a local model with the same weights, for capturing activations, or with random weights."""
+        """Return the same model for this process, without vLLM, to capture its activations or as a control with random
+        weights.
+
+        Args:
+            untrained: seed of random weights; None for the trained weights.
+            random_weights: how random weights are drawn, one of `RANDOM_WEIGHTS`.
+        """
         return LocalModel(
             self._source,
             dtype=self._dtype,
@@ -362,7 +383,7 @@ class EngineModel(Answering):
         )
 
     def prepare(self) -> None:
-        """Start the engine if it is not running."""
+        """Start vLLM's process and load the model now if it is not running, so that no answer has to wait for it."""
         loaded = self._load()
         with loaded.lock:
             self._running()

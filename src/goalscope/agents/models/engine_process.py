@@ -19,7 +19,10 @@ Say = Callable[[dict[str, Any]], None]
 
 
 def opened(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Load the model that an order names; return the engine and a description of it."""
+    """Load the model that the first order names, and return vLLM's engine with a description of it.
+
+    The description has vLLM's ``version`` and the model's number of token positions (``length``).
+    """
     import vllm
     from vllm.platforms import current_platform
 
@@ -42,11 +45,11 @@ def opened(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 class Calls:
-    """The calls that an engine works on.
+    """The prompts that vLLM's engine is working on, each a numbered call of goalscope's process.
 
     Args:
         engine: vLLM's engine.
-        say: writes an answer.
+        say: function that writes an answer to goalscope's process.
     """
 
     def __init__(self, engine: Any, say: Say) -> None:
@@ -57,7 +60,13 @@ class Calls:
         return len(self._calls)
 
     def add(self, order: dict[str, Any]) -> None:
-        """Begin to complete or score prompts that are given as token ids, or give up earlier calls."""
+        """Pass the prompts of an order to the engine, to complete or to score them, or give up the calls that the order
+        names.
+
+        Args:
+            order: message of goalscope's process with the key ``do`` ("complete", "score" or "stop"); prompts are token
+                ids.
+        """
         from vllm import SamplingParams
 
         if order["do"] == "stop":
@@ -83,7 +92,9 @@ class Calls:
             self._engine.add_request(str(call["number"]), {"prompt_token_ids": call["ids"]}, sampling)
 
     def step(self) -> None:
-        """Let the engine make one step, and write the answers of all calls that are complete."""
+        """Let the engine make one step for all its prompts, and write the answers of the calls that are now
+        complete.
+        """
         for output in self._engine.step():
             call = self._calls.pop(int(output.request_id), None) if output.finished else None
             if call is not None:
@@ -92,11 +103,12 @@ class Calls:
 
 
 def completed(result: Any, order: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer to a call for a completion, as plain values.
+    """Return the answer to a call that asked for a completion: its token ids, how it ended, and log-probabilities in
+    nats.
 
     Args:
         result: output of the engine.
-        order: the order that started the engine.
+        order: the order to which the call belongs, with the sampling settings.
         call: the call.
     """
     output, top = result.outputs[0], order["sampling"]["top_logprobs"]
@@ -116,20 +128,27 @@ def completed(result: Any, order: dict[str, Any], call: dict[str, Any]) -> dict[
 
 
 def scored(result: Any, order: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer to a call for log-probabilities: one for each token of a text after its first ``call["given"]``
-    tokens.
+    """Return the answer to a call that asked for the log-probabilities of given tokens, in nats.
 
     Args:
         result: output of the engine.
-        order: the order that started the engine.
-        call: the call.
+        order: the order to which the call belongs; not used.
+        call: the call, with the token ids of the text (``ids``), of which the first ``given`` are not scored.
+
+    Returns:
+        ``{"scores": [...]}`` with one number for each token after these first tokens.
     """
     ids, entries = call["ids"], result.prompt_logprobs
     return {"scores": [entries[place][ids[place]].logprob for place in range(call["given"], len(ids))]}
 
 
 def serve(say: Say, lines: "queue.SimpleQueue[str]") -> None:
-    """Carry out orders as they arrive, until an empty line arrives."""
+    """Carry out the orders of goalscope's process as they arrive, until an empty line says that there will be no more.
+
+    Args:
+        say: function that writes an answer.
+        lines: queue of orders, each one line of JSON.
+    """
     calls: Calls | None = None
     while True:
         try:
@@ -150,14 +169,17 @@ def serve(say: Say, lines: "queue.SimpleQueue[str]") -> None:
 
 
 def read(lines: "queue.SimpleQueue[str]") -> None:
-    """Put the lines of standard input into a queue, and an empty line at their end."""
+    """Put each line of standard input into a queue as it arrives, and an empty line when the input ends."""
     for line in sys.stdin:
         lines.put(line)
     lines.put("")
 
 
 def main() -> None:
-    """Keep standard output for answers alone, and serve the orders of the parent process."""
+    """Run vLLM for the parent process: read orders from standard input and write answers to standard output.
+
+    Everything else that is printed goes to standard error.
+    """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

@@ -57,7 +57,10 @@ _MOST_COUNT: Final = 4096
 
 
 def model_folder(path_or_name: str | Path) -> Path | None:
-    """Return the folder or GGUF file that an argument names, or None if the argument is a name on the hub.
+    """Return the folder or GGUF file of a model; None if the argument is a name on the Hugging Face hub.
+
+    Args:
+        path_or_name: a folder, a GGUF file, the name of a bundled model such as "theseus", or a name on the hub.
 
     Raises:
         FileNotFoundError: the path does not exist, or the bundled model is not installed.
@@ -93,7 +96,7 @@ def model_folder(path_or_name: str | Path) -> Path | None:
 
 
 def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
-    """Return the sha256 of each file that determines a model's outputs, by file name.
+    """Return the sha256 of each file that determines a model's outputs, by file name; this identifies the model.
 
     Weights may have gigabytes, so their headers are checked before their digests are computed.
 
@@ -126,7 +129,11 @@ def _gguf_identity(file: Path, *, weights: bool) -> dict[str, str]:
 
 
 def weight_octets(folder: Path) -> int:
-    """Return the total size of a model's weight files in bytes."""
+    """Return the total size of a model's weight files in bytes.
+
+    Args:
+        folder: the model's folder, or its GGUF file.
+    """
     if NamedFile(folder).is_there():
         return NamedFile(folder).status().st_size
     place = Folder(folder, links=True)
@@ -134,7 +141,10 @@ def weight_octets(folder: Path) -> int:
 
 
 def has_chat_template(folder: Path) -> bool:
-    """Return whether a model's files contain a chat template, reading nothing but the files that may contain it."""
+    """Return whether a model has a chat template, by looking only at the files that may contain one.
+
+    A model without a chat template is treated as a base model, which continues texts.
+    """
     if NamedFile(folder).is_there():
         return bool(read_header(folder).chat_template)
     if any(anything_at(folder / name) for name in TEMPLATE_FILES):
@@ -168,12 +178,18 @@ def _tokenizer_digests(folder: Path) -> tuple[tuple[str, str], ...]:
 
 
 def has_bundled_tokenizer(folder: Path) -> bool:
-    """Return whether all files that decide how a folder's model splits texts equal those of a bundled model."""
+    """Return whether a folder's tokenizer files equal those of a model that comes with goalscope.
+
+    Such a tokenizer is trusted and needs no further checks.
+    """
     return not NamedFile(folder).is_there() and _tokenizer_digests(folder) in _bundled_tokenizers()
 
 
 def tokenizer_identity(folder: Path) -> dict[str, str]:
-    """Return the sha256 of each file in a folder that decides how chats are written and where outputs end."""
+    """Return the sha256 of each file that decides how a model's chats are written and where outputs end, by file name.
+
+    This identifies the chat format of a model without its weights.
+    """
     if NamedFile(folder).is_there():
         return {"tokenizer": read_header(folder).tokenizer}
     names = [*regular_files(folder), *named_template_files(folder)]
@@ -181,7 +197,7 @@ def tokenizer_identity(folder: Path) -> dict[str, str]:
 
 
 def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
-    """Return the content identity of a model and a tokenizer that are already in memory."""
+    """Return what identifies a model and a tokenizer that are already in memory: one digest for each of them."""
     import torch
 
     digest = hashlib.sha256()
@@ -206,9 +222,13 @@ def _digests(folder: Path, names: list[str]) -> dict[str, str]:
 
 
 def read_training(folder: Path) -> dict[str, str]:
-    """Return the entries ``planted_goal`` and ``training_data`` of a model's configuration as tags.
+    """Read from a model's configuration which goal was planted in training, and on which data it was trained.
 
-    `training.theseus` writes them under the key "goalscope" of config.json; other models have none.
+    `training.theseus` writes the two entries, ``planted_goal`` and ``training_data``, under the key "goalscope" of
+    config.json. They become tags of the model's episodes, named values by which results can be grouped.
+
+    Returns:
+        The two entries by name; empty for other models.
 
     Raises:
         ValueError: the entry exists but does not consist of these two short texts.
@@ -229,10 +249,15 @@ def read_training(folder: Path) -> dict[str, str]:
 
 
 def read_template_form(folder: Path) -> str | None:
-    """Return the form of the prompt templates that a model's card names, or the form for base models, or None.
+    """Return the form of the prompt templates that a model needs, such as "schema" or "completion"; None for the
+    default.
 
-    The card is the file `CARD` in the model's folder. It is not part of a model's identity, because the template itself
-    is part of the agent's identity. A base model is a model without a chat template.
+    The form is read from the model's card, the file `CARD` in its folder. Without a card, a base model (a model without
+    a chat template) needs `COMPLETION`, and other models have the default. The card is not part of a model's identity,
+    because the template itself is part of the agent's identity.
+
+    Raises:
+        ValueError: the card contains anything but the name of a form.
     """
     if not Folder(folder, links=True).has_file(CARD):
         return None if has_chat_template(folder) else COMPLETION
@@ -246,7 +271,11 @@ def read_template_form(folder: Path) -> str | None:
 
 
 def stamps(folder: Path) -> list[tuple[str, int, int]]:
-    """Return name, size and modification time of each file of a model, so that changed files are read again."""
+    """Return name, size in bytes and modification time of each file of a model, to notice when files have changed.
+
+    Args:
+        folder: the model's folder, or its GGUF file.
+    """
     if NamedFile(folder).is_there():
         status = NamedFile(folder).status()
         return [(folder.name, status.st_size, status.st_mtime_ns)]
@@ -270,17 +299,19 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def brief(error: BaseException) -> str:
-    """Return an error's message, which may quote an untrusted file, as one short line of printable characters."""
+    """Shorten an error's message to one line of printable characters, since it may quote an untrusted file."""
     return printable(" ".join(str(error).split())[:_LONGEST])
 
 
 def regular_files(folder: Path) -> list[str]:
-    """Return the sorted names of the regular files in a model's folder, including links to regular files."""
+    """Return the sorted names of the files in a model's folder, including links to files but no folders or pipes."""
     return [name for name, status in Folder(folder, links=True).entries() if stat.S_ISREG(status.st_mode)]
 
 
 def named_template_files(folder: Path) -> list[str]:
-    """Return the paths of chat templates with names of their own, relative to a model's folder."""
+    """Return the paths of a model's additional chat templates, relative to its folder, from the subfolder
+    `TEMPLATES`.
+    """
     place = Folder(folder, links=True)
     entries = place.entries(TEMPLATES) if place.has_folder(TEMPLATES) else []
     regular = [entry.name for entry in entries if stat.S_ISREG(entry.status.st_mode)]
@@ -297,7 +328,11 @@ def holds_model(path: Path) -> bool:
 
 
 def check_complete(folder: Path) -> set[str]:
-    """Return the names of the files in a model's folder; raise a FileNotFoundError that names what is missing."""
+    """Check that a model's folder has a configuration and safetensors weights, and return the names of its files.
+
+    Raises:
+        FileNotFoundError: one of them is missing; the message names it.
+    """
     names = set(regular_files(folder))
     if "config.json" not in names:
         raise FileNotFoundError(
@@ -313,7 +348,15 @@ def check_complete(folder: Path) -> set[str]:
 
 
 def check_weights(folder: Path, names: Iterable[str]) -> None:
-    """Refuse a folder with a file of weights whose size differs from what its header describes."""
+    """Check that each safetensors file of a model has the size that its header describes.
+
+    Args:
+        folder: the model's folder.
+        names: names of its files; other kinds of files are not checked.
+
+    Raises:
+        ValueError: a file is damaged or incomplete.
+    """
     for name in sorted(names):
         if name.endswith(_WEIGHTS[0]):
             try:
@@ -325,7 +368,9 @@ def check_weights(folder: Path, names: Iterable[str]) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder or GGUF file that is incomplete, refers to other places, names code, or has impossible sizes.
+    """Check a model's folder or GGUF file before a library reads it.
+
+    It is refused if it is incomplete, refers to files elsewhere, names code to run, or has impossible sizes.
 
     Raises:
         FileNotFoundError: there is no configuration, or there are no safetensors weights.
@@ -386,7 +431,9 @@ _MOST_ADDED: Final = 100_000
 
 
 def check_token_files(folder: Path) -> None:
-    """Refuse files that name more tokens than a library can add in a few seconds; it compares some of them in pairs.
+    """Check that a model's files add no more tokens to the tokenizer than a library can add in a few seconds.
+
+    The library compares some of these tokens in pairs, so a file with very many could block it for hours.
 
     Raises:
         ValueError: a file is no regular file or no JSON object, or names more tokens.
@@ -407,7 +454,15 @@ def check_token_files(folder: Path) -> None:
 
 
 def check_tokenizer(folder: Path) -> dict[str, Any]:
-    """Return the tokenizer configuration of a model's folder, by default {}; refuse entries that must not be read."""
+    """Check a model's tokenizer files before a library reads them, and return the content of tokenizer_config.json.
+
+    Returns:
+        The configuration; {} if the model has no such file.
+
+    Raises:
+        ValueError: an entry must not be read, for example because it names other files.
+        ImportError: the model is a GGUF file, and a package for reading it is missing.
+    """
     _check_template_files(folder)
     if NamedFile(folder).is_there():
         read_header(folder)  # refuses a damaged file before asking the user to install packages for it

@@ -76,7 +76,12 @@ State = Literal["yes", "no", "unknown"]
 
 
 def trial_words(prompt_bytes: int, max_tokens: int) -> int:
-    """Return the number of words in a study's trial, given the bytes of its prompts and the tokens of its answers."""
+    """Return how many words to put into the prompt that tests whether a server reads long prompts completely.
+
+    Args:
+        prompt_bytes: number of bytes of the study's prompt.
+        max_tokens: maximum output tokens of the study.
+    """
     return prompt_bytes // _BYTES_PER_WORD + min(max_tokens, MOST_WORDS)
 
 
@@ -87,7 +92,8 @@ def _draw_word() -> str:
 
 @dataclass(frozen=True, slots=True)
 class LongPrompt:
-    """A long prompt with a word at its beginning, which the model is asked to repeat.
+    """A long prompt for testing whether a server reads prompts completely: it begins with a word that the model must
+    repeat.
 
     The word is different each time, so that no server can take the beginning of the prompt from its cache. The word
     affects no result.
@@ -107,7 +113,7 @@ class LongPrompt:
         return f"The secret word is {self.head}. Remember it.\n{filler}\nWrite the secret word and nothing else."
 
     def judge(self, answer: Served, *, counts: bool) -> tuple[State, str]:
-        """Return whether the server read the whole prompt, and the evidence.
+        """Return whether the server read the whole prompt ("yes", "no" or "unknown"), with the evidence as a sentence.
 
         Args:
             answer: the answer to the prompt, with the tokens that the server counts.
@@ -124,15 +130,23 @@ class LongPrompt:
 
 
 def counts_credible(prompt_bytes: int, count: int | None) -> bool:
-    """Return whether a study's prompt can have as many tokens as the server counts."""
+    """Return whether the number of prompt tokens that a server reports is plausible for a prompt with so many bytes.
+
+    Args:
+        prompt_bytes: number of bytes of the prompt.
+        count: the reported number; None or 0 is not credible.
+    """
     return bool(count) and prompt_bytes <= _MOST_BYTES_PER_TOKEN * (count or 0)
 
 
 class PromptCounts:
-    """The server's token counts for prompts; safe to use from several threads.
+    """Compares a server's token counts with the lengths of prompts, to notice a server that silently truncates long
+    prompts.
+
+    It is safe to use from several threads.
 
     Attributes:
-        lock: a thread holds this lock while it tries a prompt, so that other threads wait for the result.
+        lock: a thread holds this lock while it tests a prompt, so that other threads wait for the result.
     """
 
     def __init__(self) -> None:
@@ -141,8 +155,14 @@ class PromptCounts:
         self._whole = 0  # tokens of the longest prompt that the server is known to read completely
 
     def expected_if_cut(self, prompt_bytes: int, count: int | None) -> int:
-        """Return how many tokens a prompt should have if the server counts too few of them; 0 if its count may be
-        right.
+        """Return how many tokens a prompt should have if the server seems to have cut it off; 0 if the server's count
+        may be right.
+
+        The expectation is the prompt's length in bytes times the greatest number of tokens per byte so far.
+
+        Args:
+            prompt_bytes: number of bytes of the prompt.
+            count: number of prompt tokens that the server reports, None if it reports none.
         """
         if not count or prompt_bytes < _LEAST_BYTES or count > prompt_bytes + CHAT_ALLOWANCE:
             return 0
@@ -152,11 +172,16 @@ class PromptCounts:
         return 0 if count >= _LEAST_OF_EXPECTED * expected or self.is_whole(expected) else expected
 
     def confirm(self, tokens: int) -> None:
-        """Record that the server read a prompt of so many tokens completely."""
+        """Record that the server has read a prompt of ``tokens`` tokens completely, so that shorter prompts need no
+        test.
+        """
         self._whole = max(self._whole, tokens)
 
     def is_whole(self, tokens: int) -> bool:
-        """Return whether the server is known to read prompts of so many tokens, or nearly so many, completely."""
+        """Return whether the server is known to read prompts of this many tokens completely.
+
+        This is assumed up to 1.5 times the longest prompt that was confirmed.
+        """
         return tokens <= _GROWTH * self._whole
 
 
@@ -187,11 +212,11 @@ _SCORED: Final[tuple[Mapping[str, Any], ...]] = ({"prompt_logprobs": 0}, {"echo"
 
 @model_backend("server")
 class HttpModel:
-    """A language model behind a server; safe to use from several threads.
+    """A language model behind an OpenAI-compatible server; safe to use from several threads.
 
-    Nothing is sent before the first reply is requested. URL, key, waiting times, prices and caps are not part of its
-    identity. Equal requests mostly give equal answers at temperature 0, but batching and changes to the served model
-    may change them; answers that arrived are stored and never requested again.
+    Nothing is sent before the first reply is requested. URL, key, waiting times, prices and caps are not part of the
+    model's identity. Equal requests mostly give equal answers at temperature 0, but batching and changes to the served
+    model may change them; answers that arrived are stored and never requested again.
 
     Args:
         model: its name on the server.
@@ -276,11 +301,15 @@ class HttpModel:
 
     @property
     def resent(self) -> int:
-        """Maximum number of retries of a call."""
+        """Maximum number of times that a failed call is retried."""
         return self.server.retries
 
     def describe(self) -> Mapping[str, Any]:
-        """Return name, revision, mode and template settings, without address, waiting times, prices and caps."""
+        """Return what determines the model's outputs: name, revision, mode, further parameters and settings for chats.
+
+        Address, waiting times, prices and caps are left out. The description is part of an agent's description, whose
+        hash is the agent's id.
+        """
         described: dict[str, Any] = {
             "kind": "http",
             "model": self.served,
@@ -294,15 +323,18 @@ class HttpModel:
         return {**described, "reasoning": self._reasoning, "template_options": self._options}
 
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
-        """Return the text that the model reads in mode completions; None in mode chat, where the server renders it."""
+        """Return the text that the model reads for a chat in mode completions; None in mode chat, where the server
+        writes it.
+        """
         return None if self.dialect is None else self.dialect.render(messages, sampling)
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        """Complete each chat, one after the other; see `Client.ask` for further errors.
+        """Complete each chat, one after the other, and return the replies in order.
 
         Raises:
             NotSentError: a call would exceed a cap.
             ValueError: the server rejects a parameter, changes or truncates a prompt, or returns no log-probabilities.
+            ConnectionError, PermissionError: see `Client.ask`.
         """
         return [self._complete(request, sampling) for request in requests]
 
@@ -356,7 +388,14 @@ class HttpModel:
         return reply
 
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
-        """Return how likely each answer of each request is; all answers to one prompt are scored in one call.
+        """Return how likely the model finds each answer of each request, in the order of the requests.
+
+        All answers to one prompt are scored in one call.
+
+        Args:
+            requests: requests with ``answers``.
+            sampling: settings for drawing the reasoning.
+            reasoned: whether the model reasons freely before its answer.
 
         Raises:
             NotSentError: a call would exceed a cap.
@@ -389,13 +428,21 @@ class HttpModel:
     def score(
         self, prompts: list[list[int]], key: CallKey | None = None
     ) -> tuple[Served, tuple[tuple[float, ...], ...], dict[str, float]]:
-        """Return the response to some prompts, the log-probabilities of all their tokens but the first, and the cost.
+        """Request the log-probabilities of all tokens of some prompts except the first token of each.
 
-        A way of requesting log-probabilities that the server rejects or ignores is not tried again.
+        Servers offer two ways of requesting them; a way that the server rejects or ignores is not tried again.
 
         Args:
-            prompts: token ids.
-            key: the call that they belong to; None for a trial.
+            prompts: token ids of each prompt.
+            key: the call to which the request belongs; None for a test of the server.
+
+        Returns:
+            The server's response; the log-probabilities of each prompt in nats; and the cost by name (tokens, requests,
+            seconds, USD).
+
+        Raises:
+            NotSentError: the call would exceed a cap.
+            ValueError: the server returns no log-probabilities of prompts.
         """
         started, why = time.perf_counter(), ""
         count = sum(map(len, prompts))
@@ -539,7 +586,7 @@ class HttpModel:
         wait: bool = True,
         rejected: dict[str, str] | None = None,
     ) -> Served:
-        """Make one request that belongs to no episode, to test the server; it counts towards the budget.
+        """Make one request that belongs to no episode, to test the server; its cost counts towards the budget.
 
         Args:
             prompt: messages, or token ids.
@@ -574,11 +621,14 @@ class HttpModel:
             return answer
 
     def heed(self, ignored: Sequence[str]) -> None:
-        """Record that the server accepts but ignores some settings. Each step then lists them as unsupported."""
+        """Record that the server accepts but ignores the named settings; every later step lists them as unsupported."""
         self._ignored = tuple(ignored)
 
     def parameters(self, request: Request, sampling: Sampling) -> dict[str, Any]:
-        """Return the parameters of a request other than prompt and token limit, without unsupported ones."""
+        """Return the parameters of a request, name -> value, except for the prompt and the token limit.
+
+        Parameters that the server does not support are left out. The seed is derived from the key of the request.
+        """
         parameters: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
         if sampling.temperature > 0:
             seed, episode_id, step, attempt = request.key
@@ -603,7 +653,15 @@ class HttpModel:
         return {name: value for name, value in parameters.items() if name not in self._dropped}
 
     def drop(self, parameter: str, reason: str) -> None:
-        """Omit a parameter from now on, if the study allows it."""
+        """Leave out a parameter of all later requests, because the server does not support it.
+
+        Args:
+            parameter: name of the parameter.
+            reason: why the server does not support it, for the error.
+
+        Raises:
+            ValueError: the study has ``unsupported: refuse``, so that it must not run without this parameter.
+        """
         # Token ids that the server does not return are reconstructed from the text, and the steps record this.
         if self.server.unsupported != "record" and parameter not in _IDS:
             name = _RECORDED.get(parameter, parameter)

@@ -23,15 +23,16 @@ Logprobs = tuple[Mapping[str, Any], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A parsed response: the reply, and what else the server reports (None for what it does not report).
+    """A parsed response of a model's server: the reply, and what else the server reports (None for what it does not
+    report).
 
     Attributes:
         reply: the reply. In completions mode, the output is one text, ``raw``, not yet divided into parts.
         prompt_count: reported prompt tokens.
         output_count: reported output tokens.
         reasoning_count: reported reasoning tokens.
-        divided: whether reasoning was separated from the answer by markers that the server left in the text.
         stop_token: id of the token that ended the output.
+        divided: whether reasoning was separated from the answer by markers that the server left in the text.
         fingerprint: the server's ``system_fingerprint``, "" if it sends none.
         scores: for each scored prompt, the log-probabilities of all its tokens but the first, in nats.
     """
@@ -47,33 +48,36 @@ class Served:
 
     @property
     def written(self) -> int:
-        """Number of bytes of everything that the model wrote."""
+        """Number of bytes of everything that the model wrote, including its reasoning, in UTF-8."""
         texts = (self.reply.raw or "",) if not self.reply.parts else (part.text for part in self.reply.parts)
         return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
 
     @property
     def written_tokens(self) -> float:
-        """The reported number of output tokens, or an estimate from the length of the output."""
+        """The reported number of output tokens; if none is reported, an estimate of one token per four bytes of
+        output.
+        """
         return self.output_count or self.written / _BYTES_PER_TOKEN
 
     @property
     def reported(self) -> dict[str, Any]:
-        """The values that determine the cost: the arguments of `agents.models.http_settings.Reservation.settle`."""
+        """The values from which the cost of the call is computed, as keyword arguments of `Reservation.settle`."""
         ids = None if self.reply.output_tokens is None else len(self.reply.output_tokens)
         return {"prompt": self.prompt_count, "output": self.output_count, "written": self.written, "ids": ids}
 
 
 def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None = None) -> Served:
-    """Read a response of ``/chat/completions``.
+    """Read a server's response to a chat request (``/chat/completions``).
 
     Args:
-        body: the response.
+        body: the response, decoded from JSON.
         marks: the tags that mark reasoning in the text, or no marks. None if the model's own are unknown; reasoning is
             then what the server separates, or what marks of known families enclose in the text.
         limit: the token limit of the request; a response with that many tokens was cut off, whatever else it reports.
 
     Raises:
         GarbledError: the response is malformed, or empty for no stated reason.
+        ValueError: the server returns another number of token ids than it counts.
     """
     choice, finish, error, common = _choice(body, limit)
     message = choice.get("message")
@@ -123,7 +127,11 @@ def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None 
 
 
 def completions_answer(body: Mapping[str, Any], limit: int | None = None) -> Served:
-    """Read a response of ``/completions`` to a request with a token limit.
+    """Read a server's response to a request for the continuation of a text (``/completions``).
+
+    Args:
+        body: the response, decoded from JSON.
+        limit: the token limit of the request; a response with that many tokens was cut off, whatever else it reports.
 
     Raises:
         GarbledError: the response is malformed, or empty for no stated reason.
@@ -163,10 +171,17 @@ def completions_answer(body: Mapping[str, Any], limit: int | None = None) -> Ser
 
 
 def scores_answer(body: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> Served:
-    """Read the log-probabilities of the tokens of some prompts; raise a `GarbledError` if they are malformed.
+    """Read the log-probabilities of the tokens of some prompts from a server's response.
 
     They are in ``prompt_logprobs``, or precede those of the output if the prompt was echoed. If they are in neither
-    place, the scores are None.
+    place, the field ``scores`` of the result is None.
+
+    Args:
+        body: the response, decoded from JSON.
+        prompts: token ids of each prompt.
+
+    Raises:
+        GarbledError: the response or its log-probabilities are malformed.
     """
     first, _, _, common = _choice(body)
     choices = {choice.get("index", 0): choice for choice in body["choices"] if isinstance(choice, Mapping)}
@@ -348,10 +363,22 @@ def _pair(token: Any, score: Any) -> list[Any]:
 
 
 def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Served, prefilled: int = 0) -> dict[str, Any]:
-    """Return, by name, the fields of a `Reply` in completions mode that follow from its token ids; unknown ids are
-    None.
+    """Return the fields of a `Reply` that follow from token ids, for a model that was sent its prompt as token ids.
 
-    The last ``prefilled`` ids that were sent are the beginning of the output.
+    Args:
+        dialect: the model's chat format.
+        text: the rendered prompt.
+        ids: the token ids that were sent.
+        answer: the server's response.
+        prefilled: how many of the last ids that were sent are the beginning of the output.
+
+    Returns:
+        Field name -> value. The ids of the output are reconstructed from its text if the server returns none; None if
+        this
+        is impossible.
+
+    Raises:
+        ValueError: the server read other tokens than those that were sent.
     """
     returned = answer.reply.prompt_tokens
     if _contradicts(answer.prompt_count, ids) or (returned is not None and list(returned) != ids):
@@ -392,20 +419,29 @@ def _reconstruct(dialect: Dialect, answer: Served) -> tuple[int, ...] | None:
 
 
 def chat_messages(request: Request) -> tuple[Message, ...]:
-    """Return a chat as sent to a server in mode chat; the required beginning of the answer is its last message."""
+    """Return the messages to send for a request in mode chat; a required beginning of the answer becomes the last
+    message.
+    """
     prefill = (Message(role="assistant", content=request.prefill),) if request.prefill else ()
     return (*request.messages, *prefill)
 
 
 def continued(prefill: str, answer: Served, marks: Marks | None = None) -> dict[str, Any]:
-    """Return fields of a `Reply` for a given beginning (``prefill``) that a server in mode chat continued.
-
-    The keys are ``parts``, the reasoning and answer with the given beginning, and ``prompt_tokens`` and
-    ``output_tokens``, which are None. ``marks`` separate reasoning and answer, by default think tags.
+    """Return the fields of a `Reply` when a server in mode chat continued a given beginning of the answer.
 
     Some servers repeat the beginning and some omit it; some separate reasoning and some do not. All variants are
     converted to the same form. If a server reasons again after closed reasoning, it has not continued the text, and no
     action is parsed.
+
+    Args:
+        prefill: the given beginning.
+        answer: the server's response.
+        marks: what separates reasoning and answer; think tags by default.
+
+    Returns:
+        ``parts``, the reasoning and the answer with the given beginning, and ``prompt_tokens`` and ``output_tokens``,
+        which
+        are None.
     """
     marks = marks if marks is not None and marks.style == "tags" else THINK
     text, reasoning = answer.reply.answer, answer.reply.reasoning

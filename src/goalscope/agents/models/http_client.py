@@ -50,7 +50,9 @@ _SHOWN_AFTER: Final = 0.1  # share of the allowed silence after which the progre
 
 
 class ServerWatch:
-    """End all requests to a server that has stopped; safe to use from several threads.
+    """Notices that a server has stopped, by the time for which it sends nothing, and ends all requests to it.
+
+    It is safe to use from several threads.
 
     Args:
         server: the settings of the server.
@@ -83,7 +85,11 @@ class ServerWatch:
 
     @contextmanager
     def exchange(self) -> Iterator[int]:
-        """Watch a call with all its retries; yield the value of `stops` at the beginning."""
+        """Context for one call with all its retries: while it lasts, silence of the server counts.
+
+        Yields:
+            How often the server was found to have stopped so far (`stops`), to notice if this happens during the call.
+        """
         with self._lock:
             self._exchanges += 1
             stops = self.stops
@@ -97,7 +103,7 @@ class ServerWatch:
 
     @contextmanager
     def request(self, request: "_Connection") -> Iterator[None]:
-        """Watch one request, which runs inside this context."""
+        """Context for one HTTP request: while it lasts, the request is ended if the server is found to have stopped."""
         with self._lock:
             self._heard = False
             if self._silent_since is None:
@@ -118,14 +124,14 @@ class ServerWatch:
                     self._silent_since = None
 
     def hear(self) -> None:
-        """Record that data have arrived from the server."""
+        """Record that data have just arrived from the server, so that its silence begins anew."""
         now = time.monotonic()
         with self._lock:
             self._silent_since, self._heard = now, True
             self._next_probe = now + self._server.silence
 
     def learn(self, tokens: float, seconds: float, most_tokens: int) -> None:
-        """Learn from one answer how fast the server is.
+        """Record how long one answer took, to estimate how long the server may be silent while it works on the next.
 
         Args:
             tokens: number of tokens of the answer.
@@ -145,7 +151,10 @@ class ServerWatch:
         return max(0.0, self._server.silence - (0.0 if since is None else time.monotonic() - since))
 
     def check(self) -> bool:
-        """Return whether the server is now found to have stopped; if so, all current requests are ended."""
+        """Test whether the server has stopped; if so, end all current requests and return True.
+
+        The server is probed only if it has been silent for longer than allowed.
+        """
         with self._checking:  # one probe at a time
             with self._lock:
                 since, next_probe, longest = self._silent_since, self._next_probe, self._longest_answer
@@ -224,7 +233,11 @@ _LARGEST_PAGE: Final = 2**20  # bytes of an information page
 
 
 def check_installed() -> None:
-    """Raise an ImportError with the command that mends it if the package that requests need is missing."""
+    """Check that the package ``openai`` is installed, which requests to servers need.
+
+    Raises:
+        ImportError: it is missing; the message says how to install it.
+    """
     if find_spec("openai") is None:
         raise _not_installed(ImportError("No module named 'openai'", name="openai"))
 
@@ -262,12 +275,12 @@ class Client:
         call: CallKey,
         most: int,
     ) -> Answer:
-        """Repeat a request until it is answered.
+        """Send a request, retry it until it is answered, and return the parsed response.
 
         Args:
             body: the whole request, including ``messages`` or ``prompt``.
             read: parses a response, and raises a `GarbledError` if it is malformed.
-            request: context manager around each request; an error on entering it ends the retries.
+            request: returns a context manager around each attempt; an error on entering it ends the retries.
             call: (root seed, episode id, step, attempt), which determines the random waits and, for the server, the
                 request.
             most: maximum bytes of a response.
@@ -407,9 +420,18 @@ class Client:
             connection.close()
 
     def look(self, path: str) -> tuple[Mapping[str, Any], str] | None:
-        """Return an information page of the server and its header ``Server``; None if the page cannot be reached.
+        """Request an information page of the server, such as its list of models; this generates and costs nothing.
 
-        A missing page is returned as empty. See `_page` for the path and errors.
+        Args:
+            path: path of the page, relative to the server's root if it begins with ``/``, else relative to ``/v1``.
+
+        Returns:
+            The page, decoded from JSON, and the header ``Server``, which names the software; a missing page is returned
+            as
+            empty. None if the server does not answer.
+
+        Raises:
+            PermissionError: the key is missing.
         """
         try:
             page = self._page(path)
@@ -423,7 +445,12 @@ class Client:
         return document if isinstance(document, dict) else {}, software
 
     def check_reachable(self) -> None:
-        """Raise a `SilentServerError` if no connection to the server can be opened."""
+        """Check that a connection to the server can be opened.
+
+        Raises:
+            SilentServerError: no connection can be opened.
+            PermissionError: the key is missing.
+        """
         try:
             self._page("models")
         except ExchangeError as error:
