@@ -31,16 +31,21 @@ MOST_SCORES: Final = {"cpu": 1 << 24, "cuda": 1 << 26}  # maximum scores per blo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LongMask:
-    """An attention mask that is built in blocks of rows, from the arguments of
-    `transformers.masking_utils.eager_mask`.
+    """An attention mask for long texts, which is built in blocks of rows so that the whole mask is never in memory.
+
+    It is defined by the arguments of `transformers.masking_utils.eager_mask`.
     """
 
     arguments: dict[str, Any]
 
     def block(self, first: int, end: int, device: Any) -> tuple[Any, int, int]:
-        """Return the mask of some rows, ``[B, 1, end - first, columns]``, with the first and the end of its columns.
+        """Build the mask for the query tokens ``first`` to ``end``, without the columns that are hidden from all of
+        them.
 
-        Columns outside this range are hidden from all of these rows.
+        Returns:
+            The mask ``[B, 1, end - first, columns]`` (batch, one for all heads, query tokens, key tokens), and the
+            first and
+            the end of its columns among all columns.
         """
         from transformers.masking_utils import eager_mask
 
@@ -61,7 +66,11 @@ class LongMask:
 
 
 def long_mask(**arguments: Any) -> Any:
-    """Return the mask that is added to the attention scores, or a `LongMask` if the complete mask would be large."""
+    """Build the mask that is added to the attention scores; a `LongMask` if the complete mask would be large.
+
+    Args:
+        arguments: those of `transformers.masking_utils.eager_mask`.
+    """
     from transformers.masking_utils import eager_mask
 
     entries = arguments["batch_size"] * arguments["q_length"] * arguments["kv_length"]
@@ -71,11 +80,24 @@ def long_mask(**arguments: Any) -> Any:
 def grouped_attention(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float, **others: Any
 ) -> tuple[Any, Any]:
-    """Return attention outputs ``[B, T, heads, width]`` and weights ``[B, heads, T, columns]`` (None for blocks).
+    """Compute the attention of a GPT-OSS block without repeating keys and values for each query head.
 
-    Queries are ``[B, heads, T, width]``, keys and values ``[B, groups, columns, width]``. The mask that is added to the
-    scores is ``[B, 1, T, columns]`` or a `LongMask`, and already contains the sliding window. The query heads of one
-    group are adjacent. The sinks of the attention block take part in each softmax and add no value.
+    Here B is the batch, T the number of query tokens, and columns are key tokens.
+
+    Args:
+        module: the attention block; its sinks take part in each softmax and add no value.
+        query: ``[B, heads, T, width]``; the query heads of one group are adjacent.
+        key: ``[B, groups, columns, width]``.
+        value: ``[B, groups, columns, width]``.
+        attention_mask: ``[B, 1, T, columns]``, which is added to the scores and already contains the sliding window; or
+            a `LongMask`.
+        scaling: factor of the scores.
+        others: further arguments of transformers, which are not used.
+
+    Returns:
+        Outputs ``[B, T, heads, width]`` and attention weights ``[B, heads, T, columns]``; the weights are None if the
+        fused
+        kernel or several blocks were used.
     """
     import torch
 
@@ -100,7 +122,18 @@ def grouped_attention(
 
 
 def attended(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any, fused: bool) -> tuple[Any, Any]:
-    """Return the outputs and attention weights of some rows; the arguments are those of `grouped_attention`."""
+    """Compute attention for some query tokens of a GPT-OSS block in one piece; see `grouped_attention` for shapes and
+    results.
+
+    Args:
+        query: ``[B, heads, T, width]``.
+        key: ``[B, groups, columns, width]``.
+        value: ``[B, groups, columns, width]``.
+        mask: ``[B, 1, T, columns]``, which is added to the scores, or None.
+        scaling: factor of the scores.
+        sinks: ``[heads]`` logits that take part in each softmax and add no value.
+        fused: whether to use PyTorch's fused kernel, which returns no attention weights.
+    """
     import torch
 
     if fused:
@@ -153,10 +186,10 @@ def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: A
 
 
 def use_grouped_attention(model: Any) -> bool:
-    """Make a transformers model use `grouped_attention` if its type is known and it has no other implementation.
+    """Make a transformers model compute attention with the faster `grouped_attention`, if its type allows this.
 
     Returns:
-        Whether the model uses it now.
+        Whether the model uses it now; False for other types of models or other attention implementations.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 
@@ -170,10 +203,18 @@ def use_grouped_attention(model: Any) -> bool:
 
 
 def dense_experts(module: Any, hidden: Any, indices: Any, weights: Any) -> Any:
-    """Return the output of a mixture of experts ``[N, d]``, with each token computed by all experts.
+    """Compute a mixture of E experts by passing each of N tokens through all experts; faster if few experts are left
+    out.
 
-    The experts have weights ``[E, d, 2 f]`` and ``[E, f, d]``. Each token has ``[N, K]`` experts with their weights;
-    all other experts have weight 0.
+    Args:
+        module: the experts, with weights ``[E, d, 2 f]`` and ``[E, f, d]``, where d and f are the widths of the
+            residual stream and of an expert.
+        hidden: ``[N, d]`` inputs.
+        indices: ``[N, K]`` the K experts of each token.
+        weights: ``[N, K]`` their weights; all other experts have weight 0.
+
+    Returns:
+        ``[N, d]`` outputs.
     """
     import torch
 
@@ -188,9 +229,9 @@ def dense_experts(module: Any, hidden: Any, indices: Any, weights: Any) -> Any:
 
 @contextmanager
 def all_experts(model: Any) -> Iterator[None]:
-    """Make all experts of a known type of model compute every token inside the context.
+    """Context in which a GPT-OSS model on a CPU computes its experts with `dense_experts`.
 
-    Nothing changes on a GPU, or for models whose tokens skip more experts than they use.
+    Nothing changes on a GPU, for other types of models, or for models whose tokens skip more experts than they use.
     """
     config = model.config
     few = config.model_type in KINDS and config.num_local_experts <= 2 * config.num_experts_per_tok
@@ -224,7 +265,7 @@ _FEW: Final = 128  # up to so many tokens, computing all experts is faster than 
 
 
 def direct(model: Any) -> "DirectPass | None":
-    """Return the direct pass for a model, or None if its modules must be called.
+    """Return a faster forward pass for a small GPT-OSS model; None if the model's own modules must be called.
 
     The modules must be called for other types of models or numbers, on a GPU, for a larger model, if a token skips more
     experts than it uses, and while a hook observes or changes a module.
@@ -248,13 +289,16 @@ def direct(model: Any) -> "DirectPass | None":
 
 
 def has_hooks(model: Any) -> bool:
-    """Return whether any module of a model has a hook that observes or changes its passes."""
+    """Return whether any module of a model has a hook, a function that observes or changes its forward passes."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
     return any(getattr(module, name, None) for module in model.modules() for name in hooks)
 
 
 class DirectPass:
-    """Forward pass of one model without the overhead of its modules; the weights are rearranged when it is built."""
+    """Forward pass of a small GPT-OSS model without the overhead of its modules; equal to theirs up to rounding.
+
+    The weights are rearranged when the object is built, so it must be built again after they change.
+    """
 
     def __init__(self, model: Any) -> None:
         body, config = model.model, model.config

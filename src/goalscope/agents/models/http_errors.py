@@ -39,8 +39,10 @@ _SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[\w*.…•-]{
 
 
 class RejectedError(ValueError):
-    """Error for a request that the server rejects as it stands; ``parameter`` is the parameter that the server names,
-    or "".
+    """Error for a request that the server does not accept as it stands.
+
+    Attributes:
+        parameter: the parameter that the server names as the problem, "" if it names none.
     """
 
     def __init__(self, text: str, parameter: str) -> None:
@@ -48,7 +50,7 @@ class RejectedError(ValueError):
         self.parameter = parameter
 
     def named(self, sent: Iterable[str]) -> str | None:
-        """Return the parameter, among those sent, that the server rejects; None if its message names none of them."""
+        """Return which of the parameters that were sent the server rejects; None if its message names none of them."""
         sent = list(sent)
         if self.parameter in sent:
             return self.parameter
@@ -57,7 +59,9 @@ class RejectedError(ValueError):
 
 
 class WithheldError(ValueError):
-    """Error for an answer that the server withholds, by a failure status or an error object, whose words it quotes."""
+    """Error for an answer that the server refuses to give, for example because of a content filter; it quotes the
+    server.
+    """
 
 
 class MissingError(ValueError):
@@ -65,7 +69,7 @@ class MissingError(ValueError):
 
 
 class SilentServerError(ConnectionError):
-    """Error for a server that gave no answer, however often it was asked.
+    """Error for a server that gave no answer within the allowed retries.
 
     Attributes:
         problem: what happened to the last request.
@@ -78,7 +82,7 @@ class SilentServerError(ConnectionError):
 
 
 class Response(NamedTuple):
-    """An HTTP response as it was received."""
+    """An HTTP response as it was received: status, headers (names in lower case) and decoded content."""
 
     status: int
     headers: Mapping[str, str]  # names in lower case
@@ -86,7 +90,17 @@ class Response(NamedTuple):
 
 
 def explain(response: Response, server: Server, key: str) -> NoReturn:
-    """Raise the error for a failure status, with advice."""
+    """Raise the error for a response with a failure status (300 and above), with advice on what to change.
+
+    Args:
+        response: the response.
+        server: the settings of the server.
+        key: the API key, which must not appear in an error.
+
+    Raises:
+        PassingError: the failure is temporary, so the request can be retried.
+        RejectedError, WithheldError, MissingError, PermissionError, ValueError: the failure is final.
+    """
     status, address = response.status, server.base_url
     if 300 <= status < 400:
         raise ValueError(
@@ -110,7 +124,7 @@ def raise_failure(
     seconds: float = 0.0,
     within: bool = False,
 ) -> NoReturn:
-    """Raise the error for a server's failure: a temporary failure, or an error that says what to change.
+    """Raise the error for a failure that a server reports: a temporary failure, or an error that says what to change.
 
     Args:
         status: the HTTP status, or the code that replaces it inside a response of status 200.
@@ -120,6 +134,10 @@ def raise_failure(
         key: the API key, which must not appear in an error.
         seconds: the wait that the server requests.
         within: whether the error is inside a response of status 200.
+
+    Raises:
+        PassingError: the failure is temporary, so the request can be retried.
+        RejectedError, WithheldError, MissingError, PermissionError: the failure is final.
     """
     address, place = server.base_url, f"error {status} in a response of status 200" if within else f"status {status}"
     message = scrub(str(fields.get("message") or fields.get("detail") or raw), key, LONGEST_TEXT)
@@ -158,10 +176,20 @@ def raise_failure(
 
 
 def check_body(document: Mapping[str, Any], server: Server, key: str) -> None:
-    """Raise the error that a response of status 200 contains, either next to its choices or inside the first choice.
+    """Check that a response of status 200 contains an answer and no error, either next to its choices or inside the
+    first.
 
     Codes 4xx are final, except for codes of requests that come too soon. Every other error counts as temporary, also
     one without a code. If the error comes with choices, part of an answer was generated and may have been charged.
+
+    Args:
+        document: the response, decoded from JSON.
+        server: the settings of the server.
+        key: the API key, which must not appear in an error.
+
+    Raises:
+        PassingError, GarbledError: the error is temporary, so the request can be retried.
+        RejectedError, WithheldError, MissingError, PermissionError: the error is final.
     """
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], Mapping) else {}
@@ -186,8 +214,12 @@ def check_body(document: Mapping[str, Any], server: Server, key: str) -> None:
 
 
 def ending(reason: object) -> Literal["withheld", "length", "failed"] | None:
-    """Return what a server's finish reason says beyond that the reply ended: "withheld", "length" or "failed"; None for
-    an ordinary end.
+    """Interpret the finish reason in a server's response, for which servers have many words.
+
+    Returns:
+        "withheld" (such as by a content filter), "length" (the token limit was reached) or "failed"; None for an
+        ordinary
+        end.
     """
     name = reason[:_LONGEST_REASON].lower().replace("-", "_") if isinstance(reason, str) else ""
     return next((kind for kind, pattern in _ENDINGS.items() if pattern.search(name)), None)
@@ -216,13 +248,23 @@ def _code(fields: Mapping[str, Any]) -> int | None:
 
 
 def scrub(text: str, key: str, most: int = LONGEST_TEXT) -> str:
-    """Return a text without keys and credentials, so that an error may quote it."""
+    """Remove keys and credentials from a text, and cut the text to a length, so that an error may quote it.
+
+    Args:
+        text: the text, such as a server's message.
+        key: the API key in use; other texts that look like credentials are removed, too.
+        most: maximum number of characters of the result.
+    """
     text = _SECRETS.sub(HIDDEN, hide_in_message(text[: _MOST_READ * most], key))
     return text if len(text) <= most else f"{text[:most]}..."
 
 
 def read_json_body(content: bytes) -> Any:
-    """Return the JSON document of a body; raise a `GarbledError` if it is malformed."""
+    """Decode the body of a response from JSON.
+
+    Raises:
+        GarbledError: the body is malformed.
+    """
     if content.lstrip().startswith(b"data:"):
         raise GarbledError("the server streams its answer (`data: ...`), which the request does not ask for")
     try:
@@ -253,7 +295,7 @@ def _place(location: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Return how many seconds the server asks the client to wait, 0 if it does not ask."""
+    """Return how many seconds the server asks the client to wait (header ``retry-after``); 0 if it does not ask."""
     value = headers.get("retry-after", "")
     try:
         seconds = float(value)
@@ -267,7 +309,14 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 
 def rejection(served: str, server: Server, reply: str, *, as_ids: bool) -> ValueError:
-    """Return the error for a request that the server rejects without naming a parameter that could be left out."""
+    """Make the error, without raising it, for a rejected request in which no parameter can be left out.
+
+    Args:
+        served: the model's name on the server.
+        server: the settings of the server.
+        reply: what the server reports.
+        as_ids: whether the prompt was sent as token ids.
+    """
     body = " and server.body" if server.body else ""
     ids = ", and that the server accepts prompts as token ids (otherwise use mode chat)" if as_ids else ""
     return ValueError(
@@ -295,13 +344,19 @@ _MASK: Final = r"(?:[*•…]+|\.{2,}|x{3,}|X{3,}|#{2,}|[\[(<](?i:redacted|hidde
 
 
 def is_secret(key: str) -> bool:
-    """Return whether a key can be recognised in a text: it is long enough, and not an ordinary word."""
+    """Return whether an API key is long enough, and unlike a word, so that it can be hidden without destroying other
+    text.
+    """
     word = key.isalpha() and (key[1:].islower() or key.isupper()) and len(key) <= _LONGEST_WORD
     return len(key) >= LEAST and not word
 
 
 def hide(text: str, key: str) -> str:
-    """Remove a key in all its forms from a text."""
+    """Replace an API key in a text by ``***``, in all forms in which a server may echo it, such as base64 or
+    hexadecimal.
+
+    A key that is an ordinary word is left unchanged.
+    """
     if not is_secret(key):
         return text
     literals, pattern = _forms(key)
@@ -310,7 +365,7 @@ def hide(text: str, key: str) -> str:
 
 
 def hide_in(document: Any, key: str) -> None:
-    """Remove a key from all values of a JSON document, in place."""
+    """Replace an API key by ``***`` in all texts of a decoded JSON document, in place."""
     waiting = [document] if is_secret(key) and isinstance(document, dict | list) else []
     while waiting:
         item = waiting.pop()
@@ -322,7 +377,9 @@ def hide_in(document: Any, key: str) -> None:
 
 
 def hide_in_message(text: str, key: str) -> str:
-    """Remove a key in all its forms from a server's message, including the visible rest of a masked key."""
+    """Replace an API key in a server's message by ``***``, including the visible rest of a masked key such as
+    ``sk-...wxyz``.
+    """
     return _remains(key).sub(HIDDEN, hide(text, key)) if is_secret(key) else text
 
 

@@ -33,7 +33,7 @@ _RESERVED = ("model", "messages", "prompt", "n", "stream", "max_tokens", "max_co
 
 
 class Settings(BaseModel):
-    """Settings of a model behind a server, each checked once.
+    """Base class of a study's settings for a model behind a server; each value is checked once.
 
     Errors do not show a wrong value, because it may be an API key.
 
@@ -55,7 +55,9 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, settings: Self | Mapping[Any, Any]) -> Self:
-        """Return the settings that a study gives."""
+        """Make the settings from a mapping, as a study file gives them; settings of this class are returned
+        unchanged.
+        """
         return (
             settings if isinstance(settings, cls) else cls(**{str(key): value for key, value in dict(settings).items()})
         )
@@ -66,7 +68,7 @@ class Server(Settings):
 
     Attributes:
         base_url: its address, up to and including ``/v1``.
-        mode: "chat" sends messages; "completions" renders prompts here and sends token ids.
+        mode: "chat" sends messages; "completions" renders prompts in this process and sends token ids.
         tokenizer: folder or hub name of the model's tokenizer (completions only); by default the model's own name.
         key_env: environment variable that contains the API key. By default, a key is sent only to api.openai.com: the
             one in OPENAI_API_KEY.
@@ -158,14 +160,14 @@ class Server(Settings):
 
     @property
     def key_variable(self) -> str | None:
-        """The environment variable that contains the key; None if no key is sent."""
+        """Name of the environment variable that contains the API key; None if no key is sent."""
         if self.key_env is not None:
             return self.key_env
         return "OPENAI_API_KEY" if urlsplit(self.base_url).hostname == urlsplit(_HOSTED).hostname else None
 
 
 class Prices(Settings):
-    """Prices of tokens.
+    """Prices of a model's tokens, from which the cost of calls is computed.
 
     Attributes:
         input: USD per million prompt tokens.
@@ -206,12 +208,18 @@ class Caps(Settings):
 
 
 def constraint_name(how: str | None) -> str:
-    """Return the name of the request parameter for a kind of constraint; "" if there is none."""
+    """Return the name of the request parameter that constrains answers in the given way; "" if answers are not
+    constrained.
+
+    Args:
+        how: value of the setting `Server.constrained`.
+    """
     return _NAMED.get(how or "", how or "")
 
 
 def constraint(how: str | None, answers: Sequence[str]) -> dict[str, Any]:
-    """Return the request parameter that makes a server constrain answers to the JSON object of one action.
+    """Return the request parameter, name -> value, that makes a server constrain answers to the JSON object of one
+    action.
 
     Args:
         how: as in `goalscope.agents.models.Server.constrained`; None for no parameter.
@@ -234,7 +242,10 @@ def constraint(how: str | None, answers: Sequence[str]) -> dict[str, Any]:
 
 
 def kept_to(text: str, answers: Sequence[str]) -> bool:
-    """Return whether a text is one of the given JSON objects; blanks are ignored."""
+    """Return whether a text equals one of the given JSON objects, apart from blanks.
+
+    It tests whether a server has constrained an answer to the valid actions.
+    """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -263,7 +274,7 @@ class PassingError(ConnectionError):
 
 
 class ExchangeError(ConnectionError):
-    """Error for a request that got no answer.
+    """Error for a request to which no complete response arrived.
 
     Attributes:
         sent: whether any part of the request may have reached the server.
@@ -303,23 +314,40 @@ _GO_ON = "all answers so far are stored; raise the cap, then run the same study 
 
 
 class Requests(Protocol):
-    """Interface of the journal that records the requests of all sessions of a run; safe to use from several threads."""
+    """Interface of the journal in which a run records its requests to a server, with their costs, across all sessions.
+
+    It is safe to use from several threads.
+    """
 
     def asking(self, key: CallKey, most: Mapping[str, float]) -> None:
-        """Record that a request of a call is about to be made, with its maximum cost."""
+        """Record that a request is about to be made.
+
+        Args:
+            key: the call to which it belongs: (root seed, episode id, step, attempt).
+            most: its maximum cost, name -> tokens or USD.
+        """
         ...
 
     def unsent(self, key: CallKey) -> None:
-        """Record that an announced request of a call was not made after all."""
+        """Record that a request recorded by `asking` was not made after all.
+
+        Args:
+            key: the call to which it belongs: (root seed, episode id, step, attempt).
+        """
         ...
 
     def failed(self, key: CallKey, cost: Mapping[str, float]) -> None:
-        """Record that a request of a call was made but not answered, with its maximum cost."""
+        """Record that a request was made but gave no usable answer.
+
+        Args:
+            key: the call to which it belongs: (root seed, episode id, step, attempt).
+            cost: what it may have cost at most, name -> tokens or USD.
+        """
         ...
 
 
 class Reservation:
-    """The budget reserved for one call.
+    """The part of an agent's budget that is reserved for one call, with its actual cost once it is known.
 
     Attributes:
         requests: number of requests made for the call.
@@ -346,10 +374,14 @@ class Reservation:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count one request, which is made inside this context; a request of which nothing was sent does not count.
+        """Context around one request of the call, which counts the request and its cost.
 
-        A request whose answer was lost or is malformed counts with its maximum cost; a request that the server rejects
-        costs nothing.
+        A request whose answer was lost or is malformed counts with its maximum cost. A request that the server rejects
+        costs nothing, and a request of which nothing was sent does not count.
+
+        Raises:
+            NotSentError: the first request would exceed a cap.
+            ValueError: a later request would exceed a cap.
         """
         problem = self._budget.count_call(room=self.requests > 0)
         if problem:
@@ -384,11 +416,12 @@ class Reservation:
     def settle(
         self, prompt: int | None, output: int | None, *, written: int = 0, ids: int | None = None
     ) -> Mapping[str, float]:
-        """Return the cost of the call.
+        """Compute the actual cost of the call from the numbers of tokens that the server reports; return it, name ->
+        amount.
 
         Values that the server does not report count with their maximum. So does a report of 0 tokens for a prompt or
-        for an output with text. A report that is too large to be believed counts as `BELIEVED` times the maximum.
-        `DOUBTED` marks the last two cases, and all reports above the maximum.
+        for an output with text. A report that is too large to be believed counts as `BELIEVED` times the maximum. The
+        key `DOUBTED` marks the last two cases, and all reports above the maximum.
 
         Args:
             prompt: reported prompt tokens, or None.
@@ -414,13 +447,18 @@ class Reservation:
         return self.cost
 
     def give_up(self) -> None:
-        """Count the maximum cost of a request whose answer turned out to be unusable."""
+        """Charge the last request of the call, whose answer arrived but turned out to be unusable.
+
+        Its actual cost is charged if it is known, else its maximum cost.
+        """
         if self._answered:
             self._lose(self.cost or self.most)
             self.cost = {}
 
     def discard(self) -> None:
-        """After the reservation has ended, record in the journal an answer that was paid for but must not be used."""
+        """Record in the journal that an answer was paid for but must not be used; called after the reservation has
+        ended.
+        """
         if self._budget.journal is not None and self.key is not None:
             self._budget.journal.failed(self.key, self.cost)
 
@@ -433,7 +471,7 @@ class Reservation:
 class CallBudget:
     """The spending of an agent so far and its limits; safe to use from several threads.
 
-    The charge for a request whose answer was lost is unknown, so its maximum counts.
+    The actual cost of a request whose answer was lost is unknown, so its maximum cost is counted.
 
     Args:
         caps: the limits.
@@ -453,7 +491,7 @@ class CallBudget:
 
     @property
     def priced(self) -> bool:
-        """Whether USD are counted."""
+        """Whether the cost in USD is counted, because prices are known."""
         return self._prices is not None
 
     def usd_of(self, prompt_tokens: int, output_tokens: int) -> float:
@@ -461,7 +499,7 @@ class CallBudget:
         return self._prices.usd(prompt_tokens, output_tokens) if self._prices else 0.0
 
     def begin(self, spent: Mapping[str, float], journal: Requests | None = None) -> None:
-        """Start from the spending of earlier sessions.
+        """Start a session of a run with the spending of its earlier sessions.
 
         Args:
             spent: sums of `Reply.usage` by name over all journalled answers, and ``lost``, the number of requests
@@ -476,12 +514,23 @@ class CallBudget:
             self.usd = float(spent.get("usd", 0.0))
 
     def end(self) -> None:
-        """Detach the journal of a run; later requests are not recorded in it."""
+        """End a session of a run: requests made after this call are not recorded in its journal."""
         self.journal = None
 
     @contextmanager
     def reserve(self, prompt_tokens: int, output_tokens: int, key: CallKey | None = None) -> Iterator[Reservation]:
-        """Reserve the maximum cost of a call; wait while current calls may still leave enough budget for it."""
+        """Context that reserves the maximum cost of one call; its actual cost is charged at the end.
+
+        If the budget is too small only because of other reservations, it waits until these calls have ended.
+
+        Args:
+            prompt_tokens: maximum number of prompt tokens.
+            output_tokens: maximum number of output tokens.
+            key: the call: (root seed, episode id, step, attempt); None if it belongs to no run.
+
+        Raises:
+            NotSentError: the call would exceed a cap.
+        """
         reservation = Reservation(self, prompt_tokens, output_tokens, key)
         with self._changed:
             while problem := self._problem(reservation):
@@ -500,7 +549,7 @@ class CallBudget:
                 self._spend(reservation.cost)
 
     def spend(self, cost: Mapping[str, float]) -> None:
-        """Count the maximum cost of a request that got no answer."""
+        """Charge the cost of a request that gave no usable answer: name -> tokens or USD."""
         with self._changed:
             self._spend(cost)
 
@@ -510,9 +559,15 @@ class CallBudget:
         self._changed.notify_all()
 
     def count_call(self, change: int = 1, *, room: bool = False) -> str | None:
-        """Count a request that is about to be made, or undo the count; return why it must not be made, or None.
+        """Count a request that is about to be made, or take back the count.
 
-        With ``room``, the reservation must still fit, since an earlier request of the same call may have been charged.
+        Args:
+            change: 1 to count the request, -1 to take back the count.
+            room: whether to check again that the call's reservation fits, since an earlier request of the same call may
+                have been charged.
+
+        Returns:
+            Why the request would exceed a cap and must not be made; None if it may be made.
         """
         with self._changed:
             problem = self._too_many_calls() if change > 0 else None
@@ -550,7 +605,9 @@ def _tokens(cost: Mapping[str, float]) -> int:
 
 
 def most_text_tokens(text: str) -> int:
-    """Return the maximum number of tokens of a text: the bytes of its longest normal form, plus a blank before it."""
+    """Return an upper bound on the number of tokens of a text: the bytes of its longest Unicode normal form, plus
+    one.
+    """
     if text.isascii():
         return len(text) + 1
     forms = (text, *(unicodedata.normalize(form, text) for form in _FORMS))
@@ -558,7 +615,12 @@ def most_text_tokens(text: str) -> int:
 
 
 def most_prompt_tokens(messages: Sequence[Message], max_tokens: int) -> int:
-    """Return the maximum number of tokens of a chat that a server renders."""
+    """Return an upper bound on the number of prompt tokens of a chat, including what the server's chat template adds.
+
+    Args:
+        messages: the chat.
+        max_tokens: maximum output tokens; earlier answers of the model have at most so many.
+    """
     total = CHAT_ALLOWANCE + MESSAGE_ALLOWANCE * len(messages)
     for message in messages:
         text_tokens = most_text_tokens(message.content)

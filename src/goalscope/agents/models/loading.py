@@ -60,7 +60,11 @@ class ChatTemplateError(ValueError):
 
 
 def check_source(template: object) -> str:
-    """Return the source of a template; raise a ChatTemplateError if it is not a text or too long."""
+    """Check that the source of a chat template is a text of acceptable length, and return it.
+
+    Raises:
+        ChatTemplateError: it is no text, or longer than `MOST_SOURCE` characters.
+    """
     if not isinstance(template, str):
         raise ChatTemplateError(f"it must be a text, got {type(template).__name__}")
     if len(template) > MOST_SOURCE:
@@ -71,7 +75,7 @@ def check_source(template: object) -> str:
 def render_bounded(
     template: str, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any], *, prompt: bool = True
 ) -> str:
-    """Render a chat with a template of unknown origin.
+    """Render a chat with a template of unknown origin, in a separate process with limits on time, memory and length.
 
     Args:
         template: source of the template.
@@ -174,7 +178,16 @@ SAMPLE: Final = _sample_texts()
 
 
 def split_bounded(file: Path, texts: Sequence[str], source: Path | str) -> list[list[int]]:
-    """Return the ids that a tokenizer.json gives for each text, split within limits of time and memory."""
+    """Return the token ids of each text by a file tokenizer.json, computed in a separate process with limits.
+
+    Args:
+        file: the tokenizer.json.
+        texts: the texts.
+        source: the model's folder or name, for errors.
+
+    Raises:
+        ValueError: the file cannot be read, or a limit on time or memory is exceeded.
+    """
     status = NamedFile(file).status()
     request = {"file": str(file.absolute()), "state": f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"}
     try:
@@ -197,7 +210,11 @@ def _slow(source: Path | str, error: BaseException) -> ValueError:
 
 
 def token_ids(tokenizer: Any, text: str, source: Path | str) -> list[int]:
-    """Return the ids of a text without special tokens; raise a ValueError if an expression of the tokenizer fails."""
+    """Return the token ids of a text, without adding special tokens.
+
+    Raises:
+        ValueError: a regular expression of the tokenizer fails on this text; the message names ``source``, the model.
+    """
     try:
         return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     except BaseException as error:
@@ -208,7 +225,9 @@ def token_ids(tokenizer: Any, text: str, source: Path | str) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerContract:
-    """The checks for one tokenizer; the module describes what they require.
+    """Checks that a model's tokenizer splits texts exactly as its file says and that decoding returns each text.
+
+    A wrongly loaded tokenizer would otherwise change prompts without an error.
 
     Attributes:
         source: the model's folder, or its name.
@@ -223,10 +242,11 @@ class TokenizerContract:
     rows: int | None = None
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of some prompts.
+        """Return the token ids of each prompt, after checking that decoding returns the prompt and that the model has
+        all ids.
 
         Raises:
-            ValueError: a prompt breaks the contract; the message names the first difference.
+            ValueError: a prompt fails a check; the message names the first difference.
         """
         result = self.split(texts)
         for text, ids in zip(texts, result, strict=True):
@@ -240,9 +260,13 @@ class TokenizerContract:
         return result
 
     def split(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of some texts, which may be fragments, as the file alone defines them.
+        """Return the token ids of each text, which may be a fragment, after comparing them with those of the
+        tokenizer's file.
 
-        Each text is split in the bounded process first.
+        Each text is split in a separate process with limits first.
+
+        Raises:
+            ValueError: the ids differ, or a limit on time or memory is exceeded.
         """
         if self.file is None:
             return [token_ids(self.tokenizer, text, self.source) for text in texts]
@@ -255,11 +279,16 @@ class TokenizerContract:
         return result
 
     def check(self, chat_template: str, markers: Collection[str]) -> None:
-        """Check the texts of `SAMPLE` and each token that the chat template writes; warn about the allowed differences.
+        """Check a tokenizer once on the texts of `SAMPLE` and on each token that the chat template writes.
+
+        Spaces that the tokenizer adds or absorbs next to special tokens are allowed, with a warning.
 
         Args:
             chat_template: the source of the chat template.
             markers: further tokens, each of which must be a single token if the vocabulary contains it.
+
+        Raises:
+            ValueError: the tokenizer fails a check, for example because it belongs to another model.
         """
         vocabulary = self.tokenizer.get_vocab()
         if self.rows is not None and len(vocabulary) < _LEAST_SHARE * self.rows:
@@ -287,11 +316,14 @@ class TokenizerContract:
             )
 
     def check_stop(self, named: Collection[int], own: int | None) -> None:
-        """Check the tokens that end an output.
+        """Check that the tokens that end an output are tokens of this model.
 
         Args:
             named: ids that the generation configuration, or the model's configuration, names.
             own: id of the tokenizer's own end-of-text token, or None.
+
+        Raises:
+            ValueError: an id does not exist or belongs to another tokenizer.
         """
         tokens = {number: token for token, number in self.tokenizer.get_vocab().items()}
         for number in sorted({*named, *([] if own is None else [own])}):
@@ -385,7 +417,7 @@ _TEXTS: Final = (
 
 
 def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None) -> tuple[Any, Path | None]:
-    """Return a tokenizer and the tokenizer.json that it must agree with; a ValueError says why it cannot be read.
+    """Load a model's tokenizer from its checked files.
 
     A tokenizer.json is loaded exactly as it is, whatever class the files next to it name. For the class of another
     model, transformers would build a different tokenizer from the same vocabulary. A file that does not come with the
@@ -397,8 +429,12 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
         folder: the folder, None for the hub.
 
     Returns:
-        The transformers tokenizer and its file. The file is None if there is none, or if it comes with the package, in
-        which case no comparison is needed.
+        The transformers tokenizer, and the tokenizer.json that it must agree with. The file is None if there is none,
+        or if
+        it comes with the package, in which case no comparison is needed.
+
+    Raises:
+        ValueError: the tokenizer cannot be read; the message says why.
     """
     configuration = check_tokenizer(folder) if folder is not None else {}
     file = _tokenizer_file(source, where, folder)
@@ -457,9 +493,9 @@ _LONGEST_CONNECT: Final = 5.0  # seconds
 
 @cache
 def hub_problem() -> str:
-    """Return why no connection to the hub can be opened, which is tried once; "" if one can be opened.
+    """Return why no connection to the Hugging Face hub can be opened; "" if one can be opened.
 
-    Behind a proxy, which only the library knows how to use, the answer is "".
+    This is tried once per process. Behind a proxy, which only the library knows how to use, the answer is "".
     """
     from huggingface_hub import constants
 
@@ -475,10 +511,17 @@ def hub_problem() -> str:
 
 
 def check_hub(source: str, revision: str | None = None) -> None:
-    """Raise an OSError if a model must be downloaded from the hub, which cannot be reached.
+    """Check that a model on the Hugging Face hub is in the local cache or can be downloaded.
 
-    The libraries would try each file again for half a minute, and then not name the model. Nothing is checked in their
-    offline mode.
+    Without this check, the libraries would try each file again for half a minute, and then not name the model. Nothing
+    is checked in their offline mode.
+
+    Args:
+        source: the model's name on the hub.
+        revision: commit, tag or branch; None for the default branch.
+
+    Raises:
+        OSError: the model must be downloaded, but the hub cannot be reached.
     """
     from huggingface_hub import constants, try_to_load_from_cache
 
@@ -524,8 +567,11 @@ def _hub_file(source: str, where: Mapping[str, Any], name: str) -> Path | None:
 
 @contextmanager
 def explained(folder: Path | str | None, what: str = "a model that transformers can load") -> Iterator[None]:
-    """While this context lasts, turn any error of a library about a folder's files into a ValueError that names the
-    folder.
+    """Context that turns any error of a library about a model's files into a ValueError that names the model.
+
+    Args:
+        folder: the model's folder or name; None to leave errors unchanged.
+        what: what the folder must hold, for the message.
     """
     if folder is None:
         yield
@@ -554,7 +600,7 @@ def explained(folder: Path | str | None, what: str = "a model that transformers 
 
 @contextmanager
 def quiet(folder: Path | None) -> Iterator[None]:
-    """Keep transformers from drawing progress bars over ours while it reads a small model."""
+    """Context in which transformers shows no progress bars while it reads a model of less than 1 GiB."""
     bars: Any = import_module("transformers.utils.logging")
     small = folder is not None and Folder(folder).is_there() and weight_octets(folder) < _SMALL  # GGUF files are slow
     disabled = small and bars.is_progress_bar_enabled()
@@ -568,7 +614,11 @@ def quiet(folder: Path | None) -> Iterator[None]:
 
 
 def needed(name: str) -> Any:
-    """Import and return a library that local models need; an ImportError names the extra that installs it."""
+    """Import and return a library that local models need, such as "torch".
+
+    Raises:
+        ImportError: it is missing; the message names the extra of goalscope that installs it.
+    """
     try:
         return import_module(name)
     except ImportError as error:

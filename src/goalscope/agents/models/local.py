@@ -61,7 +61,9 @@ DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
 
 class Answering(Dialect):
-    """A model whose subclass implements `_decoded` (generate ids) and `_scored` (log-probabilities of given ids).
+    """Base class of models that generate token ids on this machine: it turns the ids into replies and likelihoods.
+
+    A subclass implements `_decoded` (generate ids) and `_scored` (log-probabilities of given ids).
 
     Attributes:
         joins: whether requests enter the batch of earlier calls that are still under way.
@@ -88,7 +90,10 @@ class Answering(Dialect):
     def complete(
         self, requests: Sequence[Request], sampling: Sampling, arrived: Arrived[Reply] = lambda replies: None
     ) -> list[Reply]:
-        """Complete each chat, in order, and pass each reply to ``arrived`` as soon as it is complete."""
+        """Complete each chat, and return the replies in the order of the requests.
+
+        ``arrived`` is called with (index of the request, reply) as soon as a reply is complete.
+        """
         texts = [self.render(request.messages, sampling) for request in requests]
         replies: dict[int, Reply] = {}
         prompts, share = self._prompts(requests, texts), _Shares()
@@ -110,7 +115,7 @@ class Answering(Dialect):
     def reply(
         self, text: str, prompt: Sequence[int], output: Decoded, sampling: Sampling, seconds: float = 0.0
     ) -> Reply:
-        """Return an output as a reply.
+        """Make a `Reply` from the token ids that the model generated: its parts, texts and costs.
 
         Args:
             text: the rendered prompt.
@@ -139,7 +144,19 @@ class Answering(Dialect):
         reasoned: bool,
         arrived: Arrived[Likelihoods] = lambda scored: None,
     ) -> list[Likelihoods]:
-        """Return how likely each answer of each request is. All answers to one prompt are computed in one pass."""
+        """Return how likely the model finds each answer of each request, in the order of the requests.
+
+        All answers to one prompt are computed in one pass.
+
+        Args:
+            requests: requests with ``answers``.
+            sampling: settings for drawing the reasoning.
+            reasoned: whether the model reasons freely before its answer.
+            arrived: called with (index of the request, likelihoods) as soon as they are computed.
+
+        Raises:
+            ValueError: the answers cannot be told apart by their tokens, or the model does not mark its reasoning.
+        """
         written = self.complete(requests, sampling, lambda new: arrived([])) if reasoned else [None] * len(requests)
         share = _Shares()
         texts = [self.render(request.messages, sampling) for request in requests]
@@ -281,7 +298,11 @@ class LocalModel(Answering):
 
     @property
     def has_recipe(self) -> bool:
-        """Whether the initial weights of its training are known, so that ``random_weights`` can be "initial"."""
+        """Whether the initial weights of the model's training can be drawn again, as ``random_weights: initial``
+        requires.
+
+        This is so for models that goalscope's own training has written.
+        """
         return self._folder is not None and bool(read_training(self._folder))
 
     @property
@@ -290,7 +311,12 @@ class LocalModel(Answering):
         return self._load().model
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the content identity, dtype, reasoning style and template settings, without importing torch."""
+        """Return what determines the model's outputs: digests of its files, kind of weights, dtype and settings for
+        chats.
+
+        The description is part of an agent's description, whose hash is the agent's id. It is made without importing
+        torch.
+        """
         if self._identity is None:
             weights = self._untrained is None or self._random_weights == "permuted"
             self._identity = self._on_hub() if self._folder is None else folder_identity(self._folder, weights=weights)
@@ -305,7 +331,7 @@ class LocalModel(Answering):
 
     @property
     def fits_a_core(self) -> bool:
-        """Whether the model runs on a CPU from local files and is small enough for one core."""
+        """Whether the model runs on a CPU from local files and is small enough that one CPU core computes it best."""
         if self._folder is None or self._device_map is not None or self._device not in ("auto", "cpu"):
             return False
         n_bytes = 0 if NamedFile(self._folder).is_there() else weight_octets(self._folder)
@@ -314,7 +340,10 @@ class LocalModel(Answering):
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """Id, planted goal and training data of a model whose configuration contains them, else nothing."""
+        """Named values by which results can be grouped: the model's id, its planted goal and its training data.
+
+        Empty for a model whose configuration does not name a planted goal, and for random weights.
+        """
         training = read_training(self._folder) if self._folder is not None and self._untrained is None else {}
         return {"model": content_id("model", self.describe()["files"]), **training} if training else {}
 
@@ -336,18 +365,19 @@ class LocalModel(Answering):
         margins: bool = False,
         arrived: Arrived[Decoded] = lambda outputs: None,
     ) -> tuple[list[list[int]], list[Decoded]]:
-        """Return the prompt ids and the raw outputs of some chats; most callers want `complete` instead.
-
-        The prefill of an output is at the end of its prompt.
+        """Generate an output for each chat, as token ids; most callers want `complete` instead, which returns replies.
 
         Args:
-            requests: as in `complete`.
-            sampling: as in `complete`.
-            texts: the rendered prompts, None to render them here.
-            slots: see `goalscope.agents.models.decode.Decoding`.
-            share_prefix: see `goalscope.agents.models.decode.Decoding`.
-            margins: see `goalscope.agents.models.decode.Decoding`.
-            arrived: called with outputs as soon as they are complete.
+            requests: the chats.
+            sampling: sampling settings.
+            texts: the rendered prompts, None to render them now.
+            slots: maximum number of requests decoded at the same time, None for what suits the model.
+            share_prefix: whether to compute common beginnings of prompts only once.
+            margins: whether to store how close each draw was to another token.
+            arrived: called with (index, output) of outputs as soon as they are complete.
+
+        Returns:
+            Token ids of each prompt, which end with its prefill if it has one, and the outputs.
         """
         loaded = self._load()
         rendered = texts if texts is not None else [self.render(request.messages, sampling) for request in requests]
@@ -430,13 +460,25 @@ def _may_have_gpu() -> bool:
 
 
 def check_device_name(device: str) -> None:
-    """Raise a ValueError if a text is not the name of a device."""
+    """Check that a text is the name of a device, such as "auto", "cpu" or "cuda:1".
+
+    Raises:
+        ValueError: it is not.
+    """
     if not _DEVICE.fullmatch(device):
         raise ValueError(f"device must be auto, cpu, cuda, a GPU by number such as cuda:1, xpu or mps, got {device!r}")
 
 
 def check_device(torch: Any, device: str) -> None:
-    """Raise a ValueError if this machine does not have the device, before any weights are read."""
+    """Check that this machine has a device, before any weights are read.
+
+    Args:
+        torch: the module torch.
+        device: name of the device, such as "cuda:1".
+
+    Raises:
+        ValueError: the machine has no such device.
+    """
     kind, _, number = device.partition(":")
     available = torch.backends.mps.is_available() if kind == "mps" else getattr(torch, kind).is_available()
     count = getattr(torch, kind).device_count() if available else 0
@@ -448,9 +490,16 @@ def check_device(torch: Any, device: str) -> None:
 
 
 def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any) -> Any:
-    """Return the model with the weights of a folder that `check_folder` has accepted, or of the hub.
+    """Load a transformers model with its trained weights.
 
-    A ValueError says why they cannot be read, or which weights are missing.
+    Args:
+        source: the folder, or the model's name on the hub.
+        where: further arguments for ``from_pretrained``.
+        folder: the folder, which `check_folder` must have accepted; None for the hub.
+        dtype: type of the weights, such as ``torch.float32``, or "auto".
+
+    Raises:
+        ValueError: the weights cannot be read, or some are missing; the message says which.
     """
     from transformers import AutoModelForCausalLM
 
@@ -506,9 +555,17 @@ def _keep_weights(model: Any, file: Path, part: str) -> None:
 
 
 def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any, seed: int) -> Any:
-    """Return a model of the same architecture with random weights, which depend only on the seed.
+    """Build a transformers model of a given architecture with random weights, which depend only on the seed.
 
-    A ValueError says why the folder cannot be read, or that its files are too small for a model of this size.
+    Args:
+        source: the folder, or the model's name on the hub, from which the configuration is read.
+        where: further arguments for ``from_pretrained``.
+        folder: the folder, None for the hub.
+        dtype: type of the weights.
+        seed: seed of the random weights.
+
+    Raises:
+        ValueError: the folder cannot be read, or its files are too small for a model of this size.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -611,7 +668,10 @@ def initialise_gpt2(shapes: Mapping[str, tuple[int, ...]], *, layers: int, gener
 
 
 def redraw(model: Any, *, seed: int) -> None:
-    """Reset a bundled model, or one of its kind, in place to the initial weights of its training with this seed.
+    """Replace the weights of a bundled model, or one of its kind, in place by initial weights as its training draws
+    them.
+
+    The result is an untrained model, which serves as a control.
 
     Args:
         model: a transformers model on the CPU, with weights in float32.
@@ -630,11 +690,13 @@ def redraw(model: Any, *, seed: int) -> None:
 
 
 def permute(model: Any, *, seed: int) -> None:
-    """Permute the entries of each weight tensor of a transformers model in place; tied tensors stay tied.
+    """Permute the entries of each weight tensor of a transformers model at random, in place; tied tensors stay tied.
+
+    The result keeps the scale of each tensor but nothing that was learned, and serves as a control.
 
     Args:
         model: a model on the CPU.
-        seed: seed of the permutations, which use one stream per tensor.
+        seed: seed of the permutations, of which each tensor has its own.
     """
     import torch
 

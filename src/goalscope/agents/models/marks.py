@@ -93,10 +93,11 @@ class Marks:
 
     @classmethod
     def of(cls, setting: str | Mapping[str, Any]) -> "Marks | None":
-        """Return the marks that a study sets, None for "auto".
+        """Return the marks that a study's setting ``reasoning`` names; None for "auto", where they are found in the
+        tokenizer.
 
         Args:
-            setting: "auto", one of `NAMES`, or ``{"open": ..., "close": ...}``.
+            setting: "auto", one of `NAMES`, or the model's own tags, ``{"open": ..., "close": ...}``.
 
         Raises:
             ValueError: the setting is anything else.
@@ -119,7 +120,7 @@ class Marks:
 
     @property
     def setting(self) -> str | dict[str, str]:
-        """The value of the setting ``reasoning`` that gives these marks."""
+        """The value of a study's setting ``reasoning`` that gives these marks, such as "think"."""
         if self.style != "tags":
             return self.style
         usual = (self.open, self.close) == (THINK.open, THINK.close)
@@ -127,12 +128,12 @@ class Marks:
 
     @property
     def title(self) -> str:
-        """A short description of the marks for readers."""
+        """A short description of the marks for readers, such as ``<think> ... </think>``."""
         return f"{self.open} ... {self.close}" if self.style == "tags" else self.style
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """All marks as they appear in an output."""
+        """All marks that an output may contain, as texts; empty if the model does not mark its reasoning."""
         if self.style == "harmony":
             return HARMONY_MARKERS
         return (self.open, self.close, *self.around) if self.style == "tags" else ()
@@ -152,14 +153,14 @@ NONE: Final = Marks(style="none")
 
 
 class Segment(NamedTuple):
-    """A segment of an output: either text or a marker."""
+    """A piece of a model's output: ordinary text, or one mark such as ``<think>`` (``marker`` is then True)."""
 
     text: str
     marker: bool = False
 
 
 def text_segments(raw: str, marks: Marks) -> list[Segment]:
-    """Cut a raw text at marks; any text that spells a marker counts as a marker."""
+    """Cut an output, given as text, into ordinary text and marks; any text that spells a mark counts as a mark."""
     if not marks.markers:
         return [Segment(raw)] if raw else []
     # The longest tag comes first, since one tag may be the beginning of another.
@@ -171,9 +172,14 @@ def text_segments(raw: str, marks: Marks) -> list[Segment]:
 def token_segments(
     tokens: Sequence[int], markers: Mapping[int, str], decode: Callable[[Sequence[int]], str]
 ) -> list[Segment]:
-    """Cut an output at its marker tokens.
+    """Cut an output, given as token ids, into ordinary text and marks.
 
-    Only a marker's own token counts; ordinary tokens that spell the marker do not.
+    Only a mark's own token counts; ordinary tokens that spell the mark do not.
+
+    Args:
+        tokens: token ids of the output.
+        markers: token id -> text of each mark.
+        decode: function from token ids to text.
     """
     segments: list[Segment] = []
     pending: list[int] = []
@@ -190,10 +196,15 @@ def token_segments(
 
 
 def split(segments: Sequence[Segment], marks: Marks, *, thinking: bool = False) -> tuple[Part, ...]:
-    """Return the parts of an output; ``thinking`` says that its prompt ended inside reasoning.
+    """Divide a segmented output into its parts: reasoning, answers and tool calls.
 
     Several final messages remain separate parts, so that the parser sees contradictory answers. A message to a tool is
-    a call. Text outside every channel counts as reasoning.
+    a call. With harmony channels, text outside every channel counts as reasoning.
+
+    Args:
+        segments: the output, cut at its marks.
+        marks: the marks that the model uses.
+        thinking: whether the prompt ended inside reasoning, so that the output begins there.
     """
     if marks.style == "harmony":
         return _harmony(segments)
@@ -250,12 +261,15 @@ def _tags(segments: Sequence[Segment], marks: Marks, thinking: bool) -> tuple[Pa
 
 
 def split_said(text: str) -> tuple[Part, ...] | None:
-    """Split a text at markers that a server should have processed but left in; return its parts, or None.
+    """Divide an answer at marks of reasoning that a server should have processed but left in the text.
 
-    The known markers are harmony channels and think tags. Harmony channels are also recognised if a server stripped
-    their special tokens and left only the names of roles and channels (``analysis...assistantfinal...``); think tags
-    also if only the closing tag is left. The result is None if the text contains no such markers, or if they do not fit
-    together (see `left_over`).
+    The known marks are harmony channels and think tags. Harmony channels are also recognised if a server stripped their
+    special tokens and left only the names of roles and channels (``analysis...assistantfinal...``); think tags also if
+    only the closing tag is left.
+
+    Returns:
+        The parts, reasoning and answer; None if the text contains no such marks, or if they do not fit together (see
+        `left_over`).
     """
     if any(marker in text for marker in HARMONY_MARKERS):
         # Without channels, the markers do not show what is reasoning and what is the answer.
@@ -332,7 +346,7 @@ def _has_tag_around_action(text: str) -> bool:
 
 
 def find_marks(vocabulary: Mapping[str, int], chat_template: str, render: "Callable[..., str | None]") -> Marks:
-    """Find out how a model marks its reasoning; the result is `NONE` if nothing indicates marks.
+    """Find out how a model marks its reasoning, from its tokenizer and chat template.
 
     The following are tried in order: harmony channels in the vocabulary; what the chat template writes around the
     reasoning of an earlier answer; think tags; a tag with which prompts open the reasoning; any other pair of tags in
@@ -343,6 +357,9 @@ def find_marks(vocabulary: Mapping[str, int], chat_template: str, render: "Calla
         chat_template: the source of the chat template.
         render: called with messages and ``prompt``, which says whether the text continues to where an answer begins;
             returns the rendered text, or None if the template refuses these messages.
+
+    Returns:
+        The marks; `NONE` if nothing indicates marks.
     """
     if all(marker in vocabulary for marker in ("<|channel|>", "<|message|>", "<|start|>")):
         return Marks(style="harmony")

@@ -33,7 +33,9 @@ _PLAIN = {"DynamicLayer", "DynamicSlidingWindowLayer"}
 
 @dataclass(slots=True, kw_only=True)
 class CacheRows:
-    """The cache of keys and values of some rows (sequences that are read or decoded together).
+    """Cached keys and values of several sequences that a model reads or decodes together, one row per sequence.
+
+    All rows end at the same column, so a shorter row has unused (dead) columns on its left.
 
     Attributes:
         cache: the transformers cache; the first axis of each of its tensors has one entry per row.
@@ -46,8 +48,9 @@ class CacheRows:
     dead: list[int]
 
     def mask(self, more: int, device: Any) -> Any:
-        """Return which columns of a cache belong to each row, after ``more`` columns have been added: ``[B, length +
-        more]`` of 0 and 1.
+        """Return the attention mask ``[B, length + more]`` (rows by columns) after ``more`` columns have been added.
+
+        Entries are 1 for columns that belong to the row's text, and 0 for unused columns.
         """
         import torch
 
@@ -56,8 +59,10 @@ class CacheRows:
 
 
 def check_layers(config: Any) -> None:
-    """Raise a ValueError if a layer of the model caches anything but keys and values (state-space or linear-attention
-    layers).
+    """Check that all layers of a model cache only keys and values, as decoding in batches requires.
+
+    Raises:
+        ValueError: a layer caches something else (state-space or linear-attention layers).
     """
     from transformers import DynamicCache
 
@@ -74,7 +79,8 @@ def check_layers(config: Any) -> None:
 
 
 def token_octets(config: Any, octets: int) -> int | None:
-    """Return the size of one token's keys and values in all layers, in bytes; None without a configuration.
+    """Return how many bytes the cached keys and values of one token take, over all layers; None if the sizes are
+    unknown.
 
     Args:
         config: the configuration of the text model.
@@ -90,8 +96,11 @@ def token_octets(config: Any, octets: int) -> int | None:
 
 
 def columns_of(cached: Any, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
-    """Return the keys and values in the last columns of a cache, ``[B, count, numbers]``, and the shape of each
-    tensor.
+    """Copy the keys and values of the last ``count`` tokens of each sequence out of a cache.
+
+    Returns:
+        The copy ``[B, count, numbers]`` (sequences, tokens, keys and values of all layers), and for each tensor of the
+        cache its number of heads, width and device, from which `gathered` restores it.
     """
     import torch
 
@@ -102,8 +111,12 @@ def columns_of(cached: Any, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
 
 
 def gathered(shapes: Sequence[tuple[Any, ...]], rows: Sequence[Sequence[Any]], length: int) -> CacheRows:
-    """Build the cache of several rows, whose columns are given in pieces ``[columns, numbers]``. All rows end at the
-    same column.
+    """Build the cache of several sequences from stored keys and values, so that all sequences end at the same column.
+
+    Args:
+        shapes: number of heads, width and device of each tensor, from `columns_of`.
+        rows: for each sequence the pieces ``[columns, numbers]`` of its keys and values, in order.
+        length: number of columns of the result.
     """
     example = next(piece for pieces in rows for piece in pieces)
     columns = example.new_zeros(len(rows), length, example.shape[-1])
@@ -123,8 +136,11 @@ def gathered(shapes: Sequence[tuple[Any, ...]], rows: Sequence[Sequence[Any]], l
 
 
 def selected(rows: CacheRows, order: Sequence[int]) -> CacheRows:
-    """Return some rows of a cache that has read its prompts but not decoded yet; each row may be taken several
-    times.
+    """Copy some rows (sequences) of a cache that has read its prompts but not decoded yet.
+
+    Args:
+        rows: the cache.
+        order: the row of the cache for each row of the result; the same row may occur several times.
     """
     layers = ((layer.keys[list(order)], layer.values[list(order)]) for layer in rows.cache.layers)
     return CacheRows(cache=_assembled(layers), length=rows.length, dead=[rows.dead[row] for row in order])
@@ -145,13 +161,16 @@ def _assembled(layers: Iterable[tuple[Any, Any]]) -> Any:
 
 
 def enter(config: Any, rows: CacheRows | None, read: CacheRows, order: Sequence[int]) -> CacheRows:
-    """Add rows of a cache that was read to the rows that decode together, and return these.
+    """Add sequences whose prompts have been read to the cache of the sequences that are decoded together.
 
     Args:
         config: the model's configuration.
-        rows: the rows that decode, which are extended in place; None if there are none.
+        rows: the sequences that are decoded, whose cache is extended in place; None if there are none.
         read: the cache of prompts that were read.
         order: which of its rows enter; one may enter several times.
+
+    Returns:
+        The cache of all sequences that are decoded now.
     """
     from transformers import DynamicCache
 
@@ -180,9 +199,10 @@ def enter(config: Any, rows: CacheRows | None, read: CacheRows, order: Sequence[
 
 
 def rearrange(rows: CacheRows, order: Sequence[int]) -> None:
-    """Move row ``order[i]`` to row i, for rows that decode together; only rows that move are copied.
+    """Move row ``order[i]`` of a cache to row i, in place, and drop all rows that ``order`` does not name.
 
-    Columns that are dead in all rows are left out from then on.
+    It removes finished sequences from a batch. Only rows that move are copied, and columns that no remaining row uses
+    are dropped.
     """
     import torch
 
@@ -275,7 +295,10 @@ _MOST: Final = 1 << 30  # maximum bytes of a tree in the memory of the processor
 
 
 def device_memory(device: Any) -> int:
-    """Return the memory of a device in bytes. It depends on the machine alone, so that runs can be repeated."""
+    """Return the total memory of a device in bytes: a GPU's own memory, or else that of the machine.
+
+    It does not depend on how much is in use, so that runs can be repeated.
+    """
     if device.type == "cuda":
         import torch
 
@@ -305,13 +328,17 @@ class _Node:
 
 
 class Prefixes:
-    """A tree of beginnings of prompts, which several threads may use.
+    """Stored keys and values for the beginnings of prompts, as a tree, so that a shared beginning is computed only
+    once.
+
+    Several threads may use it. When it exceeds its memory, the beginnings that have gone unused for longest are
+    removed.
 
     Args:
-        limit: maximum bytes of the stored columns.
+        limit: maximum bytes of the stored keys and values.
 
     Attributes:
-        shapes: shape of the parts of a column, see `goalscope.agents.models.reading.columns_of`.
+        shapes: number of heads, width and device of each stored tensor, see `columns_of`; set by the user of the tree.
     """
 
     def __init__(self, limit: int) -> None:
@@ -320,7 +347,7 @@ class Prefixes:
         self.shapes: Sequence[tuple[Any, ...]] = ()
 
     def keep_for(self, stamp: int) -> None:
-        """Forget everything unless ``stamp`` equals that of the previous call. Equal stamps mean that the weights are
+        """Forget everything unless ``stamp`` equals that of the previous call; equal stamps mean that the weights are
         unchanged.
         """
         with self._lock:
@@ -328,7 +355,14 @@ class Prefixes:
                 self._stamp, self._bytes, self._root = stamp, 0, _Node(np.zeros(0, np.int64), None, None)
 
     def find(self, tokens: Sequence[int]) -> tuple[int, list[Any]]:
-        """Return how many of the first tokens of a prompt are stored, and their columns in pieces."""
+        """Look up how much of the beginning of a prompt is stored.
+
+        Args:
+            tokens: token ids of the prompt.
+
+        Returns:
+            How many of its first tokens are stored, and their keys and values as pieces ``[tokens, numbers]`` in order.
+        """
         sought, begin, pieces = np.asarray(tokens, dtype=np.int64), 0, []
         with self._lock:
             node, now = self._root, next(self._clock)
@@ -342,8 +376,14 @@ class Prefixes:
         return begin, pieces
 
     def put(self, tokens: Sequence[int], begin: int, columns: Any) -> None:
-        """Store the columns of ``tokens[begin:]``. Columns that are stored already, or whose beginning is not stored,
-        are left out.
+        """Store the keys and values of the tokens of a prompt from position ``begin`` on.
+
+        Tokens that are stored already are skipped. Nothing is stored if the tokens before ``begin`` are not stored.
+
+        Args:
+            tokens: token ids of the whole prompt.
+            begin: position of the first token whose keys and values are given.
+            columns: ``[tokens, numbers]`` keys and values of all layers for each of these tokens.
         """
         added, at = np.asarray(tokens, dtype=np.int64), 0
         with self._lock:
@@ -412,27 +452,28 @@ _MOST_OCTETS: Final = {"cpu": 1 << 28, "cuda": 1 << 32}  # maximum bytes of the 
 
 
 def common_length(rows: Sequence[Sequence[Any]]) -> int:
-    """Return how many entries at the beginning all rows share."""
+    """Return how many entries at their beginning all given sequences share."""
     low, high = min(rows, key=tuple), max(rows, key=tuple)  # all other rows lie between these two
     limit = min(len(low), len(high))
     return next((index for index in range(limit) if low[index] != high[index]), limit)
 
 
 def common_prefix(prompts: Prompts) -> int:
-    """Return the length of the longest common prefix that leaves at least one token of each prompt."""
+    """Return how many tokens at their beginning all prompts share, leaving at least the last token of each prompt."""
     return min(common_length(prompts), min(map(len, prompts)) - 1)
 
 
 class PromptReader:
-    """The passes of a model that read prompts, and its other forward passes.
+    """Runs the forward passes in which a model reads prompts, and computes beginnings that prompts share only once.
 
     Args:
         model: a transformers model.
-        prefixes: where beginnings are looked up and stored; None to compute each prompt from its first token.
+        prefixes: where the keys and values of beginnings are stored; None to compute each prompt from its first token.
         most_tokens: maximum number of computed tokens per pass; a single prompt may exceed it.
         most_rows: maximum number of prompts per pass.
-        around: see `goalscope.agents.models.decode.Decoding`; only the common prefix is then computed once.
-        most_shared: see `goalscope.agents.models.decode.Decoding`.
+        around: context around each pass, e.g. to change activations; only the beginning that all prompts share is then
+            computed once.
+        most_shared: maximum number of tokens of this common beginning that are computed once, None for all.
     """
 
     def __init__(
@@ -463,9 +504,10 @@ class PromptReader:
         self.begin()
 
     def begin(self) -> None:
-        """Prepare for passes of the model as it is now: its weights may have changed, and its modules may have hooks.
+        """Prepare for passes of the model as it is now, since its weights or hooks may have changed since the last
+        passes.
 
-        While hooks may change keys and values, what is stored is neither used nor extended.
+        While hooks may change keys and values, stored beginnings are neither used nor extended.
         """
         self._direct = direct(self.model) if self._around is None else None
         if self._prefixes is None or self._stored is None:
@@ -479,11 +521,15 @@ class PromptReader:
     def read(
         self, prompts: Sequence[Prompt], numbers: Sequence[int]
     ) -> Iterator[tuple[list[int], list[int], CacheRows, Any]]:
-        """Read prompts in passes; equal prompts are computed once. ``numbers`` are their indices for ``around``.
+        """Read prompts in passes; equal prompts are computed once.
+
+        Args:
+            prompts: token ids of each prompt.
+            numbers: index of each prompt that is passed to the context ``around`` a pass.
 
         Yields:
-            After each pass: the indices of the prompts that were read, the row of each, the cache of the rows, and the
-            logits after their last tokens.
+            After each pass: the indices of the prompts that were read, the cache row of each, the cache, and the logits
+            ``[rows, vocabulary]`` after their last tokens.
         """
         distinct = list(dict.fromkeys(prompts)) if self._around is None else list(prompts)
         self._share(distinct)
@@ -504,7 +550,19 @@ class PromptReader:
     def forward(
         self, tokens: Sequence[Sequence[int]], rows: CacheRows | None, positions: Any, *, all_columns: bool = False
     ) -> tuple[Any, Any]:
-        """Return logits after some tokens (``[B, V]`` of the last column, or ``[B, T, V]`` of all) and the cache."""
+        """Run one forward pass on B sequences of T tokens each, and return its logits and the extended cache.
+
+        Args:
+            tokens: ``[B, T]`` token ids.
+            rows: keys and values of the tokens before these, which are extended; None if there are none.
+            positions: ``[B, T]`` position of each token in its sequence.
+            all_columns: whether to return the logits of all tokens.
+
+        Returns:
+            The logits ``[B, V]`` after the last token, over a vocabulary of V tokens, or ``[B, T, V]`` after every
+            token; and
+            the transformers cache.
+        """
         import torch
         from transformers import DynamicCache
 

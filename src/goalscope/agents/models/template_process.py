@@ -5,7 +5,12 @@ from typing import Any
 
 
 def prepare() -> Callable[[dict[str, Any]], Iterator[str]]:
-    """Return the function that renders a request: a template, messages, variables and the maximum length."""
+    """Return the function that renders a chat, for the separate process in which templates of unknown origin are
+    rendered.
+
+    The function takes a request (a mapping with template, messages, variables and the maximum length) and yields the
+    text.
+    """
     from transformers.utils.chat_template_utils import render_jinja_template
 
     def render(request: dict[str, Any]) -> Iterator[str]:

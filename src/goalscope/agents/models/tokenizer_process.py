@@ -10,9 +10,11 @@ _MOST_TOKENIZERS = 2  # number of tokenizers kept for further requests
 
 
 def prepare() -> Callable[[dict[str, Any]], Iterator[list[int]]]:
-    """Return the function that yields the ids of each text of a request (a file, its state, and texts).
+    """Return the function that tokenizes texts, for the separate process in which tokenizers of unknown origin are
+    used.
 
-    The state is a text that changes whenever the content of the file changes.
+    The function takes a request with the path of a tokenizer.json (``file``), its state and texts, and yields the token
+    ids of each text. The state is a text that changes whenever the content of the file changes.
     """
     from tokenizers import Tokenizer
 

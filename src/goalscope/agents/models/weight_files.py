@@ -75,7 +75,7 @@ _STRING, _ARRAY = 8, 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The header of a GGUF file.
+    """The header of a GGUF file, a format that holds a model's configuration, tokenizer and weights.
 
     Attributes:
         values: key -> single value, e.g. of ``general.architecture``; lists are left out.
@@ -89,12 +89,15 @@ class Header:
 
     @property
     def chat_template(self) -> str:
-        """The chat template, "" if there is none."""
+        """Source of the model's chat template; "" if the file has none."""
         return str(self.values.get("tokenizer.chat_template", ""))
 
 
 def gguf_in(path: Path) -> Path | None:
-    """Return the GGUF file that a path names: the file, or the only one in a folder without a configuration.
+    """Return the GGUF file that a path names: the file itself, or the only one in a folder without config.json.
+
+    Returns:
+        The file; None if there is no GGUF file, or the folder has a config.json.
 
     Raises:
         ValueError: the folder contains several GGUF files.
@@ -126,7 +129,7 @@ def read_header(path: Path) -> Header:
 
 
 def digest_of(path: Path) -> str:
-    """Return the sha256 of a file of a model, which is computed once per process unless the file changes.
+    """Return the sha256 of a file of a model; it is computed once per process unless the file changes.
 
     Raises:
         UntrustedError: it is larger than files of its kind can be; only weights may have gigabytes.
@@ -143,7 +146,14 @@ def _digest(path: Path, size: int, modified: int) -> str:
 
 
 def check_packages(path: Path) -> None:
-    """Raise an ImportError, which explains how to convert the file, if a package for reading GGUF files is missing."""
+    """Check that the packages that transformers needs to read GGUF files are installed.
+
+    Args:
+        path: the GGUF file, for the error.
+
+    Raises:
+        ImportError: a package is missing; the message says how to install it or how to convert the file.
+    """
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise ImportError(
@@ -155,7 +165,9 @@ def check_packages(path: Path) -> None:
 
 
 def conversion(path: Path) -> str:
-    """Return two lines of Python that convert a GGUF file to a folder of safetensors."""
+    """Return two lines of Python code that convert a GGUF file to a folder of safetensors files, to show to the
+    user.
+    """
     source = f"({str(path.parent)!r}, gguf_file={path.name!r})"
     return (
         "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
@@ -331,13 +343,13 @@ _METADATA: Final = "__metadata__"
 
 
 def check_header(path: Path) -> None:
-    """Refuse a safetensors file whose size differs from what its header describes, without reading its weights.
+    """Check that a safetensors file has exactly the size that its header describes, without reading its weights.
 
     Each tensor must take the bytes that follow from its shape and kind of numbers, the tensors must follow each other
     without gaps, and the file must end with the last one.
 
     Raises:
-        ValueError: they differ, or the file has no such header; the message does not name the file.
+        ValueError: the size differs, or the file has no such header; the message does not name the file.
     """
     _check(path, (status := NamedFile(path).status()).st_size, status.st_mtime_ns)
 
@@ -396,14 +408,14 @@ _COPIES: Final = "gguf"
 
 
 def cache() -> Folder:
-    """Return the folder of converted copies, which need not exist."""
+    """Return the folder in which converted copies of GGUF files are kept; it need not exist yet."""
     stated = os.environ.get(PLACE, "")
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "goalscope"
     return Folder(Path(stated) if stated else usual).below(_COPIES)
 
 
 def converted(file: Path, part: str) -> Path | None:
-    """Return the folder of a complete copy of a part of a GGUF file, None if there is none.
+    """Return the folder of a complete converted copy of a part of a GGUF file; None if the cache has none.
 
     Args:
         file: the GGUF file.
@@ -422,12 +434,15 @@ def converted(file: Path, part: str) -> Path | None:
 
 
 def keep(file: Path, part: str, write: Callable[[Path], object], right: Callable[[Path], bool], size: int) -> None:
-    """Write a copy of a part of a GGUF file into the cache, unless the disk has too little room for it.
+    """Write a converted copy of a part of a GGUF file into the cache, so that the slow conversion is done only once.
+
+    Nothing is kept if the disk has too little room, or if the copy differs from the original.
 
     Args:
-        file, part: see `converted`.
+        file: the GGUF file.
+        part: what was converted: "tokenizer", or "weights" with their dtype.
         write: writes the copy into a folder.
-        right: whether a copy that was written is like the original; it is removed otherwise.
+        right: returns whether the copy in a folder is like the original.
         size: expected size in bytes.
     """
     copies, name = cache(), _name(file, part)
@@ -455,7 +470,7 @@ def keep(file: Path, part: str, write: Callable[[Path], object], right: Callable
 
 
 def clear() -> int:
-    """Remove all converted copies; return how many bytes they had."""
+    """Remove all converted copies of GGUF files from the cache; return how many bytes they had."""
     copies = cache()
     total = 0
     for name in copies.names():

@@ -50,7 +50,7 @@ _HYPHEN: Final = re.compile(r"(?<=[^\W\d_])[-\u2010\u2011\u00ad]\s*(?=[^\W\d_])"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrintedPrompt:
-    """A prompt that a paper prints.
+    """A prompt that a paper prints, recognised by the hash of its words.
 
     Attributes:
         name: the paper and the section, such as "telos G.3".
@@ -73,35 +73,48 @@ PRINTED: Final[Mapping[str, PrintedPrompt]] = {
 
 
 def normalised(text: str) -> str:
-    """Return the words of a prompt in the form in which they are compared, separated by single blanks."""
+    """Return the words of a prompt, separated by single blanks, in a form in which copies of the same prompt are equal.
+
+    Line breaks, hyphens inside words, ligatures, kinds of quotation marks and names of placeholders are removed or
+    unified.
+    """
     text = unicodedata.normalize("NFKC", _SLOT.sub("{{}}", text)).translate(_QUOTES)
     return " ".join(_HYPHEN.sub("", text).split())
 
 
 def hash_of(text: str) -> str:
-    """Return the hash that identifies a prompt."""
+    """Return the hash that identifies a prompt by its words, whatever its line breaks and quotation marks."""
     return sha256(normalised(text).encode()).hexdigest()
 
 
 @lru_cache(maxsize=64)
 def recognised(text: str) -> PrintedPrompt | None:
-    """Return the printed prompt that a text is a copy of, or None."""
+    """Return the prompt of a paper that a text is a copy of; None if it is no copy of a known prompt."""
     return PRINTED.get(hash_of(text))
 
 
 def with_our_slots(text: str) -> str:
-    """Return a paper's template with its slots renamed to the placeholders of goalscope, if their names differ."""
+    """Return a template in which placeholders that are named as in a paper have the names that goalscope uses."""
     return text.replace("{{grid_state}}", "{{grid}}")
 
 
 def printed_entry(text: str) -> dict[str, str]:
-    """Return an entry for an agent's description if the prompt is one that a paper prints, else an empty mapping."""
+    """Return ``{"printed": name}`` for an agent's description if the prompt is one that a paper prints, else ``{}``."""
     printed = recognised(text)
     return {} if printed is None else {"printed": printed.name}
 
 
 def said_in(text: str, strategy: str, memory: bool, reasoned: bool) -> set[str]:
-    """Return the placeholders that a system prompt for task worlds may leave out, because its own words say the same.
+    """Return which placeholders a system prompt for task maps may lack, because its own words already say the same.
+
+    Args:
+        text: the system prompt.
+        strategy: name of the agent's strategy.
+        memory: whether the agent is shown a summary of all reports so far.
+        reasoned: whether the answer must contain reasoning.
+
+    Returns:
+        Names of placeholders for a prompt that a paper prints; empty for any other prompt.
 
     Raises:
         ValueError: the text is a printed prompt of an agent with other settings.
@@ -192,14 +205,29 @@ _PLACEHOLDER, _BRACES = re.compile(r"\{\{([a-z_]+)\}\}"), re.compile(r"\{\{(.*?)
 
 
 def template(name: str, form: str = "schema") -> str:
-    """Return the text of a bundled template, without the final newline of its file."""
+    """Return the text of a prompt template that comes with goalscope, without the final newline of its file.
+
+    Args:
+        name: one of `TEMPLATES`, `THINGS` or `ANY`.
+        form: how the template shows the form of the answer, one of `SUFFIXES`.
+
+    Raises:
+        ValueError: the name or the form is unknown.
+    """
     check_choice("the form of a bundled template", form, SUFFIXES)
     check_choice("a bundled template", name, (*TEMPLATES, THINGS, ANY))
     return bundled(f"{name}{SUFFIXES[form]}.txt")
 
 
 def passage(name: str) -> str:
-    """Return the text of a passage for task worlds, without the final newline of its file."""
+    """Return a passage of the prompts for task maps, such as the text of a strategy, without its final newline.
+
+    Args:
+        name: one of `PASSAGES`.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
     check_choice("a passage", name, PASSAGES)
     return bundled("tasks", f"{name}.txt")
 
@@ -210,13 +238,20 @@ _MOST_TEXT_BYTES: Final = 4_194_304
 
 @cache
 def bundled(*path: str) -> str:
-    """Return the text of a file that ships with this package, without its final newline."""
+    """Return the text of a file among the prompts that come with goalscope, without its final newline."""
     return package_text(__name__, *path).removesuffix("\n")
 
 
 def read_text(path: str | Path, must: str) -> str:
-    """Return the text of a file that a study names. ``must`` is the beginning of the error message if it cannot be
-    read.
+    """Return the text of a prompt file that a study names.
+
+    Args:
+        path: the file.
+        must: beginning of the error message if there is no such file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is not UTF-8 text or too large.
     """
     file = NamedFile(Path(path).expanduser())
     if not file.is_there():
@@ -228,7 +263,16 @@ def read_text(path: str | Path, must: str) -> str:
 
 
 def check_placeholders(text: str, known: Sequence[str], source: str | Path) -> set[str]:
-    """Check the placeholders of a template, and return their names."""
+    """Check that a template has only known placeholders ``{{name}}``, and return their names.
+
+    Args:
+        text: the template.
+        known: the valid names.
+        source: file of the template, for the error.
+
+    Raises:
+        ValueError: a placeholder is unknown.
+    """
     names = placeholders(text)
     for placeholder in names:
         if placeholder not in known:
@@ -250,7 +294,11 @@ def placeholders(text: str) -> list[str]:
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Replace each placeholder ``{{name}}`` of a template by its value; placeholders inside values are not replaced."""
+    """Replace each placeholder ``{{name}}`` of a template by its value; placeholders inside values are not replaced.
+
+    Raises:
+        ValueError: a placeholder has no value, or a value has no placeholder.
+    """
     names = set(_PLACEHOLDER.findall(text))
     if names != set(values):
         raise ValueError(
@@ -260,10 +308,11 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def object_texts(view: GridView) -> dict[str, str]:
-    """Return the values of `OF_THINGS`: a line for the agent and each kind of object, rules, and what it carries.
+    """Return the texts that explain the objects of a grid in a prompt, by the names of their placeholders.
 
-    Only kinds that stand in the grid or are carried are explained. The line of the agent says on which thing it stands,
-    because the agent hides that thing in the text of the grid.
+    ``legend`` has a line for the agent and for each kind of object, ``rules`` says what the objects do, and ``carried``
+    lists what the agent carries. Only kinds that stand in the grid or are carried are explained. The line of the agent
+    says on which thing it stands, because the agent hides that thing in the text of the grid.
     """
     grid, lines = view.grid, {symbol: (text, rule) for symbol, text, rule in _KEY_AND_DOOR}
     lines |= {kind.symbol: (kind.legend, kind.rule) for kind in kinds()}
@@ -280,7 +329,17 @@ def object_texts(view: GridView) -> dict[str, str]:
 
 
 def read_template(task: str | Path, form: str = "schema", wording: str = "") -> str:
-    """Return the template of a task, in the given wording if one is named."""
+    """Return the prompt template of a task, with its placeholders.
+
+    Args:
+        task: name of a bundled task, one of `TASKS`, or the path of a template file.
+        form: how a bundled template shows the form of the answer, one of `SUFFIXES`.
+        wording: name of another wording of the task grid; "" for the default wording.
+
+    Raises:
+        FileNotFoundError: the task is neither known nor a file.
+        ValueError: the template has an unknown placeholder or shows no grid, or the wording does not fit the task.
+    """
     if wording:
         if task != "grid":
             raise ValueError(f"wording works only with the task grid, got {wording!r} for task {task}: leave it out")
@@ -298,7 +357,15 @@ def read_template(task: str | Path, form: str = "schema", wording: str = "") -> 
 
 
 def template_text(template: str = "") -> str:
-    """Return a system prompt with its placeholders: `PAPER`, a file of the user, or the default prompt for ""."""
+    """Return a system prompt for task maps, with its placeholders.
+
+    Args:
+        template: "" for the default prompt, `PAPER` for the paper's content, or the path of a file of the user.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a placeholder is unknown.
+    """
     if template in ("", PAPER):
         note_namesake(template, "template", only_files=True)
         text = passage(template or "system")
@@ -310,14 +377,18 @@ def template_text(template: str = "") -> str:
 
 
 def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *, form: str) -> str:
-    """Return the system prompt; paragraphs that are empty under these settings leave no gap.
+    """Return the system prompt of an agent on a task map; paragraphs that are empty under its settings leave no gap.
 
     Args:
-        template: as in `template_text`.
-        strategy: as in `TaskChatAgent`.
-        reasoned: as in `TaskChatAgent`.
-        memory: as in `TaskChatAgent`.
+        template: "" for the default prompt, `PAPER` for the paper's content, or the path of a file of the user.
+        strategy: one of `STRATEGIES`, or the path of a text file with a sentence that states a strategy.
+        reasoned: whether the answer must contain reasoning before the direction.
+        memory: whether the agent is shown a summary of all reports so far.
         form: form of the passage about the answer, one of `TEMPLATE_FORMS`.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: the template has an unknown placeholder, or lacks one that these settings need.
     """
     text = template_text(template)
     names = set(placeholders(text))
@@ -376,7 +447,7 @@ def example_action(episode_id: str, step: int, admissible: Sequence[ActionIndex]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """One wording of the prompt for grids.
+    """One wording of the prompt for grids: a paraphrase, other symbols or another order, with the same content.
 
     Attributes:
         paraphrase: name of the text in ``prompts/wordings``, "" for the default text.
@@ -403,7 +474,7 @@ WORDINGS: Final[Mapping[str, Wording]] = MappingProxyType(
 
 
 def wording(name: str) -> Wording:
-    """Return a wording by name; the default wording for "".
+    """Return the wording of the prompt for grids with the given name; the default wording for "".
 
     Raises:
         ValueError: the name is unknown.
@@ -415,11 +486,11 @@ def wording(name: str) -> Wording:
 
 @cache
 def worded(name: str, form: str) -> str:
-    """Return the template of the task grid in a wording.
+    """Return the prompt template of the task grid in a wording, a variant of the prompt with the same content.
 
     Args:
         name: one of `WORDINGS`, "" for the default wording.
-        form: one of the forms of bundled templates.
+        form: how the template shows the form of the answer, one of `SUFFIXES`.
 
     Raises:
         ValueError: the name or the form is unknown.
@@ -432,7 +503,7 @@ def worded(name: str, form: str) -> str:
 
 
 def drawn_in(name: str, grid: str) -> str:
-    """Return the text of a grid in the symbols of a wording."""
+    """Return the text of a grid with its symbols replaced by those of the named wording of the prompt."""
     return grid.translate(_table(wording(name).symbols))
 
 
@@ -491,7 +562,7 @@ _UP: Final = ("#####", "#_G_#", "#___#", "#_A_#", "#####")
 
 
 def worked_examples(template: str, view: View, episode_id: str, step: int, drawn: Callable[[str], str] = str) -> str:
-    """Return the text of the examples in the prompt of one step.
+    """Return the text of the worked examples in the prompt of one step, for base models, which continue a text.
 
     Args:
         template: the text of a template that contains ``{{examples}}``.
@@ -523,7 +594,7 @@ def _example(block: str, view: View, index: int, drawn: Callable[[str], str]) ->
 
 @lru_cache(maxsize=len(Action))
 def turned(action: Action) -> Grid:
-    """Return the grid of the examples, turned so that the given action is its only optimal move."""
+    """Return the grid of the worked examples in prompts, turned so that the given action is its only optimal move."""
     rows = [list(row) for row in _UP]
     mirrored = [list(row) for row in zip(*rows, strict=True)]  # rows become columns: UP becomes LEFT
     turns = {
@@ -554,7 +625,11 @@ _EXAMPLE: Final = re.compile(r"^ +0 1.*(?:\n\d.*)+", re.MULTILINE)
 
 
 def encoded_template(text: str, encoding: str) -> str:
-    """Return a bundled template for grids, rewritten for an encoding.
+    """Rewrite a bundled template, which explains a grid written as a matrix, for another encoding of grids.
+
+    Args:
+        text: the template.
+        encoding: one of `goalscope.worlds.grid.ENCODINGS`.
 
     Raises:
         ValueError: the encoding is unknown, or the text does not explain how to read the matrix.
