@@ -28,14 +28,17 @@ _ANY: Final = re.compile(_CELL)
 
 @attribution("written reasoning")
 def by_reasoning(trial: Trial) -> Attribution:
-    """Name the hypothesis (a possible goal) whose cell the agent's written plans lead to, or its texts name.
+    """Attribution method: name the hypotheses (possible goals) that an agent's written reasoning supports.
 
     The *named* cell of a text is the first ``(row, column)`` after a word such as "to" or "goal" or, without one, the
     first that is not the agent's own cell. The *plan* is the longest list of moves, carried out in the world. What an
     agent writes need not be what it does: a hypothesis is named by the cells to which plans lead, if texts contain
     plans and the move taken is the plan's first one in most of the steps. If named cells and plans support different
     hypotheses, the result says so. Hypotheses are compared by the share of steps in which that cell is their target,
-    averaged over clusters (groups of related worlds).
+    averaged over clusters (groups of related worlds). The result may be undecided.
+
+    Raises:
+        Undefined: if the agent writes no reasoning, or its texts name cells or plans in too few worlds.
 
     Source: Lanham et al. (2023), Measuring faithfulness in chain-of-thought reasoning (text and action must be
     distinguished).
@@ -139,13 +142,26 @@ def _target(hypothesis: Hypothesis, world: FiniteWorld) -> Numbers:
 
 
 def shares_of(shares_by_cluster: Mapping[str, list[Array]]) -> Array:
-    """Return the share of steps whose cell is the target of each hypothesis, ``[G, K]`` per cluster and hypothesis."""
+    """Average, in each cluster of related worlds, the shares of steps whose cell is the target of each hypothesis.
+
+    ``shares_by_cluster`` maps a cluster to one array ``[K]`` per world, one share per hypothesis (possible goal). The
+    result is ``[G, K]``: clusters by hypotheses.
+    """
     return np.array([np.mean(rows, axis=0) for rows in shares_by_cluster.values()])
 
 
 def chosen_of(shares: Array, targets: list[tuple[str, Array]], trial: Trial) -> tuple[str, ...]:
-    """Return the names of the hypothesis with the largest share and of those with the same target or no significant
-    difference.
+    """Name the hypothesis (possible goal) with the largest share of steps, and those that cannot be told from it.
+
+    Args:
+        shares: ``[G, K]`` share of steps that support each hypothesis, clusters of related worlds by hypotheses.
+        targets: for each world its cluster and an array ``[K, ...]`` of target cells. A hypothesis whose targets differ
+            from the best one's in too few clusters cannot be told from it.
+        trial: the hypotheses, and the confidence level of the intervals.
+
+    Returns:
+        The names of the best hypothesis and of all that are not significantly behind it; empty if the best share is not
+        significantly above one half.
     """
     value, best = shares.mean(axis=0), int(shares.mean(axis=0).argmax())
     if lower_end(shares[:, best], trial.level) <= HALF:
@@ -176,7 +192,11 @@ OFTEN: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MovedPair:
-    """A world, and a copy of it with one thing moved; intervals count both as one unit (cluster)."""
+    """A world, and a copy of it with one thing moved, to see how an agent's activations change between them.
+
+    ``own`` is the original world, ``other`` the copy, ``thing`` what was moved ("goal", "key" or "agent"). Intervals
+    count both as one unit, the ``cluster``.
+    """
 
     cluster: str
     thing: str
@@ -185,11 +205,16 @@ class MovedPair:
 
 
 def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
-    """Draw pairs of worlds and copies with one thing moved, evenly over things. Worlds that hide the agent have no
-    pairs.
+    """Draw pairs of a world and a copy in which one thing lies elsewhere, up to `CHANGES` copies per world and thing.
+
+    Worlds that are not grids, or that hide the agent, are skipped.
+
+    Args:
+        trial: the agent's answers in some worlds; ``trial.seed`` seeds the draw.
+        things: what to move: "goal", "key" or "agent".
 
     Raises:
-        Undefined: if there are no pairs.
+        Undefined: if nothing can be moved in any world.
     """
     pairs = list[MovedPair]()
     for answers in trial.answers:
@@ -209,8 +234,7 @@ def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
 
 @attribution("patching", asks="inside")
 def by_patching(trial: Trial) -> Attribution:
-    """Name the hypotheses (possible goals) whose moves the agent takes when a changed grid's activations are patched
-    in.
+    """Attribution method: name the hypotheses (possible goals) whose moves the agent takes after activation patching.
 
     In the first state of each world, the goal, the key or the agent is moved, in `CHANGES` versions each; activations
     from the changed grid replace those in the forward pass of the original one. Let S_h(x) be the moves that hypothesis
@@ -299,9 +323,15 @@ def _preferred(bank: Mapping[str, Hypothesis], world: FiniteWorld, cached: dict[
 
 
 def claimed(method: str, names: Sequence[str], trial: Trial, words: str, weights: Mapping[str, float]) -> Attribution:
-    """Build the result of an attribution method that looks inside an agent.
+    """Build the result of an attribution method that looks inside an agent, from the hypotheses that it names.
 
-    It contains the hypotheses that the method names, with their strengths in the observed episodes.
+    Args:
+        method: name of the method.
+        names: the named hypotheses (possible goals); with none, the result is "undecided".
+        trial: the agent's answers and the evidence from its behaviour, from which the strength of each hypothesis is
+            taken.
+        words: sentence that states the result; used if there are names.
+        weights: the method's score of each hypothesis.
     """
     kind: Said = "undecided" if not names else "named" if len(names) == 1 else "set"
     gain, size = trial.evidence.gain.sum(axis=0), trial.evidence.size.sum(axis=0)
@@ -324,7 +354,8 @@ _PENALTIES: Final = PENALTIES[::3]
 
 @attribution("decoded map", asks="inside")
 def by_map(trial: Trial) -> Attribution:
-    """Name the hypotheses (possible goals) whose cells a probe reads better from the agent than from random networks.
+    """Attribution method: name hypotheses (possible goals) whose cells a probe reads better from the agent than from
+    random networks.
 
     A linear map reads the cell of each place that a hypothesis mentions from the activations at the end of the prompt,
     in the original worlds and with goal or key moved. It is fitted and tested in different worlds. The same is done
@@ -377,11 +408,15 @@ def _places(hypothesis: Hypothesis) -> dict[str, Hypothesis]:
 
 @attribution("decoded plan", asks="inside")
 def by_plan(trial: Trial) -> Attribution:
-    """Name the hypotheses (possible goals) that prefer the later moves that a probe decodes from the agent.
+    """Attribution method: name the hypotheses (possible goals) that prefer the later moves that a probe decodes from
+    the agent.
 
     As in `by_map`, no hypothesis is named unless the probe decodes more from the agent than from random networks. It
     decodes the moves after the next one, up to `AHEAD`, or that the episode is over. These moves are carried out after
     the move that was taken, and each hypothesis is scored by the share of them that it prefers.
+
+    Raises:
+        Undefined: if the agent returns probabilities instead of sampled moves, or there are too few worlds.
     """
     inside = trial.opened
     if any((answers.first.max(axis=1) < 1).any() for answers in trial.answers):
@@ -475,12 +510,15 @@ def _cross_read(vectors: Array, labels: Numbers, clusters: Array) -> Numbers:
 
 
 def likeliest(vectors: Any, labels: Numbers, fitted: Numbers, held: Numbers, tested: Numbers) -> Numbers:
-    """Predict the most likely labels ``[M]`` of the test rows with a linear map to label indicators.
+    """Predict labels from activations with a ridge regression on label indicators.
 
     Args:
-        vectors: ``[N, D]`` activations.
-        labels: ``[N]`` labels to read.
-        fitted, held, tested: rows that fit the map, choose the penalty, and test it.
+        vectors: ``[N, D]`` activations: rows by width.
+        labels: ``[N]`` integer labels.
+        fitted, held, tested: indices of the rows that fit the regression, choose its penalty, and are predicted.
+
+    Returns:
+        ``[M]`` the most likely label of each of the M tested rows.
     """
     import torch
 

@@ -55,11 +55,11 @@ Worlds = Mapping[str, tuple[Grid, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """An agent's belief about a world before its first action.
+    """What an agent seems to believe about the map of a grid before its first action.
 
     Attributes:
-        walls: ``[H, W]`` bool in the shape of the world, True for impassable cells.
-        goal: (row, col) of the believed goal, which may lie outside the world.
+        walls: ``[H, W]`` bool (rows by columns of the grid), True for impassable cells.
+        goal: (row, col) of the believed goal, which may lie outside the grid.
     """
 
     walls: npt.NDArray[np.bool_]
@@ -81,15 +81,15 @@ def measure_beliefs(
 ) -> RunDirectedness:
     """Measure goal-directedness (MEG) towards the believed goal, compared with the true goal and with controls.
 
-    There are three lines per agent: MEG towards the believed goal; towards the true goal in the same worlds; and
+    Three values are measured per agent: MEG towards the believed goal; towards the true goal in the same worlds; and
     towards the believed goal on the believed map. The first and the last have two controls each: the beliefs of a
-    random network, and the beliefs about another world of the same shape, averaged over several draws. The first line
-    is compared with the true goal, and each line with its controls.
+    random network, and the beliefs about another world of the same shape, averaged over several draws. The first value
+    is compared with that of the true goal, and each value with its controls.
 
     Args:
         episodes: the episodes; those in worlds with a belief are measured.
         beliefs: world id -> belief.
-        label: source of the beliefs, used as the value of the tag ``beliefs``.
+        label: source of the beliefs, which marks the results (as their tag ``beliefs``).
         utility, invalid, confidence, seed: as in `goalscope.goals.directedness`.
         random: kind of a random network, and the beliefs decoded from it; None without that control.
         draws: number of draws of the shuffled control.
@@ -155,7 +155,8 @@ def measure_decoded_beliefs(
 
     Args:
         run: the run directory; its activations must have been captured.
-        site, layer: where the activations were captured.
+        site, layer: token positions ("pre", the end of the prompt, or "post", after the reasoning) and number of the
+            decoder block whose activations are used.
         stage: called with the name of each task when it starts; returns a progress callback.
         draws: number of draws of the shuffled control.
         options: ``utility``, ``invalid``, ``confidence`` and ``seed`` of `measure_beliefs`.
@@ -206,10 +207,17 @@ def measure_decoded_beliefs(
 def decode_beliefs(
     episode_id: npt.NDArray[np.object_], posterior: npt.NDArray[np.float32], episodes: Mapping[str, Episode]
 ) -> dict[str, Belief]:
-    """Return the belief about each world, by the world's id, from class probabilities ``[N, n, n, K]`` of the cells at
-    N first steps.
+    """Turn decoded class probabilities at the first steps of episodes into one belief (walls and goal) per world.
 
-    The posteriors of a world's episodes are averaged. They are equal before the reasoning and differ after it.
+    The probabilities of a world's episodes are averaged. They are equal before the reasoning and differ after it.
+
+    Args:
+        episode_id: ``[N]`` id of the episode of each first step.
+        posterior: ``[N, n, n, K]`` probabilities: steps, rows and columns of the map, classes of a cell.
+        episodes: the episodes by id.
+
+    Returns:
+        World id -> belief.
     """
     worlds = [episodes[identity].world for identity in episode_id.tolist()]
     rows: dict[str, list[int]] = {}
@@ -225,7 +233,10 @@ def decode_beliefs(
 
 
 def joined(parts: Sequence[RunDirectedness]) -> RunDirectedness:
-    """Join several results into one with the settings and counts of the first. All comparisons form one family."""
+    """Join several results of measured goal-directedness into one; settings and counts are those of the first.
+
+    All comparisons form one family, so their tests are corrected together.
+    """
     return replace(
         parts[0],
         estimates=tuple(entry for part in parts for entry in part.estimates),
@@ -312,14 +323,15 @@ HEAD: Final = "mlp"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FirstSteps:
-    """Class probabilities of all cells (posteriors) that a probe decodes at the first steps of N episodes in test
-    grids.
+    """Class probabilities of all cells that a probe decodes from activations at the first steps of N episodes.
+
+    The episodes are in grids on which the probe was not trained.
 
     Attributes:
-        site, layer, agent: origin of the activations.
+        site, layer, agent: origin of the activations: token positions, number of the decoder block, name of the agent.
         episode_id: ``[N]`` text.
         posteriors: control ("none", and the strictest kind of random network that was captured, see `STRICTEST`) ->
-            ``[N, n, n, K]`` probabilities of the classes of all cells at natural frequencies.
+            ``[N, n, n, K]`` probabilities (steps, rows, columns, classes) at natural frequencies.
         probes: control -> content id of the probe.
         fitted: controls whose probe was fitted in this call.
         settings: settings of the fit: fraction tested, seed, training, numbers of steps and grids.
@@ -338,14 +350,14 @@ class FirstSteps:
 
 
 def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage) -> FirstSteps:
-    """Decode maps from the activations of a site and layer before the first action, on grids not used for training.
+    """Decode maps from the activations before an agent's first action, on grids that were not used to train the probe.
 
     Steps, split and probes are those of the last `goalscope probe` (or study) at this site and layer, else those that
     the run's study declares, else the defaults of `Inside`. Probes are stored with the run and reused.
 
     Args:
         run: a run directory; no other process may write to it meanwhile.
-        site, layer: the place; it must have been captured.
+        site, layer: token positions ("pre" or "post") and number of the decoder block; they must have been captured.
         stage: called with the name of each task when it starts; returns a progress callback.
 
     Raises:

@@ -72,10 +72,12 @@ _WINDOW_TOKENS = 1 << 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSettings:
-    """Sizes that limit the memory of a capture.
+    """Settings that limit the memory of `capture`, which sends recorded token ids through a model to store its
+    activations.
 
     Attributes:
-        window: number of steps planned together. They are sorted by length, so larger windows make fuller batches.
+        window: number of steps (agent decisions) planned together. They are sorted by length, so larger windows make
+            fuller batches.
         batch_tokens: maximum tokens per forward pass; a single sequence may exceed it. None: 2,048 on a CPU, 32,768 on
             a GPU.
         shard_bytes: size at which a file of activations is full, in bytes; a single batch may exceed it.
@@ -97,13 +99,20 @@ class CaptureSettings:
                 raise ValueError(f"{name} of a capture must be an integer >= 1, got {size!r}")
 
     def on(self, device: str) -> Self:
-        """Fill in the defaults for a kind of device ("cpu", "cuda")."""
+        """Return a copy in which a missing ``batch_tokens`` has the default for the device: 2,048 for "cpu", else
+        32,768.
+        """
         return replace(self, batch_tokens=self.batch_tokens or (2048 if device == "cpu" else 32_768))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReplayItem:
-    """A step whose prompt and answer are sent through the model again (replayed), to read its activations."""
+    """One recorded step (agent decision) whose prompt and answer are sent through the model again, to read its
+    activations.
+
+    It holds the ids of its episode, the grid's shape, the token ids ``[T]`` up to the last position that is needed, and
+    the positions ``[P]`` in them at which vectors are read, for each site ("pre", "post", "grid" or "action").
+    """
 
     episode: tuple[str, str, str]  # ids of episode, world and grid
     step: int
@@ -116,9 +125,10 @@ class ReplayItem:
 
 @dataclass(slots=True, kw_only=True)
 class ReplayCounts:
-    """Counts of a replay: all steps, the captured ones in total and by site, and missing sites by reason.
+    """Counts of steps while recorded steps are sent through the model again to read its activations.
 
-    A replay sends recorded steps through the model again, to read its activations.
+    It counts all steps, the captured ones (in total and by site, such as "pre", the end of the prompt), those whose
+    token ids were reconstructed from text, and the missing sites by reason.
     """
 
     steps: int = 0
@@ -134,9 +144,9 @@ Batch = Sequence[Sequence[ReplayItem]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardPlan:
-    """Plan of one shard (file of activations): its number, its batches of steps, and their common prefix of tokens.
+    """What one file of activations (a shard) will contain: its number, and the batches of steps to compute for it.
 
-    The prefix is computed only once.
+    ``prefix`` holds the token ids ``[S]`` with which all sequences begin; they pass through the model only once.
     """
 
     number: int
@@ -145,17 +155,26 @@ class ShardPlan:
 
     @property
     def items(self) -> list[ReplayItem]:
-        """The steps of all batches, in the order of their rows in the file."""
+        """All recorded steps of the planned file, in the order of their rows in it."""
         return [item for batch in self.batches for group in batch for item in group]
 
 
 def windows(
     store: Store, agent_id: str, scope: str, finder: SiteFinder, sites: Sequence[Site], size: int, counts: ReplayCounts
 ) -> Iterator[list[ReplayItem]]:
-    """Yield the steps of an agent to replay, in the order of the store, ``size`` at a time; ``counts`` is updated.
+    """Yield lists of about ``size`` recorded steps of one agent, each step with the token positions to read activations
+    from.
+
+    Args:
+        store: the stored run.
+        agent_id, scope: the agent, and which of its steps to take ("all", "first" or "N:SEED", see `capture`).
+        finder: finds the token positions of the requested ``sites`` (such as "pre", the end of the prompt) in a step.
+        sites: the requested sites.
+        size: number of steps per list; a list is shorter if its steps have very many tokens.
+        counts: updated with the steps read, captured and left out.
 
     Raises:
-        ValueError: a requested site occurs in none of the steps of a window; the message names the site and says why.
+        ValueError: if a requested site was in none of the steps read so far; the message names the site and says why.
     """
     window: list[ReplayItem] = []
     n_steps, tokens = 0, 0
@@ -201,13 +220,14 @@ def shards(
     shares_prefix: bool,
     by_shape: bool,
 ) -> Iterator[ShardPlan]:
-    """Divide a window of steps into shards (files of activations); yield the plan of each, numbered from ``first``.
+    """Divide steps into files of activations (shards), and yield what each file will contain, numbered from ``first``.
 
     Args:
-        window, first, settings: the steps, the number of the first file, and the batch sizes that fit on the device.
+        window, first: the steps, and the number of the first file.
+        settings: limits of batches and files, with ``batch_tokens`` set (see `CaptureSettings.on`).
         item_bytes: bytes of the vectors at one position, all layers together.
         shares_prefix: whether the model can compute the common prefix once and continue from its cache.
-        by_shape: whether grids of different shapes go into different files (site ``grid``).
+        by_shape: whether grids of different shapes go into different files (needed for the site ``grid``).
     """
     prefix = _shared(window) if shares_prefix and settings.share_prefix else np.zeros(0, dtype=np.int64)
 
@@ -640,7 +660,17 @@ def _model(described: str) -> LocalModel:
 def capture_part(
     run: str, options: Mapping[str, Any], model: Mapping[str, Any] | None, shard: str | None = None
 ) -> Capture:
-    """Compute a capture, or a part of it, in a worker of `capture_elsewhere`, which loads the model only once."""
+    """Compute a capture (the stored activations of a run), or one part of its files, in a worker process.
+
+    `capture_elsewhere` calls this in its workers. A process loads the model only once.
+
+    Args:
+        run: the run directory.
+        options: other arguments of `capture`.
+        model: arguments of `LocalModel`; None for the model that the run's study names.
+        shard: the part to compute, as "2/8" for the second of eight; None computes whatever is still missing, and
+            completes the capture.
+    """
     local_model = None if model is None else _model(canonical_json(model))
     return capture(run, local_model, shard=None if shard is None else StudyShard.parse(shard), **options)
 
@@ -654,13 +684,14 @@ def capture_elsewhere(
     gpus: float = 0.0,
     progress: Progress = lambda done, total: None,
 ) -> Capture:
-    """Capture in other processes, then add their files to the index; the result equals a capture in one process.
+    """Store the activations of a run like `capture`, computed by several processes; the result equals that of one
+    process.
 
     Args:
         run: the run directory, as every worker sees it.
         options: arguments of `capture`, except for the model.
         model: arguments of `LocalModel`; None for the model that the run's study names.
-        executor, workers, gpus: see `goalscope.runs.dispatch.open_executor`; not "threads".
+        executor, workers, gpus: see `goalscope.runs.dispatch.open_executor`; the executor "threads" is refused.
         progress: called with (parts done, all parts).
 
     Raises:

@@ -61,10 +61,11 @@ def export_activations(
     chosen: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Path]:
-    """Write captures of a run, each into a folder named by its id.
+    """Write captures (stored activations) of a run for other libraries, each into a folder named by its id.
 
-    A folder contains ``SITE.parquet`` (one per grid shape at site ``grid``), with one row per step and layer;
-    ``SITE-00000.safetensors`` and so on, with the vectors ``[m, P, D]`` of each layer by name; and a README.json that
+    A folder contains ``SITE.parquet`` for each site (a set of token positions, such as "pre"; for the site "grid" one
+    file per grid shape), with one row per step and layer; ``SITE-00000.safetensors`` and so on, with the vectors ``[m,
+    P, D]`` of each layer (m steps, P positions, width D) under the names of TransformerLens; and a README.json that
     describes them.
 
     Args:

@@ -75,7 +75,11 @@ class DecoderBlocks:
         self._longest: int | None = limit if isinstance(limit, int) and limit > 0 else None
 
     def check_ids(self, ids: npt.NDArray[np.int64]) -> None:
-        """Raise a ValueError unless the model can read a sequence ``[T]``: its length and all of its token ids."""
+        """Check that the model can read token ids ``[T]``.
+
+        Raises:
+            ValueError: if there are more ids than the model has positions, or an id lies outside its vocabulary.
+        """
         if self._longest is not None and len(ids) > self._longest:
             raise ValueError(
                 f"the sequence has {len(ids)} tokens, but the model has only {self._longest} positions: give "
@@ -90,9 +94,10 @@ class DecoderBlocks:
 
     @contextmanager
     def recording(self) -> Iterator["Recording"]:
-        """Hook the requested blocks while this context lasts, and yield a `Recording` that returns their outputs.
+        """Return a context manager that hooks the requested decoder blocks and yields a `Recording`, which returns
+        their outputs.
 
-        The hooks are removed at its end, also after an error.
+        The hooks are removed when the context ends, also after an error.
         """
         recording = Recording(self)
         handles = []
@@ -106,7 +111,10 @@ class DecoderBlocks:
 
 
 class Recording:
-    """Runs sequences through a model and returns the outputs of hooked blocks; `DecoderBlocks.recording` makes it."""
+    """Runs token ids through a model and returns the outputs of some decoder blocks at chosen token positions.
+
+    Obtain one from `DecoderBlocks.recording`.
+    """
 
     def __init__(self, blocks: DecoderBlocks) -> None:
         self._blocks = blocks
@@ -115,8 +123,10 @@ class Recording:
         self._kept: dict[int, Any] = {}
 
     def hook(self, layer: int) -> Any:
-        """Return the hook of a block. It stores the requested positions, and stops the pass after the deepest requested
-        block.
+        """Return the forward hook of the decoder block number ``layer``, for PyTorch to call with the block's output.
+
+        The hook keeps the output at the token positions of the current `run`, and ends the forward pass after the
+        deepest block that is needed.
         """
         last = layer == self._blocks.deepest and layer < self._blocks.count - 1
 
@@ -139,12 +149,15 @@ class Recording:
         columns: npt.NDArray[np.int64],
         prefix: Prefix | None = None,
     ) -> list[Any]:
-        """Return the outputs of the requested blocks at K positions: ``[K, D]`` per layer, on the model's device.
+        """Run sequences through the model and return the outputs of the requested blocks at K token positions.
 
         Args:
-            ids: ``[B, T]`` token ids without padding; after the prefix if there is one.
-            rows, columns: ``[K]`` the positions, with columns counted from the first id given here.
-            prefix: cached keys and values of the prefix that all rows share.
+            ids: ``[B, T]`` token ids of B sequences without padding; with a prefix, the ids that follow it.
+            rows, columns: ``[K]`` the sequence and the index in ``ids`` of each position to return.
+            prefix: cached keys and values of the prefix that all sequences share.
+
+        Returns:
+            One tensor ``[K, D]`` (positions by width of the model) per requested block, on the model's device.
         """
         if prefix is None:
             return self._run(ids, rows, columns, None)
@@ -157,7 +170,10 @@ class Recording:
         return self._run(ids, rows, columns, cache)
 
     def prefix(self, ids: npt.NDArray[np.int64]) -> Prefix:
-        """Compute the keys and values of a prefix ``[S]`` that several sequences share."""
+        """Compute the attention keys and values of a prefix ``[S]`` of token ids with which several sequences begin.
+
+        Pass the result to `run`, which then computes only the ids after the prefix.
+        """
         from transformers import DynamicCache
 
         # Without a configuration, no cache layer discards old columns; the mask still applies sliding windows.
@@ -187,10 +203,10 @@ class Recording:
 
 
 def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
-    """Return the layers in ascending order, each once.
+    """Check the numbers of decoder blocks (counted from 0) and return them in ascending order, each once.
 
     Raises:
-        ValueError: if there are none, or a model with ``count`` decoder blocks lacks one.
+        ValueError: if ``layers`` is empty, or a number is not in a model with ``count`` decoder blocks.
     """
     for layer in layers:
         if isinstance(layer, bool) or not isinstance(layer, int | np.integer) or not 0 <= layer < count:
@@ -201,8 +217,14 @@ def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def chosen_layers(requested: str | Sequence[int], count: int) -> tuple[int, ...]:
-    """Return the layers for a setting ("thirds", "all" or numbers) in a model of ``count`` blocks; see
-    `check_layers`.
+    """Return the numbers of decoder blocks (from 0) that a setting names, for a model with ``count`` blocks.
+
+    Args:
+        requested: "thirds" (the last block of each third), "all", or the numbers themselves.
+        count: number of decoder blocks of the model.
+
+    Raises:
+        ValueError: if a number is not one of the model's blocks.
     """
     if isinstance(requested, str):
         return thirds(count) if requested == "thirds" else tuple(range(count))
@@ -210,12 +232,15 @@ def chosen_layers(requested: str | Sequence[int], count: int) -> tuple[int, ...]
 
 
 def thirds(count: int) -> tuple[int, ...]:
-    """Return the last block of each third of a model, e.g. 7, 15 and 23 of 24 blocks."""
+    """Return the number of the last decoder block of each third of a model, counted from 0: 7, 15 and 23 of 24 blocks."""
     return tuple(sorted({max(0, round(count * part / 3) - 1) for part in (1, 2, 3)}))
 
 
 def shares_prefixes(config: Any) -> bool:
-    """Return whether the model caches only keys and values, so that a shared prefix can be computed once."""
+    """Return whether a prefix that several prompts share can be computed once and continued from the cache.
+
+    This holds for models that cache only keys and values. ``config`` is the configuration of a transformers model.
+    """
     try:
         check_cache(config)
     except ValueError:
@@ -224,14 +249,23 @@ def shares_prefixes(config: Any) -> bool:
 
 
 def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[int, float]:
-    """Compare hooked outputs with the hidden states that the library itself returns; raise an error if they differ.
+    """Check that the hooked outputs of decoder blocks equal the hidden states that transformers returns for the same
+    ids.
 
-    The library's last hidden state comes after the final norm, so the last block is compared through that norm.
-    Numbers that are not finite on both sides count as equal here; reading such activations later raises an error that
-    names the episode.
+    The library's last hidden state comes after the final norm, so the last block is compared through that norm. Numbers
+    that are not finite on both sides count as equal here; reading such activations later raises an error that names the
+    episode.
+
+    Args:
+        model: a transformers causal language model.
+        layers: numbers of the blocks to compare, counted from 0.
+        ids: token ids ``[T]`` to run through the model.
 
     Returns:
         The largest difference per layer, relative to the largest entry; 0.0 if they are bit-equal.
+
+    Raises:
+        ValueError: if a difference is above 1e-5 (1e-2 for models in half precision).
     """
     import torch
 

@@ -43,11 +43,12 @@ _HEADER_DIGEST: Final = "header"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shard:
-    """Content of one shard, which is one file of activations.
+    """Content of one file of activations (a shard).
 
     Attributes:
-        header: plain values: format, capture, number, model, and ``episodes``, a list of [episode, world, grid id].
-        arrays: the tensors by name, see the docstring of the module.
+        header: entries that JSON can hold: capture (its id), number, model (its id), and ``episodes``, a list of
+            [episode id, world id, grid id].
+        arrays: the tensors by name: ``step`` and others with one entry per step, and ``SITE.LAYER`` with the vectors.
     """
 
     header: Mapping[str, Any]
@@ -55,9 +56,13 @@ class Shard:
 
 
 def write_shard(path: Path, shard: Shard) -> int:
-    """Write a shard under a temporary name, sync and rename it; return its size in bytes.
+    """Write a file of activations and return its size in bytes. Equal content makes equal bytes.
 
-    Equal shards make equal files.
+    The file is written under a temporary name and renamed when complete, so an interruption leaves no half-written
+    file.
+
+    Raises:
+        ValueError: if the header is too long.
     """
     from safetensors.numpy import save
 
@@ -78,9 +83,16 @@ def write_shard(path: Path, shard: Shard) -> int:
 
 @contextmanager
 def open_shard(path: Path, *, size: int, capture: str) -> Iterator["ShardFile"]:
-    """Open a shard of a capture; ``size`` is its size in bytes according to the index.
+    """Open a file of activations and yield a `ShardFile`, which reads its arrays.
 
-    Every defect, even one found while reading inside the context, is a ValueError that names the file.
+    Args:
+        path: the file.
+        size: its size in bytes according to the index of the run.
+        capture: id of the capture that it must belong to.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is damaged, even if this is found only while reading inside the context.
     """
     advice = "delete the file and run the same capture again, which writes it anew"
     file_status = Folder(path.parent).status(path.name)
@@ -104,7 +116,11 @@ def open_shard(path: Path, *, size: int, capture: str) -> Iterator["ShardFile"]:
 
 
 class ShardHeader(StrictRecord):
-    """Content of the header of a shard. Each entry of ``episodes`` is [episode id, world id, grid id]."""
+    """The header of a file of activations. Each entry of ``episodes`` is [episode id, world id, grid id].
+
+    ``capture`` and ``model`` are ids, ``number`` counts the files of the capture, and ``digests`` maps each tensor's
+    name to a hash of its content. Validation refuses other entries.
+    """
 
     format: Literal[1]
     capture: str
@@ -122,11 +138,20 @@ class ShardFile:
     episodes: Sequence[tuple[str, str, str]]
 
     def columns(self, site: Site, layer: int, width: int) -> dict[str, npt.NDArray[Any]]:
-        """Return which m steps have a site (a token position such as "post"), and at which tokens.
+        """Return which steps have vectors at a site (a set of token positions such as "post"), and at which tokens.
 
-        The keys are the names of the array fields of `Activations`, except for ``vectors``; each array has m rows.
+        No array is allocated by a size from the file or the index before the data confirm it.
 
-        No array is allocated by a size from the file or the index (``width``) before the data confirm it.
+        Args:
+            site, layer: the site, and the number of the decoder block.
+            width: width D of the vectors that the index of the run promises.
+
+        Returns:
+            The array fields of `Activations` by name, except for ``vectors``, each with one row per step that has the
+            site.
+
+        Raises:
+            ValueError: if the arrays are missing or contradict each other.
         """
         sizes: dict[str, int] = {}
         step = self._tensor("step", np.int64, "N", sizes)
@@ -187,7 +212,7 @@ def _digest(array: npt.NDArray[Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorFile:
-    """Safetensors file opened for reading, with its verified header and the names of its tensors.
+    """An open safetensors file that goalscope wrote, with its verified header and the names of its tensors.
 
     The digest of every tensor is verified when the tensor is read.
     """
@@ -203,7 +228,11 @@ class TensorFile:
         return tuple(self._file.get_slice(name).get_shape())
 
     def read(self, name: str) -> npt.NDArray[Any]:
-        """Return a tensor; raise a ValueError if there is no such tensor, or if numpy has no matching type."""
+        """Read a tensor as an array.
+
+        Raises:
+            ValueError: if there is no such tensor, numpy has no matching number format, or its digest differs.
+        """
         from safetensors import SafetensorError
 
         self._check_name(name)
@@ -222,11 +251,11 @@ class TensorFile:
 
 @contextmanager
 def open_tensors(path: Path, *, max_header: int) -> Iterator[TensorFile]:
-    """Open a safetensors file with a header of goalscope.
+    """Open a safetensors file that goalscope wrote (its metadata hold a header of ours), and yield a `TensorFile`.
 
     Args:
         path: the file.
-        max_header: maximum bytes of its header; a longer one is not parsed.
+        max_header: maximum bytes of the header; a longer one is not parsed.
 
     Raises:
         ValueError: if it is not a sound safetensors file, or has no such header; the message does not name the file.
@@ -273,17 +302,17 @@ def _checked_digests(header: Mapping[str, Any], text: str, names: Sequence[str])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """Index entry of a file or folder with results of a run, such as activations or a probe.
+    """Entry in the index of a run for one file or folder of results, such as activations or a probe.
 
     Attributes:
-        id: content id.
+        id: hash of what determines the content.
         kind: kind of content ("capture", "activations", "probe").
         path: relative to the run directory, parts separated by "/".
         size: bytes.
-        tags: metadata.
+        tags: named facts about the content, such as its capture or layer.
 
     Raises:
-        ValueError: a path that leads out of the run directory, or a size below 0.
+        ValueError: if the path leads out of the run directory, or the size is below 0.
     """
 
     id: str
@@ -304,7 +333,11 @@ class Artifact:
 
 
 def put_artifacts(store: Store, *artifacts: Artifact) -> None:
-    """Store the index rows of artifacts, replacing rows with the same ids. The files must already exist."""
+    """Add entries for files of results (such as activations or probes) to the index of a run. The files must already
+    exist.
+
+    An entry with the same id is replaced.
+    """
     rows = [
         (artifact.id, artifact.kind, artifact.path, artifact.size, encode_tags(artifact.tags)) for artifact in artifacts
     ]
@@ -314,10 +347,15 @@ def put_artifacts(store: Store, *artifacts: Artifact) -> None:
 
 
 def artifacts(store: Store, kind: str, **tags: Tag) -> Iterator[Artifact]:
-    """Yield the artifacts of a kind that have the given tags, ordered by path.
+    """Yield the entries of the run's index for files of results, such as activations or probes, ordered by path.
+
+    Args:
+        store: the run.
+        kind: kind of content: "capture", "activations" or "probe".
+        tags: only entries with these facts, for example ``capture=ID``.
 
     Raises:
-        ValueError: if a stored row has other types.
+        ValueError: if an entry of the index is damaged.
     """
     rows = store.entries("artifact", "ORDER BY artifacts.path, artifacts.id")
     store.sums.check_keys("artifact", len(rows))
@@ -334,10 +372,10 @@ def artifacts(store: Store, kind: str, **tags: Tag) -> Iterator[Artifact]:
 
 
 def place(store: Store, artifact: Artifact) -> Path:
-    """Return the absolute path of an artifact.
+    """Return the absolute path of a file or folder of results, such as activations, from its entry in the run's index.
 
     Raises:
-        ValueError: a part of the path is a link, or the system refuses the path.
+        ValueError: if a part of the path is a link, or the system refuses the path.
     """
     try:
         folder = Folder(store.path.resolve())
@@ -359,7 +397,10 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Columns:
-    """Base class of records of arrays with one row for each of N steps or states; `SHAPES` names the arrays."""
+    """Base class for several arrays that have one row for each of N steps (agent decisions) or states of a grid.
+
+    `SHAPES` maps the name of each array to its shape. ``len()`` is N.
+    """
 
     SHAPES: ClassVar[Mapping[str, str]] = {}
 
@@ -372,7 +413,11 @@ class Columns:
         return len(getattr(self, next(iter(self.SHAPES))))
 
     def where(self, mask: npt.NDArray[Any]) -> Self:
-        """Return some of the rows, by a mask ``[N]`` bool, or by indices ``[M]`` int in the desired order."""
+        """Return a copy with some of the rows.
+
+        Args:
+            mask: ``[N]`` bool, which rows to keep; or ``[M]`` int, indices of the rows in the desired order.
+        """
         columns = {name: getattr(self, name)[mask] for name in self.SHAPES}
         for array in columns.values():
             array.flags.writeable = False  # a new array without other references, so it can be frozen without a copy
@@ -426,7 +471,7 @@ class Activations(Columns):
 
     @property
     def place(self) -> Place:
-        """Site and layer."""
+        """The site (a set of token positions, such as "pre") and the number of the decoder block."""
         return self.site, self.layer
 
     def __post_init__(self) -> None:
@@ -446,8 +491,9 @@ class Activations(Columns):
 
 
 def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
-    """Return the index of the first step whose vectors ``[N, P, D]`` contain a number that is not finite; None if all
-    are finite.
+    """Return the index of the first step whose vectors have a number that is not finite; None if all are finite.
+
+    ``vectors`` is ``[N, P, D]``: N steps, P token positions, width D.
     """
     # The sum is not finite if any entry is not. This avoids an array of N * P * D truth values.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -505,21 +551,21 @@ class Capture:
 
     @property
     def label(self) -> str:
-        """One-line description for messages."""
+        """One-line description of the capture for messages: its id, model, agent, sites and layers."""
         layers = ",".join(map(str, self.layers))
         state = "" if self.complete else " (not complete)"
         return f"{self.id}: {self.model_name}, agent {self.agent}, sites {','.join(self.sites)}, layers {layers}{state}"
 
 
 def captures(run: str | Path | Store) -> list[Capture]:
-    """Return the captures of a run, ordered by id.
+    """Return the captures of a run (its stored sets of activations, with model, sites and layers), ordered by id.
 
     Args:
         run: a run directory, or its open store.
 
     Raises:
-        FileNotFoundError: there is no such run.
-        ValueError: the index is damaged.
+        FileNotFoundError: if there is no such run.
+        ValueError: if the index is damaged.
     """
     with _opened(run) as store:
         return sorted((_capture(row) for row in artifacts(store, CAPTURE)), key=lambda item: item.id)
@@ -571,11 +617,9 @@ def load_activations(
 
 
 def stream_activations(run: str | Path | Store, *, site: str, layer: int, **which: Any) -> Iterator[Activations]:
-    """Yield the activations at one site (token position) and layer file by file.
+    """Yield the activations at one site (a set of token positions) and layer file by file, so memory does not grow.
 
-    Memory therefore does not grow with the run.
-
-    Within one piece all steps have the same number of positions P; for site "grid", P differs between pieces.
+    All steps of a piece have the same number of positions P; for the site "grid", P differs between pieces.
 
     Args:
         run, site, layer: see `load_activations`.
@@ -602,12 +646,21 @@ def _activations(chosen: Capture, site: Site, layer: int, columns: Mapping[str, 
 
 
 def opened_shard(store: Store, row: Artifact, chosen: Capture) -> AbstractContextManager[ShardFile]:
-    """Open one file of a capture, given its row in the index."""
+    """Open one file of activations for reading; see `open_shard`.
+
+    Args:
+        store: the run.
+        row: the file's entry in the index of the run.
+        chosen: the capture that the file must belong to.
+    """
     return open_shard(place(store, row), size=row.size, capture=chosen.id)
 
 
 def of_shape(columns: Mapping[str, npt.NDArray[Any]], shape: tuple[int, int] | None) -> npt.NDArray[np.int64]:
-    """Return the indices of those rows of a shard that belong to grids of a given shape; None stands for all shapes."""
+    """Return the indices of the steps whose grids have a given shape (height, width); None stands for all shapes.
+
+    ``columns`` are arrays with one row per step (see `ShardFile.columns`); only ``shape`` ``[m, 2]`` is used.
+    """
     same_shape = columns["shape"] == (columns["shape"] if shape is None else shape)
     return np.flatnonzero(same_shape.all(axis=1))
 
@@ -658,7 +711,8 @@ def choose_capture(
     capture: str | None = None,
     agent: str | None = None,
 ) -> Capture:
-    """Return the only capture that matches; for the arguments see `load_activations`.
+    """Return the only stored set of activations (capture) of a run that matches; for the arguments see
+    `load_activations`.
 
     Raises:
         ValueError: if none or several captures match, the capture is incomplete, or episodes were added since; the

@@ -54,7 +54,11 @@ _MAX_LAYOUTS = 8  # number of layouts cached per prompt length
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sites:
-    """The token positions of each site ("pre", ...) in one step, and the reasons why other sites are missing."""
+    """The token positions found in one step for each site (such as "pre", the end of the prompt).
+
+    ``positions`` maps a site to positions ``[P]`` in prompt and output together; ``missing`` maps each site that was
+    not found to the reason.
+    """
 
     positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] positions in prompt and output together
     missing: dict[Site, str]
@@ -65,7 +69,7 @@ class _MissingError(Exception):
 
 
 def check_site(site: str) -> Site:
-    """Check the name of a site and return it.
+    """Check and return the name of a site, a set of token positions: "pre", "post", "grid" or "action".
 
     Raises:
         ValueError: if there is no such site.
@@ -76,7 +80,7 @@ def check_site(site: str) -> Site:
 
 
 def grids_seen(episode: Episode) -> Iterator[Grid]:
-    """Yield the grid that the agent saw at each step; under fog, the part seen so far."""
+    """Yield the grid that the agent saw at each step; if its view is limited (fog), the part that it has seen so far."""
     world = episode.world
     fog = None if world.fog_radius is None else Fog.start(world.grid, world.fog_radius)
     for step in episode.steps:
@@ -90,9 +94,13 @@ def grids_seen(episode: Episode) -> Iterator[Grid]:
 def steps_seen(
     store: Store, agent_id: str, scope: str = "all", chosen: Mapping[str, Container[int]] | None = None
 ) -> Iterator[tuple[Episode, Step, Grid]]:
-    """Yield the steps of an agent ("all", or the "first" of each episode), with the grid that the agent saw.
+    """Yield the recorded steps of an agent, each as its episode, the step, and the grid that the agent saw.
 
-    ``chosen`` contains the selected steps of each episode; None selects all.
+    Args:
+        store: the run.
+        agent_id: content id of the agent.
+        scope: "all" steps, or the "first" of each episode.
+        chosen: the numbers of the steps to yield for each episode id; None for all.
     """
     for episode in store.episodes():
         if episode.spec.agent_id == agent_id and (chosen is None or episode.id in chosen):
@@ -104,15 +112,23 @@ def steps_seen(
 
 
 def some_steps(maximum: int, seed: int) -> str:
-    """Return the scope that stands for at most ``maximum`` random steps per grid, e.g. "4:0" with root seed 0."""
+    """Return the text "MAXIMUM:SEED" for the argument ``scope`` of `capture`: at most that many random steps per grid."""
     return f"{maximum}:{seed}"
 
 
 def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozenset[int]] | None:
-    """Return the steps of each episode of an agent that a scope draws, or None if a scope draws none.
+    """Draw the steps of an agent whose activations are captured: at most N random steps per grid.
 
-    For each grid, the choice is the first step of one episode and random steps of any episode. The random stream
+    For each grid, the first step of one episode is drawn, and then random steps of any episode. The random stream
     depends on the grid's name and the seed, so the choice does not depend on the captured model.
+
+    Args:
+        store: the run.
+        agent_id: content id of the agent.
+        scope: "N:SEED", for example "4:0"; or "all" or "first", which need no draw.
+
+    Returns:
+        The numbers of the drawn steps by episode id; None for "all" and "first".
 
     Raises:
         ValueError: if there is no such scope.
@@ -138,7 +154,11 @@ def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozen
 
 
 def plan_id(store: Store, agent_id: str, scope: str) -> str:
-    """Return an id that captures of the same steps share; it changes when episodes are added to the run."""
+    """Return an id that all captures of the same steps of an agent share; it changes when episodes are added to the
+    run.
+
+    ``scope`` says which steps are captured: "all", "first" or "N:SEED".
+    """
     digest = hashlib.sha256()
     sql = "SELECT id, length FROM episodes WHERE agent_id = ? ORDER BY world_id, agent_id, trajectory, id"
     with explained(store.path / DATABASE):
@@ -150,11 +170,12 @@ def plan_id(store: Store, agent_id: str, scope: str) -> str:
 def available_sites(
     store: Store, agent_id: str, model: LocalModel, sites: Sequence[Site] = DEFAULT_SITES
 ) -> tuple[Site, ...]:
-    """Return the sites recorded in an agent's steps; a warning names each of the others and says why it is missing.
+    """Return the sites (token positions such as "pre") that an agent's steps have; a warning gives the reason for each
+    other.
 
     Args:
         store: the run.
-        agent_id: the agent; a site that none of its first `_CHECKED_STEPS` steps has is not available.
+        agent_id: the agent; a site that none of its first 4,096 steps has is not available.
         model: the model; only its tokenizer and template are used.
         sites: the sites to look for.
 
@@ -191,7 +212,7 @@ def _missing_reason(store: Store, agent_id: str, finder: "SiteFinder", site: Sit
 
 
 class SiteFinder:
-    """Finder of the sites in steps whose chats were rendered by a model's own template.
+    """Finds sites, the token positions at which activations are read, in steps rendered with a model's chat template.
 
     * ``pre``: the last three tokens of the prompt, with which the template opens the answer.
     * ``post``: the same three tokens where they open the final answer after the reasoning (harmony channels), or the
@@ -226,7 +247,7 @@ class SiteFinder:
         self._layouts: dict[tuple[int, int, int], list[_PromptLayout]] = {}
 
     def find(self, step: Step, grid: Grid) -> Sites:
-        """Find the sites of one step.
+        """Find the token positions of each site in one step, and the reason for each site that the step lacks.
 
         Args:
             step: a step with its prompt ids; ``post`` and ``action`` also need the ids of the output.
@@ -384,7 +405,10 @@ _NOT_TOKENIZER_FILES = ("config.json", "generation_config.json", "hub", "revisio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTarget:
-    """The agent to replay: its name, content id, description, and number of steps. Its steps have token ids."""
+    """The agent whose recorded token ids are sent through a model again to read its activations.
+
+    It holds the agent's short name, content id, description and number of steps.
+    """
 
     agent: str
     agent_id: str
@@ -393,12 +417,13 @@ class ReplayTarget:
 
 
 def find_target(store: Store, agent: str | None, sites: Sequence[Site]) -> ReplayTarget:
-    """Find the agent to replay.
+    """Find the agent of a run whose recorded token ids are to be sent through its model again.
 
     Args:
         store: the run.
         agent: short name or id of the agent; may be None if only one agent has token ids.
-        sites: the requested sites. The sites `post` and `action` need token ids of the output.
+        sites: the requested token positions ("pre", "post", "grid", "action"). The sites `post` and `action` need token
+            ids of the output.
 
     Raises:
         ValueError: if there is no such agent, there are several, or steps lack token ids (the message names the setting
@@ -498,12 +523,16 @@ def model_of(
 
 
 def model_id(model: LocalModel) -> str:
-    """Return the id by which captures and probes name a model: a hash of what determines its outputs."""
+    """Return the id by which stored activations and probes name a model: a hash of what determines its outputs."""
     return content_id("model", dict(model.describe()))
 
 
 def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool) -> None:
-    """Raise a ValueError if a model's tokenizer, or without ``other_weights`` its weights, differ from the agent's."""
+    """Check that a model can replay the token ids of an agent: its tokenizer must be the one that the agent used.
+
+    Raises:
+        ValueError: if the tokenizer differs; or if trained weights differ from the agent's, unless ``other_weights``.
+    """
     model_description = target.description.get("model", {})
     described = model_description.get("dialect", model_description) if isinstance(model_description, Mapping) else {}
     run_files = described.get("files", {}) if isinstance(described, Mapping) else {}

@@ -105,9 +105,17 @@ class Directions:
     means: Mapping[Any, tuple[npt.NDArray[np.float64], int]] = field(default_factory=dict)
 
     def vectors(self, kind: Direction, pair: Pair) -> npt.NDArray[np.float64] | None:
-        """Return the vectors from the activations of a pair's first grid towards the second, ``[P, D]`` of any length.
+        """Return vectors ``[P, D]`` that point from the activations of a pair's first grid to those of its second, of
+        any length.
 
-        None if a class or a cell has too few states, or if the moved thing has no class (a key).
+        P counts the token positions of the site, D is the width of the model.
+
+        Args:
+            kind: how the direction is obtained: "probe", "mean difference" or "shuffled probe".
+            pair: two grids that differ in the cell of one thing.
+
+        Returns:
+            The vectors; None if a class or a cell has too few states, or if the moved thing has no class (a key).
         """
         changes = self._changes(pair)
         if changes is None:
@@ -128,8 +136,10 @@ class Directions:
         return joined.reshape(len(pair.changed) if self.site == "changed" else 3, -1)
 
     def flips(self, pair: Pair, steered: Vectors) -> bool:
-        """Return whether the probe, given steered activations ``[P, D]`` of the first side of a pair, predicts the
-        second side.
+        """Return whether the probe reads the pair's second grid from steered activations ``[P, D]`` of its first grid.
+
+        This tells whether the added direction was long enough to change the probe's answer. P counts token positions, D
+        is the width of the model.
         """
         changes = self._changes(pair)
         if changes is None:
@@ -189,14 +199,14 @@ def _features(source: Source, vectors: Vectors, grids: Sequence[str] | None = No
 def fit_directions(
     site: Where, layer: int, model: str, states: ReadStates, activations: Sequence[Vectors], *, seed: int
 ) -> Directions:
-    """Fit the directions of one site and layer.
+    """Fit the directions for steering at one site and layer: a probe, a control probe, and mean activations per class.
 
     Args:
-        site: site of the activations; "changed" and "grid" both mean the tokens of all cells.
-        layer: number of the block.
+        site: token positions of the activations; "changed" and "grid" both mean the tokens of all cells.
+        layer: number of the decoder block.
         model: content id of the model.
-        states: N states.
-        activations: ``[N]`` arrays ``[P, D]``.
+        states: the N grids shown to the agent.
+        activations: N arrays ``[P, D]``, token positions by width.
         seed: root seed of shuffles and draws.
 
     Raises:
@@ -230,14 +240,15 @@ def fit_directions(
 
 
 def kept_probes(run: Path, site: Where, layer: int, model: str, side: int) -> tuple[Probe, Probe]:
-    """Load a run's per-cell linear probe for a site and layer, and its control fitted to shuffled labels.
+    """Load the linear probe of each cell that a run stores for a site and layer, and its control fitted to shuffled
+    labels.
 
     Args:
         run: a run directory with such probes.
-        site: site of the probe. Runs have probes at the sites pre and post.
-        layer: number of the block.
+        site: token positions that the probe reads. Runs have probes at the sites "pre" and "post".
+        layer: number of the decoder block.
         model: content id of the model.
-        side: side of the largest grid.
+        side: number of rows and columns of the largest grid, which the probe must cover.
 
     Raises:
         FileNotFoundError: there is no such run.
@@ -335,7 +346,13 @@ class Steering(OnPairs):
     seed: int = Field(default=0, ge=0, le=2**62)
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Steer all pairs at each site and layer, unless the results are stored; return a summary as plain values."""
+        """Steer the activations of all pairs of grids at each site and layer, and store the results with the run.
+
+        Results that are stored already are not computed again.
+
+        Returns:
+            A summary that JSON can hold: settings, numbers of pairs, reasons for leaving pairs out, layers.
+        """
         layers = layers_of(subject.model, self.layers)
         groups = [subject.pairs(self.pairs, control=control) for control in (False, True)]
         pairs = [pair for group in groups for pair in group.kept]
@@ -356,18 +373,18 @@ class Steering(OnPairs):
 def steer(
     agent: ChatAgent, pairs: Sequence[Pair], states: ReadStates, settings: Steering, site: Where, layer: int
 ) -> Rows:
-    """Steer the activations of each pair's first grid towards its second, at one site (token position) and layer.
+    """Steer the activations of each pair's first grid towards its second, at one site and layer, and score the actions.
 
     Args:
         agent: the agent that the pairs were found with.
-        pairs: pairs and control pairs.
-        states: states that directions are learned from; no grid of the pairs is among them.
+        pairs: pairs of grids that differ in the cell of one thing, and control pairs.
+        states: grids that directions are learned from; no grid of the pairs is among them.
         settings: directions, doses, seeds.
-        site, layer: where the direction is added.
+        site, layer: the token positions and the decoder block where the direction is added.
 
     Returns:
-        Rows with the tags site, layer, direction, dose, moved, pairs, and those of the pairs. Intervals resample grids
-        (their clusters).
+        Rows of results with the tags site, layer, direction, dose, moved, pairs, and those of the pairs. Intervals
+        resample grids (their clusters).
 
     Raises:
         ValueError: a layer or site does not exist, or a probe belongs to another model, site or layer.
@@ -482,12 +499,11 @@ Array = npt.NDArray[np.float64]
 class Ablation(OnPairs):
     """Experiment that removes from activations what linear probes read about the place of goal or agent.
 
-    It changes the first grid of each pair.
-
-    At the cells of the grid, a probe distinguishes the thing's cell from all others; at other sites it predicts the row
-    and column of the thing. At most `most` directions are removed, until the refitted probe is at chance on held-out
-    grids. They are learned from `states` grids per size and density, none of which is tested. `random` is the number of
-    random control subspaces of the same rank.
+    It changes the first grid of each counterfactual pair (two grids that differ in one thing). At the cells of the
+    grid, a probe distinguishes the thing's cell from all others; at other sites it predicts the row and column of the
+    thing. At most `most` directions are removed, until the refitted probe is at chance on held-out grids. They are
+    learned from `states` grids per size and density, none of which is tested. `random` is the number of random control
+    subspaces of the same rank.
     """
 
     headline: ClassVar[Headline] = ((STAYS,), {}, ("moved", "thing", "site", "layer", "rank", "fallen", "subspace"))
@@ -502,7 +518,13 @@ class Ablation(OnPairs):
     seed: int = Field(default=0, ge=0, le=2**62)
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Ablate at each site and layer, unless the results are stored; return a summary as plain values."""
+        """Ablate the activations of all pairs of grids at each site and layer, and store the results with the run.
+
+        Results that are stored already are not computed again.
+
+        Returns:
+            A summary that JSON can hold: settings, number of pairs, reasons for leaving pairs out, layers.
+        """
         layers = layers_of(subject.model, self.layers)
         pairs = subject.pairs(self.pairs)
         views = fresh_views(pairs.kept, count=self.states, seed=self.seed)
@@ -528,19 +550,20 @@ def ablate(
     site: SiteName,
     layer: int,
 ) -> Rows:
-    """Remove what a probe reads from the activations of each pair's first grid, at one site and layer.
+    """Remove what a probe reads from the activations of each pair's first grid, and score the agent's actions
+    afterwards.
 
     Args:
         agent: the agent that the pairs were found with.
-        pairs: the pairs.
-        states: states from which directions are learned; they contain no grid of the pairs.
+        pairs: pairs of grids that differ in the cell of one thing.
+        states: grids from which directions are learned; they contain no grid of the pairs.
         settings: maximum number of directions, random subspaces, seeds.
-        thing: what the probe reads.
-        site, layer: where the activations are read and changed.
+        thing: what the probe reads: the place of the "goal" or of the "agent".
+        site, layer: the token positions and the decoder block where activations are read and changed.
 
     Returns:
-        Rows with the tags thing, site, layer, rank, correlation, fallen, subspace, and those of the pairs. Intervals
-        resample grids (their clusters).
+        Rows of results with the tags thing, site, layer, rank, correlation, fallen, subspace, and those of the pairs.
+        Intervals resample grids (their clusters).
 
     Raises:
         ValueError: there are too few states to decide whether a probe is at chance.
@@ -568,10 +591,10 @@ def ablate(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Erased:
-    """Subspace whose removal leaves a linear predictor at chance.
+    """A subspace of activations whose removal leaves a linear predictor at chance, if `fallen` is true.
 
     Attributes:
-        basis: ``[F, K]`` orthonormal directions.
+        basis: ``[F, K]`` orthonormal directions: width of the activations by directions.
         mean: ``[F]`` mean activation.
         rank: number K of directions.
         initial_correlation: correlation of prediction and truth on held-out rows before any removal.
@@ -591,13 +614,13 @@ def erase(vectors: Array, targets: Array, held_out: npt.NDArray[np.bool_], *, ma
     """Remove the directions that a linear predictor can use, round by round, until it is at chance.
 
     Args:
-        vectors: ``[N, F]`` activations.
+        vectors: ``[N, F]`` activations: rows by width.
         targets: ``[N, T]`` numbers to predict.
         held_out: ``[N]`` whether each row is held out to score the predictor.
         max_rank: maximum number of directions.
 
     Returns:
-        The subspace. Each round removes at most T directions.
+        The subspace of removed directions. Each round removes at most T of them.
 
     Raises:
         ValueError: there are too few rows on either side of the split.
@@ -675,9 +698,18 @@ def _truth(
 
 
 def removal(passage: Passage, layer: int, basis: Array, mean: Array, present: npt.NDArray[np.float32]) -> list[Edit]:
-    """Return the edits that remove a subspace from the activations of prompt 0, whose part within it becomes the mean.
+    """Build the edits that remove a subspace from the activations of a prompt; its part within the subspace becomes the
+    mean.
 
-    At `pre` and `post`, all tokens form one vector.
+    Args:
+        passage: the prompt and the P token positions to change. At the sites "pre" and "post" they form one vector.
+        layer: number of the decoder block.
+        basis: ``[F, K]`` orthonormal directions of the subspace.
+        mean: ``[F]`` mean activation.
+        present: ``[P, D]`` the activations to change.
+
+    Returns:
+        The edits; none if the subspace has no direction.
     """
     if not basis.shape[1]:
         return []

@@ -56,12 +56,12 @@ MOVED: Final[tuple[Moved, ...]] = get_args(Moved)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Original:
-    """A state of a grid as shown to an agent, from which counterfactuals are made.
+    """A state of a grid as shown to an agent, from which counterfactual grids (copies with one thing moved) are made.
 
     Attributes:
         view: the shown grid, without fog.
         cluster: the grid; intervals resample grids, not pairs.
-        tags: tags of the rows of its pairs, such as size and density.
+        tags: named facts that the results of its pairs carry, such as size and density.
     """
 
     view: GridView
@@ -71,7 +71,7 @@ class Original:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Side:
-    """One of the two grids of a pair, and the agent's answer there at temperature 0.
+    """One of the two grids of a counterfactual pair, and the agent's answer there at temperature 0.
 
     Attributes:
         view: the shown grid.
@@ -88,7 +88,7 @@ class Side:
 
     @property
     def step(self) -> Step:
-        """The turn of this side as a recorded step."""
+        """The agent's answer in this grid, in the form of a recorded step (with prompt, output and action)."""
         start = self.view.grid.start
         assert start is not None  # grids of pairs show their agent
         state = State(start, self.view.carrying_key)
@@ -99,17 +99,17 @@ class Side:
 class Pair:
     """A grid and its counterfactual, in which one object was moved so that other actions are optimal.
 
+    The fields `cells`, `changed` and `tokenizer` are empty if token ids are unknown.
+
     Attributes:
         moved: the object that differs.
-        control: whether this is a control pair, with the same optimal actions on both sides; otherwise they are
+        control: whether this is a control pair, with the same optimal actions in both grids; otherwise they are
             disjoint.
-        cluster, tags: cluster and tags of the original.
+        cluster, tags: the original grid's id, by which intervals resample, and named facts about it, such as its size.
         sides: the original and the counterfactual.
         cells: the cells that differ, (row, col).
         changed: ``[C]`` int64 positions of their tokens, the same in both prompts; no other token differs.
         tokenizer: content id of the tokenizer and chat template of the prompts.
-
-    The last three are empty if token ids are unknown.
     """
 
     moved: Moved
@@ -123,14 +123,17 @@ class Pair:
 
     @property
     def id(self) -> str:
-        """Content id of both grids as they are shown."""
+        """Content id (hash) of the moved object and of both grids as they are shown."""
         views = [[side.view.text, side.view.carrying_key] for side in self.sides]
         return content_id("pair", {"moved": self.moved, "sides": views})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pairs:
-    """The counterfactual pairs of grids that are used, and the numbers of rejected candidates by reason."""
+    """The counterfactual pairs that an experiment uses (`kept`), and the numbers of rejected candidates by reason.
+
+    A counterfactual pair is a grid and a copy of it with one thing moved, so that other actions are optimal.
+    """
 
     kept: tuple[Pair, ...]
     left_out: Mapping[str, int]
@@ -139,7 +142,8 @@ class Pairs:
 def counterfactuals(
     original: Original, moved: Moved, *, control: bool = False, hypothesis: str = GOAL
 ) -> list[GridView]:
-    """Return every grid that differs from an original in one object and has disjoint (control: equal) optimal actions.
+    """Return every copy of a grid with one object moved in which entirely other actions are optimal (control: the same
+    ones).
 
     Args:
         original: the grid.
@@ -168,11 +172,14 @@ def counterfactuals(
 
 
 def best(view: GridView, hypothesis: str = GOAL) -> frozenset[Action]:
-    """Return the optimal actions in a view; none if agent or goal is hidden, or no path leads to the target.
+    """Return the optimal actions in a grid as shown to an agent.
+
+    There are none if agent or goal is hidden, or no path leads to the target.
 
     Args:
-        view: the view.
-        hypothesis: the goal for which they are optimal. For goals other than G there are none once a key is carried.
+        view: the shown grid.
+        hypothesis: the goal for which actions are optimal. For goals other than "goal" there are none once a key is
+            carried.
     """
     if view.grid.start is None or view.grid.goal is None:
         return frozenset()
@@ -202,12 +209,13 @@ def find_pairs(
     hypothesis: str = GOAL,
     max_tokens: int | None = None,
 ) -> Pairs:
-    """Return one pair for each original and object to move for which the agent acts optimally on both sides.
+    """Find counterfactual pairs (a grid and a copy with one thing moved) in which the agent acts optimally in both
+    grids.
 
     Args:
         agent: a chat agent with a local model; it answers at temperature 0.
         originals: the grids, all different.
-        moved: objects to move, see `Moved`.
+        moved: objects to move, see `Moved`. Each grid gives at most one pair per object.
         control: whether the optimal actions stay the same.
         tries: maximum number of counterfactuals shown to the agent per original and object; the first valid one is
             kept.
@@ -237,7 +245,7 @@ def find_pairs(
 
 
 def local_model(agent: ChatAgent) -> LocalModel:
-    """Return an agent's local model.
+    """Return the model of an agent, whose weights must be on this machine.
 
     Raises:
         ValueError: if the model is behind a server.
@@ -261,12 +269,15 @@ def pairs_of(
     seed: int,
     hypothesis: str = GOAL,
 ) -> Pairs:
-    """Find counterfactual pairs with functions that answer views and align tokens; other arguments as in `find_pairs`.
+    """Find counterfactual pairs for any kind of agent, given functions that ask it and that compare its prompts.
+
+    `find_pairs` calls this for local models, with their token ids. The other arguments are explained there.
 
     Args:
         originals: the grids.
-        answer_views: returns the agent's answer in each view where it acts optimally, None elsewhere.
-        token_fields: returns the fields of a pair on its differing tokens.
+        answer_views: returns the agent's answer in each shown grid where it acts optimally, None elsewhere.
+        token_fields: returns the values of ``cells``, ``changed`` and ``tokenizer`` of a `Pair` for its two sides; an
+            empty mapping if token ids are unknown.
     """
     left_out: Counter[str] = Counter()
     tasks: list[tuple[Original, Moved, list[GridView]]] = []
@@ -298,10 +309,10 @@ def pairs_of(
 
 
 def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int, hypothesis: str = GOAL) -> list[Side | None]:
-    """Ask an agent about some views at temperature 0.
+    """Ask an agent for its action in some grids at temperature 0.
 
     Returns:
-        Each view with the agent's answer, or None if the answer is not optimal.
+        For each grid the agent's answer; None if its action is not optimal or the model returned no token ids.
     """
     sampling = replace(agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=max_tokens)
     replies = agent.model.complete([agent.request(Observation(view=view)) for view in views], sampling)
@@ -310,7 +321,7 @@ def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int, hypothesis
 
 
 def side_of(view: GridView, reply: Reply, hypothesis: str = GOAL) -> Side | None:
-    """Return a view with the agent's answer, or None if the answer is not optimal."""
+    """Return a shown grid together with the agent's reply to it; None if its action is not optimal for the hypothesis."""
     action, optimal = turn(reply).action, best(view, hypothesis)
     if action not in optimal:
         return None
@@ -330,7 +341,8 @@ def tokenizer_of(model: LocalModel) -> str:
 def align(
     model: LocalModel, finder: SiteFinder, first: Side, second: Side, cells: Sequence[Position]
 ) -> npt.NDArray[np.int64]:
-    """Return the positions ``[C]`` of the tokens of the cells that differ, the same in both prompts.
+    """Return the token positions ``[C]`` of the cells that differ between the two prompts of a pair; they are the same
+    in both.
 
     Raises:
         ValueError: if the prompts have different numbers of tokens, or differ in another token; the message has the
@@ -397,7 +409,9 @@ Headline = tuple[tuple[str, ...], Mapping[str, Tag], tuple[str, ...]]
 
 
 class PairSettings(StudyPart):
-    """Settings that select counterfactual pairs. Grids of each size are drawn in turn, one pair per grid.
+    """Settings that select counterfactual pairs, each a grid and a copy with one thing moved.
+
+    Grids of each size are drawn in turn, one pair per grid.
 
     * `moved`: the things to move.
     * `per_size`, `controls`: numbers of pairs per size whose optimal actions differ or agree; each thing gets an equal
@@ -416,15 +430,15 @@ class PairSettings(StudyPart):
     hypothesis: Written = Field(default=GOAL, exclude_if=lambda text: text == GOAL)
 
     def share(self, *, control: bool = False) -> int:
-        """Return how many pairs to find per size and moved thing, for control pairs or others."""
+        """Return how many pairs to find per grid size and moved thing; with ``control``, how many control pairs."""
         return math.ceil((self.controls if control else self.per_size) / len(self.moved))
 
 
 class OnPairs(StudyPart):
-    """Settings shared by all experiments on counterfactual pairs.
+    """Settings shared by all experiments on counterfactual pairs (a grid and a copy of it with one thing moved).
 
-    `agent` may be left out if only one agent fits; `max_tokens` is the maximum number of output tokens, by default the
-    agent's own.
+    `agent` may be left out if only one agent of the run fits. `pairs` selects the pairs. `max_tokens` is the maximum
+    number of output tokens, by default the agent's own.
     """
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -434,17 +448,17 @@ class OnPairs(StudyPart):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExperimentSubject:
-    """The subject of an experiment: an agent, its model, the grids of a run, and the store for the rows.
+    """What an experiment on activations or reasoning works on: an agent, the grids of a run, and the store for results.
 
     Attributes:
         store: the run, open for writing.
         agent: the agent, which answers at temperature 0.
         originals: the first state of each grid that the agent saw.
-        source: prefix of the names of the experiment's rows: kind, agent and content id of its settings.
-        tags: tags of all its rows.
+        source: prefix of the names under which results are stored: kind, agent and content id of the settings.
+        tags: named facts that all rows of results carry.
         show: progress callback: number of finished work items, and of all.
         pair_cache: pairs by their settings.
-        by_thing: thing moved -> numbers of its pairs, found and requested, with control pairs counted separately.
+        by_thing: thing moved -> numbers of its pairs, found and requested (control pairs are not counted).
     """
 
     store: Store
@@ -458,11 +472,21 @@ class ExperimentSubject:
 
     @property
     def model(self) -> LocalModel:
-        """The agent's model. Raises a ValueError if its weights are not on this machine."""
+        """The agent's local model.
+
+        Raises:
+            ValueError: if the model is behind a server, so that its weights are not on this machine.
+        """
         return local_model(self.agent)
 
     def pairs(self, settings: PairSettings, *, control: bool = False, find: Callable[..., Pairs] = find_pairs) -> Pairs:
-        """Find the pairs for the settings with `find_pairs` or another function, and cache them."""
+        """Find the counterfactual pairs that the settings select, and cache them for further calls.
+
+        Args:
+            settings: how many pairs of which kind.
+            control: whether to find control pairs, whose two grids have the same optimal actions.
+            find: the function that finds pairs.
+        """
         key = f"{settings.model_dump_json()} {control}"
         if key not in self.pair_cache:
             self.pair_cache[key] = choose_pairs(self.agent, self.originals, settings, control=control, find=find)
@@ -476,9 +500,11 @@ class ExperimentSubject:
         return self.pair_cache[key]
 
     def work(self, units: Mapping[str, tuple[Any, ...]], compute: Callable[..., Rows]) -> None:
-        """Compute and store the rows of each named unit of work that is not stored yet.
+        """Compute and store the results of each work item whose results the run does not hold yet.
 
-        ``units`` maps its name to the arguments of ``compute``.
+        Args:
+            units: the name of each work item with the arguments of ``compute`` for it.
+            compute: returns the rows of results of one work item.
         """
         for done, (unit, item) in enumerate(units.items()):
             self.show(done, len(units))
@@ -492,7 +518,7 @@ class ExperimentSubject:
 
 
 def give_back() -> None:
-    """Return the memory of finished passes to the system.
+    """Return the memory of finished forward passes to the operating system.
 
     Their tensors are in reference cycles, which Python collects by number, not by size, and the C library keeps the
     pages. Without this, the resident memory grows with the number of work items.
@@ -505,19 +531,19 @@ def give_back() -> None:
 
 
 def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
-    """Return a decorator that registers an experiment on an agent's activations or reasoning, which ``analysis:
-    interventions:`` of a study can name.
+    """Return a decorator that registers a kind of experiment on an agent's activations or reasoning.
 
-    An experiment is a pydantic model of its settings, with fields ``kind`` and ``agent``, a class variable ``headline``
-    (`Headline`), and a method ``run(subject)``. The method does the work items that are not stored yet, stores their
-    rows, and returns a summary as plain values.
+    Studies name the kind under ``analysis: interventions:``. The decorated class is a pydantic model of the
+    experiment's settings, with fields ``kind`` and ``agent``, a class variable ``headline`` (`Headline`), and a method
+    ``run(subject)``. The method does the work items that are not stored yet, stores their rows, and returns a summary
+    that JSON can hold.
 
     Args:
         name: the kind; the field ``kind`` of the settings must accept it.
 
     Raises:
         ValueError: if the name is taken.
-        TypeError: if it is not a pydantic model with ``kind``, ``agent``, ``headline`` and ``run``.
+        TypeError: if the class is not a pydantic model with ``kind``, ``agent``, ``headline`` and ``run``.
     """
 
     def add(settings: type[Settings]) -> type[Settings]:
@@ -534,7 +560,10 @@ def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
 
 
 def originals_of(store: Store, agent_id: str) -> list[Original]:
-    """Return the first state of each grid that the agent saw without fog, in the order of the run."""
+    """Return the first state of each grid that an agent of a run saw, in the order of the run.
+
+    Grids that were shown only in part (fog) and transformed versions of grids are left out.
+    """
     originals: dict[str, Original] = {}
     for episode, _, grid in steps_seen(store, agent_id, "first"):
         world = episode.world
@@ -554,9 +583,17 @@ def choose_pairs(
     control: bool = False,
     find: Callable[..., Pairs] = find_pairs,
 ) -> Pairs:
-    """Choose counterfactual pairs by the settings: equal shares of each moved thing per size, and one pair per grid.
+    """Choose counterfactual pairs by the settings: equal shares of each moved thing per grid size, and one pair per
+    grid.
 
     If too few pairs are found for one thing, no other thing replaces it; the missing pairs are counted as left out.
+
+    Args:
+        agent: the agent, which must act optimally in both grids of a pair.
+        originals: the grids to choose from.
+        settings: how many pairs of which kind.
+        control: whether to choose control pairs, whose two grids have the same optimal actions.
+        find: the function that finds pairs.
     """
     share = settings.share(control=control)
     options: dict[str, Any] = {"control": control, "hypothesis": settings.hypothesis}
@@ -610,13 +647,13 @@ def _by_thing(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterventionSummary:
-    """The result of one experiment.
+    """The result of one experiment that changes an agent's activations or reasoning.
 
     Attributes:
-        kind: the kind of the experiment.
+        kind: the kind of the experiment, such as "patching".
         agent: short name of the agent.
-        rows: its rows, as stored in the run.
-        about: plain values: settings, numbers of pairs, reasons for leaving some out.
+        rows: the rows of results, as stored in the run.
+        about: settings, numbers of pairs and reasons for leaving some out, as values that JSON can hold.
     """
 
     kind: str
@@ -632,7 +669,9 @@ def study_interventions(
     model: LocalModel | None = None,
     stage: Stage = silent,
 ) -> list[InterventionSummary]:
-    """Run all declared experiments on a run, store their rows, and return them; stored work is not repeated.
+    """Run experiments that change an agent's activations or reasoning, and store their results with the run.
+
+    Stored work is not repeated.
 
     Args:
         run: a run directory; no other process may write to it meanwhile.
@@ -640,10 +679,13 @@ def study_interventions(
         model: the model to change; by default the local model that the run's study names.
         stage: called with the name of each experiment when it starts; returns a progress callback.
 
+    Returns:
+        The results, one per experiment. An experiment of another package that fails is left out.
+
     Raises:
         FileNotFoundError: if there is no such run or model.
-        ValueError: if nothing is declared, the run has no token ids, or an experiment raises an error; the message
-            says what to do.
+        ValueError: if nothing is declared, the run has no token ids, or an experiment raises an error; the message says
+            what to do.
         ImportError: if torch or transformers is missing.
         BlockingIOError: if another process is writing to the run.
     """
@@ -671,7 +713,9 @@ def _nothing(sentence: str) -> None:
 
 
 def declared_in(store: Store) -> tuple[BaseModel, ...]:
-    """Return the interventions that the study of a run declares."""
+    """Return the settings of the experiments (``analysis: interventions:``) that the study of a run declares; empty if
+    none.
+    """
     study = store.study()
     return tuple(study.analysis.interventions) if study is not None and study.analysis is not None else ()
 

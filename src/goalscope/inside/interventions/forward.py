@@ -58,7 +58,7 @@ class Edit:
     """A change to the activations of one prompt at one layer during a forward pass.
 
     Let x be the source vector. ``replace`` writes x and ``add`` adds x. ``noise`` writes ``c + |x - c| u``, where c is
-    the vector of the row `clean` at the same position and u a given unit vector, i.e. a patch of the same size in
+    the vector of the prompt `clean` at the same position and u a given unit vector, i.e. a patch of the same size in
     another direction.
 
     Attributes:
@@ -68,9 +68,9 @@ class Edit:
         component: see `Component`; the embedding has only the residual.
         source: index of the prompt to read, or None if vectors are given.
         source_positions: ``[P]`` int64 positions in that prompt; the same positions by default.
-        vectors: ``[P, D]`` tensor to write or add. For `noise`, the unit vectors u or, with a bank (see below) of N
-            positions, weights ``[P, N]`` of the bank's centred activations; normally distributed weights give u the
-            covariance of the bank.
+        vectors: ``[P, D]`` tensor to write or add (positions by width). For `noise`, the unit vectors u or, with a bank
+            (see below) of N positions, weights ``[P, N]`` of the bank's centred activations; normally distributed
+            weights give u the covariance of the bank.
         how: kind of edit, see above.
         clean: for `noise`, index of the prompt with the vectors c, read at `positions`.
         bank: for `noise`, prompts and positions whose activations define the covariance of u.
@@ -115,7 +115,7 @@ class Edit:
 
     @property
     def place(self) -> Place:
-        """Layer and component whose activations the edit changes."""
+        """The layer and the component (residual stream, attention or MLP) whose activations the edit changes."""
         return self.layer, self.component
 
     @property
@@ -124,7 +124,9 @@ class Edit:
         return {row for row in (self.source, self.clean, *(row for row, _ in self.bank)) if row is not None}
 
     def renumbered(self, number: Mapping[int, int]) -> "Edit":
-        """Return the same edit for a call with only some of the prompts; ``number`` maps old to new prompt numbers."""
+        """Return the edit for a call with only some of the prompts; ``number`` maps the old numbers of prompts to new
+        ones.
+        """
         return replace(
             self,
             row=number[self.row],
@@ -135,7 +137,7 @@ class Edit:
 
     @property
     def first(self) -> int:
-        """The first token position that is read or written. Rows of a batch may share only the tokens before it."""
+        """The first token position that the edit reads or writes. Prompts of a batch may share a cache only before it."""
         read = () if self.source is None or self.source_positions is None else self.source_positions
         return int(min((*self.positions, *read, *(position for _, positions in self.bank for position in positions))))
 
@@ -152,7 +154,7 @@ def _length(vectors: Any) -> int | None:
 
 
 class Editor:
-    """Hooks that change activations of a model without changing the model itself.
+    """Applies edits to the activations of a model by forward hooks, without changing the model itself.
 
     Args:
         model: a transformers causal language model of a known type, see `goalscope.inside.activations.hooks.PLACES`.
@@ -167,11 +169,19 @@ class Editor:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """All layers, starting with the embedding."""
+        """The numbers of all layers: `EMBEDDING` (the input of the first block), then the decoder blocks from 0."""
         return (EMBEDDING, *self.blocks.layers)
 
     def check(self, edits: Iterable[Edit], lengths: Sequence[int]) -> None:
-        """Raise a ValueError unless all edits fit the model and prompts of these lengths."""
+        """Check that all edits fit the model and the prompts that they change.
+
+        Args:
+            edits: the edits.
+            lengths: number of tokens of each prompt.
+
+        Raises:
+            ValueError: if a layer, prompt, position or width does not exist.
+        """
         for edit in edits:
             if edit.layer not in self.layers:
                 raise ValueError(
@@ -200,7 +210,14 @@ class Editor:
 
     @contextmanager
     def hooked(self, places: Iterable[Place], *, routing: bool = False) -> Iterator[None]:
-        """While this context lasts, hook some places; the hooks are removed at its end, also after an error."""
+        """Return a context manager that hooks modules of the model, so that `applying` can change their activations.
+
+        The hooks are removed when the context ends, also after an error.
+
+        Args:
+            places: pairs of layer and component ("residual", "attention" or "mlp") to hook.
+            routing: whether to record the experts that mixture-of-experts routers choose.
+        """
         handles = []
         try:
             for place in sorted(set(places)):
@@ -219,7 +236,9 @@ class Editor:
 
     @contextmanager
     def applying(self, edits: Sequence[Edit], rows: Sequence[int], begins: Sequence[int]) -> Iterator[dict[int, Any]]:
-        """Apply edits in the forward passes of this thread while the context lasts.
+        """Return a context manager within which forward passes of this thread have their activations edited.
+
+        The places that the edits change must have been hooked with `hooked`.
 
         Args:
             edits: the edits, which refer to prompts by index.
@@ -227,7 +246,8 @@ class Editor:
             begins: ``[B]`` the position in its prompt of each row's first token.
 
         Yields:
-            The experts chosen by the routers, layer -> ``[B, T, K]``, filled in at the end of the pass.
+            The experts chosen by the routers, layer -> ``[B, T, K]`` (rows, tokens, experts), filled in at the end of
+            the pass.
 
         Raises:
             ValueError: an edit reads a prompt that is not in this pass, or a position that was computed before the
@@ -247,7 +267,7 @@ class Editor:
             self._active.operations, self._active.chosen = {}, None
 
     def routers(self) -> list[tuple[int, Any]]:
-        """Return the routers of mixture-of-experts layers, as (layer, module); a dense model has none."""
+        """Return the routers of mixture-of-experts layers, as (number of the layer, module); empty for a dense model."""
         routers = []
         for layer, block in enumerate(self.blocks.list):
             mlp = next((getattr(block, name) for name in _NAMES["mlp"] if hasattr(block, name)), None)
@@ -414,10 +434,10 @@ class Batch:
     """Prompts that pass through the model together, and the edits of their activations.
 
     Attributes:
-        prompts: ``[N]`` token ids of each prompt, whose continuation is generated or scored.
+        prompts: token ids of each of N prompts, whose continuation is generated or scored.
         edits: the edits, which refer to prompts by their index in ``prompts``.
-        clean: ``[N]`` index of the unchanged prompt with which the routing of each prompt is compared; by default its
-            own.
+        clean: ``[N]`` for each prompt the index of the unchanged prompt with which its choice of experts is compared
+            (in mixture-of-experts models); by default its own.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -426,14 +446,19 @@ class Batch:
 
 
 def each_change(prompt: Sequence[int], changes: Sequence[Sequence[Edit]]) -> Batch:
-    """Build a batch with one copy of a prompt per change, whose edits refer to the prompt as prompt 0."""
+    """Build a batch with one copy of a prompt per change, so that every change is applied to the prompt by itself.
+
+    Args:
+        prompt: token ids.
+        changes: for each change its edits, which refer to the prompt as number 0.
+    """
     edits = [replace(edit, row=row) for row, change in enumerate(changes) for edit in change]
     return Batch(prompts=[prompt] * len(changes), edits=edits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BatchOutputs(Generic[Output]):
-    """The outputs after each prompt of a batch.
+    """The outputs of a model after each prompt of a batch with edited activations.
 
     Attributes:
         outputs: ``[N]`` outputs.
@@ -446,12 +471,16 @@ class BatchOutputs(Generic[Output]):
 
 
 def generate(model: LocalModel, batches: Sequence[Batch], *, max_tokens: int) -> list[BatchOutputs[Decoded]]:
-    """Generate token ids freely (the most likely at each position) after each prompt, with changed activations in it.
+    """Generate greedily after each prompt of each batch, while the edits of the batch change activations in the
+    prompts.
 
     Args:
         model: a local model.
         batches: each passes through the model at once if it fits into memory; a small model computes one per core.
         max_tokens: maximum number of output tokens.
+
+    Returns:
+        For each batch the generated token ids after each prompt.
 
     Raises:
         ValueError: if an edit does not fit the model or its prompt; the message says why.
@@ -470,12 +499,15 @@ def generate(model: LocalModel, batches: Sequence[Batch], *, max_tokens: int) ->
 def score_answers(
     model: LocalModel, batches: Sequence[Batch], answers: Sequence[Sequence[Sequence[Sequence[int]]]]
 ) -> list[BatchOutputs[LogProbabilities]]:
-    """Return the log-probabilities of the tokens of given answers, in nats, with changed activations in the prompts.
+    """Return the log-probabilities of the tokens of given answers, in nats, with edited activations in the prompts.
 
     Args:
         model: a local model.
         batches: as in `generate`.
-        answers: ``[batch, N, A]`` token ids of each answer.
+        answers: token ids of each answer, by batch, prompt and answer.
+
+    Returns:
+        For each batch and prompt, the log-probability of each token of each answer.
 
     Raises:
         ValueError: see `generate`.
@@ -531,7 +563,7 @@ def _outputs(
 
 
 def most_tokens(network: Any) -> int:
-    """Return how many tokens may be in memory in one pass of a model.
+    """Return how many tokens may be in memory in one forward pass of a model (a PyTorch module).
 
     Their keys and values may take half of the memory of the device without the weights; passes that are computed at the
     same time share it. The limit depends on the machine alone, so that results can be repeated.

@@ -65,10 +65,10 @@ TARGET, SOURCE, WRONG = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A kind of patch: where activations are overwritten, and with which vectors.
+    """A kind of activation patch: where activations are overwritten, and with which vectors.
 
     Attributes:
-        site: name of the site.
+        site: the token positions, such as "grid" (all cells) or "pre" (the end of the prompt).
         layers: contiguous range of layers.
         component: residual, attention or mlp.
         patch: kind of vectors to write: "source" (from the other grid of the pair), "identity" (the prompt's own), or a
@@ -87,7 +87,7 @@ class Condition:
 
     @property
     def label(self) -> str:
-        """The layers as text for tables: ``3``, ``2 to 4`` or ``all``."""
+        """The patched layers as text for tables: ``3``, ``2 to 4`` or ``all``."""
         if self.everywhere:
             return "all"
         first, last = self.layers[0], self.layers[-1]
@@ -95,7 +95,10 @@ class Condition:
 
     @property
     def tags(self) -> dict[str, Any]:
-        """Tags that the rows of results for this patch get, including ``layer`` for a single layer."""
+        """Named facts (tags) that mark the results of this patch: site, layers, component and kind of vectors.
+
+        ``layer`` is the number of a single layer, and None for several.
+        """
         return {
             "site": self.site,
             "layers": self.label,
@@ -116,7 +119,8 @@ def conditions(
     components: Sequence[Component] = ("residual",),
     controls: Sequence[Patch] = ("isotropic", "covariance", "wrong"),
 ) -> Iterator[Condition]:
-    """Yield the patches to apply at a site: each a set of layers with the kind of vectors to write there.
+    """Yield the patches to apply at a site (a set of token positions): each is a range of layers and the vectors to
+    write.
 
     The main patch writes the vectors of the source, the other grid of a pair. "identity" writes the prompt's own
     vectors, and must change nothing.
@@ -167,13 +171,14 @@ def edits_of(
     width: int,
     rng: np.random.Generator,
 ) -> list[Edit]:
-    """Build the edits of one patch.
+    """Build the edits that apply one patch to one copy of the target prompt, one edit per layer.
 
     Args:
         condition: the patch.
-        row: index of the row to change, a copy of the target's row.
-        places: row -> token positions of the site, for the rows `TARGET`, `SOURCE` and `WRONG`; equally many in each.
-        bank: rows and positions whose activations define the covariance of noise.
+        row: index of the copy among the prompts of the batch.
+        places: for the prompts `TARGET`, `SOURCE` and `WRONG` (another pair's source), the token positions of the site;
+            equally many in each.
+        bank: prompts and positions whose activations define the covariance of noise.
         width: width D of the model.
         rng: generator of the noise directions.
     """
@@ -192,7 +197,9 @@ def edits_of(
 
 
 def noise(rng: np.random.Generator, shape: tuple[int, int], *, unit: bool) -> Any:
-    """Draw normally distributed vectors as a tensor; with ``unit``, each is scaled to length 1."""
+    """Draw normally distributed vectors of a given shape ``[P, D]``, as a float32 tensor; ``unit`` scales each to
+    length 1.
+    """
     import torch
 
     normal = rng.standard_normal(shape)
@@ -211,13 +218,14 @@ IN_OUTPUT: Final = ("post", "action")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pass:
-    """One forward pass: the unchanged prompts of a pair, then one copy of the target prompt per patch (condition).
+    """One forward pass: the unchanged prompts of a pair, then one copy of the target prompt per patch.
 
     Attributes:
-        site: the patched site.
+        site: the patched token positions, such as "grid".
         batch: the prompts with their edits.
-        conditions: ``[N]`` patch applied to each copy.
-        sides: unchanged rows `TARGET`, `SOURCE` and, if a wrong source fits, `WRONG`.
+        conditions: the patch that each copy gets.
+        sides: the grids and answers of the unchanged prompts `TARGET`, `SOURCE` and, if one fits, `WRONG` (the source
+            of another pair), by the index of the prompt.
     """
 
     site: str
@@ -242,10 +250,15 @@ _Effect = tuple[str, str, float, Mapping[str, Any]]
 
 
 def answers_after(model: LocalModel, side: Side) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Return token ids to score the answers after a side's own reasoning.
+    """Return the token ids with which the possible answers after an agent's own reasoning are scored.
 
-    The first result is everything up to the reasoning's end and the tokens that all answers share; the second has the
-    other tokens of the answer for each action.
+    Args:
+        model: the local model.
+        side: a grid with the agent's output there.
+
+    Returns:
+        The ids up to the end of the reasoning and of the tokens that all answers share; and, for each action, the
+        remaining ids of its answer.
 
     Raises:
         ValueError: the model does not mark its reasoning, or an output has no final answer.
@@ -264,7 +277,10 @@ def answers_after(model: LocalModel, side: Side) -> tuple[tuple[int, ...], tuple
 
 
 def reply_of(model: LocalModel, side: Side, tokens: Sequence[int], *, complete: bool = True) -> Reply:
-    """Parse an output of the model as a reply to the prompt of one side of a pair."""
+    """Parse output token ids of the model as a reply to the prompt of one grid of a pair.
+
+    ``complete`` says whether the output ended by itself, not at the maximum number of tokens.
+    """
     output = Decoded(tokens=list(tokens), finish="stop" if complete else "length")
     return model.reply(model.text(side.prompt), side.prompt, output, Sampling(temperature=0.0))
 
@@ -276,11 +292,11 @@ def _together(reads: Sequence[_Read]) -> bool:
 
 
 def log_odds(scores: Sequence[Sequence[float]], source: Side, target: Side) -> float:
-    """Return log P(optimal action of the source) - log P(optimal action of the target) in nats.
+    """Return log P(optimal action in the source grid) - log P(optimal action in the target grid), in nats.
 
     Args:
-        scores: ``[A]`` lists with the log-probability of each token of each answer.
-        source, target: the two sides of the pair.
+        scores: for each action, the log-probability of each token of its answer.
+        source, target: the two grids of the pair with their optimal actions.
     """
     sums = np.array([sum(score) for score in scores])
     parts = [np.logaddexp.reduce(sums[sorted(side.optimal)]) for side in (source, target)]
@@ -316,8 +332,9 @@ class Patching(OnPairs):
     before the word of the action. `spans` are further sites, given as a name and a text in the prompt. `layers` is
     thirds, all, auto (all for a model of at most 12 blocks, otherwise thirds) or a list of numbers, with -1 for the
     embedding. `windows` are widths of contiguous ranges of layers. `components` are the residual stream and the
-    contributions of attention and MLP to it. `forced` also reads the answer after the replayed reasoning. If the model
-    does not mark its reasoning, `forced` and the default sites in the output are left out with a warning.
+    contributions of attention and MLP to it. `controls` are the kinds of control patches. `forced` also reads the
+    answer after the replayed reasoning. If the model does not mark its reasoning, `forced` and the default sites in the
+    output are left out with a warning.
     """
 
     kind: Literal["patching"] = KIND
@@ -338,7 +355,16 @@ class Patching(OnPairs):
     )
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Patch every pair in both directions, unless the results are stored; return a summary as plain values."""
+        """Patch the activations of every pair of grids in both directions, and store the results with the run.
+
+        Results that are stored already are not computed again.
+
+        Returns:
+            A summary that JSON can hold: settings, numbers of pairs, reasons for leaving some out, layers.
+
+        Raises:
+            ValueError: if there is no pair in which the agent acts optimally in both grids.
+        """
         settings = self._fitting(subject.model)
         work = _Work(subject.model, settings, subject.agent.sampling.max_tokens)
         by_control = {control: subject.pairs(self.pairs, control=control) for control in (False, True)}
@@ -384,7 +410,12 @@ class Patching(OnPairs):
 
 
 def patched_layers(setting: LayerSetting, blocks: int, name: str) -> tuple[int, ...]:
-    """Return the ascending layers for a setting in a model of ``blocks`` blocks.
+    """Return the numbers of the layers to patch for a setting, ascending, with -1 for the embedding.
+
+    Args:
+        setting: "thirds", "all", "auto" (all for at most 12 blocks, otherwise thirds), or the numbers themselves.
+        blocks: number of decoder blocks of the model.
+        name: name of the model, for the error message.
 
     Raises:
         ValueError: the setting is invalid for the model.

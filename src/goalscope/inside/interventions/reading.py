@@ -35,7 +35,7 @@ _ROWS: Final = 32  # maximum number of sequences of equal length to read togethe
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Passage:
-    """A prompt, followed by as much of its recorded output as is needed to reach a site (a token position).
+    """A prompt, followed by as much of its recorded output as is needed to reach a site (a set of token positions).
 
     Attributes:
         ids: all token ids that pass through the model before generation.
@@ -49,16 +49,16 @@ class Passage:
 
 
 def passage(finder: SiteFinder, site: Where, side: Side, cells: npt.NDArray[np.int64]) -> Passage:
-    """Build the passage of a pair's side up to the end of a site.
+    """Build the token ids of a prompt and its output up to the last position of a site (a set of token positions).
 
     Args:
         finder: finder of the sites grid, pre and post.
-        site: name of the site.
-        side: the view and the agent's answer.
+        site: name of the site; "changed" stands for the cells that differ between the two grids of a pair.
+        side: one grid of a pair, with the agent's answer there.
         cells: ``[C]`` token positions of the changed cells.
 
     Raises:
-        ValueError: the side lacks the site; the message says why.
+        ValueError: the output lacks the site; the message says why.
     """
     if site == "changed":
         return Passage(ids=side.prompt, replayed=0, places=cells)
@@ -81,16 +81,16 @@ def read_activations(
     places: Sequence[npt.NDArray[np.int64]],
     layers: Sequence[int],
 ) -> dict[int, list[npt.NDArray[np.float32]]]:
-    """Read the residual stream after the given blocks at the given positions of each prompt.
+    """Read the residual stream after the given decoder blocks at the given token positions of each prompt.
 
     Args:
         model: a local model.
-        prompts: ``[N]`` token ids.
-        places: ``[N]`` arrays ``[P]`` of token positions.
+        prompts: token ids of each of N prompts.
+        places: for each prompt an array ``[P]`` of token positions.
         layers: numbers of blocks, 0-based.
 
     Returns:
-        Layer -> ``[N]`` arrays ``[P, D]``.
+        For each layer a list with one array ``[P, D]`` per prompt: positions by width of the model.
 
     Raises:
         ValueError: the model lacks a layer.
@@ -116,12 +116,18 @@ def read_activations(
 
 
 def read_passages(model: LocalModel, passages: Sequence[Passage], layer: int) -> list[npt.NDArray[np.float32]]:
-    """Read the residual stream after a block at the positions of each passage, as ``[N]`` arrays ``[P, D]``."""
+    """Read the residual stream after a decoder block at the positions of each passage (a prompt with positions in it).
+
+    Returns one array ``[P, D]`` per passage: positions by width of the model.
+    """
     return read_activations(model, [item.ids for item in passages], [item.places for item in passages], [layer])[layer]
 
 
 def added(passage: Passage, layer: int, vectors: npt.NDArray[Any]) -> list[Edit]:
-    """Build the edit of prompt 0 that adds vectors ``[P, D]`` at the positions of a passage."""
+    """Build the edit that adds vectors ``[P, D]`` to the activations of a prompt at the P positions of a passage.
+
+    ``layer`` is the number of the decoder block. The edit refers to the prompt as number 0 of its batch.
+    """
     import torch
 
     tensor = torch.from_numpy(vectors.astype(np.float32))
@@ -135,14 +141,14 @@ def action_of(reply: Reply) -> Action | None:
 
 
 def written_in(reply: Reply) -> str:
-    """Return the whole text of a reply, including the part that was given to the model."""
+    """Return the whole text of a model's reply, including a beginning that was given to the model."""
     return reply.raw if reply.raw is not None else f"{reply.reasoning or ''}{reply.answer}"
 
 
 def effect(pair: Pair, reply: Reply) -> dict[str, float]:
     """Score the action after an intervention: is it optimal in the second grid of a pair, in the first, or in neither?
 
-    The result maps the measures `FOLLOWS`, `STAYS` and `ELSEWHERE` to 1 or 0.
+    The result maps the measures `FOLLOWS` (second), `STAYS` (first) and `ELSEWHERE` (neither) to 1 or 0.
     """
     (first, second), action = (side.optimal for side in pair.sides), action_of(reply)
     follows, stays = action in second, action in first
@@ -167,17 +173,21 @@ def acted(
     sides: int = 1,
     max_tokens: int | None = None,
 ) -> Iterator[tuple[Pair, Change, Reply]]:
-    """Yield an agent's greedy answer after each change to the first side of each pair at one site and layer.
+    """Yield an agent's greedy answer after each change to its activations in the first grid of each pair.
 
     Args:
         agent: a chat agent with a local model.
-        pairs: the pairs.
-        place: site and layer.
-        changes: function of a pair, the passage of its first side, and the activations ``[P, D]`` of one side or both
-            (``sides``); returns the changes that are made one at a time, each with its edits.
+        pairs: pairs of grids that differ in one thing.
+        place: the token positions ("changed", "grid", "pre" or "post") and the number of the decoder block.
+        changes: function of a pair, the prompt with positions of its first grid, and the activations ``[P, D]``
+            (positions by width) in one grid or both (``sides``); returns the changes that are made one at a time, each
+            with its edits.
         together: number of pairs whose changed prompts are in memory at a time.
-        sides: number of sides whose activations are read, 1 or 2.
+        sides: number of grids of a pair whose activations are read, 1 or 2.
         max_tokens: maximum number of tokens of an answer; by default the agent's own.
+
+    Yields:
+        The pair, the change as ``changes`` returned it, and the reply.
     """
     site, layer = place
     model = local_model(agent)
@@ -212,9 +222,9 @@ class ReadStates:
     """Grids shown to an agent, with their prompts, from whose activations directions and subspaces are learned.
 
     Attributes:
-        views: ``[N]`` shown grids.
-        clusters: ``[N]`` grid of each view.
-        passages: site -> ``[N]`` passages up to the end of the site.
+        views: N shown grids.
+        clusters: id of the grid of each view, without the agent; rows of one grid stay together in a split.
+        passages: for each site (set of token positions), N prompts with the output up to its end.
     """
 
     views: Sequence[GridView]
@@ -225,12 +235,14 @@ class ReadStates:
 def states_of(
     agent: ChatAgent, views: Sequence[GridView], sites: Sequence[Where], *, max_tokens: int | None = None
 ) -> ReadStates:
-    """Build states with their prompts. If a site is in the output, the agent is run at temperature 0.
+    """Prepare grids from whose activations directions are learned: render their prompts and find the token positions.
+
+    If a site is in the output, the agent answers at temperature 0. Grids in which a site is missing are left out.
 
     Args:
         agent: a chat agent with a local model.
         views: the grids to show.
-        sites: grid, pre, post; "changed" stands for grid.
+        sites: token positions to find: grid, pre, post; "changed" stands for grid.
         max_tokens: maximum number of tokens of an answer; by default the agent's own.
     """
     model = local_model(agent)
@@ -261,11 +273,11 @@ def states_of(
 
 
 def fresh_views(pairs: Sequence[Pair], *, count: int, seed: int) -> list[GridView]:
-    """Generate new grids with the sizes and densities of the pairs, but different walls or goals.
+    """Generate new grids with the sizes and wall densities of the pairs' grids, but different walls or goals.
 
     Args:
         pairs: pairs whose grids are excluded.
-        count: number of grids per size and density.
+        count: number of grids per size and density; fewer are returned where one was excluded or drawn twice.
         seed: root seed.
     """
     layouts = {_layout(side.view) for pair in pairs for side in pair.sides}
@@ -285,13 +297,24 @@ def _layout(view: GridView) -> bytes:
 
 
 def layers_of(model: LocalModel, layers: Layers) -> tuple[int, ...]:
-    """Return the layers for a study's setting (thirds, all or numbers). Raises a ValueError for a missing layer."""
+    """Return the numbers of a model's decoder blocks (from 0) that a study's setting "thirds", "all" or numbers
+    selects.
+
+    Raises:
+        ValueError: if the model lacks a layer.
+    """
     with model.alone() as network:
         return chosen_layers(layers, DecoderBlocks(network).count)
 
 
 def pair_rows(pair: Pair, values: Mapping[str, float], **tags: Tag) -> Iterator[Row]:
-    """Yield one row per measure for a pair, in the unit "share", with the pair's tags and additional tags."""
+    """Yield one row of results per measure for a pair of grids, in the unit "share".
+
+    Args:
+        pair: the pair, whose tags (named facts such as its size) each row gets.
+        values: measure -> value.
+        tags: further tags of the rows.
+    """
     kind = "control" if pair.control else "counterfactual"
     tags = {**pair.tags, "moved": pair.moved, "pairs": kind, PAIR: pair.id, **tags}
     for measure, value in values.items():
@@ -299,7 +322,7 @@ def pair_rows(pair: Pair, values: Mapping[str, float], **tags: Tag) -> Iterator[
 
 
 def averaged(rows: Iterable[Row]) -> Rows:
-    """Average rows over random draws, so that each measure, grid and set of tags has one row."""
+    """Average rows of results that differ only in a random draw: those with equal measure, cluster (grid) and tags."""
     groups: dict[tuple[str, str, tuple[tuple[str, Tag], ...]], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.measure, row.cluster, tuple(row.tags.items())), []).append(row)

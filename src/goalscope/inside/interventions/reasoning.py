@@ -69,13 +69,16 @@ _MOVE: Final = re.compile(rf"\b({_WORDS})\b", re.IGNORECASE)
 
 @intervention(KIND)
 class ReasoningEdits(OnPairs):
-    """Experiment that edits the reasoning for the original of each pair and records the model's answer.
+    """Experiment that edits an agent's written reasoning, and records how the model continues.
+
+    In each counterfactual pair (a grid, the *original*, and a copy with one thing moved, the *counterfactual*), the
+    reasoning for the original is edited:
 
     * `own`: the reasoning unchanged.
     * `swap`: the reasoning for the counterfactual.
     * `plan`: the moves in the reasoning for the counterfactual replace the original's moves.
     * `coordinates`: the counterfactual's cell of the moved thing replaces the original's cell.
-    * `prefill`: the start of the reasoning with that cell; the model continues reasoning.
+    * `prefill`: the start of the reasoning for the counterfactual up to its last cell; the model continues reasoning.
     * `truncate`, `empty`: the first half of the reasoning, or none of it.
     * `corrupt`: another move replaces each move.
     * `paraphrase`: the same content in other words.
@@ -90,7 +93,16 @@ class ReasoningEdits(OnPairs):
     seed: int = Field(default=0, ge=0, le=2**62)
 
     def run(self, subject: ExperimentSubject) -> Mapping[str, Any]:
-        """Edit the reasoning of all pairs, unless the results are stored; return a summary as plain values."""
+        """Edit the reasoning in all pairs of grids, record the model's actions, and store the results with the run.
+
+        Results that are stored already are not computed again.
+
+        Returns:
+            A summary that JSON can hold: settings, numbers of pairs, reasons for leaving some out.
+
+        Raises:
+            ValueError: if the agent wrote no reasoning, or its server does not continue a given text.
+        """
         agent = subject.agent
         local = isinstance(agent.model, LocalModel)
         limit = self.max_tokens or agent.sampling.max_tokens
@@ -127,8 +139,10 @@ class ReasoningEdits(OnPairs):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenReasoning:
-    """An output of an agent in three parts: the text before the reasoning, the reasoning, and the text up to the
+    """An agent's output in three parts: the text before the reasoning, the reasoning, and the text between it and the
     answer.
+
+    `action` is the action that the answer states.
     """
 
     before: str
@@ -149,12 +163,12 @@ def _read_reply(stored: Mapping[str, Any]) -> Reply:
 
 @dataclass(slots=True)
 class CachedAgent:
-    """Agent at temperature 0 with a cache, so that each view is asked about only once.
+    """Agent at temperature 0 with a cache of its replies, so that it is asked about each grid only once.
 
     Args:
         agent: a chat agent whose model separates its reasoning from the answer, either local or behind a server.
         max_tokens: maximum number of tokens of an answer.
-        known: view -> the agent's reply.
+        known: shown grid -> the agent's reply.
         store: the run in which a server's answers are stored; None for a local model.
         answers: content id of the request -> reply, from this or an earlier process.
         continues: whether the model is known to continue a given beginning of an answer.
@@ -174,12 +188,14 @@ class CachedAgent:
         return cls(agent, max_tokens, store=store, answers=answers)
 
     def ask(self, views: Sequence[GridView]) -> None:
-        """Ask the agent about those of the views whose answers are not cached yet."""
+        """Ask the agent about those of the shown grids whose replies are not cached yet, and cache the replies in
+        `known`.
+        """
         fresh = [view for view in dict.fromkeys(views) if view not in self.known]
         self.known |= dict(zip(fresh, self.write_on([(view, "") for view in fresh]), strict=True))
 
     def reasoning_of(self, view: GridView) -> WrittenReasoning | None:
-        """Return the output for a view; None if it has no reasoning or no action."""
+        """Return the agent's output for a shown grid, split into its parts; None if it has no reasoning or no action."""
         self.ask([view])
         reply = self.known[view]
         action, reasoning = turn(reply).action, reply.reasoning
@@ -196,7 +212,11 @@ class CachedAgent:
         return WrittenReasoning(before=before, reasoning=reasoning, between=between, action=Action(action))
 
     def write_on(self, beginnings: Sequence[tuple[GridView, str]]) -> list[Reply]:
-        """Generate the agent's reply for each view from a given beginning."""
+        """Let the model continue given beginnings of an output, and return its replies.
+
+        Args:
+            beginnings: pairs of a shown grid and the text with which the output begins ("" for none).
+        """
         sampling = replace(self.agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=self.max_tokens)
         requests = [
             replace(self.agent.request(Observation(view=view)), prefill=prefill) for view, prefill in beginnings
@@ -217,7 +237,7 @@ class CachedAgent:
         return self.answers[identity]
 
     def check_continues(self, pair: Pair) -> None:
-        """Raise a ValueError if a server does not continue the beginning of an answer.
+        """Check that a server continues the beginning of an answer that it is given; edits of the reasoning need this.
 
         The server is given the pair's first grid with the reasoning for the second, so that only the answer is left to
         generate. A server that starts over reasons again. Local models, and servers that receive tokens, always
@@ -242,7 +262,9 @@ class CachedAgent:
         self.continues = True
 
     def find_pairs(self, agent: ChatAgent, originals: Sequence[Original], **settings: Any) -> Pairs:
-        """Find pairs like `inside.interventions.find_pairs`, for an agent with unknown token ids."""
+        """Find counterfactual pairs like `goalscope.inside.interventions.experiment.find_pairs`, for an agent with
+        unknown token ids.
+        """
 
         def sides(views: Sequence[GridView]) -> list[Side | None]:
             self.ask(views)
@@ -253,10 +275,10 @@ class CachedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Edited:
-    """Edit of the reasoning for the original of a pair.
+    """One edit of the written reasoning for the original grid of a pair.
 
     Attributes:
-        pair: the pair.
+        pair: the original grid and its counterfactual.
         name: name of the edit.
         prefill: the given beginning of the output.
         towards: the actions that would follow the edit; empty if the edit should change nothing.
@@ -269,12 +291,14 @@ class Edited:
 
 
 def edits_of(cached: CachedAgent, pair: Pair, names: Sequence[EditName], seed: int) -> Iterator[Edited]:
-    """Yield the edits that apply to the reasoning of a pair.
+    """Yield the edits that apply to the written reasoning for the original grid of a pair.
+
+    Edits that would leave the text unchanged are skipped, except for "own".
 
     Args:
         cached: the agent and its outputs.
-        pair: the pair.
-        names: names of the edits.
+        pair: the original grid and its counterfactual.
+        names: names of the edits, see `ReasoningEdits`.
         seed: seed of the moves of the edit `corrupt`.
     """
     written, counterfactual = (cached.reasoning_of(side.view) for side in pair.sides)
