@@ -232,7 +232,9 @@ def chosen_layers(requested: str | Sequence[int], count: int) -> tuple[int, ...]
 
 
 def thirds(count: int) -> tuple[int, ...]:
-    """Return the number of the last decoder block of each third of a model, counted from 0: 7, 15 and 23 of 24 blocks."""
+    """Return the number of the last decoder block of each third of a model, counted from 0: 7, 15 and 23 of 24
+    blocks.
+    """
     return tuple(sorted({max(0, round(count * part / 3) - 1) for part in (1, 2, 3)}))
 
 

@@ -80,7 +80,9 @@ def check_site(site: str) -> Site:
 
 
 def grids_seen(episode: Episode) -> Iterator[Grid]:
-    """Yield the grid that the agent saw at each step; if its view is limited (fog), the part that it has seen so far."""
+    """Yield the grid that the agent saw at each step; if its view is limited (fog), the part that it has seen so
+    far.
+    """
     world = episode.world
     fog = None if world.fog_radius is None else Fog.start(world.grid, world.fog_radius)
     for step in episode.steps:
@@ -112,7 +114,9 @@ def steps_seen(
 
 
 def some_steps(maximum: int, seed: int) -> str:
-    """Return the text "MAXIMUM:SEED" for the argument ``scope`` of `capture`: at most that many random steps per grid."""
+    """Return the text "MAXIMUM:SEED" for the argument ``scope`` of `capture`: at most that many random steps per
+    grid.
+    """
     return f"{maximum}:{seed}"
 
 

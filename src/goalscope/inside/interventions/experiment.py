@@ -321,7 +321,9 @@ def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int, hypothesis
 
 
 def side_of(view: GridView, reply: Reply, hypothesis: str = GOAL) -> Side | None:
-    """Return a shown grid together with the agent's reply to it; None if its action is not optimal for the hypothesis."""
+    """Return a shown grid together with the agent's reply to it; None if its action is not optimal for the
+    hypothesis.
+    """
     action, optimal = turn(reply).action, best(view, hypothesis)
     if action not in optimal:
         return None

@@ -137,7 +137,9 @@ class Edit:
 
     @property
     def first(self) -> int:
-        """The first token position that the edit reads or writes. Prompts of a batch may share a cache only before it."""
+        """The first token position that the edit reads or writes. Prompts of a batch may share a cache only before
+        it.
+        """
         read = () if self.source is None or self.source_positions is None else self.source_positions
         return int(min((*self.positions, *read, *(position for _, positions in self.bank for position in positions))))
 
@@ -267,7 +269,9 @@ class Editor:
             self._active.operations, self._active.chosen = {}, None
 
     def routers(self) -> list[tuple[int, Any]]:
-        """Return the routers of mixture-of-experts layers, as (number of the layer, module); empty for a dense model."""
+        """Return the routers of mixture-of-experts layers, as (number of the layer, module); empty for a dense
+        model.
+        """
         routers = []
         for layer, block in enumerate(self.blocks.list):
             mlp = next((getattr(block, name) for name in _NAMES["mlp"] if hasattr(block, name)), None)

@@ -195,7 +195,9 @@ class CachedAgent:
         self.known |= dict(zip(fresh, self.write_on([(view, "") for view in fresh]), strict=True))
 
     def reasoning_of(self, view: GridView) -> WrittenReasoning | None:
-        """Return the agent's output for a shown grid, split into its parts; None if it has no reasoning or no action."""
+        """Return the agent's output for a shown grid, split into its parts; None if it has no reasoning or no
+        action.
+        """
         self.ask([view])
         reply = self.known[view]
         action, reasoning = turn(reply).action, reply.reasoning
