@@ -54,10 +54,11 @@ _SYMBOLS: Final = {WALL: "#", OPEN: "_", GOAL: "g", AGENT: "a", PADDING: " "}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DecodedMaps(Columns):
-    """The maps of N states as a probe decodes them from activations.
+    """The maps of N grid states as a probe decodes them from activations.
 
     Attributes:
-        layout: ``[N, H, W]`` int8, the most likely class of each cell, an index in `CLASSES`; of ties the first.
+        layout: ``[N, H, W]`` int8 (states, rows, columns), the most likely class of each cell, an index in `CLASSES`;
+            of ties the first.
         agent, goal: ``[N, 2]`` int64, (row, col) of the most likely cells of agent and goal; of ties the first by row.
             Both cells count as passable.
     """
@@ -81,7 +82,9 @@ class DecodedMaps(Columns):
 
     @property
     def closed(self) -> npt.NDArray[np.bool_]:
-        """``[N, H, W]`` bool, impassable cells: walls, and padding outside of the grid."""
+        """``[N, H, W]`` bool (states, rows, columns), True for impassable cells: walls, and padding outside of the
+        grid.
+        """
         return np.asarray((self.layout == WALL) | (self.layout == PADDING))
 
     @property
@@ -90,9 +93,10 @@ class DecodedMaps(Columns):
         return np.asarray(np.abs(self.agent.astype(np.int64) - self.goal).sum(axis=1))
 
     def text(self, index: int) -> tuple[str, ...]:
-        """Return one map as lines of symbols: # wall, _ open, blank padding, A and G for the decoded agent and goal.
+        """Draw one of the maps (``index``) as lines of symbols, one line per row of the grid.
 
-        Other cells whose most likely class is agent or goal are a and g; an agent and a goal in one cell are G.
+        The symbols are # (wall), _ (open), blank (padding), and A and G for the decoded agent and goal. Other cells
+        whose most likely class is agent or goal are a and g; an agent and a goal in one cell are G.
         """
         lines = [[_SYMBOLS[int(label)] for label in row] for row in self.layout[index]]
         for symbol, cell in (("A", self.agent[index]), ("G", self.goal[index])):
@@ -101,11 +105,11 @@ class DecodedMaps(Columns):
 
 
 def decode_maps(posterior: npt.ArrayLike) -> DecodedMaps:
-    """Return the most likely map of each state, given class probabilities of its cells (posteriors).
+    """Return the most likely map of each state, given probabilities of the classes of its cells.
 
     Args:
-        posterior: ``[N, H, W, K]`` probabilities of the K classes of `CLASSES` in each cell, e.g. a reading of a
-            `Prediction` with frame n as ``[N, n, n, K]``.
+        posterior: ``[N, H, W, K]`` probabilities (states, rows, columns, classes in the order of `CLASSES`), e.g. the
+            result of `Prediction.maps`.
 
     Raises:
         ValueError: if these are not probabilities, or an agent or goal has probability 0 everywhere in some state.
@@ -118,7 +122,13 @@ def decode_maps(posterior: npt.ArrayLike) -> DecodedMaps:
 
 
 def true_map(cells: Cells) -> DecodedMaps:
-    """Return the true maps of the labelled states; a locked door is a wall."""
+    """Return the true maps of labelled grid states, in the form in which decoded maps are compared with them.
+
+    A locked door counts as a wall.
+
+    Raises:
+        ValueError: if a state shows no agent or no goal.
+    """
     cell_of = {}
     for label in (AGENT, GOAL):
         mask, name = cells.labels == label, CLASSES[label]
@@ -133,25 +143,56 @@ def true_map(cells: Cells) -> DecodedMaps:
 
 
 def likeliest(posterior: npt.NDArray[Any], label: int, count: int) -> npt.NDArray[np.int64]:
-    """Return the cells in which a class is likeliest, ``[N, count]`` int64 ``row * W + col``, the likeliest first."""
+    """Return the ``count`` cells of each state in which a class is likeliest, the likeliest first.
+
+    Args:
+        posterior: ``[N, H, W, K]`` probabilities: states, rows, columns, classes.
+        label: the class, an index in `CLASSES`.
+        count: number of cells to return.
+
+    Returns:
+        ``[N, count]`` int64, cells as ``row * W + col``.
+    """
     probabilities = posterior[..., label].reshape(len(posterior), -1)
     return np.argsort(-probabilities, axis=1, kind="stable")[:, :count].astype(np.int64)
 
 
 def place_weights(posterior: npt.NDArray[Any], label: int) -> npt.NDArray[np.float64]:
-    """Return the distribution of the agent's or goal's cell, ``[N, H * W]``: class probabilities, scaled to sum 1."""
+    """Return the probability that the agent or the goal is in each cell, from the class probabilities of the cells.
+
+    Args:
+        posterior: ``[N, H, W, K]`` probabilities: states, rows, columns, classes.
+        label: the class, `AGENT` or `GOAL`.
+
+    Returns:
+        ``[N, H * W]`` probabilities with sum 1 per state, cells by row.
+    """
     probabilities = posterior[..., label].reshape(len(posterior), -1).astype(np.float64)
     return np.asarray(probabilities / probabilities.sum(axis=1, keepdims=True))
 
 
 def one_hot(labels: npt.NDArray[Any], frame: int) -> npt.NDArray[np.float32]:
-    """Return class probabilities ``[N, frame, frame, K]`` that are 1 for the classes ``[N, frame^2]`` of cells."""
+    """Return class probabilities that are 1 for the given classes of cells and 0 for all others.
+
+    Args:
+        labels: ``[N, frame * frame]`` classes, states by cells (by row).
+        frame: number of rows and columns of the map.
+
+    Returns:
+        ``[N, frame, frame, K]``: states, rows, columns, classes.
+    """
     certain = np.eye(len(CLASSES), dtype=np.float32)[np.asarray(labels, dtype=np.int64)]
     return certain.reshape(len(labels), frame, frame, len(CLASSES))
 
 
 def check_posterior(posterior: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Check probabilities ``[N, H, W, K]``, including that agent and goal have some probability in each state."""
+    """Check class probabilities of cells ``[N, H, W, K]`` (states, rows, columns, classes), and return them as an
+    array.
+
+    Raises:
+        ValueError: for another shape, values that are no probabilities with sum 1, or a state in which the agent or the
+            goal has probability 0 in every cell.
+    """
     probabilities = np.asarray(posterior)
     check_shape("posterior", probabilities, "N H W K", {"K": len(CLASSES)})
     if not np.issubdtype(probabilities.dtype, np.floating):
@@ -170,14 +211,15 @@ def check_posterior(posterior: npt.ArrayLike) -> npt.NDArray[Any]:
 def optimal_sets(
     closed: npt.NDArray[np.bool_], agent: npt.NDArray[np.integer], goal: npt.NDArray[np.integer]
 ) -> npt.NDArray[np.bool_]:
-    """Return which actions are optimal for every pair of candidate cells of agent and goal.
+    """Return which actions are optimal on a map for every pair of a candidate cell of the agent and one of the goal.
 
     Args:
-        closed: ``[N, H, W]`` impassable cells.
+        closed: ``[N, H, W]`` impassable cells: maps, rows, columns.
         agent, goal: ``[N, P]`` and ``[N, Q]`` candidate cells ``row * W + col``.
 
     Returns:
-        ``[N, P, Q, 4]`` bool; no action if the goal cannot be reached or is the agent's own cell.
+        ``[N, P, Q, 4]`` bool (maps, agent cells, goal cells, actions); no action if the goal cannot be reached or is
+        the agent's own cell.
     """
     sizes = check_shape("closed", closed, "N H W")
     agent_sizes = check_shape("agent", agent, "N P", sizes)
@@ -197,9 +239,14 @@ def optimal_sets(
 def expected_optimality(
     closed: npt.NDArray[np.bool_], agent: npt.NDArray[np.floating], goal: npt.NDArray[np.floating]
 ) -> npt.NDArray[np.float64]:
-    """Return the probability that each action is optimal, ``[N, 4]``; pairs without a plan count as not optimal.
+    """Return the probability that each action is optimal when the cells of agent and goal are uncertain.
 
-    Agent and goal are distributed independently over cells, ``[N, H * W]`` each.
+    Args:
+        closed: ``[N, H, W]`` impassable cells: maps, rows, columns.
+        agent, goal: ``[N, H * W]`` probabilities of the cells; agent and goal are independent.
+
+    Returns:
+        ``[N, 4]`` probabilities, maps by actions; where no path leads to the goal, no action is optimal.
     """
     sizes = check_shape("closed", closed, "N H W")
     height, width = sizes["H"], sizes["W"]
@@ -333,30 +380,35 @@ _Share = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def beyond(kind: str) -> str:
-    """Return the suffix of measure names for the difference to the same probe on random networks of a kind."""
+    """Return the suffix of measure names for how far a difference exceeds that of random networks of a kind.
+
+    The difference is that between decoded maps and shuffled ones; see `compare_beliefs`.
+    """
     return f"{DIFFERENCE}{LESS}{kind}"
 
 
 def top_name(count: int) -> str:
-    """Return the name of the accuracy against any pair of candidate cells for agent and goal.
+    """Return the name of the measure "accuracy against top-``count`` beliefs".
 
-    An action then counts as right if it is optimal for one of the pairs; candidates are the ``count`` likeliest cells
-    of each.
+    There an action counts as right if it is optimal for at least one pair of an agent cell and a goal cell, among the
+    ``count`` likeliest cells of each.
     """
     return f"accuracy against top-{count} beliefs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Beliefs(Columns):
-    """The optimal actions on the decoded maps of N states.
+    """The optimal actions on the maps that a probe decodes in N states.
 
     Attributes:
         maps: the maps.
-        optimal: ``[N, 4]`` bool; no action if the goal cannot be reached on the map or is the agent's own cell.
+        optimal: ``[N, 4]`` bool, states by actions; no action if the goal cannot be reached on the map or is the
+            agent's own cell.
         tops: T ascending numbers k of candidate cells.
         top: ``[N, T, 4]`` bool, whether an action is optimal for at least one pair of an agent cell and a goal cell
             among the k likeliest cells of each.
-        expected: ``[N, 4]`` probability that an action is optimal, with agent and goal drawn from the posterior.
+        expected: ``[N, 4]`` probability that an action is optimal, with agent and goal drawn from the decoded
+            probabilities.
     """
 
     SHAPES: ClassVar = {"optimal": "N 4", "top": "N T 4", "expected": "N 4"}
@@ -372,12 +424,12 @@ class Beliefs(Columns):
 
 
 def read_beliefs(posterior: npt.ArrayLike, *, tops: tuple[int, ...] = TOPS) -> Beliefs:
-    """Return the maps that class probabilities of cells (posteriors) imply, and the optimal actions on them.
+    """Return the maps that class probabilities of cells imply, and the optimal actions on them.
 
-    The layout is the most likely class of each cell; candidate cells of agent and goal are passable in any case.
+    The map has the most likely class of each cell; candidate cells of agent and goal are passable in any case.
 
     Args:
-        posterior: ``[N, H, W, K]``, see `decode_maps`.
+        posterior: ``[N, H, W, K]`` probabilities, see `decode_maps`.
         tops: numbers of candidate cells, ascending.
 
     Raises:
@@ -400,22 +452,22 @@ def read_beliefs(posterior: npt.ArrayLike, *, tops: tuple[int, ...] = TOPS) -> B
 
 
 def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> Rows:
-    """Compare actions with those that are optimal on decoded maps (beliefs); return one row for each measure and grid.
+    """Compare an agent's actions with those that are optimal on the maps decoded from its activations (its beliefs).
 
     Args:
         beliefs: the maps decoded in N states, with the optimal actions on them.
-        decisions: the actions there. Turns without an action enter nothing but "turns without an action".
-        tags: kept with every row: head (the form of the probe, e.g. "linear"), control, site, layer, scope, reading,
-            ...
+        decisions: the actions there. Turns without an action count only in the measure "turns without an action".
+        tags: named facts to keep with every row: head (the form of the probe, e.g. "linear"), control, site, layer,
+            scope, reading, ...
 
     Returns:
-        Rows tagged by agent, size and density, over all states of a grid; if grids are not square, also by shape, since
-        turned versions of one grid have rows of their own. Shares: those of `SHARES` and of `top_name`, each also with
-        shuffled beliefs and as the difference of both; "accuracy against truth", "decoded agent at its cell", "decoded
-        goal at its cell". Distances: "decoded agent's distance" and "decoded goal's distance" (cells, Manhattan).
-        Counts (steps): "actions", "actions wrong in truth", "actions wrong on the decoded map", "turns without an
-        action". NaN if a denominator is 0, or if there is no other grid of that size and density from which to take
-        shuffled beliefs.
+        One row for each measure and grid, over all states of the grid, tagged by agent, size and density; if grids are
+        not square, also by shape, since turned versions of one grid have rows of their own. Shares: those of `SHARES`
+        and of `top_name`, each also with shuffled beliefs and as the difference of both; "accuracy against truth",
+        "decoded agent at its cell", "decoded goal at its cell". Distances: "decoded agent's distance" and "decoded
+        goal's distance" (cells, Manhattan). Counts (steps): "actions", "actions wrong in truth", "actions wrong on the
+        decoded map", "turns without an action". NaN if a denominator is 0, or if there is no other grid of that size
+        and density from which to take shuffled beliefs.
 
     Raises:
         ValueError: other numbers of beliefs and decisions.
@@ -545,8 +597,10 @@ def _groups(decisions: Decisions) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
 
 
 class ShownMap(BaseModel):
-    """The decoded map of a state, to be drawn beside the true grid; ``lines`` are in the format of
-    `DecodedMaps.text`.
+    """A map that a probe decoded from an agent's activations in one state, stored to be drawn beside the true grid.
+
+    ``lines`` has one text per row of the grid, in the symbols of `DecodedMaps.text`. ``verdict`` says whether the
+    agent's action was optimal in the true grid and on the map. ``tags`` names the probe.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -575,13 +629,20 @@ def compare_beliefs(
     suite: Sequence[Entry] = BELIEF_SUITE,
     device: str = "cpu",
 ) -> tuple[Rows, list[ShownMap]]:
-    """Compare the agent's actions on the test grids with the actions that are optimal on the maps that each probe
-    decodes there.
+    """Compare the agent's actions on the test grids with those that are optimal on the maps that each probe decodes
+    there.
+
+    Args:
+        data: the activations, with the split into training and test grids.
+        decisions: the agent's actions at the same steps.
+        fitted: the fitted probes.
+        suite: pairs of a head (the form of the probe) and a control whose maps are decoded.
+        device: where to compute, "cpu" or "cuda".
 
     Returns:
-        First, the rows of all probes, with the tag ``reading`` for the two ways to read a map ("balanced" and
-        "natural"); see `belief_rows`. If there are random networks, further rows give by how much each difference
-        exceeds theirs, by grid and seed. Second, the maps to draw, from the first entry in the reading "natural".
+        First, the rows of all probes, with the tag ``reading`` for the two ways to read a map ("balanced" and "natural"
+        class frequencies); see `belief_rows`. If there are random networks, further rows give by how much each
+        difference exceeds theirs, by grid and seed. Second, the maps to draw, from the first probe of the suite.
     """
     tested = decisions.where(data.split.test)
     layers = sorted({activations.layer for activations in data.activations})
@@ -603,9 +664,22 @@ def compare_beliefs(
 def maps_of(
     data: ProbeInputs, fitted: FittedProbes, suite: Sequence[Entry], device: str = "cpu"
 ) -> Iterator[tuple[Entry, dict[str, Tag], dict[str, npt.NDArray[np.float32]]]]:
-    """Decode maps of the test grids with each probe; yield its entry, its tags and the decoded class probabilities.
+    """Decode maps of the test grids with each probe of a suite.
 
-    The last map the readings "balanced" and "natural" to ``[N, n, n, K]``.
+    Args:
+        data: the activations, with the split into training and test grids.
+        fitted: the fitted probes.
+        suite: pairs of a head (the form of the probe, such as "mlp") and a control ("none" or a kind of random
+            network).
+        device: where to compute, "cpu" or "cuda".
+
+    Yields:
+        The pair of head and control; named facts (tags) about the probe, such as its site and layer; and, for the class
+        frequencies "balanced" and "natural", the decoded probabilities ``[N, n, n, K]``: states, rows, columns,
+        classes.
+
+    Raises:
+        ValueError: for another control, or one whose activations are missing.
     """
     for entry in suite:
         head, control = entry
@@ -633,9 +707,15 @@ def maps_of(
 
 
 def choose_maps(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> list[ShownMap]:
-    """Choose the states, by `RULE`, whose decoded maps a page shows.
+    """Choose the decoded maps that a report shows, one for each kind of action that occurs.
 
-    There is one for each kind of action that occurs: optimal in truth, optimal only on the decoded map, or in neither.
+    The kinds are: optimal in truth, optimal only on the decoded map, and optimal in neither. Among the states with an
+    action of a kind, one of middle grid size and wall density is taken (`RULE`).
+
+    Args:
+        beliefs: the decoded maps with the optimal actions on them.
+        decisions: the agent's actions in the same states.
+        tags: named facts about the probe, stored with the maps.
     """
     taken_actions, true, decoded = decisions.taken, decisions.is_optimal, decisions.chosen(beliefs.optimal)
     size, density = decisions.shape.max(axis=1), decisions.density

@@ -123,14 +123,14 @@ class FitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSettings(FitSettings):
-    """How plan decoders are trained; the defaults are the sizes in the paper.
+    """How plan decoders (probes that predict an agent's next moves) are trained; the defaults are the sizes in the
+    paper.
 
     The paper does not give the hidden width of their perceptrons, so it is the library's default. Validation: 600 of
     3,600 trajectories.
 
     Source: behavioural and representational evaluation, section 5.3 (sizes, validation set); the authors' scripts
-    (AdamW,
-    learning rate 1e-4, batch 32).
+    (AdamW, learning rate 1e-4, batch 32).
     """
 
     rate: float = 1e-4
@@ -146,12 +146,13 @@ class PlanSettings(FitSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellTarget:
-    """Target of probes that predict the class of each cell of a square frame.
+    """What a probe of maps is trained to predict: the class of each cell of a square frame, at N steps.
 
-    It consists of ``[N, C]`` integer labels (indices in `CLASSES`) of the cells, by row.
+    ``values`` are ``[N, C]`` integer labels (indices in `CLASSES`), steps by cells (by row). ``weights`` ``[N]`` are
+    the weights of the steps in the fit, with sum 1 per grid (`grid_weights`); 1 for each step by default.
 
-    ``weights`` ``[N]`` are the weights of the steps in the fit, with sum 1 per grid (`grid_weights`); 1 for each step
-    by default.
+    Raises:
+        ValueError: if C is not a square number, or a label is not an index in `CLASSES`.
     """
 
     values: npt.NDArray[Any]
@@ -178,29 +179,35 @@ class CellTarget:
 
     @property
     def outputs(self) -> tuple[int, int]:
-        """Number C of predictions for a step, and K of scores for each."""
+        """The number C of predictions for a step (cells), and the number K of scores for each (classes)."""
         return math.prod(self.values.shape[1:]), len(self.NAMES)
 
     @property
     def prior(self) -> npt.NDArray[np.float64]:
-        """Frequency of each class among all cells, ``[K]``; grids have equal weight."""
+        """Frequency of each class among all cells of all steps, ``[K]``; grids have equal weight."""
         weights = np.repeat(self.weights, self.values.shape[1])
         counts = np.bincount(self.values.ravel().astype(np.int64), weights, minlength=len(CLASSES))
         return np.asarray(counts / counts.sum())
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Fields of the fitted `Probe` that describe this target, by name."""
+        """The values of those fields of the fitted `Probe` that depend on what it predicts, by the name of the
+        field.
+        """
         return {"frame": math.isqrt(self.values.shape[1]), "prior": self.prior}
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """``[N]`` whether each step has a target."""
+        """``[N]`` whether the value to predict is known at each step; always true for cells."""
         return np.ones(len(self.values), dtype=bool)
 
     @staticmethod
     def loss(stack: Sequence[Any], device: Any) -> Loss:
-        """Return a function that maps scores and the indices of their rows to the losses of Q targets."""
+        """Return the loss function of Q probes that are trained together, one for each target in ``stack``.
+
+        The function takes their scores ``[Q, B, C, K]`` (probes, steps of the batch, cells, classes) and the indices
+        ``[B]`` of the steps, and returns the losses ``[Q]``. Tensors are on ``device``.
+        """
         import torch
 
         labels = torch.tensor(np.stack([target.values for target in stack]).astype(np.int64), device=device)
@@ -271,7 +278,10 @@ class _PlanTarget(CellTarget):
 
 
 def grid_weights(cluster: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
-    """Return the weights of steps, ``[N]``; those of one grid sum to 1, as in the scores."""
+    """Return a weight for each of N steps, so that the weights of each grid sum to 1, as in the scores.
+
+    ``cluster`` ``[N]`` names the grid of each step.
+    """
     codes, _ = factorize(cluster)
     weights: npt.NDArray[np.float64] = 1 / np.bincount(codes)[codes]
     return weights
@@ -289,16 +299,27 @@ _TARGETS: Final = {"cells": CellTarget, "distance": _DistanceTarget, "plan": _Pl
 
 
 def class_weights(prior: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    """Return ``1 / (K p)`` for the K classes that occur, 0 for the others."""
+    """Return weights ``[K]`` that give all classes that occur the same total weight: ``1 / (K p)``, and 0 for absent
+    classes.
+
+    ``prior`` holds the frequency p of each class.
+    """
     occurs = prior > 0
     weights = np.divide(1.0, prior * occurs.sum(), out=np.zeros_like(prior), where=occurs)
     return np.asarray(weights, dtype=np.float32)
 
 
 def cell_loss(scored: Tensor, labels: Tensor, weights: Tensor, steps: Tensor) -> Tensor:
-    """Compute the class-weighted cross-entropy of Q probes, averaged over all cells of a batch, ``[Q]`` nats.
+    """Compute the class-weighted cross-entropy of Q probes, averaged over all cells of a batch, in nats.
 
-    Scores have shape ``[Q, B, C, K]``, labels ``[Q, B, C]``, class weights ``[Q, K]`` and step weights ``[B]``.
+    Args:
+        scored: ``[Q, B, C, K]`` scores: probes, steps, cells, classes.
+        labels: ``[Q, B, C]`` true classes.
+        weights: ``[Q, K]`` weights of the classes.
+        steps: ``[B]`` weights of the steps.
+
+    Returns:
+        ``[Q]`` the loss of each probe.
     """
     import torch
 
@@ -308,9 +329,17 @@ def cell_loss(scored: Tensor, labels: Tensor, weights: Tensor, steps: Tensor) ->
 
 
 def plan_loss(scored: Tensor, tokens: Tensor, steps: Tensor) -> Tensor:
-    """Return ``sum(w 0.9^i nll) / sum(w 0.9^i)`` over the known positions of a batch, for Q decoders, ``[Q]`` nats.
+    """Compute the cross-entropy of Q plan decoders, in nats, in which position i of a plan (from 0) has weight 0.9^i.
 
-    Scores are ``[Q, B, T, 5]``, tokens ``[Q, B, T]`` int64, -1 where unknown, weights w of the steps ``[B]``.
+    It is ``sum(w 0.9^i nll) / sum(w 0.9^i)`` over the known positions of a batch, with the weights w of the steps.
+
+    Args:
+        scored: ``[Q, B, T, 5]`` scores: decoders, steps, positions of the plan, tokens.
+        tokens: ``[Q, B, T]`` int64 true tokens, -1 where unknown.
+        steps: ``[B]`` weights of the steps.
+
+    Returns:
+        ``[Q]`` the loss of each decoder.
     """
     import torch
 
@@ -324,15 +353,19 @@ def plan_loss(scored: Tensor, tokens: Tensor, steps: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
-    """A probe to fit: its head (form, such as linear or MLP), its inputs and its target.
+    """A probe to fit: its head (form, such as linear or MLP), its inputs and what it should predict.
 
     Attributes:
         key: identity of the fitted probe, unique among those fitted together. Its target is the kind of ``target``.
-        features: N training steps.
-        target: ``[N, ...]`` target of each step: a class in `CLASSES` of each cell, a number, or tokens of a plan.
-        tags: stored with the probe.
+        features: inputs at N training steps.
+        target: ``[N, ...]`` value to predict at each step: a class in `CLASSES` of each cell, a number, or tokens of a
+            plan.
+        tags: named facts to store with the probe.
         head: registered name of the head; by default that of the key.
         settings: settings of the head, instead of those of the fit.
+
+    Raises:
+        ValueError: if there are no steps, other numbers of inputs and targets, or no such head.
     """
 
     key: ProbeKey
@@ -358,12 +391,12 @@ class Problem:
 
     @property
     def registered(self) -> Head:
-        """The registered head that this problem fits."""
+        """The registered head (form of probe, such as linear or MLP) that is fitted."""
         return find_head(self.head, self.key.target)
 
     @property
     def sizes(self) -> HeadSizes:
-        """Sizes of the inputs and outputs of the head."""
+        """Numbers of inputs and outputs of the probe to fit."""
         # The file of a probe does not store the number of its input vectors; that of a decoder does.
         positions = self.features.positions if self.key.target == "plan" else 1
         outputs, classes = self.target.outputs
@@ -371,7 +404,13 @@ class Problem:
         return HeadSizes(positions=positions, width=width, outputs=outputs, classes=classes)
 
     def head_settings(self, settings: FitSettings) -> dict[str, Any]:
-        """Return the settings of the head: its own, else those of the fit, else its defaults."""
+        """Return the settings of the head (the form of the probe) by name.
+
+        They are those of this problem, else those of the fit, else the head's defaults.
+
+        Raises:
+            ValueError: if the problem sets something that the head does not have.
+        """
         defaults = self.registered.settings
         unknown = sorted(set(self.settings) - set(defaults))
         if unknown:
@@ -379,7 +418,7 @@ class Problem:
         return {name: self.settings.get(name, getattr(settings, name, value)) for name, value in defaults.items()}
 
     def module(self, settings: FitSettings, *, numbers: bool = False) -> Any:
-        """Build the torch module of the head.
+        """Build the torch module of the probe to fit.
 
         Args:
             settings: settings of the fit, for sizes that the problem leaves open.
@@ -390,24 +429,35 @@ class Problem:
 
     @property
     def stack_key(self) -> tuple[Any, ...]:
-        """Key that problems share if they can train together: head, shapes and grids, which determine the validation
-        grids.
+        """A value that is equal for problems that can be trained together as one batch.
+
+        It consists of the head, its settings, the shapes, and the grids, which determine the validation grids.
         """
         settings = tuple(sorted(self.settings.items()))
         return (self.head, settings, self.sizes, self.features.vectors.shape, tuple(self.features.cluster.tolist()))
 
     def weights(self, settings: FitSettings) -> int:
-        """Return how many weights a probe of this problem has."""
+        """Return the number of weights of the probe to fit, which decides how it is trained."""
         return sum(map(math.prod, weight_shapes(self.module(settings)).values()))
 
     def numbers(self, settings: FitSettings, *, distinct: bool) -> int:
-        """Return how many numbers training keeps in memory; with ``distinct``, including the inputs of this problem."""
+        """Return how many numbers training this probe keeps in memory, by which the size of a batch of probes is
+        chosen.
+
+        ``distinct`` says whether its inputs count too, because the other probes of the batch have other inputs.
+        """
         module, batch = self.module(settings), settings.batch
         largest: int = module.numbers(batch) if hasattr(module, "numbers") else batch * math.prod(self.target.outputs)
         return max(largest, _COPIES * self.weights(settings)) + (self.features.vectors.size if distinct else 0)
 
     def finished(self, norm: Norm, solution: Solution, settings: FitSettings) -> Probe:
-        """Build the fitted probe."""
+        """Build the fitted probe from its weights.
+
+        Args:
+            norm: mean and standard deviation of each input, by which inputs are normalised.
+            solution: the fitted weights.
+            settings: settings of the fit, of which some are stored with the probe.
+        """
         tags: dict[str, Tag] = {"steps": len(self.features), "grids": len(set(self.features.cluster.tolist()))}
         if solution.kept is not None:
             tags |= {name: getattr(settings, name) for name in _TRAINED} | {"kept": solution.kept}
@@ -444,7 +494,7 @@ Advance = Callable[[int], None]
 def fit(
     problems: Sequence[Problem], settings: FitSettings | None = None, callbacks: Callbacks | None = None
 ) -> list[Probe]:
-    """Fit probes. Compatible problems are trained together; each gets the same result as if trained by itself, up to
+    """Fit probes. Compatible ones are trained together, and each gets the same result as if trained by itself, up to
     rounding.
 
     Everything that is learned, including the normalisation, comes only from the given training steps.
@@ -539,7 +589,11 @@ def _trained(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Generic[Stack]):
-    """A stack of probes that train together, with the number of weights per probe and the total units of progress."""
+    """Several probes that are trained together as one batch (``stack``).
+
+    ``weights`` is the number of weights of one probe, and ``units`` the amount of work, in the units in which progress
+    is counted.
+    """
 
     stack: Stack
     weights: int
@@ -554,14 +608,21 @@ def train_stacks(
     progress: Progress,
     elsewhere: Callable[[Stack], Future[Trained]] | None = None,
 ) -> Iterator[tuple[Stack, Trained]]:
-    """Train stacks and yield each stack with its result: first the large stacks, then the small ones, each in order.
+    """Train batches of probes ("stacks") in parallel where that is faster, and yield each batch with its result.
 
-    The operations of small stacks take microseconds. A second thread gains little for them, and if another process
-    occupies its core, every operation waits (steps became up to ten times as long). On a CPU, small stacks therefore
+    Large batches, with 4 million weights per probe or more, come first, then the small ones, each in order.
+
+    The operations of small batches take microseconds. A second thread gains little for them, and if another process
+    occupies its core, every operation waits (steps became up to ten times as long). On a CPU, small batches therefore
     use one thread each and train in parallel on as many threads as PyTorch has. The results do not depend on which
-    stacks train at the same time. Large stacks, and all stacks on a GPU, train one after another.
+    batches train at the same time. Large batches, and all batches on a GPU, train one after another.
 
-    If ``elsewhere`` is given, it passes small stacks, or all stacks on a GPU, to another process.
+    Args:
+        work: the batches.
+        train: trains one batch; it gets the batch and a function that takes the number of finished units.
+        device: where to compute, "cpu" or "cuda".
+        progress: called with (units done, all units).
+        elsewhere: if given, passes small batches, or all batches on a GPU, to another process.
     """
     import torch
 
@@ -634,7 +695,10 @@ def _cost(problem: Problem, settings: FitSettings) -> int:
 
 
 def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[Problem]]:
-    """Yield stacks of problems with equal `stack_key`, which are fitted together, as large as memory allows."""
+    """Divide probes to fit into lists that are trained together as one batch each, as large as memory allows.
+
+    The probes of a list have an equal `Problem.stack_key`.
+    """
     groups: dict[tuple[Any, ...], list[Problem]] = {}
     for problem in problems:
         groups.setdefault(problem.stack_key, []).append(problem)
@@ -647,9 +711,10 @@ def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[
 
 
 def normalisation(vectors: npt.NDArray[np.float32]) -> Norm:
-    """Compute mean and standard deviation of each input, ``[F]``; 0 if it varies by no more than rounding errors.
+    """Compute mean and standard deviation of each input, ``[F]`` each, from the training inputs ``[N, F]``.
 
-    Standard deviations below the smallest normal float32 number (1e-38) have few digits and also become 0.
+    A standard deviation is 0 if the input varies by no more than rounding errors, or by less than the smallest normal
+    float32 number (1e-38).
     """
     mean = vectors.mean(axis=0, dtype=np.float64)
     std = vectors.std(axis=0, dtype=np.float64)
@@ -659,8 +724,9 @@ def normalisation(vectors: npt.NDArray[np.float32]) -> Norm:
 
 
 def order(rows: npt.NDArray[np.int64], epoch: int, settings: FitSettings, name: str) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the batches of one epoch as row indices. Their order depends only on the seed, the number of steps and the
-    name of the random stream.
+    """Yield the batches of one training epoch, each as an array of row indices.
+
+    The order of the rows depends only on the seed, their number, the epoch and the name of the random stream.
     """
     shuffled = rows[stream(settings.seed, name, len(rows), epoch).permutation(len(rows))]
     for begin in range(0, len(shuffled), settings.batch):
@@ -668,7 +734,13 @@ def order(rows: npt.NDArray[np.int64], epoch: int, settings: FitSettings, name: 
 
 
 def validation_rows(cluster: npt.NDArray[np.object_], settings: FitSettings) -> npt.NDArray[np.bool_]:
-    """Return ``[N]`` whether each step belongs to a validation grid. These grids choose the best epoch or penalty."""
+    """Return ``[N]`` whether each training step is held out for validation, to choose the best epoch or penalty.
+
+    All steps of a grid are on the same side; ``cluster`` ``[N]`` names the grid of each step.
+
+    Raises:
+        ValueError: if there is only one grid.
+    """
     if settings.validation == 0:
         return np.zeros(len(cluster), dtype=bool)
     grids = sorted(set(cluster.tolist()))

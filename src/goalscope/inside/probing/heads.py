@@ -55,8 +55,8 @@ class Solution:
 
     Attributes:
         weights: name -> array, float32.
-        tags: stored with the probe, such as the chosen penalties.
-        kept: the epoch of the weights; None for a closed-form solution.
+        tags: named facts stored with the probe, such as the chosen penalties.
+        kept: the training epoch whose weights these are; None for a closed-form solution.
         loss: the validation loss of that epoch.
     """
 
@@ -109,11 +109,20 @@ class Head:
 
     @property
     def reads(self) -> bool:
-        """Whether the inputs of the head are activations."""
+        """Whether the head (form of probe) reads activations. "majority" and "position" do not."""
         return self.name not in COUNTED
 
     def module(self, sizes: HeadSizes, settings: Mapping[str, Any], *, seed: int | None = None) -> Module:
-        """Build a module with weights drawn from the root seed, or with shapes only if ``seed`` is None."""
+        """Build the torch module of the head (form of probe, such as linear or MLP).
+
+        Args:
+            sizes: numbers of inputs and outputs.
+            settings: the head's settings by name; missing ones have their defaults.
+            seed: seed of the initial weights; None to build weights that have only shapes, on the meta device.
+
+        Raises:
+            ValueError: if the head cannot be built with these settings.
+        """
         import torch
 
         settings = {**self.settings, **settings}
@@ -136,15 +145,15 @@ class Head:
 def head(
     name: str, *, targets: tuple[str, ...] = ("cells", "distance"), settings_of: SettingsOf | None = None
 ) -> Callable[[Build], Build]:
-    """Return a decorator that registers a class of modules, or a function that builds one, as a head (a form of probe).
+    """Return a decorator that registers a head: a form of probe, such as linear or MLP, given as a torch module.
 
-    It is called with `HeadSizes` and its settings by name; their defaults must be in its signature. A setting with the
-    name of one of `FitSettings` gets its value from there. A function can import torch when it is called; a module that
-    registers heads should not import it.
+    It decorates a class of modules, or a function that builds one. This is called with `HeadSizes` and its settings by
+    name; their defaults must be in its signature. A setting with the name of one of `FitSettings` gets its value from
+    there. A function can import torch when it is called; a Python file that registers heads should not import it.
 
     Args:
         name: its name in studies, rows and reports.
-        targets: the targets it can predict: "cells", "distance", "plan".
+        targets: what it can predict: "cells" (the class of each cell of a grid), "distance" (a number), "plan" (moves).
         settings_of: infers settings from weights; all others are stored in the file of a probe.
     """
 
@@ -159,7 +168,12 @@ def head(
 
 
 def find_head(name: str, target: str) -> Head:
-    """Find a head by name for a target. If there is none, raise a ValueError that lists the available heads."""
+    """Find a registered head (form of probe, such as "mlp") that can predict a kind of target: "cells", "distance" or
+    "plan".
+
+    Raises:
+        ValueError: if there is none; the message lists the heads for this target.
+    """
     try:
         registered: Head = registry.resolve("head", name)
         if target in registered.targets:
@@ -174,12 +188,21 @@ def find_head(name: str, target: str) -> Head:
 
 
 def weight_shapes(module: Module) -> dict[str, tuple[int, ...]]:
-    """Map the names of weights in files to their shapes; torch allows no dots in the names within a module."""
+    """Return the shape of each weight of a probe, by the name that it has in files.
+
+    Torch allows no dots in the names of parameters, so they contain slashes there.
+    """
     return {name.replace("/", "."): tuple(parameter.shape) for name, parameter in module.named_parameters()}
 
 
 def initial_weights(module: Any, seed: int, name: str) -> Weights:
-    """Return the initial weights of training, the same for a probe and its controls, trained alone or in a stack."""
+    """Return the initial weights of a probe by name, the same for a probe and its controls, trained alone or together.
+
+    Args:
+        module: the torch module of the probe.
+        seed: root seed.
+        name: name of the probe, for modules that draw their own weights.
+    """
     if hasattr(module, "initial"):
         weights: Weights = module.initial(seed, name)
         return weights
@@ -187,7 +210,16 @@ def initial_weights(module: Any, seed: int, name: str) -> Weights:
 
 
 def scores(module: Any, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-    """Return the scores of Q probes at once, ``[Q, B, C, K]``: weights ``[Q, ...]``, vectors ``[Q or 1, B, F]``."""
+    """Compute the scores of Q probes of one form at once.
+
+    Args:
+        module: the torch module of this form of probe.
+        weights: the weights of all probes by name, each ``[Q, ...]``.
+        vectors: ``[Q or 1, B, F]`` normalised inputs: probes (1 if they share them), examples, numbers.
+
+    Returns:
+        ``[Q, B, C, K]`` scores: probes, examples, outputs (such as cells), classes.
+    """
     from torch.func import functional_call, vmap
 
     if hasattr(module, "stacked"):
@@ -209,7 +241,19 @@ def outputs(
     device: str,
     batch: int,
 ) -> npt.NDArray[np.float32]:
-    """Compute the scores of one probe, ``[N, C, K]``, from unnormalised vectors ``[N, F]`` in batches."""
+    """Compute the scores of one probe from inputs that are not normalised, in batches.
+
+    Args:
+        module: the torch module of the probe.
+        weights: its weights by name.
+        vectors: ``[N, F]`` inputs: examples by numbers.
+        norm: mean and standard deviation of each input in training, by which inputs are normalised.
+        device: where to compute, "cpu" or "cuda".
+        batch: number of examples per batch.
+
+    Returns:
+        ``[N, C, K]`` scores: examples, outputs (such as cells), classes.
+    """
     import torch
 
     check_device(device)
@@ -226,7 +270,11 @@ def outputs(
 
 
 def check_device(device: str) -> None:
-    """Raise a ValueError unless probes can compute there: "cpu", or a GPU ("cuda", "cuda:1") that PyTorch sees."""
+    """Check that probes can compute on a device: "cpu", or a GPU ("cuda", "cuda:1") that PyTorch sees.
+
+    Raises:
+        ValueError: if they cannot.
+    """
     if device == "cpu":
         return
     if not isinstance(device, str) or device == "auto":
@@ -240,10 +288,12 @@ def check_device(device: str) -> None:
 
 
 def trains_on(device: str) -> str:
-    """Return the device on which probes train, given that of the model: for "auto" a GPU if there is one.
+    """Return the kind of device on which probes train ("cpu" or "cuda"), given the device of the model.
+
+    For "auto" it is a GPU if there is one.
 
     Raises:
-        ValueError: see `check_device`.
+        ValueError: if PyTorch does not see the device.
     """
     if device == "auto":
         import torch
@@ -254,7 +304,10 @@ def trains_on(device: str) -> str:
 
 
 def coordinates(frame: int) -> npt.NDArray[np.float32]:
-    """Return row and column of the cells of a frame by row, -1 to 1, ``[frame * frame, 2]``; 0 for a single cell."""
+    """Return the row and column of each cell of a square map, scaled to -1 ... 1; 0 for a single cell.
+
+    ``frame`` is the number of rows and columns. The result is ``[frame * frame, 2]``, cells by row.
+    """
     along = np.linspace(-1, 1, frame, dtype=np.float32) if frame > 1 else np.zeros(1, dtype=np.float32)
     return np.stack(np.meshgrid(along, along, indexing="ij"), axis=-1).reshape(-1, 2)
 
@@ -262,7 +315,10 @@ def coordinates(frame: int) -> npt.NDArray[np.float32]:
 def normalised(
     vectors: npt.NDArray[np.float32], mean: npt.NDArray[np.float32], std: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Return ``(vectors - mean) / std``, and 0 if the standard deviation is 0."""
+    """Normalise inputs ``[N, F]`` by the mean and standard deviation ``[F]`` of the training inputs.
+
+    The result is ``(vectors - mean) / std``, and 0 where the standard deviation is 0.
+    """
     factor = np.divide(1, std, out=np.zeros_like(std), where=std > 0)
     with np.errstate(over="ignore", invalid="ignore"):  # the results are checked later
         return (vectors - mean) * factor

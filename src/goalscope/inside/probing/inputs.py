@@ -35,7 +35,11 @@ TruthName = Literal["own", "shuffled", "control task"]
 
 
 class Reading(NamedTuple):
-    """The inputs of one fit: site and layer, features and, for a random network, its seed."""
+    """The inputs on which one probe is fitted.
+
+    ``place`` is the site (token positions) and layer of the activations, (None, None) if no activations are read;
+    ``features`` are the inputs, and ``draw`` is the seed of a random network, None for the agent's own model.
+    """
 
     place: tuple[str | None, int | None]
     features: "Features"
@@ -47,10 +51,10 @@ class Source:
     """Where the inputs of a probe come from; a probe accepts only inputs from the source that it was fitted on.
 
     Attributes:
-        site: site of the activations; "bag" and "text" for inputs that are no activations.
+        site: token positions of the activations, such as "pre"; "bag" and "text" for inputs that are no activations.
         layer: number of the decoder block, 0-based; -1 for inputs that are no activations.
         model: content id of the model; "" for inputs that are no activations.
-        width: numbers per example, P positions * D for activations.
+        width: number of inputs per step, P positions * width D for activations.
     """
 
     site: str
@@ -59,7 +63,11 @@ class Source:
     width: int
 
     def check_same(self, other: "Source") -> None:
-        """Raise a ValueError unless another set of activations has the same source."""
+        """Check that another set of inputs comes from the same site, layer and model and has the same width.
+
+        Raises:
+            ValueError: if it does not; the message names what differs.
+        """
         for (name, expected), actual in zip(asdict(self).items(), astuple(other), strict=True):
             if expected != actual:
                 raise ValueError(
@@ -70,10 +78,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Features(Steps):
-    """Inputs of probes: numbers ``[N, F]`` float32 for each of N steps, from ``positions`` vectors one after another.
+    """Inputs of probes: F numbers at each of N steps, ``vectors`` ``[N, F]`` float32.
+
+    For activations these are the vectors at P token positions (``positions``) one after another. ``source`` says where
+    they come from; the other fields name the episode, step and grid of each row.
 
     Raises:
-        ValueError: arrays that do not fit, or a number that is not finite; names episode and step.
+        ValueError: for arrays that do not fit, or a number that is not finite; the message names episode and step.
     """
 
     SHAPES: ClassVar = {"vectors": "N F", **Steps.SHAPES}
@@ -96,7 +107,9 @@ class Features(Steps):
 
     @classmethod
     def of(cls, data: "Activations | Features") -> "Features":
-        """Return activations as the inputs of a probe, the P positions of a step one after another."""
+        """Convert activations ``[N, P, D]`` to the inputs ``[N, P * D]`` of a probe: steps by numbers. Inputs are
+        returned as they are.
+        """
         if isinstance(data, Features):
             return data
         count, positions, width = data.vectors.shape
@@ -107,7 +120,14 @@ class Features(Steps):
 
     @classmethod
     def derived(cls, site: str, vectors: npt.NDArray[Any], cells: Cells) -> Self:
-        """Build inputs from numbers ``[N, F]`` that are not activations."""
+        """Build inputs of a probe from numbers ``[N, F]`` that are not activations, for controls such as the number of
+        walls.
+
+        Args:
+            site: name of these inputs, such as "bag".
+            vectors: the numbers, steps by inputs.
+            cells: the labels of the same steps, which name their episodes and grids.
+        """
         source = Source(site=site, layer=-1, model="", width=vectors.shape[1])
         steps = {name: getattr(cells, name) for name in Steps.SHAPES}
         return cls(source=source, vectors=vectors.astype(np.float32), **steps)
@@ -115,7 +135,13 @@ class Features(Steps):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Split(Columns):
-    """Which steps train a probe and which test it, as two masks. No step and no grid is in both."""
+    """Which of N steps train a probe and which test it, as two masks ``[N]``. No step and no grid is in both.
+
+    ``cluster`` ``[N]`` names the grid of each step.
+
+    Raises:
+        ValueError: if a part is empty, or a grid is in both.
+    """
 
     SHAPES: ClassVar = {"train": "N", "test": "N", "cluster": "N"}
 
@@ -134,12 +160,12 @@ class Split(Columns):
 
     @property
     def parts(self) -> tuple[tuple[str, npt.NDArray[np.bool_]], ...]:
-        """Name and mask ``[N]`` of the training part and the test part."""
+        """The name and the mask ``[N]`` of both parts: ("train", mask) and ("test", mask)."""
         return (("train", self.train), ("test", self.test))
 
 
 def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
-    """Return a split by grid, in which the same fraction of grids of every shape and density is tested.
+    """Divide grids into training and test grids; the same fraction of grids of every shape and wall density is tested.
 
     A grid's part depends only on the grids and the root seed, not on the order of the steps.
 
@@ -162,12 +188,15 @@ def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
 
 
 def of_grids(cluster: npt.NDArray[np.object_], grids: Collection[str]) -> npt.NDArray[np.bool_]:
-    """Return ``[N]`` whether each step belongs to one of the grids."""
+    """Return ``[N]`` whether each step belongs to one of ``grids``; ``cluster`` ``[N]`` names the grid of each step."""
     return np.fromiter((grid in grids for grid in cluster.tolist()), dtype=bool, count=len(cluster))
 
 
 def grid_kinds(cells: Cells) -> dict[str, tuple[str, ...]]:
-    """Map the id of each grid to its kind: its two sides and its density. Rotated versions share id and kind."""
+    """Return the kind of each grid, by the grid's id: its two sides (the shorter first) and its wall density, as texts.
+
+    Rotated versions of a grid share id and kind.
+    """
     kinds: dict[str, tuple[str, ...]] = {}
     for row, grid in enumerate(cells.cluster.tolist()):
         kind = (*map(str, sorted(cells.shape[row].tolist())), str(cells.density[row]))
@@ -187,7 +216,11 @@ def known_walls(cells: Cells, split: Split) -> float:
 
 
 def check_sizes(cells: Cells, split: Split) -> None:
-    """Raise a ValueError unless each shape of grid is in both parts of a split; names the first that is not."""
+    """Check that each shape of grid occurs in both the training and the test part, as probes of a single size need it.
+
+    Raises:
+        ValueError: if one does not; the message names the shape and the part.
+    """
     for (height, width), mask in cells.shapes():
         for name, part in split.parts:
             if not (part & mask).any():
@@ -200,11 +233,11 @@ def check_sizes(cells: Cells, split: Split) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProbeInputs:
-    """Activations of several sites and layers at the same N steps, with the truth there and a split.
+    """Activations of several sites (token positions) and layers at the same N steps, with the truth there and a split.
 
     Attributes:
         activations: one entry per site and layer.
-        cells: the truth at these steps, see `label_cells`.
+        cells: the true classes of the grid's cells at these steps, see `label_cells`.
         split: which steps are used for training and testing, see `split_by_grid`.
         random: kind (one of `RANDOM_WEIGHTS`) and seed of a random network -> the same sites, layers and steps from a
             capture of it; empty without that control.
@@ -238,7 +271,12 @@ class ProbeInputs:
         return tuple(kind for kind in RANDOM_WEIGHTS if any(kind == available for available, _ in self.random))
 
     def by_shape(self) -> Iterator[tuple[str, Self]]:
-        """Yield each shape of grid, such as "7x7", with the inputs of its steps alone, in a frame of its size."""
+        """Yield, for each shape of grid, its name ("7x7") and the inputs of its steps alone, with maps of just this
+        size.
+
+        Raises:
+            ValueError: if a shape is missing in the training or the test part.
+        """
         check_sizes(self.cells, self.split)
         for (height, width), mask in self.cells.shapes():
             of_shape = type(self)(
@@ -251,19 +289,28 @@ class ProbeInputs:
 
 
 def input_features(cells: Cells) -> Features:
-    """Return height, width and the number of cells of each class of the prompt's grid, ``[N, 7]``.
+    """Return inputs for a control that sees only counts: the grid's height and width, and its number of cells of each
+    class.
 
-    Under fog these are the cells of the whole grid: the control then knows more than the prompt showed.
+    The result is ``[N, 7]``, steps by numbers. If the agent's view is limited (fog), the cells of the whole grid are
+    counted: the control then knows more than the prompt showed.
     """
     counts = [(cells.labels == label).sum(axis=1) for label in range(len(CLASSES))]
     return Features.derived("bag", np.column_stack([cells.shape, *counts]), cells)
 
 
 def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
-    """Return features of the written reasoning.
+    """Return inputs for a control that sees only the agent's written reasoning, as a vector per step.
 
-    The first four coordinates by row and column (one of `frame` each, and whether there is one), and how often each of
-    the commonest words of the training split ``[N]`` occurs, names of moves among them.
+    A vector holds the first four coordinates in the text (one-hot row and column, and whether there is one), and how
+    often each of the commonest words of the training part occurs, names of moves among them.
+
+    Args:
+        cells: the N steps with their texts.
+        train: ``[N]`` which steps are for training.
+
+    Raises:
+        ValueError: if there is no written reasoning.
     """
     words = [Counter(_WORD.findall(text.lower())) for text in cells.reasoning.tolist()]
     common: Counter[str] = Counter()
@@ -311,7 +358,18 @@ PLAN_CONTROLS: Final = ("none", "shuffled", "control-task", *RANDOM_WEIGHTS)
 
 
 def read(data: ProbeInputs, controls: Sequence[str]) -> list[tuple[str, Reading]]:
-    """Return (control, inputs) for every control at every site and layer. Missing data raise a ValueError."""
+    """Return the inputs of the probe itself and of its controls, at every site and layer.
+
+    Args:
+        data: the activations, also of random networks, with labels and split.
+        controls: names of controls in `CONTROLS`; "none" is the probe itself.
+
+    Returns:
+        Pairs of the name of a control and its inputs.
+
+    Raises:
+        ValueError: if the data of a control are missing; the message says how to capture them.
+    """
     own = [Reading(item.place, Features.of(item)) for item in data.activations]
     readings: list[tuple[str, Reading]] = []
     # A list and not an iterator, because the suite distinguishes inputs by id(), which Python reuses for freed
@@ -352,10 +410,13 @@ def _random_networks(data: ProbeInputs, kind: str) -> Iterator[Reading]:
 
 
 def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[np.int64]:
-    """Return ``[N]`` the index of the step whose labels each step gets, from another grid of the same shape and part.
+    """Return for each step the index of the step whose labels it gets in the control with shuffled labels, ``[N]``.
 
-    The steps of a grid get the labels of one other grid in order, cyclically if that grid has fewer steps, so that the
-    labels of a grid stay together. Steps in neither part keep their own labels.
+    Labels come from another grid of the same shape on the same side of the split. The steps of a grid get the labels of
+    one other grid in order, cyclically if that grid has fewer steps, so that the labels of a grid stay together.
+
+    Raises:
+        ValueError: if a part of the split has only one grid of a shape.
     """
     rows = np.arange(len(cells))
     for name, mask in split.parts:
@@ -464,7 +525,16 @@ def from_arrays(
 
 
 def vectors_of(source: Any, name: str) -> npt.NDArray[np.float32]:
-    """Convert an array to ``[N, P, D]`` float32."""
+    """Convert activations to a float32 array ``[N, P, D]``: steps, token positions, width.
+
+    Args:
+        source: ``[N, D]`` or ``[N, P, D]``, an array of NumPy, a tensor of PyTorch or a sparse matrix of SciPy.
+        name: what it is, for error messages.
+
+    Raises:
+        ValueError: for another shape, an empty array, values that are not finite numbers, or a sparse matrix that needs
+            too much memory.
+    """
     if hasattr(source, "toarray"):  # a sparse matrix of SciPy
         size = 4 * int(np.prod(source.shape, dtype=np.float64))
         if size > MAX_DENSE_BYTES:

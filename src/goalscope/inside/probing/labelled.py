@@ -43,8 +43,10 @@ _FEWEST: Final = 4  # minimum number of groups: two to fit (one of which chooses
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeEstimate:
-    """A score of the probe or of a control, or the difference of two scores; then ``less`` names what was
-    subtracted.
+    """A score of the probe or of a control, with its interval; or the difference of two scores.
+
+    ``measure`` names the score, ``control`` the control ("none" for the probe), and ``less`` the control whose score
+    was subtracted ("" if this is no difference).
     """
 
     measure: str
@@ -58,10 +60,10 @@ class LabelProbe(Records):
     """The result of `probe`: the scores of a probe and of its controls.
 
     Attributes:
-        label: name of the label, for sentences.
+        label: name of what was predicted, for sentences.
         kind: whether labels are categories or numbers.
         classes: the categories; empty for numbers.
-        groups: number of groups.
+        groups: number of groups of rows that stay together in the split.
         tested: number of test groups.
         scores: all scores and differences.
         notes: caveats.
@@ -77,12 +79,15 @@ class LabelProbe(Records):
 
     @property
     def measure(self) -> str:
-        """The measure reported in sentences."""
+        """Name of the score that sentences report: "accuracy" for categories, "explained variance" for numbers."""
         return ACCURACY if self.kind == "category" else EXPLAINED
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per score: measure, control, less, value, low, high, n, groups, unit, note."""
+        """The scores as a list of dictionaries, one per score or difference of scores.
+
+        Keys: measure, control, less (the subtracted control, "" if none), value, low, high, n, groups, unit, note.
+        """
         return [
             {
                 "measure": score.measure,
@@ -101,12 +106,15 @@ class LabelProbe(Records):
 
     @property
     def differences(self) -> dict[str, Estimate]:
-        """Control -> the probe's score minus that of the control, in `measure`."""
+        """For each control, the probe's score minus that of the control, with its interval, in `measure`."""
         return {score.less: score.estimate for score in self.scores if score.less and score.measure == self.measure}
 
     @property
     def sentence(self) -> str:
-        """What the probe shows: it is above a control only if the whole interval of the difference is above 0."""
+        """One sentence that says above which controls the labels can be read.
+
+        The probe counts as above a control only if the whole interval of the difference is above 0.
+        """
         differences = self.differences
         above = [name for name, estimate in differences.items() if estimate.low > 0]
         not_above = [name for name in differences if name not in above]
@@ -148,10 +156,11 @@ def probe(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> LabelProbe:
-    """Probe activations for labels, with controls.
+    """Fit a linear probe that predicts labels from activations, and compare it with the controls that it must beat.
 
     Args:
-        X: ``[N, D]`` or ``[N, P, D]`` activations, from NumPy, PyTorch or a sparse matrix of SciPy.
+        X: ``[N, D]`` or ``[N, P, D]`` activations (rows, token positions, width), from NumPy, PyTorch or a sparse
+            matrix of SciPy.
         y: N labels. Texts, booleans and integers are categories; other numbers are numbers.
         groups: N names; rows of one group (a prompt, a document, a world) are on one side of the split and count once
             in intervals. By default each row is a group, which is right only for independent rows.
@@ -164,6 +173,9 @@ def probe(
         shuffles: number of shuffled controls; each gives every group the labels of another group.
         seed: root seed of the split and the shuffles.
         confidence: confidence level of the intervals.
+
+    Returns:
+        The scores of the probe and its controls, with a sentence that says above which controls the labels can be read.
 
     Raises:
         ValueError: if rows do not match, numbers are not finite, labels do not vary or recur, there are fewer than four
@@ -260,22 +272,30 @@ class LabelFold:
 
     @property
     def weights(self) -> Array:
-        """Weights of the training rows, with sum 1 per group."""
+        """Weights of the training rows, with sum 1 per group, so that large groups do not count more."""
         codes = self.codes[~self.tested]
         return np.asarray(1 / np.bincount(codes)[codes])
 
     def frequencies(self, labels: npt.NDArray[Any]) -> Array:
-        """Compute the frequency of each category in the training rows, ``[K]``."""
+        """Compute the frequency of each of K categories in the training rows, ``[K]``; groups have equal weight."""
         return np.asarray(np.bincount(labels[~self.tested], self.weights, self.classes) / self.weights.sum())
 
     def moments(self, labels: npt.NDArray[Any]) -> tuple[float, float]:
-        """Compute mean and variance of the numbers in the training rows."""
+        """Compute mean and variance of numeric labels in the training rows; groups have equal weight."""
         values = labels[~self.tested]
         mean = float(np.average(values, weights=self.weights))
         return mean, float(np.average((values - mean) ** 2, weights=self.weights))
 
     def scores(self, inputs: Any, labels: npt.NDArray[Any]) -> dict[str, Array]:
-        """Fit a linear probe, and compute the scores ``[M]`` of the tested rows by measure."""
+        """Fit a linear probe on the training rows, and score each of the M test rows.
+
+        Args:
+            inputs: ``[N, F]`` inputs, rows by numbers.
+            labels: ``[N]`` indices of categories, or numbers.
+
+        Returns:
+            Measure -> ``[M]`` scores: "accuracy" and "bits gained" for categories, "explained variance" for numbers.
+        """
         import torch
 
         train, true = ~self.tested, labels[self.tested]
@@ -304,7 +324,11 @@ class LabelFold:
         return {ACCURACY: hit, BITS: gained}
 
     def constant(self, labels: npt.NDArray[Any]) -> dict[str, Array]:
-        """Compute the scores of always predicting the commonest category, or the mean."""
+        """Score a predictor without inputs on each of the M test rows: the commonest category, or the mean, of the
+        training rows.
+
+        Returns the scores ``[M]`` by measure, as `scores` does.
+        """
         if not self.classes:
             return self._explained(self.moments(labels)[0], labels)
         hit = labels[self.tested] == int(np.bincount(labels[~self.tested], self.weights, self.classes).argmax())
@@ -316,7 +340,20 @@ class LabelFold:
 
 
 def check_labels(y: Any, count: int, kind: Kind | None) -> tuple[npt.NDArray[Any], tuple[str, ...], Kind]:
-    """Check labels. Return ``[N]`` class indices or numbers, the classes, and the kind."""
+    """Check the labels of a probe and find out whether they are categories or numbers.
+
+    Args:
+        y: N labels.
+        count: the number N of rows of activations.
+        kind: "category" or "number"; None to decide by the type of the labels (floats are numbers).
+
+    Returns:
+        ``[N]`` indices of categories or numbers; the names of the categories (empty for numbers); and the kind.
+
+    Raises:
+        ValueError: for another number of labels, missing or infinite ones, fewer than two or too many categories, or
+            numbers that do not vary.
+    """
     if hasattr(y, "detach"):
         y = y.detach().cpu().numpy()
     values = np.asarray(y)
@@ -347,9 +384,13 @@ def check_labels(y: Any, count: int, kind: Kind | None) -> tuple[npt.NDArray[Any
 
 
 def name_groups(groups: npt.ArrayLike | None, inputs: Any) -> npt.NDArray[Any]:
-    """Return ``[N]`` names of the groups.
+    """Return the name of each row's group, ``[N]``; without ``groups``, each row is a group of its own.
 
-    Equal rows in two groups raise an error, because a row in training would reveal the label of its copy in the test.
+    Rows of one group stay on the same side of the split.
+
+    Raises:
+        ValueError: for another number of names, or equal rows in two groups, because a row in training would reveal the
+            label of its copy in the test.
     """
     count = len(inputs)
     names = np.arange(count).astype(str) if groups is None else np.asarray(groups).astype(str)
@@ -369,7 +410,18 @@ def name_groups(groups: npt.ArrayLike | None, inputs: Any) -> npt.NDArray[Any]:
 
 
 def check_labelled_groups(codes: npt.NDArray[np.int64], labels: npt.NDArray[Any], count: int, kind: Kind) -> None:
-    """Raise a ValueError unless there are groups to fit and to test, and categories that recur in them."""
+    """Check that there are enough groups of rows to fit and to test a probe, and that at least two categories recur in
+    them.
+
+    Args:
+        codes: ``[N]`` number of each row's group.
+        labels: ``[N]`` indices of categories, or numbers.
+        count: number of groups.
+        kind: "category" or "number".
+
+    Raises:
+        ValueError: if there are not.
+    """
     if count < _FEWEST:
         raise ValueError(
             f"a probe needs at least {_FEWEST} groups (two to fit, two to test), got {count}: give more "
@@ -387,8 +439,14 @@ def check_labelled_groups(codes: npt.NDArray[np.int64], labels: npt.NDArray[Any]
 
 
 def exchanged(codes: npt.NDArray[np.int64], tested: Any, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return, for each row, the index of the row whose label it gets: a row of another group on the same side of the
-    split.
+    """Return for each row the index of the row whose label it gets in the control with shuffled labels, ``[N]``.
+
+    Labels come from another group of rows on the same side of the split.
+
+    Args:
+        codes: ``[N]`` number of each row's group.
+        tested: ``[N]`` which rows are tested.
+        rng: random generator.
     """
     rows = np.arange(len(codes))
     members = {int(group): np.flatnonzero(codes == group) for group in np.unique(codes)}
@@ -400,8 +458,14 @@ def exchanged(codes: npt.NDArray[np.int64], tested: Any, rng: np.random.Generato
 
 
 def known_without(position: Any, count: int) -> Any:
-    """Return the inputs of the control that sees only the position, as numbers ``[N, Q]``; names become indicator
-    columns.
+    """Return the inputs of the control that sees only positions, not activations, as float32 numbers ``[N, Q]``.
+
+    Args:
+        position: ``[N]`` or ``[N, Q]`` numbers, or names, which become one indicator column per name.
+        count: the number N of rows.
+
+    Raises:
+        ValueError: for another shape.
     """
     values = np.asarray(position)
     if values.shape[:1] != (count,) or values.ndim > 2:

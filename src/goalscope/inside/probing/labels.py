@@ -43,9 +43,10 @@ _STEP: Final = {"episode_id": "N", "step": "N", "cluster": "N"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps(Columns):
-    """The episode ``[N]`` text, the number ``[N]`` int64 and the cluster ``[N]`` text of the step of each of N rows.
+    """Which step each of N rows of data belongs to: episode ``[N]`` text, number of the step ``[N]`` int64, cluster
+    ``[N]`` text.
 
-    The cluster is the grid, as the unit of splits and intervals.
+    The cluster is the grid: rows of one grid are never divided by a split, and intervals resample grids.
     """
 
     SHAPES: ClassVar = _STEP
@@ -57,7 +58,7 @@ class Steps(Columns):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cells(Steps):
-    """The true classes of the cells of a frame at N steps; row i belongs to row i of the activations.
+    """The true classes (wall, goal, ...) of a grid's cells at N steps; row i belongs to row i of the activations.
 
     Attributes:
         frame: side of the square that grids are padded to, right and bottom.
@@ -84,25 +85,34 @@ class Cells(Steps):
             )
 
     def framed(self, frame: int) -> Self:
-        """Return the same grids in a frame of another size, e.g. their own size for a probe of one size."""
+        """Return a copy with the grids padded to a square of another size, e.g. their own size for a probe of one
+        size.
+        """
         square = np.full((len(self), frame, frame), PADDING, dtype=np.int8)
         side = min(frame, self.frame)
         square[:, :side, :side] = self.labels.reshape(-1, self.frame, self.frame)[:, :side, :side]
         return replace(self, frame=frame, labels=square.reshape(len(self), frame * frame))
 
     def shapes(self) -> Iterator[tuple[tuple[int, int], npt.NDArray[np.bool_]]]:
-        """Yield the height and width of each grid shape with a mask ``[N]`` of its steps."""
+        """Yield each (height, width) of grids that occurs, with a mask ``[N]`` of the steps in such grids."""
         for height, width in np.unique(self.shape, axis=0).tolist():
             yield (height, width), (self.shape == (height, width)).all(axis=1)
 
     def inside(self, edge: int = 0) -> npt.NDArray[np.bool_]:
-        """Return which cells belong to the grid and not to its outermost ``edge`` rings, ``[N, C]``."""
+        """Return which of the C cells of the padded map belong to the grid itself, ``[N, C]``: steps by cells.
+
+        ``edge`` is the number of outermost rings of the grid to leave out, e.g. 1 for the border walls.
+        """
         along = np.arange(self.frame)
         row, col = ((along >= edge) & (along < self.shape[:, axis, None] - edge) for axis in (0, 1))
         return np.asarray((row[:, :, None] & col[:, None, :]).reshape(len(self), -1))
 
     def check_aligned(self, other: Activations | Steps, what: str = "activations") -> None:
-        """Raise a ValueError unless these are the same steps in the same order; it names the first that differs."""
+        """Check that other data belong to the same steps in the same order; ``what`` names these data in the error.
+
+        Raises:
+            ValueError: if they do not; the message names the first step that differs.
+        """
         if len(other) != len(self):
             raise ValueError(f"{what} must belong to the {len(self)} steps of the labels, got {len(other)}")
         differs = np.any([getattr(other, name) != getattr(self, name) for name in _STEP], axis=0)
@@ -129,8 +139,8 @@ def undetermined(cells: Cells, train: npt.NDArray[np.bool_]) -> dict[tuple[int, 
         train: ``[N]`` which of them are for training.
 
     Returns:
-        (height, width) -> ``[C, K]``, cells of the frame by row, classes in the order of `CLASSES`. Shapes without a
-        training state are missing.
+        (height, width) -> ``[C, K]`` bool, cells of the padded map (by row) by classes in the order of `CLASSES`.
+        Shapes without a training state are missing.
     """
     check_shape("train", train, "N", {"N": len(cells)})
     by_shape = {}
@@ -180,29 +190,40 @@ class Decisions(Steps):
 
     @property
     def taken(self) -> npt.NDArray[np.bool_]:
-        """``[N]`` whether the turn contains an action."""
+        """``[N]`` whether the agent's turn at each step contains a valid action."""
         return np.asarray(self.action != NO_ACTION)
 
     @property
     def is_optimal(self) -> npt.NDArray[np.bool_]:
-        """``[N]`` whether the turn contains an action that is optimal in the true grid."""
+        """``[N]`` whether the agent's turn at each step contains an action that is optimal in the true grid."""
         return np.asarray(self.taken & self.chosen(self.optimal))
 
     def chosen(self, of_actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the value of each step's own action, from the values ``[N, 4]`` of all actions.
+        """Select, for each of N steps, the value of the action that was taken.
 
-        A turn without an action gets the value of action 0.
+        A step without an action gets the value of action 0.
+
+        Args:
+            of_actions: ``[N, 4]`` a value for each action: steps by actions.
+
+        Returns:
+            ``[N]`` values.
         """
         return np.asarray(of_actions[np.arange(len(self)), np.maximum(self.action, 0)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plans(Steps):
-    """The plans that the agent carried out from each of N steps onwards; row i belongs to row i of the activations.
+    """The plans that the agent carried out: its next T moves from each of N steps onwards.
+
+    Row i belongs to row i of the activations.
 
     Attributes:
-        tokens: ``[N, T]`` int8, indices in `TOKENS`; after the last action the end token, or -1 where the recording
-            stops.
+        tokens: ``[N, T]`` int8 (steps by positions), indices in `TOKENS`; after the last action the end token, or -1
+            where the recording stops.
+
+    Raises:
+        ValueError: for other tokens, or a plan that goes on after its end.
     """
 
     SHAPES: ClassVar = {"tokens": "N T", **_STEP}
@@ -222,7 +243,7 @@ class Plans(Steps):
 
     @property
     def horizon(self) -> int:
-        """Number T of positions of a plan."""
+        """Number T of moves of a plan, the end token included."""
         return int(self.tokens.shape[1])
 
     @property
@@ -232,13 +253,17 @@ class Plans(Steps):
 
 
 def plan_length(tokens: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the number of positions before the first end token, T without one, ``[N]``."""
+    """Return the number of moves of each of N plans ``[N, T]``, before its first end token; T if it has none."""
     ended = tokens == END
     return np.asarray(np.where(ended.any(axis=1), ended.argmax(axis=1), tokens.shape[1]))
 
 
 def check_tokens(name: str, tokens: npt.NDArray[Any]) -> None:
-    """Raise a ValueError unless an array holds plans: ``[N, T]`` integers, T >= 1, tokens or -1."""
+    """Check that an array holds plans: ``[N, T]`` integers (steps by positions), T >= 1, indices in `TOKENS` or -1.
+
+    Raises:
+        ValueError: if it does not; ``name`` names the array in the message.
+    """
     check_shape(name, tokens, "N T")
     if not np.issubdtype(tokens.dtype, np.integer) or tokens.shape[1] < 1:
         raise ValueError(f"{name} must be integers at one place or more, got {tokens.dtype} {list(tokens.shape)}")
@@ -247,9 +272,13 @@ def check_tokens(name: str, tokens: npt.NDArray[Any]) -> None:
 
 
 def label_grid(grid: Grid, frame: int = FRAME) -> npt.NDArray[np.int8]:
-    """Return the class of each cell of a frame, ``[frame, frame]`` int8.
+    """Return the class of each cell of a grid that is padded to ``frame`` rows and columns, ``[frame, frame]`` int8.
 
-    A key counts as an open cell, a locked door as a wall, and a goal beneath the agent as the agent.
+    Classes are indices in `CLASSES`. A key counts as an open cell, a locked door as a wall, and a goal beneath the
+    agent as the agent.
+
+    Raises:
+        ValueError: if the grid does not fit.
     """
     if max(grid.height, grid.width) > frame:
         raise ValueError(f"a grid must fit into a frame of {frame} x {frame}, got {grid.height} x {grid.width}")
@@ -262,9 +291,9 @@ def label_grid(grid: Grid, frame: int = FRAME) -> npt.NDArray[np.int8]:
 
 
 def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame: int = FRAME) -> Cells:
-    """Return the true classes of all cells at the steps of some activations, in their order.
+    """Return the true classes of all cells of the grid at the steps of some activations, in their order.
 
-    The truth is the whole grid in the state of the step, also under fog: hidden cells are included.
+    The truth is the whole grid in the state of the step, also if the agent saw only a part of it.
 
     Args:
         activations: the steps.
@@ -288,7 +317,10 @@ def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame:
 
 
 def seen_cells(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.bool_]:
-    """Return ``[N, C]`` whether the agent had seen each cell by the labelled step; all cells without fog."""
+    """Return which cells the agent had seen by each step, ``[N, C]`` bool: steps by cells of the padded map.
+
+    All cells of the grid count as seen if the agent's view is not limited (no fog). ``episodes`` are those of the run.
+    """
     seen = np.zeros((len(cells), cells.frame, cells.frame), dtype=bool)
     for row, episode, number in steps_of(cells, episodes):
         grid = next(islice(grids_seen(episode), number, None))
@@ -297,7 +329,11 @@ def seen_cells(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.bool
 
 
 def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
-    """Return the actions at the steps of some labels, in their order; episodes as in `label_cells`.
+    """Return the agent's actions at the steps of some labels, with the true states and the optimal actions there.
+
+    Args:
+        cells: the steps.
+        episodes: the run's episodes, e.g. ``store.episodes()``; read once.
 
     Raises:
         ValueError: a step is not among the episodes, or its world has a door. No class of cells represents doors, so
@@ -323,10 +359,13 @@ def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
 
 
 def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HORIZON, dropped: bool = False) -> Plans:
-    """Return the plans of T = ``horizon`` actions executed from some steps onwards; episodes as in `label_cells`.
+    """Return the agent's plans: the next T = ``horizon`` moves that it made from each step onwards.
 
-    Plans longer than the horizon are cut there. With ``dropped``, they are unknown from their first token on instead,
-    so that they are neither trained on nor scored.
+    Args:
+        cells: the steps.
+        episodes: the run's episodes, e.g. ``store.episodes()``; read once.
+        horizon: number T of moves; longer plans are cut there.
+        dropped: whether longer plans count as unknown instead, so that they are neither trained on nor scored.
     """
     tokens = np.full((len(cells), check_whole("the horizon of plans", horizon, 1)), UNKNOWN, dtype=np.int8)
     for row, episode, number in steps_of(cells, episodes):
@@ -340,9 +379,10 @@ def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HOR
 
 
 def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.float64]:
-    """Return the optimal path length in steps from the state of each step to the goal, ``[N]``.
+    """Return the length in moves of a shortest path from the state at each step to the goal, ``[N]``.
 
     Keys and doors count: if a door requires the key, the path includes it. NaN if the goal cannot be reached.
+    ``episodes`` are those of the run.
     """
     distances = np.full(len(cells), np.nan)
     for row, episode, number in steps_of(cells, episodes):
@@ -352,7 +392,14 @@ def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np
 
 
 def steps_of(labelled: Activations | Cells, episodes: Iterable[Episode]) -> Iterator[tuple[int, Episode, int]]:
-    """Yield row, episode and step number of every labelled step; episodes are read once, in their own order."""
+    """Find the recorded step behind each row of activations or labels; yield the row, the episode and the step's
+    number.
+
+    Rows come in the order of the episodes, which are read once.
+
+    Raises:
+        ValueError: if a step is not among the episodes.
+    """
     rows: dict[str, list[int]] = {}
     for index, identity in enumerate(labelled.episode_id.tolist()):
         rows.setdefault(identity, []).append(index)

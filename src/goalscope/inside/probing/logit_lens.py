@@ -63,7 +63,7 @@ OWN: Final[Network] = ("none", None)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LensSteps(Steps):
-    """What the logit lens should read at each of N steps.
+    """What the logit lens should read at each of N steps: the agent's action, as a token of its answer.
 
     Attributes:
         action: ``[N]`` int64, the action taken, `NO_ACTION` if the answer names none.
@@ -71,6 +71,9 @@ class LensSteps(Steps):
         optimal: ``[N, 4]`` bool, whether an action is truly optimal.
         tokens: for each of the four actions, the ids of the tokens with which its name begins in the answers of the
             run.
+
+    Raises:
+        ValueError: if two actions begin with the same token.
     """
 
     SHAPES: ClassVar = {"action": "N", "token": "N", "optimal": "N 4", **Steps.SHAPES}
@@ -92,12 +95,15 @@ class LensSteps(Steps):
 
 
 def label_tokens(cells: Cells, episodes: Iterable[Episode], model: LocalModel) -> LensSteps:
-    """Return which token started the word of the action at the steps of some labels, in their order.
+    """Find the token with which the agent's answer names its action at each labelled step, for scoring the logit lens.
 
     Args:
         cells: the steps.
         episodes: the run's episodes, with the token ids of their answers; read once.
         model: the agent's model; only its tokenizer and template are used.
+
+    Returns:
+        Actions, tokens and optimal actions, in the order of the steps.
 
     Raises:
         ValueError: if no answer with token ids names its action, or two actions start with the same token.
@@ -150,7 +156,7 @@ def _exchanged(step: Step, action: Action, model: LocalModel) -> Step:
 
 
 class Lens:
-    """The logit lens: copies of the last norm and the unembedding of a transformers causal language model.
+    """The logit lens of a transformers causal language model: copies of its last norm and its unembedding.
 
     They turn the residual stream after any layer into logits of tokens.
     """
@@ -164,7 +170,9 @@ class Lens:
         self._device, self._dtype = parameter.device, parameter.dtype
 
     def logits(self, vectors: npt.NDArray[np.float32]) -> Iterator[Tensor]:
-        """Yield the logits ``[B, V]`` float32 of residual vectors ``[N, D]`` in batches."""
+        """Yield the token logits of residual vectors ``[N, D]``, in batches ``[B, V]`` float32: vectors by
+        vocabulary.
+        """
         import torch
 
         for begin in range(0, len(vectors), _BATCH):
@@ -174,8 +182,10 @@ class Lens:
                 yield logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
 
     def read(self, activations: Activations, steps: LensSteps) -> dict[str, npt.NDArray[np.float64]]:
-        """Return ``[N]`` values of each of `MEASURES` at N steps, from the last token position of the site; NaN for
-        turns without an action.
+        """Score the logit lens at N steps, from the last token position of the activations.
+
+        Returns the values ``[N]`` of each of `MEASURES`, such as the probability of the token that begins the action;
+        NaN for steps without an action.
         """
         import torch
 
@@ -209,14 +219,16 @@ class Lens:
 
 
 def score_lens(data: ProbeInputs, steps: LensSteps, lens: Callable[[Network], Lens]) -> Rows:
-    """Return the scores of each network's lens at each place, one row per measure and test grid.
+    """Score the logit lens of the agent's model and of random networks on the test grids, at each site and layer.
 
     Args:
         data: activations, of which the test part is used.
         steps: the actions there, see `label_tokens`.
-        lens: returns the lens of a network, by control and seed: ("none", None) is the model.
+        lens: returns the lens of a network, by control and seed: ("none", None) is the agent's model.
 
-    Rows of `MEASURES` are tagged by head ("logit-lens", "commonest action"), control, draw, site, layer, size, density.
+    Returns:
+        One row per measure (see `MEASURES`) and test grid, tagged by head ("logit-lens", or the baseline "commonest
+        action"), control, draw (seed of the random network), site, layer, size and density.
     """
     data.cells.check_aligned(steps, "tokens of actions")
     tested, grids = data.split.test, Grids.of(data.cells.where(data.split.test))

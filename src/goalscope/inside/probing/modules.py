@@ -38,17 +38,17 @@ _PER_LAYER = 3  # layer norms before self-attention, before cross-attention and 
 
 
 def zeros(*shape: int) -> nn.Parameter:
-    """Create a zero parameter of the given shape; training initialises it."""
+    """Create a weight of the given shape, filled with zeros until training initialises it."""
     return nn.Parameter(torch.zeros(shape))
 
 
 class Decoder(nn.Module):
-    """One-shot decoder of plans.
+    """Transformer decoder that predicts an agent's plan (its next T moves) from its activations, all positions at once.
 
-    The P vectors h of a site pass a shared bottleneck, ``LN(W h + b)``. T learned queries, one per position of the
-    plan, pass a Transformer decoder (self-attention among the queries, cross-attention to the P vectors, two-layer
-    perceptron, each after a LayerNorm and added), and one linear map gives the scores of the tokens of every position.
-    All positions are scored at once, independently of the tokens chosen at other positions.
+    The P vectors h of a site (its token positions) pass a shared bottleneck, ``LN(W h + b)``. T learned queries, one
+    per position of the plan, pass a Transformer decoder (self-attention among the queries, cross-attention to the P
+    vectors, two-layer perceptron, each after a LayerNorm and added), and one linear map gives the scores of the tokens
+    of every position. All positions are scored at once, independently of the tokens chosen at other positions.
 
     Source: behavioural and representational evaluation, section 5.3; Vaswani et al. 2017, Xiong et al. 2020 (norm
     first).
@@ -79,12 +79,18 @@ class Decoder(nn.Module):
             self.register_parameter(name.replace(".", "/"), zeros(*shape))  # torch allows no dot in a name
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return the scores of one decoder, ``[B, T, K]``."""
+        """Return the scores of the decoder for inputs ``[B, F]``, as ``[B, T, K]``: steps, positions of the plan,
+        tokens.
+        """
         weights = {name.replace("/", "."): parameter[None] for name, parameter in self.named_parameters()}
         return self.stacked(weights, vectors[None])[0]
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-        """Return the scores of several decoders at once; `torch.func.vmap` has no batching rule for attention."""
+        """Return the scores of Q decoders at once, ``[Q, B, T, K]``: decoders, steps, positions of the plan, tokens.
+
+        ``weights`` are those of all decoders by name, ``[Q, ...]`` each, and ``vectors`` their inputs ``[Q or 1, B,
+        F]``. This replaces `torch.func.vmap`, which has no batching rule for attention.
+        """
         return self._scored(weights, vectors, weights["queries"][:, None].expand(-1, vectors.shape[1], -1, -1))
 
     def _scored(
@@ -106,8 +112,10 @@ class Decoder(nn.Module):
         return _affine(_norm(hidden, weights, "norm"), weights, "out")
 
     def initial(self, seed: int, name: str) -> Weights:
-        """Draw initial weights from normal distributions: standard deviation 1 / sqrt(inputs), and 1 for queries.
-        Scales are 1.
+        """Draw initial weights, by name, from normal distributions: standard deviation 1 / sqrt(inputs), and 1 for
+        queries.
+
+        Scales of layer norms are 1, biases 0. The draw depends on the seed and on the name of the probe.
         """
         weights = {}
         for parameter_name, parameter in self.named_parameters():
@@ -137,14 +145,27 @@ class Stepwise(Decoder):
         self.tokens = zeros(sizes.classes + 1, width)  # the last embedding is the start vector
 
     def taught(self, weights: Mapping[str, Tensor], vectors: Tensor, values: Tensor) -> Tensor:
-        """Return the scores of each token given the true earlier tokens, ``[Q, B, T, K]``."""
+        """Return the scores of each token given the true earlier tokens, for training.
+
+        Args:
+            weights: the weights of Q decoders by name, ``[Q, ...]`` each.
+            vectors: ``[Q or 1, B, F]`` inputs: decoders, steps, numbers.
+            values: ``[Q, B, T]`` true tokens, -1 where unknown.
+
+        Returns:
+            ``[Q, B, T, K]`` scores: decoders, steps, positions of the plan, tokens.
+        """
         begin = torch.full_like(values[:, :, :1], self.sizes.classes)
         earlier = values[:, :, :-1]
         inputs = torch.cat([begin, torch.where(earlier < 0, self.sizes.classes, earlier)], dim=2)
         return self._features(weights, vectors, inputs)
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-        """Return the scores of each token given the likeliest earlier tokens, ``[Q, B, T, K]``."""
+        """Return the scores of each token given the likeliest earlier tokens, as ``[Q, B, T, K]``.
+
+        The axes are decoders, steps, positions of the plan, tokens. ``weights`` are those of Q decoders by name, and
+        ``vectors`` their inputs ``[Q or 1, B, F]``.
+        """
         shape = (len(weights["queries"]), vectors.shape[1], self.sizes.outputs)
         inputs = torch.full(shape, self.sizes.classes, device=vectors.device)
         scored = self._features(weights, vectors, inputs)
@@ -315,12 +336,20 @@ class _Mlp(_CellLayer):
 
 
 def perceptron(act: Tensor, placed: Tensor, out: Tensor, out_bias: Tensor) -> Tensor:
-    """Return ``relu(act + placed) out + out_bias`` for all pairs of an activation and a cell, ``[Q, B, C, K]``.
+    """Compute the second layer of Q perceptrons for all pairs of an activation and a cell: ``relu(act + placed) out +
+    out_bias``.
 
-    The first layer's parts of activations and cells are ``[Q, B, H]`` and ``[Q, C, H]``, the weights ``[Q, H, K]`` and
-    ``[Q, K]``. The backward pass recomputes the hidden units instead of storing them. On a CPU, whole pieces are
-    distributed over as many threads as PyTorch has, because splitting such short operations into threads would mostly
-    cost waiting time. The number of threads does not change a single byte of the result.
+    The backward pass recomputes the hidden units instead of storing them. On a CPU, whole pieces are distributed over
+    as many threads as PyTorch has, because splitting such short operations into threads would mostly cost waiting time.
+    The number of threads does not change a single byte of the result.
+
+    Args:
+        act: ``[Q, B, H]`` the first layer's part from B activations, H hidden units each.
+        placed: ``[Q, C, H]`` the first layer's part from the coordinates of C cells.
+        out, out_bias: ``[Q, H, K]`` and ``[Q, K]`` weights of the second layer.
+
+    Returns:
+        ``[Q, B, C, K]`` scores: probes, activations, cells, classes.
     """
     summed: Tensor = _Pieces.apply(act, placed, out, out_bias)  # type: ignore[no-untyped-call]
     return summed

@@ -109,14 +109,14 @@ Compute = Callable[["AnalysisReader", Place, "ProbeInputs"], Rows]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationAnalysis:
-    """A registered analysis of activations, such as probes of the cognitive map.
+    """A registered analysis of activations, such as probes that decode the map of the grid (the agent's cognitive map).
 
     Attributes:
-        name: its name in studies and commands, and the source of its rows.
+        name: its name in studies and commands, under which its rows of results are stored.
         title: its name in reports.
-        headline: entries that commands print for the middle layer, each with a label and the tags of its rows.
-        pick: chooses the form of probe to print, if a line of the headline leaves it open.
-        compute: function that returns the rows of the analysis at a place.
+        headline: results that commands print for the middle layer, each with a label and the tags that select its rows.
+        pick: chooses the form of probe to print, if the headline leaves it open.
+        compute: function that returns the rows of the analysis at one site (token positions) and layer.
     """
 
     name: str
@@ -133,12 +133,13 @@ def analysis(
     headline: Sequence[tuple[str, Mapping[str, Any]]] = (),
     pick: Callable[[Sequence[str]], str] = min,
 ) -> Callable[[Compute], Compute]:
-    """Return a decorator that registers an analysis, which ``analysis: inside: reads:`` of a study can name.
+    """Return a decorator that registers an analysis of activations, which ``analysis: inside: reads:`` of a study can
+    name.
 
-    It decorates a function with these parameters: the reader, the place (site, layer), and the inputs of probes there
-    (``[N, F]`` activations of the agent's model and of each random network, the true classes of all cells, training and
-    test grids). The function returns rows, each with a grid as its cluster. Rows without tags of their own get those of
-    the place, ``head`` (the name) and ``control: none``.
+    It decorates a function with these parameters: the `AnalysisReader`, the place (site and layer), and the inputs of
+    probes there (``[N, F]`` activations of the agent's model and of each random network, the true classes of all cells,
+    training and test grids). The function returns rows of results, each with a grid as its cluster. Rows without tags
+    of their own get those of the place, ``head`` (the name) and ``control: none``.
 
     Args:
         name, title, headline, pick: see `ActivationAnalysis`.
@@ -157,11 +158,11 @@ def analysis(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProbeDataset:
-    """N steps of one agent that have every site, with their labels.
+    """The N steps of one agent at which activations are analysed, with their labels. Each step has every site.
 
     Attributes:
-        captures: captures of the agent's model (`OWN`) and of random networks, by kind and seed.
-        sites, layers: sites of a sequence, and sorted numbers of decoder blocks.
+        captures: stored activations of the agent's model (`OWN`) and of random networks, by kind and seed.
+        sites, layers: sites (token positions, such as "pre"), and sorted numbers of decoder blocks.
         rows: site -> ``[N]`` indices of the steps among those captured there.
         cells: true classes of all cells.
         split: training and test grids.
@@ -180,7 +181,7 @@ class ProbeDataset:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of the captured random networks."""
+        """The kinds of random networks whose activations were captured, such as "permuted"."""
         return tuple(dict.fromkeys(kind for kind, seed in self.captures if seed is not None))
 
     @property
@@ -190,14 +191,16 @@ class ProbeDataset:
 
     @property
     def places(self) -> list[Place]:
-        """All captured pairs of site and layer; those of the middle layer come first."""
+        """All captured pairs of a site (token positions) and a layer; those of the middle layer come first."""
         other_layers = [layer for layer in self.layers if layer != self.middle]
         return [(site, self.middle) for site in self.sites] + [
             (site, layer) for site in self.sites for layer in other_layers
         ]
 
     def summary(self) -> dict[str, int]:
-        """Return the numbers of steps and grids."""
+        """Return the numbers of steps and grids in the training part, in the test part, in total and left out, by
+        name.
+        """
         split = self.split
         return {
             "steps": len(self.cells),
@@ -217,9 +220,17 @@ def probe_dataset(
     *,
     shuffled: bool = True,
 ) -> ProbeDataset:
-    """Collect the steps that have every site, with labels and split. Too few grids raise an error immediately.
+    """Collect the steps whose activations are analysed: those that have every requested site, with labels and split.
 
-    With ``shuffled``, there must also be enough grids for the control with shuffled labels.
+    Args:
+        store: the run.
+        captures: stored activations of the agent's model (`OWN`) and of random networks, by kind and seed.
+        layers: numbers of decoder blocks to analyse.
+        declared: settings: sites, share of test grids, seed.
+        shuffled: whether there must be enough grids for the control with shuffled labels.
+
+    Raises:
+        ValueError: if no step has all sites, or there are too few grids.
     """
     sites, capture = declared.wanted_sites, captures[OWN]
     activations = {site: load_activations(store, site=site, layer=layers[0], capture=capture.id) for site in sites}
@@ -262,8 +273,10 @@ def probe_dataset(
 
 
 class AnalysisReader:
-    """Reader that computes the analyses of a run that is open for writing; see
-    `goalscope.inside.probing.pipeline.study_inside`."""
+    """Computes the declared analyses of a run's activations. The run must be open for writing.
+
+    `goalscope.inside.probing.pipeline.study_inside` creates one, and passes it to the function of each analysis.
+    """
 
     def __init__(
         self,
@@ -281,7 +294,7 @@ class AnalysisReader:
 
     @cached_property
     def probes(self) -> ProbeStore:
-        """The store of fitted probes: those with equal settings are reused by all readings."""
+        """The store of fitted probes in the run, through which analyses share probes with equal settings."""
         dataset, declared = self.dataset, self.declared
         digest = sha256()
         for episode, step in zip(dataset.cells.episode_id.tolist(), dataset.cells.step.tolist(), strict=True):
@@ -301,7 +314,10 @@ class AnalysisReader:
         )
 
     def fit_settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
-        """Derive the settings of a fit from the declared settings."""
+        """Build settings for fitting probes (``kind`` is their class) from those that the study declares.
+
+        Seed and device are those of this reader.
+        """
         return kind(**declared.model_dump(exclude=_OWN_KEYS), seed=self.declared.seed, device=self.device)
 
     @cached_property
@@ -311,13 +327,15 @@ class AnalysisReader:
 
     @cached_property
     def executed(self) -> Plans:
-        """The actions that followed each labelled step, as plans."""
+        """The agent's plans: the moves that it made after each labelled step."""
         dropped = self.declared.decoders.longer == "dropped"
         return label_plans(self.dataset.cells, self._episodes, dropped=dropped)
 
     @cached_property
     def distances(self) -> npt.NDArray[np.float64]:
-        """``[N]`` number of steps from the state of each labelled step to the goal."""
+        """``[N]`` number of moves on a shortest path from the state at each labelled step to the goal; NaN if there is
+        none.
+        """
         return label_distances(self.dataset.cells, self._episodes)
 
     @cached_property
@@ -330,7 +348,10 @@ class AnalysisReader:
         return self.store.episodes(sorted(set(self.dataset.cells.episode_id.tolist())))
 
     def read(self, name: str) -> Reading:
-        """Compute the rows of an analysis at all sites and layers, and the maps to draw.
+        """Run a registered analysis at all sites and layers.
+
+        Returns:
+            Its rows of results, and decoded maps that a report should show.
 
         Raises:
             ValueError: if there is no analysis of this name.
@@ -344,11 +365,13 @@ class AnalysisReader:
         return Rows.concatenate(parts), self._shown
 
     def show(self, maps: Sequence[ShownMap]) -> None:
-        """Store decoded maps that the page should show."""
+        """Add decoded maps to those that the report should show; an analysis calls this."""
         self._shown += maps
 
     def inputs(self, place: Place) -> ProbeInputs:
-        """Return the inputs of probes at one site and layer, of all networks, in the order of the labels."""
+        """Load the activations of all networks at one site and layer, as inputs of probes, in the order of the
+        labels.
+        """
         (site, layer), dataset = place, self.dataset
         networks = {
             network: load_activations(self.store, site=site, layer=layer, capture=capture.id).where(dataset.rows[site])
@@ -360,8 +383,10 @@ class AnalysisReader:
 
     @cached_property
     def tokens(self) -> LensSteps | None:
-        """The tokens of the four actions. None if they are ambiguous, unless the analysis was requested by name, which
-        is then an error.
+        """The tokens with which the agent's answers name the four actions, for the logit lens.
+
+        None if two actions begin with the same token; if the study requested the logit lens by name, that is a
+        ValueError.
         """
         try:
             return label_tokens(self.dataset.cells, self._episodes, self._model(OWN))
@@ -377,21 +402,33 @@ class AnalysisReader:
         return self._models(network)
 
     def lens(self, network: Network) -> Lens:
-        """Return the logit lens of a network."""
+        """Return the logit lens of a network: the agent's model (`OWN`) or a random network, by kind and seed.
+
+        Raises:
+            ValueError: if the reader was created without models.
+        """
         if network not in self._lenses:
             self._lenses[network] = Lens(self._model(network).model)
         return self._lenses[network]
 
     def is_first(self, place: Place) -> bool:
-        """Return whether a site and layer is the one at which results that need no activations are computed."""
+        """Return whether this is the first site and layer, the only one at which results without activations are
+        computed.
+        """
         return place == self.dataset.places[0]
 
     def full(self, place: Place) -> bool:
-        """Return whether all heads (forms of probes) and controls are fitted at a place (site and layer)."""
+        """Return whether all heads (forms of probes) and all controls are fitted at a site and layer.
+
+        This holds at the middle layer, and everywhere if the study declares ``table: complete``.
+        """
         return self.declared.table == "complete" or place[1] == self.dataset.middle
 
     def usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
-        """Return those entries of a suite (pairs of head and control) for which the data exist."""
+        """Return those pairs of a head (form of probe) and a control for which the run has the data.
+
+        Random networks that were not captured, and the control that needs written reasoning, are left out.
+        """
         missing = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
             missing.add("text")
@@ -400,7 +437,15 @@ class AnalysisReader:
     def fit(
         self, place: Place, data: ProbeInputs, suite: Sequence[Entry], *, scored: bool = True, by_size: bool = False
     ) -> FittedProbes:
-        """Fit the probes at a place, either general probes or, with ``by_size``, separate probes per grid shape."""
+        """Fit the probes that predict the cells of the grid, at one site and layer.
+
+        Args:
+            place: site and layer.
+            data: the inputs there, see `inputs`.
+            suite: pairs of a head (form of probe) and a control.
+            scored: whether to score the probes on the test grids.
+            by_size: whether to fit separate probes for each shape of grid.
+        """
         fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored, seen=self._seen)
         with self.stage(f"probes {'of one size ' if by_size else ''}at {place_name(place)}") as show:
             return fit(
@@ -412,7 +457,7 @@ class AnalysisReader:
 
 
 def place_name(place: Place) -> str:
-    """Describe a place (site and layer) in words."""
+    """Return a site (token positions) and layer as text, such as "pre, layer 4"."""
     return f"{place[0]}, layer {place[1]}"
 
 
@@ -431,8 +476,8 @@ class InsideSummary:
     """Results of the analyses of a run's activations.
 
     Attributes:
-        rows: name of an analysis -> its rows, stored under that source.
-        agent, layers, sites: the agent, layers and sites of the activations.
+        rows: name of an analysis -> its rows of results, stored under that name.
+        agent, layers, sites: the agent, the layers and the sites (token positions) of the activations.
         steps: numbers of steps and grids.
         known_walls: fraction of the test grids whose wall map also occurs in the training split.
         fitted: number of probes and decoders fitted in this call.
@@ -465,7 +510,7 @@ def study_inside(
     drop_sites: bool = False,
     pool: Executor | None = None,
 ) -> InsideSummary:
-    """Capture activations, fit probes and run the declared analyses; store the rows and probes, and return the rows.
+    """Capture activations of a run, fit probes, run the declared analyses, and store the results with the run.
 
     What the run stores already is not computed again.
 
@@ -478,8 +523,8 @@ def study_inside(
         device: where probes and decoders are trained, "cpu" or "cuda".
         pool: an executor that trains probes in other processes, see `goalscope.runs.dispatch.open_executor`.
         stage: called with the name of each task when it starts; returns a progress callback.
-        drop_sites: whether to leave out, with a warning, named sites that the agent's steps lack; otherwise they are an
-            error. Sites that the run's study declares are never an error.
+        drop_sites: whether to leave out, with a warning, named sites (token positions) that the agent's steps lack;
+            otherwise they are an error. Sites that the run's study declares are never an error.
 
     Raises:
         FileNotFoundError: if there is no such run or model.
@@ -537,7 +582,9 @@ def study_inside(
 
 
 def declared_in(store: Store) -> Inside | None:
-    """Return the settings of the analyses in the study of a run, or None."""
+    """Return the settings (``analysis: inside:``) with which the study of a run declares analyses of activations; None
+    if it declares none.
+    """
     study = store.study()
     return study.analysis.inside if study is not None and study.analysis is not None else None
 
@@ -664,8 +711,9 @@ def _decoder(heads: Sequence[str]) -> str:
     ],
 )
 def cognitive_map(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Score all probes that predict the cells of the grid (the agent's cognitive map). Maps are drawn only at the
-    middle layer, and in worlds without doors.
+    """Analysis "cognitive-map": fit and score all probes that predict the cells of the grid, at one site and layer.
+
+    Maps for the report are decoded only at the middle layer, and in worlds without doors.
     """
     middle = place[1] == reader.dataset.middle
     entries = FULL if reader.declared.table == "complete" else MIDDLE
@@ -705,7 +753,9 @@ def cognitive_map(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Ro
     ],
 )
 def beliefs(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Compare the agent's actions with those that are optimal on decoded maps."""
+    """Analysis "beliefs": compare the agent's actions with those that are optimal on the maps decoded at one site and
+    layer.
+    """
     suite = reader.usable(BELIEF_SUITE if reader.full(place) else CORE_ELSEWHERE)
     suite = suite if reader.is_first(place) else without(suite, *COUNTED)
     fitted = reader.fit(place, data, suite, scored=False)
@@ -727,7 +777,9 @@ def beliefs(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     pick=_decoder,
 )
 def plans(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Decode the next actions, and compare with what decoded maps predict."""
+    """Analysis "plans": decode the agent's next moves at one site and layer, and compare with a planner on decoded
+    maps.
+    """
     decoders = reader.declared.decoders
     layers, settings = decoders.layers, reader.fit_settings(PlanSettings, decoders)
     main = (sorted(layers)[(len(layers) - 1) // 2],)
@@ -750,7 +802,9 @@ def plans(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
     ],
 )
 def distance(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Decode the distance to the goal, and compare with the distance on decoded maps."""
+    """Analysis "distance": decode the distance to the goal at one site and layer, and compare with that on decoded
+    maps.
+    """
     extra = [head for head in reader.declared.heads if "distance" in registry.resolve("head", head).targets]
     heads = (*NUMBER_HEADS, *extra) if reader.full(place) else NUMBER_HEADS
     settings = reader.fit_settings(FitSettings, reader.declared.probes)
@@ -784,7 +838,10 @@ def _score_with_maps(
     ],
 )
 def logit_lens(reader: AnalysisReader, place: Place, data: ProbeInputs) -> Rows:
-    """Score the actions that the unembedding reads from a layer; nothing if their tokens are ambiguous."""
+    """Analysis "logit-lens": score the actions that the model's unembedding reads from the activations of one layer.
+
+    There are no rows if two actions begin with the same token.
+    """
     if reader.tokens is None:
         return Rows.concatenate([])
     with reader.stage(f"logit lens at {place_name(place)}") as show:

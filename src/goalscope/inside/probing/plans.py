@@ -96,15 +96,17 @@ def probe_plans(
         plans: the executed moves, see `label_plans`.
         layers: numbers of layers of the decoders.
         beside: which of these decoders, by number of layers, are also fitted to random networks; by default all.
-        controls: some of `PLAN_CONTROLS`, including "none".
+        controls: some of `PLAN_CONTROLS`, including "none" (the decoder itself).
         maps: decoded maps for the planner; a site and layer without one lacks this baseline.
         stepwise: whether to also fit decoders that receive the tokens decoded so far.
         settings: how decoders are trained; by default the sizes in the paper.
         callbacks: source of stored decoders, which are not fitted again; receives each fitted decoder.
 
-    Rows are tagged by head ("decoder-2", "decoder-2-stepwise", "marginal", "commonest", "repeat executed", "planner",
-    "planner, best ties", "text"), control (`PLAN_CONTROLS`, `FIRST_KNOWN`, "true map"), site, layer (None if no
-    activations are read), N, plans, size and density; those of decoders also by `DECODER_LAYERS` and `STEPWISE`.
+    Returns:
+        The decoders and the rows of scores. Rows are tagged by head ("decoder-2", "decoder-2-stepwise", "marginal",
+        "commonest", "repeat executed", "planner", "planner, best ties", "text"), control (`PLAN_CONTROLS`,
+        `FIRST_KNOWN`, "true map"), site, layer (None if no activations are read), N (number of moves), plans, size and
+        density; those of decoders also by `DECODER_LAYERS` and `STEPWISE`.
 
     Raises:
         ValueError: if controls are unknown, steps do not match, or data for a control is missing; the message says how
@@ -181,26 +183,41 @@ def probe_plans(
 
 
 def check_controls(controls: Sequence[str]) -> None:
-    """Raise a ValueError unless these are controls of plans and distances, including the probe itself ("none")."""
+    """Check the names of controls for probes of plans and distances; "none", which stands for the probe itself, must be
+    there.
+
+    Raises:
+        ValueError: if a name is unknown, or "none" is missing.
+    """
     if "none" not in controls or not set(controls) <= set(PLAN_CONTROLS):
         raise ValueError(f"controls must be some of {', '.join(PLAN_CONTROLS)} and include none, got {list(controls)}")
 
 
 def on_maps(maps: Maps | None, steps: npt.NDArray[np.bool_]) -> Iterable[tuple[dict[str, Any], DecodedMaps]]:
-    """Yield, for each site and layer, the tags of its rows and the decoded maps at the selected steps."""
+    """Select the decoded maps at some steps, for each site and layer.
+
+    Args:
+        maps: the maps of N steps by site and layer; None for none.
+        steps: ``[N]`` which steps to select.
+
+    Yields:
+        Named facts (site, layer, control) for the rows of results, and the selected maps.
+    """
     for (site, layer), decoded in (maps or {}).items():
         yield {"site": site, "layer": layer, "control": "none"}, decoded.where(steps)
 
 
 def prefix_matches(predicted: npt.NDArray[Any], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return whether the first 1, 2, ..., T tokens are all right, ``[N, T]``, NaN from the first unknown position
-    onwards.
+    """Compare predicted plans with executed ones: are the first 1, 2, ..., T tokens all right?
+
+    Both are ``[N, T]`` tokens, steps by positions of the plan. The result ``[N, T]`` is 1 or 0, and NaN from the first
+    unknown position onwards.
     """
     return where_known(np.logical_and.accumulate(predicted == tokens, axis=1), tokens)
 
 
 def where_known(matches: npt.NDArray[Any], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return matches ``[N, T]`` as numbers, NaN from the first unknown position onwards.
+    """Set matches ``[N, T]`` (steps by positions of the plan) to NaN from the first unknown token onwards.
 
     Partly unknown plans are excluded even if an earlier token is wrong, because otherwise only failures would count.
     """
@@ -217,9 +234,16 @@ def score_prefixes(
 ) -> Rows:
     """Return the prefix accuracy for each test grid and N: the share of plans whose first N tokens are all right.
 
-    Rows are tagged by N, plans ("all", or "long": at least N actions), size and density; NaN if a grid has no such
-    plan. ``matches`` ``[N, T]`` come from `prefix_matches` or a baseline; ``long`` are those for the long plans, if the
-    baseline's guess for them differs.
+    Args:
+        matches: ``[N, T]`` from `prefix_matches` or a baseline: steps by positions of the plan.
+        plans: the executed plans.
+        cells: the labels of the same steps, which name their grids.
+        tags: named facts to keep with every row.
+        long: matches of the plans with at least N actions, if the baseline's guess for them differs.
+
+    Returns:
+        Rows tagged by N, plans ("all", or "long": at least N actions), size and density; NaN if a grid has no such
+        plan.
     """
     by_subset = {"all": matches, "long": matches if long is None else long}
     grids = Grids.of(cells)
@@ -234,8 +258,10 @@ def score_prefixes(
 
 
 def in_subset(plans: Plans, number: int, subset: Subset) -> npt.NDArray[np.bool_]:
-    """Return which plans are scored at N, ``[N]``: all plans that are known up to N, or, of the long plans, those with
-    at least N actions.
+    """Return which plans are scored at their first ``number`` tokens, ``[N]`` bool.
+
+    For the subset "all" these are the plans that are known up to there, and for "long" those with at least so many
+    actions.
     """
     token = plans.tokens[:, number - 1]
     return np.asarray((token != UNKNOWN) & ((token != END) | (subset == "all")))
@@ -245,7 +271,13 @@ def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Ma
     """Return the scores of decoded plan lengths for each test grid; plans of unknown length are left out.
 
     "length error" is the bias, predicted minus executed length; "median length error" is the median of the absolute
-    error over the grid's steps. ``predicted`` ``[N]`` is at most T, NaN without a prediction.
+    error over the grid's steps.
+
+    Args:
+        predicted: ``[N]`` predicted lengths in moves, at most T; NaN without a prediction.
+        plans: the executed plans.
+        cells: the labels of the same steps, which name their grids.
+        tags: named facts to keep with every row.
     """
     lengths, true = np.asarray(predicted, dtype=np.float64), plans.length
     grids, error = Grids.of(cells), lengths - true
@@ -261,8 +293,11 @@ def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Ma
 def plan_differences(rows: Rows, head: str, control: str, against: Mapping[str, Tag], *, name: str) -> Rows:
     """Return the prefix accuracy of a decoder minus that of a baseline or control, paired by grid.
 
-    ``head`` and ``control`` select the rows of the decoder, ``against`` has the tags of the others, and ``name`` names
-    these in the measure.
+    Args:
+        rows: rows of `probe_plans`.
+        head, control: select the rows of the decoder.
+        against: tags that select the rows of the baseline or control.
+        name: name of the baseline or control in the measure: "prefix accuracy less NAME".
     """
     scores = chosen(rows, measure=PREFIX, head=head, control=control)
     return paired_rows(scores, chosen(rows, measure=PREFIX, **against), name=name, by=("site", "layer", "plans", "N"))
@@ -271,7 +306,17 @@ def plan_differences(rows: Rows, head: str, control: str, against: Mapping[str, 
 def summarise_plans(
     rows: Rows, by: Sequence[str] = (*BY, "plans", "N"), *, horizon: int = 10, confidence: float = 0.95
 ) -> list[Grouped]:
-    """Return every score, or difference of scores, with its interval over grids; a median is taken over grids."""
+    """Estimate every score of decoded plans, and every difference of scores, with its interval over grids.
+
+    Args:
+        rows: rows of `probe_plans` or `plan_differences`.
+        by: tags to group by.
+        horizon: number T of moves of a plan, which bounds errors of its length.
+        confidence: confidence level of the intervals.
+
+    Returns:
+        One estimate per measure and group. A median is taken over grids, other scores are means.
+    """
     bounds: dict[str, tuple[float, float]] = {}
     different = rows.known(DIFFERENCES).tolist()
     for measure, unit, difference in set(zip(rows.measure.tolist(), rows.unit.tolist(), different, strict=True)):
@@ -333,16 +378,25 @@ def median_over_grids(
 
 
 def guess(number: int) -> float:
-    """Return the probability that a uniform guess among four actions at each of N positions is right, ``0.25^N``."""
+    """Return the probability that uniform guesses among four actions are right at all of the first N moves,
+    ``0.25^N``.
+    """
     return 0.25**number
 
 
 def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8], plans: Subset = "all") -> npt.NDArray[np.float64]:
-    """Return the probability that tokens drawn independently at their training frequencies are right.
+    """Score the baseline that draws each token of a plan independently, at its frequency in the training plans.
 
-    The result has the shape of ``tokens``, ``[N, T]`` for N steps: column t is the probability that the first t + 1
-    tokens are all right, NaN if unknown. The frequencies of a column come from the training plans of the subset that
-    are scored at this number of tokens, with equal weight for all grids.
+    The frequencies for t tokens come from the training plans of the subset that are scored at this number of tokens,
+    with equal weight for all grids.
+
+    Args:
+        train: the training plans.
+        tokens: ``[N, T]`` executed tokens: steps by positions of the plan.
+        plans: "all" plans, or "long": those with at least t actions.
+
+    Returns:
+        ``[N, T]`` the probability that the first 1, 2, ..., T tokens are all right; NaN from the first unknown token.
     """
     indices, matches = np.maximum(tokens, 0).astype(np.int64), np.zeros(tokens.shape)
     for number in range(1, train.horizon + 1):
@@ -359,12 +413,20 @@ def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8], plans: Subset =
 def commonest_matches(
     train: Plans, tokens: npt.NDArray[np.int8], first: npt.NDArray[Any] | None = None, plans: Subset = "all"
 ) -> npt.NDArray[np.float64]:
-    """Return whether the commonest first N tokens of the training plans are right, ``[N, T]`` 1, 0 or NaN: unknown.
+    """Score the baseline that always predicts the commonest first tokens of the training plans.
 
-    No guess that is the same at every step has a higher prefix accuracy on the training plans of the subset. With the
-    ``first`` token ``[N]`` (decoded) the commonest continuation of it is taken. Among equally common ones the first in
-    the order of tokens is taken; a first token that no training plan begins with has no continuation and is wrong from
-    N = 2 on.
+    No guess that is the same at every step has a higher prefix accuracy on the training plans of the subset. Among
+    equally common beginnings the first in the order of tokens is taken.
+
+    Args:
+        train: the training plans.
+        tokens: ``[N, T]`` executed tokens: steps by positions of the plan.
+        first: ``[N]`` first tokens that a decoder predicts; the commonest continuation of each is then taken. A token
+            with which no training plan begins has no continuation and is wrong from the second position on.
+        plans: "all" plans, or "long": those with at least so many actions.
+
+    Returns:
+        ``[N, T]`` 1 if the first 1, 2, ..., T tokens are all right, else 0; NaN from the first unknown token.
     """
     first_tokens = np.full(len(tokens), UNKNOWN) if first is None else np.asarray(first)
     matches = np.zeros(tokens.shape)
@@ -402,7 +464,7 @@ def _scored_at(train: Plans, number: int, subset: Subset) -> tuple[npt.NDArray[n
 
 
 def repeated(first: npt.NDArray[Any], horizon: int) -> npt.NDArray[np.int8]:
-    """Return plans that repeat their first token ``[N]``, ``[N, T]``."""
+    """Return plans ``[N, T]`` that repeat their first token, given the first tokens ``[N]`` and T = ``horizon``."""
     return np.repeat(np.asarray(first, dtype=np.int8)[:, None], horizon, axis=1)
 
 
@@ -441,7 +503,10 @@ def planner_matches(
 
 
 def planner_length(maps: DecodedMaps, horizon: int) -> npt.NDArray[np.float64]:
-    """Return the length of a shortest path on each map, at most T, ``[N]``; NaN if there is no plan."""
+    """Return the number of moves on a shortest path from agent to goal on each of N maps, at most T = ``horizon``.
+
+    NaN if no path leads to the goal, or the goal is the agent's own cell.
+    """
     length = _distance(maps)[1]
     return np.where(length > 0, np.minimum(length, horizon).astype(np.float64), np.nan)
 
@@ -456,10 +521,12 @@ def _distance(maps: DecodedMaps) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.
 
 
 def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int) -> npt.NDArray[np.int8]:
-    """Return the plans in N texts, ``[N, T]``: the longest list of actions in each text; of ties, the last one.
+    """Find the plan in each of N written reasonings: the longest list of moves in the text; of equally long ones, the
+    last.
 
-    A list consists of names of actions (in any case) with only signs, numbers and words such as "then" between them. A
-    shorter list is filled with the end token.
+    A list consists of names of moves (in any case) with only signs, numbers and words such as "then" between them. It
+    is cut after T = ``horizon`` moves, and a shorter list is filled with the end token. The result is ``[N, T]``
+    tokens.
     """
     plans = np.full((len(reasoning), horizon), END, dtype=np.int8)
     for row, text in enumerate(reasoning):
@@ -495,11 +562,13 @@ def probe_distances(
 
     Args:
         data, maps, settings, callbacks: see `probe_plans`.
-        distances: ``[N]`` steps, see `label_distances`; steps without a distance (NaN) are left out.
-        heads: registered heads of a number.
+        distances: ``[N]`` moves, see `label_distances`; steps without a distance (NaN) are left out.
+        heads: names of registered heads that predict a number.
         controls: some of `PLAN_CONTROLS`, including "none".
 
-    Rows, see `score_distance`, are tagged by head (also "mean", "manhattan"), control (also "true map"), site, layer.
+    Returns:
+        The probes and the rows of `score_distance`, tagged by head (also "mean", "manhattan"), control (also "true
+        map"), site and layer.
 
     Raises:
         ValueError: if controls are unknown, steps do not match, or data for a control is missing; the message says how
@@ -544,11 +613,17 @@ def probe_distances(
 def score_distance(
     predicted: npt.NDArray[np.float64], distances: npt.NDArray[np.float64], cells: Cells, tags: Mapping[str, Tag]
 ) -> Rows:
-    """Return the errors of predicted distances ``[N]`` for each test grid.
+    """Return the errors of predicted distances to the goal for each test grid.
 
-    Rows: "distance error" (absolute, in steps), the squared error, and the squared deviation from the mean of the test
-    grids, whose ratio gives R^2; each over all steps of a grid, and "distance error" also by distance (tag `distance`,
-    None for all).
+    Args:
+        predicted, distances: ``[N]`` predicted and true distances in moves.
+        cells: the labels of the same steps, which name their grids.
+        tags: named facts to keep with every row.
+
+    Returns:
+        Rows with the measures "distance error" (absolute, in steps), the squared error, and the squared deviation from
+        the mean of the test grids, whose ratio gives R^2; each over all steps of a grid, and "distance error" also by
+        distance (tag `distance`, None for all).
     """
     check_finite("distances", distances)
     grids = Grids.of(cells)
@@ -571,9 +646,13 @@ def score_distance(
 
 
 def summarise_distance(rows: Rows, by: Sequence[str] = BY) -> list[Grouped]:
-    """Return mean absolute error and R^2 of each probe and baseline, with their intervals over grids.
+    """Estimate mean absolute error and R^2 of each probe and baseline of the distance, with intervals over grids.
 
     R^2 is 1 minus the ratio of the mean squared error to the mean squared deviation, with equal weight per grid.
+
+    Args:
+        rows: rows of `probe_distances`.
+        by: tags to group by; with "distance" among them, only the error is estimated, at each distance.
     """
     by_distance = rows.known("distance")
     selected = rows.where(by_distance if "distance" in by else ~by_distance)
@@ -595,10 +674,15 @@ def r_squared(
     clusters: Sequence[Any] | npt.NDArray[Any],
     draws: npt.NDArray[np.object_] | None = None,
 ) -> Estimate:
-    """Return 1 minus the ratio of two means over grids ``[N]``: of the squared error and of the squared deviation.
+    """Estimate R^2: 1 minus the ratio of the mean squared error to the mean squared deviation, over grids.
 
-    With several ``draws`` (the seeds of a random control) there is a pair per grid and draw, and the interval is that
-    of the linearised ratio over grids and seeds.
+    With several ``draws`` there is a value per grid and draw, and the interval is that of the linearised ratio over
+    grids and seeds.
+
+    Args:
+        error, deviation: ``[N]`` squared error and squared deviation from the mean.
+        clusters: ``[N]`` grid of each value.
+        draws: ``[N]`` seed of the random network of each value; None without random networks.
     """
     squared, deviations = np.asarray(error, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
     maximum = float(np.fmax.reduce(deviations, initial=0.0))
@@ -629,10 +713,18 @@ def fit_line(x: npt.ArrayLike, y: npt.ArrayLike, weights: npt.ArrayLike) -> tupl
 
 
 def grid_folds(cells: Cells, train: npt.NDArray[np.bool_], *, seed: int = 0) -> npt.NDArray[np.int64]:
-    """Return the fold of each step, ``[N]`` from 0, -1 outside of the training part ``[N]``.
+    """Divide the training grids into `FOLDS` folds for cross-fitting, and return the fold of each step.
 
-    All steps of a grid are in one of `FOLDS` folds; the grids of each shape and density are dealt out over all folds.
-    With fewer training grids than folds each of them is a fold.
+    All steps of a grid are in one fold; the grids of each shape and density are dealt out over all folds. With fewer
+    training grids than folds each grid is a fold of its own.
+
+    Args:
+        cells: N steps with their grids.
+        train: ``[N]`` which steps are for training.
+        seed: root seed.
+
+    Returns:
+        ``[N]`` numbers of folds from 0; -1 for steps that are not for training.
 
     Raises:
         ValueError: fewer than two training grids.
@@ -655,16 +747,19 @@ def cross_fitted(
     settings: FitSettings | None = None,
     callbacks: Callbacks | None = None,
 ) -> dict[tuple[str, int], DecodedMaps]:
-    """Return the decoded maps of all N steps at each place, none from a probe that was fitted on its grid.
+    """Decode the maps of all N steps, each by a probe that was not trained on the grid of the step.
 
     Steps in each of `FOLDS` folds of the training grids are decoded by the probe fitted on the other folds (scope "fold
     1 of 5" etc.), all other steps by the probe fitted on all training grids, at natural class frequencies.
 
     Args:
         data: activations, truth and split.
-        head: registered head of cells.
+        head: name of a registered head (form of probe) that predicts cells.
         settings: how probes are trained; their seed determines the folds.
         callbacks: source of stored probes, which are not fitted again; receives each fitted probe.
+
+    Returns:
+        The maps by site and layer.
 
     Raises:
         ValueError: if there are fewer than two training grids, or `probe_cells` refuses.

@@ -55,12 +55,13 @@ Target = Literal["cells", "distance", "plan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeKey:
-    """Identity of a probe within one set of steps.
+    """Identity of a probe among all probes that are fitted to one set of steps.
 
     Attributes:
-        head, target: its architecture ("decoder-LAYERS" for a plan), and the kind of its prediction.
-        control, seed: "none" for the probe itself, see `inside.probing.inputs.CONTROLS`; root seed of its fit.
-        site, layer: site (token position) and layer of its inputs; None if it reads no activations.
+        head, target: its form, such as "mlp" ("decoder-LAYERS" for a plan), and what it predicts.
+        control, seed: "none" for the probe itself, else the control, see `inside.probing.inputs.CONTROLS`; root seed of
+            its fit.
+        site, layer: site (token positions) and layer of its inputs; None if it reads no activations.
         scope: the grids that it applies to, "general" or a shape such as "7x7".
         draw: seed of the random network that it reads, None if it reads none.
     """
@@ -76,14 +77,16 @@ class ProbeKey:
 
     @property
     def text(self) -> str:
-        """The key as text for messages, ids of stored probes and names of random streams; it is never parsed."""
+        """The identity as text, for messages, ids of stored probes and names of random streams; it is never parsed."""
         place = "-/-" if self.site is None else f"{self.site}/{self.layer}"
         control = self.control if self.draw is None else f"{self.control} {self.draw}"
         return f"{self.head}/{control}/{place}" + (f"/{self.scope}" if self.target == "cells" else "")
 
     @property
     def tags(self) -> dict[str, Tag]:
-        """Head, control, site and layer as the tags of rows, and the seed of a random network."""
+        """Named facts that mark the rows of results of this probe: head, control, site, layer, and the seed of a random
+        network.
+        """
         seed_tag = {} if self.draw is None else {DRAW: self.draw}
         return {"head": self.head, "control": self.control, "site": self.site, "layer": self.layer, **seed_tag}
 
@@ -139,7 +142,7 @@ _PLAN: Final = _FileFormat(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction:
-    """Predicted probabilities of the K classes in the C cells of each of N states, ``[N, C, K]`` float32.
+    """Predicted probabilities of the classes of a grid's cells: ``[N, C, K]`` float32, states by cells by classes.
 
     ``balanced`` assumes that all classes are equally frequent, as the training is weighted; ``natural`` is the same
     evidence at the frequencies of the training split (prior-corrected).
@@ -150,7 +153,12 @@ class Prediction:
 
     @classmethod
     def of(cls, scores: npt.NDArray[np.float32], prior: npt.NDArray[np.float64]) -> Self:
-        """Build the prediction from scores ``[N, C, K]``, given the frequency of each class, ``[K]``."""
+        """Convert the scores of a probe to probabilities.
+
+        Args:
+            scores: ``[N, C, K]`` scores: states, cells, classes.
+            prior: ``[K]`` frequency of each class in the training split; a class with frequency 0 is never predicted.
+        """
         with np.errstate(divide="ignore"):
             natural = scores.astype(np.float64) + np.log(prior)
         # A class that is absent from the training split has no evidence and is never predicted.
@@ -158,14 +166,22 @@ class Prediction:
         return cls(balanced=_softmax(balanced), natural=_softmax(natural))
 
     def reading(self, name: str) -> npt.NDArray[np.float32]:
-        """Return the class probabilities in a reading: "balanced" (all classes equally frequent) or "natural"."""
+        """Return the class probabilities ``[N, C, K]``: "balanced" (all classes equally frequent) or "natural" (as in
+        training).
+
+        Raises:
+            ValueError: for another name.
+        """
         if name not in ("balanced", "natural"):
             raise ValueError(f"reading must be 'balanced' or 'natural', got {name!r}")
         probabilities: npt.NDArray[np.float32] = getattr(self, name)
         return probabilities
 
     def maps(self, name: str) -> npt.NDArray[np.float32]:
-        """Return the probabilities of a reading as maps of the square frame, ``[N, n, n, K]``."""
+        """Return the class probabilities as square maps, ``[N, n, n, K]``: states, rows, columns, classes.
+
+        ``name`` is "balanced" (all classes equally frequent) or "natural" (as frequent as in training).
+        """
         probabilities = self.reading(name)
         side = math.isqrt(probabilities.shape[1])
         return probabilities.reshape(len(probabilities), side, side, probabilities.shape[2])
@@ -173,7 +189,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanPrediction(Columns):
-    """Plans that a decoder predicts at N steps.
+    """Plans (an agent's next T moves) that a decoder predicts at N steps.
 
     ``probabilities`` is a float32 array ``[N, T, 5]``: at each of T positions of a plan, the probability of each of the
     5 tokens (four actions and the end).
@@ -189,14 +205,14 @@ class PlanPrediction(Columns):
 
     @classmethod
     def of(cls, scores: npt.NDArray[np.float32]) -> Self:
-        """Return the prediction of scores ``[N, T, 5]``."""
+        """Convert the scores of a decoder, ``[N, T, 5]`` (steps, positions of the plan, tokens), to probabilities."""
         import torch
 
         return cls(probabilities=torch.tensor(scores).softmax(dim=-1).numpy())
 
     @property
     def tokens(self) -> npt.NDArray[np.int8]:
-        """The likeliest token at each position, ``[N, T]``."""
+        """The likeliest token at each position of each plan, ``[N, T]``: steps by positions."""
         return np.asarray(self.probabilities.argmax(axis=2), dtype=np.int8)
 
     @property
@@ -206,7 +222,7 @@ class PlanPrediction(Columns):
 
     @property
     def length(self) -> npt.NDArray[np.int64]:
-        """Number of positions before the first end token, T without one, ``[N]``."""
+        """The number of moves of each plan before its first end token, ``[N]``; T if it has none."""
         return plan_length(self.tokens)
 
 
@@ -220,18 +236,21 @@ class Probe:
     """A fitted probe, which predicts the cells of the grid, a plan or a number from activations.
 
     Attributes:
-        head: its architecture, see `goalscope.inside.probing.heads`.
-        target: kind of prediction.
-        source: of its inputs; it refuses every other source.
+        head: its form, such as "mlp", see `goalscope.inside.probing.heads`.
+        target: what it predicts: "cells", "plan" or "distance".
+        source: site, layer and model of its inputs; it refuses inputs from anywhere else.
         mean, std: ``[F]`` float32, mean and standard deviation of each input in the training split; an input that does
             not vary there has the standard deviation 0 and is ignored.
         weights: name -> array, float32, see the head.
         settings: settings of the head; those that follow from the shapes of its weights can be omitted.
-        tags: provenance: control, settings, seed, ...
+        tags: named facts about its origin: control, settings, seed, ...
         frame: side of the square of cells that it predicts; 0 for other targets.
         prior: ``[K]`` float64, frequencies of the classes in its training split; empty for other targets.
         scale: mean and standard deviation of the distance in the training split; (0, 1) for other targets.
         positions, horizon: for plans the number P of vectors of one step, and the positions T of a plan.
+
+    Raises:
+        ValueError: if fields do not fit each other.
     """
 
     head: str
@@ -310,7 +329,10 @@ class Probe:
             object.__setattr__(self, name, freeze(getattr(self, name)))
 
     def module(self, *, seed: int | None = None) -> Any:
-        """Return a new module of the head; without a seed it has shapes only."""
+        """Build the torch module of the probe's head, without the probe's weights.
+
+        ``seed`` draws initial weights; with None, the weights have only shapes.
+        """
         outputs, classes = {
             "cells": (self.frame**2, len(CLASSES)),
             "distance": (1, 1),
@@ -321,8 +343,14 @@ class Probe:
         return self._registered.module(sizes, self.settings, seed=seed)
 
     def outputs(self, given: Activations | Features, device: str = "cpu") -> npt.NDArray[np.float32]:
-        """Return the scores of a probe, ``[N, C, K]``. For the control ``position``, these are log frequencies minus
-        the log prior.
+        """Compute the scores of the probe, ``[N, C, K]``: steps, outputs (such as cells), classes or tokens.
+
+        Args:
+            given: activations, or other inputs, at N steps from the source on which the probe was fitted.
+            device: where to compute, "cpu" or "cuda".
+
+        Raises:
+            ValueError: if the inputs come from another site, layer or model, or scores are not finite.
         """
         features = Features.of(given)
         self.source.check_same(features.source)
@@ -338,18 +366,26 @@ class Probe:
         return scores
 
     def predict(self, given: Activations | Features, *, device: str = "cpu") -> Prediction:
-        """Return the probabilities of the classes of all cells.
+        """Predict the classes of all cells of the grid at N steps.
 
         Args:
-            given: N steps from the probe's own source.
-            device: where to compute.
+            given: activations from the source on which the probe was fitted.
+            device: where to compute, "cpu" or "cuda".
+
+        Raises:
+            ValueError: if the probe predicts something else, or the inputs come from another site, layer or model.
         """
         self._check_target("cells")
         prediction = Prediction.of(self.outputs(given, device), self.prior)
         return replace(prediction, balanced=prediction.natural) if self.head == "majority" else prediction
 
     def predict_number(self, given: Activations | Features, *, device: str = "cpu") -> npt.NDArray[np.float64]:
-        """Return the predicted number for each step, ``[N]``, in the unit of the training data."""
+        """Predict a number at each of N steps, ``[N]``, such as the distance to the goal, in the unit of the training
+        data.
+
+        Raises:
+            ValueError: if the probe predicts something else, or the inputs come from another site, layer or model.
+        """
         self._check_target("distance")
         mean, std = self.scale
         with np.errstate(over="ignore"):
@@ -358,7 +394,11 @@ class Probe:
         return numbers
 
     def predict_plan(self, given: Activations | Features, *, device: str = "cpu") -> PlanPrediction:
-        """Return the probabilities of the tokens at all positions."""
+        """Predict the agent's next moves at N steps, as the probabilities of the tokens at each position of the plan.
+
+        Raises:
+            ValueError: if the probe predicts something else, or the inputs come from another site, layer or model.
+        """
         self._check_target("plan")
         return PlanPrediction.of(self.outputs(given, device))
 
@@ -373,7 +413,7 @@ class Probe:
 
     @cached_property
     def id(self) -> str:
-        """Content id of its description and all its arrays."""
+        """Content id of the probe: a hash of its description and all its arrays."""
         digest = hashlib.sha256()
         for name, array in sorted(self.arrays().items()):
             digest.update(f"{name} {array.dtype} {list(array.shape)}\n".encode())
@@ -381,7 +421,7 @@ class Probe:
         return content_id(self._file_format.kind, {**self.describe(), "arrays": digest.hexdigest()})
 
     def describe(self) -> dict[str, Any]:
-        """Return everything except the arrays of numbers as plain values, as stored in its file."""
+        """Return everything about the probe except its arrays, as values that JSON can hold; its file stores them."""
         common = {**asdict(self.source), "tags": dict(self.tags)}
         settings = {name: value for name, value in self.settings.items() if name not in self._settings_in_weights}
         if self.target == "plan":
@@ -391,7 +431,9 @@ class Probe:
         return {**common, **cell_fields, **({"settings": settings} if settings else {})}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all arrays by their names in files."""
+        """Return all arrays of the probe (weights, normalisation and class frequencies), by the names that they have in
+        its file.
+        """
         fixed: dict[str, npt.NDArray[Any]] = {stored: getattr(self, name) for name, stored in _INPUTS.items()}
         prior = {} if self.target == "plan" else {"prior": self.prior}
         return {**prior, **fixed, **{f"weights.{name}": array for name, array in self.weights.items()}}
@@ -407,7 +449,12 @@ class Probe:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a file that `save` wrote; raise a ValueError if it is damaged or of another kind."""
+        """Read a probe from a file that `save` wrote.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if the file is damaged or of another kind.
+        """
         path = Path(path)
         if not NamedFile(path).is_there():
             raise FileNotFoundError(f"there is no probe file {path}: check the path")
@@ -466,7 +513,13 @@ def _fields_of(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> d
 
 
 def check_frame(target: str, frame: int) -> None:
-    """Raise a ValueError unless ``target`` names a kind of target and ``frame`` is a frame for it."""
+    """Check the kind of prediction of a probe ("cells", "distance" or "plan") and the side of the map that it predicts.
+
+    ``frame`` is the number of rows and columns of the map, 0 for plans and distances.
+
+    Raises:
+        ValueError: if they do not fit.
+    """
     if target not in (*_TASKS, "plan"):
         raise ValueError(f"target must be 'cells' or 'number', got {target!r}")
     if target != "cells" and frame != 0:
@@ -485,13 +538,13 @@ REFORMED: Final[Mapping[str, int]] = {"percell": 3}
 
 
 def stored_probes(run: str | Path, **tags: Tag) -> Iterator[tuple[Artifact, Probe]]:
-    """Return the probes stored with a run, each with its row of the index; plan decoders come last.
+    """Load the probes stored with a run, each with its entry in the index of the run; plan decoders come last.
 
     Probes of an earlier format, which the same settings no longer produce, are left out.
 
     Args:
         run: a run directory.
-        tags: tags that they must have: head, control, site, layer, agent, target ("cells", "distance", "plan"), ...
+        tags: facts that select probes: head, control, site, layer, agent, target ("cells", "distance", "plan"), ...
 
     Raises:
         FileNotFoundError: if there is no such run, or a file is missing.
@@ -506,12 +559,13 @@ def stored_probes(run: str | Path, **tags: Tag) -> Iterator[tuple[Artifact, Prob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """Callbacks of a fit, for stored probes and for progress.
+    """Functions that `fit` calls, to look up and store probes and to report progress.
 
-    ``find`` returns the stored probe of a key, or None; ``keep`` is called with the probes of each stack as soon as all
-    are fitted, so that an interrupted fit can continue. It must store all of them or none, because the last bits of a
-    probe can depend on the probes that train with it. ``progress`` is called with the numbers of finished and of all
-    units. ``pool`` trains stacks in other processes, with identical results to the byte.
+    ``find`` returns the stored probe of a key, or None; ``keep`` is called with the probes that were trained together
+    as soon as all are fitted, so that an interrupted fit can continue. It must store all of them or none, because the
+    last bits of a probe can depend on the probes that train with it. ``progress`` is called with the numbers of
+    finished and of all units of work. ``pool`` is an executor that trains probes in other processes, with identical
+    results to the byte.
     """
 
     find: Callable[[ProbeKey], Probe | None] = lambda key: None
@@ -527,12 +581,13 @@ class ProbeStore:
     The index is read only once, because no other process writes to the run meanwhile.
 
     Attributes:
+        store: the run.
         decisive: inputs common to all fits (steps, split, ...).
-        settings: target -> settings of its probes.
+        settings: settings of the probes, by what they predict ("cells", "distance" or "plan").
         models: control and seed of a random network (None without) -> content id of the model that it reads; other
             controls read that of ("none", None).
         first: the place ("SITE/LAYER") that stands for heads that read no activations, whose keys have no place.
-        tags: stored with each probe in the index.
+        tags: named facts stored with each probe in the index.
         pool: trains probes in other processes; None to train in this one.
         fitted: number of probes fitted in this call.
         reused: number of probes that were stored before.
@@ -549,7 +604,10 @@ class ProbeStore:
     reused: int = 0
 
     def callbacks(self, progress: Progress) -> Callbacks:
-        """Build the callbacks of a fit that look up probes in this store and add new ones to it."""
+        """Return functions for `fit` that look up probes in this store and add new ones to it.
+
+        ``progress`` is called with the numbers of finished and of all units of work.
+        """
         return Callbacks(find=self.find, keep=self.keep, progress=progress, pool=self.pool)
 
     @cached_property
@@ -572,7 +630,11 @@ class ProbeStore:
         return content_id("fit", tags)
 
     def find(self, key: ProbeKey) -> Probe | None:
-        """Return the stored probe for a key, or None. A damaged or exchanged file raises an error."""
+        """Return the stored probe with this identity; None if there is none.
+
+        Raises:
+            ValueError: if its file is damaged or holds another probe.
+        """
         row = self._index.get(self._id(key))
         if row is None or not self.store.folder.has_file(row.path):
             return None
@@ -587,7 +649,10 @@ class ProbeStore:
         return probe
 
     def keep(self, probes: Mapping[ProbeKey, Probe]) -> None:
-        """Write one file per probe and add all to the index at once, so that an interruption leaves no entry."""
+        """Store probes: write one file for each, and add all to the index of the run at once.
+
+        An interruption therefore leaves no entry without a file.
+        """
         rows = [self._written(key, probe) for key, probe in probes.items()]
         put_artifacts(self.store, *rows)
         self._index.update({row.id: row for row in rows})

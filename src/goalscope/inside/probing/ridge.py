@@ -53,11 +53,13 @@ _MAX_STEPS: Final = 50  # of Newton's method
 
 
 class RidgePath:
-    """Ridge fits to N steps for all penalties.
+    """Weighted ridge regression of T targets on N steps, solved by one decomposition for any penalty.
+
+    Attributes mean and level are the weighted means of inputs ``[F]`` and targets ``[T]``.
 
     Args:
-        vectors: ``[N, F]`` float64 inputs.
-        targets: ``[N, T]`` float64 targets of the T outputs.
+        vectors: ``[N, F]`` float64 inputs: steps by numbers.
+        targets: ``[N, T]`` float64 targets.
         steps: ``[N]`` float64 weights of the steps, in any unit.
     """
 
@@ -91,12 +93,18 @@ class RidgePath:
         return coefficients
 
     def weights(self, penalty: Any) -> Tensor:
-        """Return the weights ``[F, T]`` for one penalty, or for one penalty per output ``[T]``."""
+        """Return the regression weights ``[F, T]`` (inputs by targets) for one penalty, or for one penalty per target,
+        ``[T]``.
+        """
         weights: Tensor = self._basis @ self._shrunk(penalty)
         return weights
 
     def deviations(self, vectors: Tensor, penalties: Sequence[Any]) -> Iterator[Tensor]:
-        """Yield the predicted deviations from the mean of each target at other steps ``[M, F]``, ``[M, T]`` each."""
+        """Yield, for each penalty, what the regression predicts at other steps: deviations of the targets from their
+        means.
+
+        ``vectors`` are the inputs ``[M, F]`` at M steps. Each result is ``[M, T]``, steps by targets.
+        """
         coordinates = (vectors - self.mean) @ self._basis
         for penalty in penalties:
             yield coordinates @ self._shrunk(penalty)
@@ -105,13 +113,16 @@ class RidgePath:
 def solve_numbers(
     vectors: Tensor, target: Any, penalties: Sequence[float], is_held_out: npt.NDArray[np.bool_]
 ) -> Solution:
-    """Return the linear map to numbers with the penalty of least squared error on held-out steps, fitted to all steps.
+    """Fit a ridge regression to numbers, with the penalty of least squared error on held-out steps, then on all steps.
 
     Args:
-        vectors: ``[N, F]`` normalised inputs.
-        target: N numbers, see `goalscope.inside.probing.fitting`.
+        vectors: ``[N, F]`` normalised inputs: steps by numbers.
+        target: N numbers with weights, see `goalscope.inside.probing.fitting`.
         penalties: candidates; with a single one, nothing is chosen.
         is_held_out: ``[N]`` which steps choose the penalty.
+
+    Returns:
+        The weights ``act`` and ``bias``; and as tags the penalty, and whether it is the smallest or largest candidate.
     """
     import torch
 
@@ -134,11 +145,11 @@ def solve_numbers(
 
 
 class ClassPath:
-    """Ridge fits of class indicators in cells for all penalties, with the class frequencies.
+    """Ridge regression on indicators of the class of each cell, for any penalty, with the frequencies of the classes.
 
     Args:
-        vectors: ``[N, F]`` float64 inputs.
-        labels: ``[N, C]`` int64 classes.
+        vectors: ``[N, F]`` float64 inputs: steps by numbers.
+        labels: ``[N, C]`` int64 classes: steps by cells.
         steps: ``[N]`` float64 weights, which sum to 1 per grid.
         prior: ``[K]`` frequencies of the classes, of which half a grid is added to every cell.
     """
@@ -155,14 +166,25 @@ class ClassPath:
         self.varied = torch.nonzero(self.level.max(dim=1).values < 1 - 1e-12)[:, 0]
 
     def deviations(self, vectors: Tensor, penalties: Sequence[Any]) -> Iterator[Tensor]:
-        """Yield, for each penalty, the predicted deviations z from the mean at other steps, in the cells that vary:
-        ``[M, varied, K]``.
+        """Yield, for each penalty, the predicted deviation of each class from its frequency in a cell, in standard
+        deviations.
+
+        Each result is ``[M, varied, K]``: the M steps with the inputs ``vectors`` ``[M, F]``, the cells whose class
+        varies among the training steps, and the classes.
         """
         for deviation in self.path.deviations(vectors, penalties):
             yield (deviation.view(len(deviation), *self.level.shape) / self.std)[:, self.varied]
 
     def correlations(self, vectors: Tensor, labels: Tensor, steps: Tensor, penalties: Sequence[float]) -> Array:
-        """Return the correlation of z with the truth at other steps, ``[P, K]``; 0 if either does not vary."""
+        """Return the correlation of prediction and truth for each penalty and class, ``[P, K]``; 0 if either does not
+        vary.
+
+        Args:
+            vectors: ``[M, F]`` inputs at other steps than those of the fit.
+            labels: ``[M, C]`` the true classes of the cells there.
+            steps: ``[M]`` weights of these steps.
+            penalties: the P penalties.
+        """
         import torch
 
         indicators = torch.nn.functional.one_hot(labels, self.level.shape[1]).double()
@@ -179,11 +201,13 @@ class ClassPath:
 def solve_classes(
     vectors: Tensor, target: Any, penalties: Sequence[float], is_held_out: npt.NDArray[np.bool_]
 ) -> Solution:
-    """Return calibrated linear scores of classes: a penalty per class, chosen on held-out steps, fitted to all steps.
+    """Fit linear scores of the classes of cells, with a ridge penalty per class, and calibrate them on held-out steps.
+
+    Penalties are chosen and scores calibrated on held-out steps; then all steps are fitted.
 
     Args:
-        vectors: ``[N, F]`` normalised inputs.
-        target: ``[N, C]`` classes, see `goalscope.inside.probing.fitting`.
+        vectors: ``[N, F]`` normalised inputs: steps by numbers.
+        target: ``[N, C]`` classes (steps by cells) with weights, see `goalscope.inside.probing.fitting`.
         penalties: candidates.
         is_held_out: ``[N]`` which steps choose and calibrate; some, but not all.
 
@@ -229,18 +253,21 @@ def solve_classes(
 
 
 def calibrate(scores: Array, log_often: Array, labels: npt.NDArray[np.int64], steps: npt.NDArray[np.float64]) -> Array:
-    """Return slope, weight and offset of each class, ``[3, K]``.
+    """Calibrate linear scores z of K classes to log-probabilities ``slope_k z + weight_k log f + offset_k``.
 
-    The minimum over them of the sum over steps and cells of the negative log-likelihood (nats) of ``slope_k z +
-    weight_k log f + offset_k``, plus half the squared distance of these numbers to (0, 1, 0), with slopes of at least
-    0.01. The function is convex: Newton's method with a line search; a slope that ends below is fixed there, and the
-    others are fitted again.
+    Here f is the frequency of the class in the cell. The three numbers of each class minimise the sum over steps and
+    cells of the negative log-likelihood (nats), plus half their squared distance to (0, 1, 0), with slopes of at least
+    0.01. The function is convex: Newton's method with a line search; a slope that ends below 0.01 is fixed there, and
+    the others are fitted again.
 
     Args:
-        scores: ``[M, C, K]`` z, predictions for steps that were not fitted.
+        scores: ``[M, C, K]`` z, predictions for steps that were not fitted: steps, cells, classes.
         log_often: ``[C, K]`` log f, -inf for a class that occurs nowhere.
         labels: ``[M, C]`` the true classes.
         steps: ``[M]`` weights of the steps, which sum to 1 per grid.
+
+    Returns:
+        ``[3, K]``: slope, weight and offset of each class.
     """
     classes = log_often.shape[1]
     occurs = np.isfinite(log_often).all(axis=0)

@@ -42,7 +42,7 @@ Measured = tuple[str, str, npt.NDArray[np.float64], Mapping[str, Tag]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grids:
-    """Assignment of N steps to their G grids, for scores per grid.
+    """Which of G grids each of N steps belongs to, for computing scores per grid.
 
     Attributes:
         codes: ``[N]`` number of each step's grid, in order of appearance.
@@ -56,7 +56,7 @@ class Grids:
 
     @classmethod
     def of(cls, steps: Cells | Decisions, codes: npt.NDArray[np.int64] | None = None) -> Self:
-        """Assign steps to their grids; ``codes`` divide the steps of one grid further into groups."""
+        """Group steps by their grids, or by ``codes`` ``[N]`` if steps of one grid belong to several groups."""
         codes = factorize(steps.cluster)[0] if codes is None else codes
         first = np.unique(codes, return_index=True)[1]
         density = [None if np.isnan(value) else float(value) for value in steps.density[first]]
@@ -67,25 +67,39 @@ class Grids:
         return len(self.names)
 
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the sum over the steps of each grid, ``[G]``."""
+        """Return the sum of values ``[N]`` over the steps of each of G grids, ``[G]``."""
         return np.asarray(np.bincount(self.codes, values, len(self)), dtype=np.float64)
 
     def ratio_of_sums(self, numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the ratio of two sums, ``[G]``, NaN if the denominator is 0."""
+        """Return, for each of G grids, the sum of one value over its steps divided by that of another; NaN if that is
+        0.
+
+        Both values are ``[N]``, one per step; the result is ``[G]``.
+        """
         return ratio(self.sums(numerator), self.sums(denominator))
 
     def mean(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return the mean of the defined values of each grid, ``[G]``, NaN without one."""
+        """Return the mean over the steps of each grid, ``[G]``, of values ``[N]``; NaN values are ignored.
+
+        The mean is NaN for a grid without a defined value.
+        """
         defined = ~np.isnan(values)
         return self.ratio_of_sums(np.where(defined, values, 0.0), defined)
 
     def rows(self, measured: Iterable[Measured], tags: Mapping[str, Any]) -> Rows:
-        """Return one row per measure and grid, with the given tags."""
+        """Return one row of results per measure and grid.
+
+        Args:
+            measured: for each measure its name, its unit, its values ``[G]``, and tags (named facts) of its own.
+            tags: further tags of all rows.
+        """
         return Rows.of_measures(measured, cluster=self.names, tags={**tags, **self.tags})
 
 
 def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
-    """Return the sorted indices of the steps of each of ``count`` grids, from the grid numbers of the steps ``[N]``."""
+    """Return, for each of ``count`` grids, the sorted indices of its steps; ``codes`` ``[N]`` is the grid of each
+    step.
+    """
     ends = np.cumsum(np.bincount(codes, minlength=count))
     return np.split(np.argsort(codes, kind="stable"), ends)[:count]
 
@@ -98,20 +112,26 @@ def score_cells(
     undetermined: Undetermined | None = None,
     counted: npt.NDArray[np.bool_] | None = None,
 ) -> Rows:
-    """Return the scores of a prediction for N test states, one row per measure, reading, class and grid.
+    """Score predicted classes of cells in N test states.
 
     Measures: "cell accuracy" (also "without padding" and "without padding and border"). By class: "recall", "precision"
     and "average precision" over the cells that are not padding (for the class padding: over all cells). For agent and
     goal: "localisation" (the cell of highest probability is the right one) and "localisation distance" (Manhattan, in
     cells). NaN if undefined: no cell is predicted as the class, or none belongs to it.
 
-    With ``undetermined`` (`inside.probing.labels.undetermined` of the training steps) there are also, by class, "area
-    under the curve" and "average precision, undetermined cells" over those cells of a grid's shape. They rank the
-    natural probabilities of all its cells and states together: the balanced reading has the same evidence, but ranks
-    the cells of several classes differently.
+    Args:
+        prediction: the predicted probabilities.
+        cells: the true classes.
+        tags: named facts to keep with every row.
+        undetermined: result of `inside.probing.labels.undetermined` for the training steps. Adds, by class, "area under
+            the curve" and "average precision, undetermined cells" over those cells of a grid's shape. They rank the
+            natural probabilities of all its cells and states together: the balanced probabilities have the same
+            evidence, but rank the cells of several classes differently.
+        counted: ``[N, C]`` which cells count in the measures (states by cells), e.g. those of a control task whose type
+            is known; localisation is then left out.
 
-    ``counted`` ``[N, C]`` excludes cells from all measures, such as those of a control task whose type is unknown, and
-    localisation with them.
+    Returns:
+        One row per measure, reading ("balanced" or "natural" class frequencies), class and grid.
     """
     grids = Grids.of(cells)
     by_reading = {reading: _checked(prediction, cells, reading) for reading in READINGS}
@@ -135,9 +155,10 @@ def score_cells(
 
 
 def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
-    """Return the confusion matrix as fractions, one row per pair of classes, reading and grid.
+    """Return the confusion matrix of predicted classes of cells, as fractions of the cells of each true class.
 
-    Measures are "called agent" and so on, by true class; padding is not a true class here, but may be predicted.
+    Measures are "called agent" and so on; padding is not a true class here, but may be predicted. There is one row per
+    predicted class (measure), true class (tag "class"), reading ("balanced" or "natural" class frequencies) and grid.
     """
 
     grids = Grids.of(cells)
@@ -160,6 +181,10 @@ def difference_rows(rows: Rows, against: str) -> Rows:
     Measures are named "recall less permuted" and so on. A control that reads no activations is paired with every site
     and layer. Rows compared with a random network have its seed in the tag "draw", one row per seed.
 
+    Args:
+        rows: scores of probes and controls.
+        against: name of the control, such as "permuted".
+
     Raises:
         ValueError: if no row has a partner in the control, or two rows of the control have the same key.
     """
@@ -173,7 +198,14 @@ def difference_rows(rows: Rows, against: str) -> Rows:
 
 
 def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) -> list[Grouped]:
-    """Return every score, averaged over grids, with its confidence interval; grids are the independent units."""
+    """Estimate every score of probes by its mean over grids, with a confidence interval; grids are the independent
+    units.
+
+    Args:
+        rows: scores, one row per grid.
+        by: tags to group by, such as "layer".
+        confidence: confidence level.
+    """
     scores = rows.where(~rows.known(DIFFERENCES))
     units = set(zip(scores.measure.tolist(), scores.unit.tolist(), strict=True))
     bounds = {name: (0.0, 1.0 if unit == "share" else np.inf) for name, unit in units}
@@ -181,7 +213,7 @@ def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) 
 
 
 def paired_rows(model_rows: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
-    """Return the differences between rows and their partners on the same grid, NaN if either is undefined.
+    """Subtract from each row of scores the row of a control (its partner) on the same grid; NaN if either is undefined.
 
     Args:
         model_rows, other: the rows and their partners; a partner whose tags `site` and `layer` are None is paired with
@@ -202,9 +234,10 @@ def paired_rows(model_rows: Rows, other: Rows, *, name: str, by: Sequence[str]) 
 
 
 def pairs(model_rows: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
-    """Return the same as `paired_rows`, but no rows if none has a partner.
+    """Subtract from each row of scores the row of a control on the same grid, like `paired_rows`, but allow an empty
+    result.
 
-    If the partners are random networks of several seeds (tag "draw"), each row is paired with those of every seed; if
+    If the controls are random networks of several seeds (tag "draw"), each row is paired with those of every seed; if
     both sides are random networks, with those of the same seed.
     """
     seeds = list(dict.fromkeys(other[DRAW].tolist())) if other.known(DRAW).any() else []
@@ -244,7 +277,7 @@ def _pairs(model_rows: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
 
 
 def chosen(rows: Rows, **tags: Any) -> Rows:
-    """Return the rows whose tags and columns have the given values; a tag that no row has counts as None."""
+    """Return the rows of a table whose tags and columns have the given values; a tag that no row has counts as None."""
     columns = rows.columns()
     if any(value is not None for name, value in tags.items() if name not in columns):
         return rows.where(np.zeros(len(rows), dtype=bool))
@@ -372,5 +405,5 @@ def rank_scores(
 
 
 def ratio(numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return ``numerator / denominator``, ``[G]`` each, NaN if the denominator is 0."""
+    """Divide two arrays ``[G]`` element by element, with NaN where the denominator is 0."""
     return np.asarray(np.divide(numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator > 0))

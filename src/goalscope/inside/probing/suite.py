@@ -60,13 +60,13 @@ _STREAM: Final = "control task"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Truth:
-    """What probes are to predict at N steps: the true values, or those of a control.
+    """What probes should predict at N steps: the true values, or those of a control.
 
     Attributes:
-        values: ``[N, ...]`` targets.
+        values: ``[N, ...]`` values to predict.
         train: ``[N]`` which steps are used for training.
         test: ``[N]`` which steps are used for testing.
-        cells: ``[N, C]`` which cells of a control task are scored; None for all.
+        cells: ``[N, C]`` which cells of a control task are scored (steps by cells); None for all.
     """
 
     values: npt.NDArray[Any]
@@ -83,7 +83,11 @@ def truths(
     seed: int,
     known: npt.NDArray[np.bool_] | None = None,
 ) -> dict[str, Truth]:
-    """Return the targets by the names of `TruthName`: "own" (the true values), and those that the controls need.
+    """Return what probes and their controls should predict: the true values, and those that some controls replace them
+    with.
+
+    The keys are those of `TruthName`: "own" (the true values), "shuffled" (those of other grids), "control task"
+    (random labels by type of cell or step).
 
     Args:
         values: ``[N, ...]`` the truth at N steps.
@@ -106,7 +110,7 @@ def truths(
 
 
 def scored_rows(truth: Truth, data: ProbeInputs, tags: Mapping[str, Tag]) -> Rows:
-    """Return rows with the number of cells or steps per test grid on which a control task is scored."""
+    """Return on how many cells or steps of each test grid a control task is scored, as rows of results."""
     tested = data.split.test
     grids = Grids.of(data.cells.where(tested))
     if truth.cells is None:
@@ -139,7 +143,9 @@ def _of_cells(data: ProbeInputs, seed: int) -> Truth:
 
 
 def neighbourhoods(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the type of every cell for the control task, ``[N, C]``: a number for its 3 x 3 neighbourhood."""
+    """Return the type of every cell for the control task, ``[N, C]`` (steps by cells): a number for its 3 x 3
+    neighbourhood.
+    """
     side = cells.frame
     square = np.pad(cells.labels.reshape(-1, side, side), ((0, 0), (1, 1), (1, 1)), constant_values=PADDING)
     codes = np.zeros((len(cells), side, side), dtype=np.int64)
@@ -161,7 +167,9 @@ def _of_steps(truth: Truth, data: ProbeInputs, seed: int) -> Truth:
 
 
 def step_types(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the type of every step for the control task, ``[N]``: a number for the cells of agent and goal."""
+    """Return the type of every step for the control task, ``[N]``: a number for the pair of the agent's and the goal's
+    cell.
+    """
     count = cells.labels.shape[1]
     cell_indices = []
     for label in (AGENT, GOAL):
@@ -184,28 +192,33 @@ SEEN: Final = "seen"
 
 
 def entries_of(heads: Sequence[str]) -> tuple[Entry, ...]:
-    """Return a suite (a list of probes to fit): the given heads (forms of probes), each with every control."""
+    """Return the pairs (head, control) to fit for the given heads (forms of probes that predict cells), with every
+    control.
+    """
     cells = [name for name in heads if "cells" in registry.resolve("head", name).targets and name not in COUNTED]
     return tuple((head, control) for head in cells for control in CONTROLS)
 
 
 def without(suite: Sequence[Entry], *names: str) -> tuple[Entry, ...]:
-    """Return a suite without the named heads or controls, e.g. ``without(FULL, "text")`` for a model without
-    reasoning.
+    """Return the pairs of a head (form of probe) and a control that contain none of the given names.
+
+    Example: ``without(FULL, "text")`` for a model without reasoning.
     """
     return tuple(entry for entry in suite if not set(entry) & set(names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FittedProbes:
-    """The fitted probes of a suite by key, with the scores of probes and baselines on the test grids."""
+    """Fitted probes by their identity (`probes`), with the scores of probes and baselines on the test grids
+    (`rows`).
+    """
 
     probes: Mapping[ProbeKey, Probe]
     rows: Rows
 
     @classmethod
     def joined(cls, parts: Sequence["FittedProbes"]) -> "FittedProbes":
-        """Join the probes and rows of several suites."""
+        """Join several sets of fitted probes, and their rows of scores, into one."""
         probes = {key: probe for part in parts for key, probe in part.probes.items()}
         return cls(probes=probes, rows=Rows.concatenate([part.rows for part in parts]))
 
@@ -218,7 +231,18 @@ class FittedProbes:
         draw: int | None = None,
         scope: str = "general",
     ) -> Probe:
-        """Return the probe for the site and layer of some activations; a KeyError names the fitted probes."""
+        """Return the fitted probe of cells for the site and layer of some activations.
+
+        Args:
+            head: form of the probe, such as "mlp".
+            activations: activations from the site and layer.
+            control: "none" for the probe itself, or a control.
+            draw: seed of a random network.
+            scope: the grids that it applies to, "general" or a shape such as "7x7".
+
+        Raises:
+            KeyError: if there is none; the message names the fitted probes.
+        """
         (site, layer), description = activations.place, (head, control, draw, scope)
         requested = ProbeKey(head=head, target="cells", control=control, draw=draw, scope=scope, site=site, layer=layer)
         for key, probe in self.probes.items():
@@ -244,10 +268,20 @@ def fit_suite(
     scope: str = "general",
     heads: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
 ) -> FittedProbes:
-    """Fit and score every entry of a suite (a head with a control) at every site and layer.
+    """Fit and score every pair of a head (form of probe) and a control at every site and layer.
 
-    ``heads`` maps a name in the suite to the registered head and its settings, where these differ from the name. A head
-    of another package that raises is left out, with a `goalscope._ground.own.PartWarning`.
+    A head of another package that raises an error is left out, with a `goalscope._ground.own.PartWarning`.
+
+    Args:
+        data: activations, labels and split.
+        suite: the pairs of head and control.
+        truth_of: what to predict, for the probe and for the controls, see `truths`.
+        score: returns the rows of scores of a probe, from its inputs at the test steps, the truth and its tags.
+        target: kind of prediction: "cells", "distance" or "plan".
+        settings: how probes are trained.
+        callbacks: source of stored probes, which are not fitted again; receives each fitted probe.
+        scope: which grids the probes are for; a tag.
+        heads: maps a name in the suite to the registered head and its settings, where these differ from the name.
     """
     if not suite or len(set(suite)) != len(suite):
         raise ValueError(f"suite must have at least one entry and no entry twice, got {list(suite)}")
@@ -318,17 +352,18 @@ def probe_cells(
     scored: bool = True,
     seen: npt.NDArray[np.bool_] | None = None,
 ) -> FittedProbes:
-    """Fit every head (form of probe) with every control on one split, and score all of them on its test grids.
+    """Fit probes of the grid's cells with every head (form of probe) and control, and score all of them on the test
+    grids.
 
     Args:
         data: activations, truth and split.
-        suite: heads and controls, `FULL` by default.
+        suite: pairs of a head and a control, `FULL` by default.
         settings: how probes are trained.
         scope: which grids the probes are for; a tag.
         callbacks: source of stored probes, which are not fitted again; receives each fitted probe.
         scored: whether to score the probes; otherwise there are no rows.
-        seen: ``[N, C]`` which cells the agent had seen, for an additional row (tag ``cells``) with the area under the
-            curve over these cells only; None if it saw all.
+        seen: ``[N, C]`` which cells the agent had seen (steps by cells), for an additional row (tag ``cells``) with the
+            area under the curve over these cells only; None if it saw all.
 
     Raises:
         ValueError: if an entry is unknown, or data for a control is missing; the message says how to get it.
@@ -367,7 +402,10 @@ def probe_cells_by_size(
     settings: FitSettings | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
-    """Fit and score separate probes for each shape of grid, in a frame of its size; scopes are "7x7" etc."""
+    """Fit and score separate probes of the grid's cells for each shape of grid; the tag "scope" is then "7x7" etc.
+
+    The arguments are those of `probe_cells`.
+    """
     return FittedProbes.joined(
         [
             probe_cells(shape_data, suite=suite, settings=settings, scope=scope, callbacks=callbacks)
@@ -414,7 +452,14 @@ def nested_order(cells: Cells, grids: Iterable[str], name: str, seed: int) -> li
 
 
 def check_counts(cells: Cells, split: Split, grids: Sequence[int]) -> set[str]:
-    """Return the training grids, or raise a ValueError unless ``grids`` are ascending numbers of training grids."""
+    """Check that ``grids`` are ascending numbers of training grids, as for a learning curve.
+
+    Returns:
+        The ids of all training grids.
+
+    Raises:
+        ValueError: if they are not, or exceed the number of training grids.
+    """
     pool, counts = set(cells.cluster[split.train].tolist()), list(grids)
     if not counts or counts != sorted(set(counts)) or counts[0] < 1 or counts[-1] > len(pool):
         raise ValueError(
@@ -438,7 +483,7 @@ def learning_curve(
     Args:
         data: activations, truth and split; the test grids stay the same.
         grids: ascending numbers of training grids.
-        heads: heads of cells.
+        heads: forms of probes that predict cells.
         seeds: seeds for drawing the subsets.
         settings: how probes are trained.
         progress: called with (done, total) fits of all heads.
@@ -471,7 +516,7 @@ def learning_curve(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveEnd:
-    """The last doubling of a learning curve.
+    """Whether a learning curve has flattened: the gain of its last doubling of the number of training grids.
 
     Attributes:
         key: measure, and the tags that identify the curve.
@@ -489,7 +534,7 @@ class CurveEnd:
 def curve_ends(
     rows: Rows, by: Sequence[str] = ("site", "layer", "head", "class"), *, margin: float = MARGIN
 ) -> list[CurveEnd]:
-    """Return, for each learning curve, the gain of its last doubling and whether it has flattened.
+    """Return, for each learning curve, the gain of its last doubling and whether the curve has flattened.
 
     Args:
         rows: result of `learning_curve`.
@@ -498,6 +543,9 @@ def curve_ends(
 
     Returns:
         One entry per measure and curve; none if no number of grids is at most half of the greatest.
+
+    Raises:
+        ValueError: if the margin is not above 0.
     """
     if not margin > 0:
         raise ValueError(f"margin must be > 0, got {margin!r}: no curve can be shown to be exactly flat")
@@ -528,7 +576,8 @@ def description_length(
 ) -> Rows:
     """Return how many bits an online code needs for every grid's map, for each head (form of probe) and control.
 
-    Blocks are whole grids from both parts of the split; each block after the first is as long as all before it
+    In an online code, sender and receiver fit the probe to the blocks of grids sent so far and code the next block with
+    it. Blocks are whole grids from both parts of the split; each block after the first is as long as all before it
     together. A cell of class k costs ``-log2 ((1 - e) p_k / sum_j p_j + e / 4)`` bits, with the natural probabilities
     of the four classes of a grid's cells and ``e`` `UNIFORM`; cells outside of the grid cost nothing.
 
@@ -580,8 +629,9 @@ def description_length(
 
 
 def code_bits(prediction: Prediction, cells: Cells) -> npt.NDArray[np.float64]:
-    """Return how many bits the code of a prediction needs for the maps of N states, ``[N]``; see
-    `description_length`.
+    """Return how many bits it takes to send the true maps of N states with the code that a prediction gives, ``[N]``.
+
+    The cost of a cell is that of `description_length`.
     """
     inside = cells.labels != PADDING
     probabilities = prediction.natural[..., :PADDING].astype(np.float64)
@@ -594,11 +644,17 @@ def code_bits(prediction: Prediction, cells: Cells) -> npt.NDArray[np.float64]:
 
 
 def compression(rows: Rows, by: Sequence[str] = ("head", "control", "site", "layer")) -> list[Grouped]:
-    """Compute how much shorter each code is than the code from positions alone, as a ratio of sums over grids.
+    """Compute how much shorter each probe's code of the maps is than the code from positions alone.
 
     Args:
         rows: rows from `description_length`, including the head "position".
         by: tags to group by, head among them.
+
+    Returns:
+        The ratio of the bits of both codes, summed over grids, with an interval for each group.
+
+    Raises:
+        ValueError: if the head "position" is missing.
     """
     codes = rows.select(measure=BITS)
     position = codes.select(head="position", control="none")
