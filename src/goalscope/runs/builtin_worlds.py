@@ -58,10 +58,11 @@ _CELLS: Final = 2**22  # maximum total number of cells of the grids that are sea
 
 
 def check_rule(rule: str) -> str:
-    """Return a placement rule if it is valid.
+    """Check a placement rule, which says where the goal, start or key of a grid may be, and return it unchanged.
 
     Raises:
-        ValueError: there is no such rule in `RULES`; "not " may stand before its name.
+        ValueError: the rule is not one of `RULES` ("anywhere", "top-right", "left", ...), with or without "not " before
+            it.
     """
     name = rule.removeprefix(_NOT)
     if name not in RULES or rule == f"{_NOT}{ANYWHERE}":
@@ -77,12 +78,13 @@ Rule = Annotated[str, AfterValidator(check_rule)]
 
 
 def check_thing(text: str) -> str:
-    """Return the name of a thing, with or without a placement rule, if it is valid.
+    """Check how a study names a thing (an object in a grid, such as a coin) and where it may be, and return it
+    unchanged.
 
     Valid forms are "coin", "coin at top-right" and "toll gate on the way".
 
     Raises:
-        ValueError: no kind of thing has this name, or the rule is invalid.
+        ValueError: no kind of thing has this name, or the placement rule is invalid.
     """
     name, _, rule = text.removesuffix(_ON_THE_WAY).partition(_AT)
     names = registry.names("thing")
@@ -102,7 +104,9 @@ PlacedThing = Annotated[str, AfterValidator(check_thing)]
 
 
 def fits(grid: Grid, rule: str) -> npt.NDArray[np.bool_]:
-    """Return ``[H, W]`` bool, the open cells that satisfy a rule."""
+    """Return which open cells of a grid satisfy a placement rule such as "top-right", as booleans ``[H, W]`` (rows by
+    columns).
+    """
     name = rule.removeprefix(_NOT)
     corner = grid.corner(name) if name in CORNERS else None
     return np.asarray(~grid.walls & _region(rule, *grid.walls.shape, corner))
@@ -123,7 +127,7 @@ def _region(rule: str, height: int, width: int, corner: Position | None) -> npt.
 
 
 def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: np.random.Generator) -> Grid | None:
-    """Return a grid with a new goal and start, or None if it has no suitable cells.
+    """Move the goal and the start of a grid to cells that satisfy placement rules, drawn at random.
 
     Args:
         grid: the grid, with goal and start; its walls stay.
@@ -132,6 +136,9 @@ def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: 
         apart: minimum number of steps between start and goal. If the goal's rule excludes a corner ("not top-right"),
             also the minimum from both to that corner, so that the ways to it and to the goal differ.
         rng: draws one of all suitable pairs of cells, each equally likely.
+
+    Returns:
+        The changed grid; None if no pair of cells is suitable.
     """
     cells = []
     for rule, current_cell in ((start, grid.start), (goal, grid.goal)):
@@ -170,13 +177,16 @@ def _steps_between(
 
 
 def with_key(grid: Grid, rule: str, *, apart: int, rng: np.random.Generator) -> Grid | None:
-    """Return a grid with a key that opens nothing, or None if it has no suitable cell.
+    """Put a key that opens nothing into a grid, as a distraction, at a cell drawn at random.
 
     Args:
         grid: the grid, with start and goal.
-        rule: the rule for the key.
+        rule: the placement rule for the key, such as "top-right".
         apart: minimum number of steps from start and goal to the key.
         rng: draws one of all suitable cells, each equally likely.
+
+    Returns:
+        The changed grid; None if no cell is suitable.
     """
     assert grid.start is not None and grid.goal is not None
     cells = np.argwhere(fits(grid, rule) & (distances_to(grid.walls, [grid.start, grid.goal]) >= max(apart, 1)))
@@ -187,12 +197,15 @@ def with_key(grid: Grid, rule: str, *, apart: int, rng: np.random.Generator) -> 
 
 
 def with_things(grid: Grid, entries: Sequence[str], *, rng: np.random.Generator) -> Grid | None:
-    """Return a grid with things in empty cells, or None if a thing has no suitable cell or the goal gets out of reach.
+    """Put things (objects such as coins) into empty cells of a grid, drawn at random.
 
     Args:
         grid: the grid, with start and goal.
         entries: the things, in the form of `check_thing`.
         rng: draws the cell of each thing, in their order; all suitable cells are equally likely.
+
+    Returns:
+        The changed grid; None if a thing has no suitable cell, or the goal could no longer be reached.
     """
     empty = ~grid.walls
     for cell in grid.objects.values():
@@ -222,7 +235,19 @@ def _way(grid: Grid) -> npt.NDArray[np.bool_]:
 
 
 def goal_as_far(grid: Grid, corner: Position, minimum: int) -> Position | None:
-    """Return the cell as far from the start as a corner, and farthest from that corner; None if there is none."""
+    """Find a cell for the goal that is as many steps from the start as a corner, and as far from this corner as
+    possible.
+
+    An agent that goes to the corner then cannot be confused with one that goes to the goal.
+
+    Args:
+        grid: the grid, with start.
+        corner: the cell of the corner.
+        minimum: minimum number of steps from the start to the corner.
+
+    Returns:
+        The cell (row, column); None if there is none.
+    """
     assert grid.start is not None
     steps = distances_to(grid.walls, [grid.start])
     as_far = steps == steps[corner]
@@ -357,7 +382,11 @@ class _GeneratedGrids(_DistinctLists):
 
 @world_kind("grid", world=GridWorld)
 class GridWorlds(_GeneratedGrids, _GridSettings):
-    """Generated grids and their transforms (mirrored, rotated, ... versions)."""
+    """Entry of a study (``kind: grid``) for generated grids and their transforms (mirrored, rotated, ... versions).
+
+    For each of `sizes` and `densities` it gives `count` grids. Rules for goal, start and key, such as "top-right", and
+    a list of things (objects) are optional. ``apart`` is the minimum distance between the placed cells, in steps.
+    """
 
     later: ClassVar[tuple[str, ...]] = ("phase", "goal_side", "goal", "start", "key", "apart", "things")
     kind: Literal["grid"] = "grid"
@@ -417,9 +446,10 @@ class GridWorlds(_GeneratedGrids, _GridSettings):
 @world_kind("key-no-door", world=GridWorld)
 @world_kind("key-door", world=GridWorld)
 class LayoutWorlds(_GridSettings):
-    """Worlds with key and door, each with its matched control if requested.
+    """Entry of a study for grids with a key: ``kind: key-door``, ``key-no-door`` or ``two-path``.
 
-    The control of a world is the same grid without the key and the door that it opens.
+    With ``control``, each world is followed by its matched control: the same grid without the key and the door that it
+    opens.
     """
 
     kind: Literal["key-door", "key-no-door", "two-path"]
@@ -436,7 +466,13 @@ class LayoutWorlds(_GridSettings):
         return self
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
-        """Yield the worlds, each followed by its control if requested."""
+        """Yield the worlds of this entry with their transformed versions, each followed by its control if requested.
+
+        Args:
+            seed: seed of the study.
+            path: location of the entry in the study, for errors.
+            taken: ids of earlier worlds of the study, which are skipped.
+        """
         yield from _first_distinct(path, self._generated(seed), {"kind": self.kind}, set(taken), self.count)
 
     def _generated(self, seed: int) -> Iterator[list[GridWorld]]:
@@ -455,7 +491,7 @@ class LayoutWorlds(_GridSettings):
 
 @world_kind("text", world=GridWorld)
 class TextWorlds(_GridSettings):
-    """Worlds from grids that are written out as text in the study."""
+    """Entry of a study (``kind: text``) for grids that are written out as text in the study file."""
 
     kind: Literal["text"]
     grids: tuple[str, ...] = sequence()
@@ -471,7 +507,16 @@ class TextWorlds(_GridSettings):
         return grids
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
-        """Yield the worlds with their versions."""
+        """Yield the world of each grid with its transformed versions.
+
+        Args:
+            seed: seed of the study; not used.
+            path: location of the entry in the study, for errors.
+            taken: ids of earlier worlds of the study.
+
+        Raises:
+            ValueError: a grid or one of its versions repeats an earlier world.
+        """
         taken_ids = set(taken)
         for index, text in enumerate(self.grids):
             grid = Grid.parse(text)
@@ -486,12 +531,12 @@ class TextWorlds(_GridSettings):
 
 @world_kind("named-place", world=NamedWorld)
 class NamedPlaceWorlds(_GeneratedGrids):
-    """Generated grids, each with three instructions: go to G, to the cell of G, or to the cell of a distant corner.
+    """Entry of a study (``kind: named-place``) for generated grids with three different instructions each.
 
-    They show whether an agent follows its instruction or goes to the symbol G. In each grid, one corner is exactly as
-    many steps from the start as the goal, and the goal lies as far as possible from that corner, which is its rival.
-    The three worlds of a grid form one cluster (intervals resample grids); their tag `named` is "no", "goal" or
-    "rival".
+    The instructions are: go to G, to the cell of G by its coordinates, or to the cell of a distant corner. They show
+    whether an agent follows its instruction or goes to the symbol G. In each grid, the corner is exactly as many steps
+    from the start as the goal, and the goal lies as far as possible from it. The three worlds of a grid form one
+    cluster (intervals resample grids); their tag `named` is "no", "goal" or "rival" (the corner).
     """
 
     kind: Literal["named-place"]
@@ -528,9 +573,10 @@ def _with_instructions(grid: Grid, rival: Position, tags: Mapping[str, Tag]) -> 
 
 @world_kind("task-map", world=TaskWorld)
 class TaskMapWorlds(_DistinctLists):
-    """Generated task maps (maps with tasks that depend on each other): a number of maps for each preset.
+    """Entry of a study (``kind: task-map``) for generated task maps (maps with tasks that depend on each other).
 
-    `presets` names members of `PRESETS`; `generator` changes parameters of `TaskSpec` in all of them, e.g. `size`.
+    `presets` names members of `PRESETS`, settings of the generator, and `count` is the number of maps for each.
+    `generator` changes parameters of `TaskSpec` in all of them, e.g. `size`.
     """
 
     kind: Literal["task-map"]
@@ -549,7 +595,13 @@ class TaskMapWorlds(_DistinctLists):
         return parameters
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[TaskWorld]:
-        """Yield the maps of each preset. Map i of a preset does not depend on how many maps follow it."""
+        """Yield the task maps of each preset; map i of a preset does not depend on how many maps follow it.
+
+        Args:
+            seed: seed of the study.
+            path: location of the entry in the study, for errors.
+            taken: ids of earlier worlds of the study; not used.
+        """
         for preset in self.presets:
             spec = _with_parameters(PRESETS[preset], self.generator)
             tags: dict[str, Tag] = {"kind": "task-map", "preset": preset, **preset_tags(preset)}
@@ -565,12 +617,12 @@ class TaskMapWorlds(_DistinctLists):
 
 @world_kind("cooking", world=TaskWorld)
 class CookingWorlds(_DistinctLists):
-    """The task maps about cooking, with meaningful names, with symbolic names, or both.
+    """Entry of a study (``kind: cooking``) for the bundled task maps about cooking, with meaningful or symbolic names
+    or both.
 
-    A map with symbolic names is the *twin* of the one with meaningful names: it has the same cells and graph.
-
-    `starts` is the number of start cells per map: its own start, and others drawn from the cells without a node. All
-    versions of one map form one cluster, because they share cells and graph.
+    A map with symbolic names is the *twin* of the one with meaningful names: it has the same cells and graph. `starts`
+    is the number of start cells per map: its own start, and others drawn from the cells without a task. All versions of
+    one map form one cluster, because they share cells and graph.
     """
 
     kind: Literal["cooking"]
@@ -579,7 +631,14 @@ class CookingWorlds(_DistinctLists):
     starts: int = Field(default=1, ge=1, le=10)
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[TaskWorld]:
-        """Yield the maps, start by start. A map and its twin with symbolic names have the same starts."""
+        """Yield the worlds of each cooking map, start by start; a map and its twin with symbolic names have the same
+        starts.
+
+        Args:
+            seed: seed of the study.
+            path: location of the entry in the study; not used.
+            taken: ids of earlier worlds of the study; not used.
+        """
         for name in self.maps:
             kitchen = cooking_map(name)
             cluster = content_id("world", {"task_map": kitchen.to_plain()})
@@ -711,7 +770,7 @@ class _Searched(Phased, ABC):
 @world_kind("environment", world=EnvironmentWorld)
 @world_kind(OWN, world=EnvironmentWorld)
 class Environments(_Searched):
-    """Environments given by class: one world per mapping of parameters.
+    """Entry of a study for environments given by their class: one world per mapping of parameters.
 
     ``kind: module:Class`` names a class in the working directory; ``kind: environment`` with ``source`` names a
     registered one. With `seeds`, each mapping is combined with each seed, which becomes the class's parameter ``seed``.
@@ -737,7 +796,9 @@ class Environments(_Searched):
         return self
 
     def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
-        """Yield the worlds in the order of their parameters."""
+        """Yield one world per mapping of parameters and seed, in order; ``path`` is the location of the entry, for
+        errors.
+        """
         source = self.source or self.kind
         name = self.name or source.rpartition(":")[2]
         for index, parameters in enumerate(self.parameters):
@@ -751,10 +812,10 @@ class Environments(_Searched):
 
 @world_kind("gymnasium", world=EnvironmentWorld)
 class GymnasiumWorlds(_Searched):
-    """Gymnasium environments that have a table of transitions ``P``: names, with options in brackets if needed.
+    """Entry of a study (``kind: gymnasium``) for Gymnasium environments that have a table of transitions ``P``.
 
-    `options` are arguments of `gymnasium.make`, the same for all names; `modules` are files in the working directory
-    that register further names.
+    `environments` are their names. `options` are arguments of `gymnasium.make`, the same for all names; `modules` are
+    files in the working directory that register further names.
     """
 
     later: ClassVar[tuple[str, ...]] = ("phase", "starts", "modules")
@@ -765,7 +826,9 @@ class GymnasiumWorlds(_Searched):
     options: dict[str, Any] = Field(default_factory=dict)
 
     def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
-        """Yield one world per name."""
+        """Yield one world per named environment, in order; ``path`` is the location of the entry in the study, for
+        errors.
+        """
         for index, name in enumerate(self.environments):
             options: dict[str, Any] = {"options": self.options} if self.options else {}
             options |= {"modules": list(self.modules)} if self.modules else {}
@@ -775,7 +838,7 @@ class GymnasiumWorlds(_Searched):
 
 @world_kind("minigrid", world=EnvironmentWorld)
 class MiniGridWorlds(_Searched):
-    """Levels of MiniGrid and BabyAI, each made with each seed.
+    """Entry of a study (``kind: minigrid``) for levels of MiniGrid and BabyAI, each made with each seed.
 
     `form` is how a level is shown to language models ("words" or "grid"); `array` is what policies receive; `modules`
     are files in the working directory that register levels of your own.
@@ -791,7 +854,9 @@ class MiniGridWorlds(_Searched):
     modules: tuple[str, ...] | None = Field(default=None, strict=False)
 
     def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
-        """Yield the worlds by level, then by seed."""
+        """Yield one world per level and seed, in the order of levels, then seeds; ``path`` is the location of the
+        entry, for errors.
+        """
         for level in self.levels:
             for number in self.seeds:
                 parameters = {"level": level, "seed": number, "form": self.form}
@@ -804,7 +869,11 @@ class MiniGridWorlds(_Searched):
 
 @world_kind("textworld", world=EnvironmentWorld)
 class TextWorldGames(_Searched):
-    """Generated TextWorld games, each made with each seed. A game can be enumerated with at most five objects."""
+    """Entry of a study (``kind: textworld``) for generated TextWorld games, one for each seed.
+
+    A game has a given number of rooms, objects and steps of its quest. Only games with at most five objects have few
+    enough states to be enumerated.
+    """
 
     kind: Literal["textworld"]
     rooms: int = Field(ge=1, le=20)
@@ -813,7 +882,9 @@ class TextWorldGames(_Searched):
     seeds: _Seeds = sequence(default=(1,))
 
     def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:
-        """Yield one world per seed."""
+        """Yield one world (a generated game) per seed; ``path`` is the location of the entry in the study, for
+        errors.
+        """
         size = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length}
         for number in self.seeds:
             tags: dict[str, Tag] = {"kind": "textworld", **size, "world seed": number}

@@ -57,12 +57,20 @@ WORLD_COLUMNS = "id, grid, fog_radius, cluster, tags"
 
 
 def encode_json(value: Mapping[str, Any]) -> str:
-    """Return a mapping with text keys as canonical JSON."""
+    """Return a mapping as canonical JSON: the same text for equal mappings, whatever the order of their keys."""
     return canonical_json(value) if value else EMPTY
 
 
 def decode_json(cell: Cell, name: str) -> dict[str, Any]:
-    """Return the mapping in a stored JSON text. ``name`` says in errors where the text was stored."""
+    """Return the mapping in a stored JSON text.
+
+    Args:
+        cell: the value of a table cell.
+        name: what is stored there, for errors.
+
+    Raises:
+        ValueError: the value is not the text of a JSON object.
+    """
     if cell == EMPTY:
         return {}
     if not isinstance(cell, str):
@@ -74,11 +82,11 @@ def decode_json(cell: Cell, name: str) -> dict[str, Any]:
 
 
 def encode_tags(tags: Mapping[str, Tag]) -> str:
-    """Return tags as canonical JSON.
+    """Return tags (named values by which results are grouped, such as ``size: 7``) as canonical JSON, to store them.
 
     Raises:
-        TypeError: if a tag is not text, a number, a boolean or None.
-        ValueError: if a name or text contains half of a surrogate pair.
+        TypeError: a tag is not text, a number, a boolean or None.
+        ValueError: a name or text contains half of a surrogate pair.
     """
     for name, tag in tags.items():
         check_text("the name of a tag", name)
@@ -90,10 +98,14 @@ def encode_tags(tags: Mapping[str, Tag]) -> str:
 
 
 def decode_tags(cell: Cell, place: str) -> dict[str, Tag]:
-    """Return tags from JSON.
+    """Return the tags (named values by which results are grouped) from their stored JSON text.
+
+    Args:
+        cell: the value of a table cell.
+        place: what the tags belong to, for errors.
 
     Raises:
-        ValueError: if the text is not a JSON mapping, or a tag is not a plain value.
+        ValueError: the text is not a JSON object, or a tag is a list or an object.
     """
     tags = decode_json(cell, place)
     for name, tag in tags.items():
@@ -103,7 +115,11 @@ def decode_tags(cell: Cell, place: str) -> dict[str, Tag]:
 
 
 def encode_text(text: str | None) -> str | bytes | None:
-    """Return text as SQLite can store it: half of a surrogate pair has no UTF-8 form, so such text becomes bytes."""
+    """Return a text in a form that SQLite can store.
+
+    Text that contains half of a surrogate pair, which has no UTF-8 form, becomes bytes; all other text and None are
+    unchanged.
+    """
     if text is None or text.isascii():
         return text
     try:
@@ -114,7 +130,11 @@ def encode_text(text: str | None) -> str | bytes | None:
 
 
 def decode_text(cell: Cell, name: str) -> str | None:
-    """Return the text that `encode_text` encoded."""
+    """Return the text that `encode_text` encoded, or None.
+
+    Raises:
+        ValueError: the value is neither text, bytes nor None; the message says what ``name`` is.
+    """
     if cell is None or isinstance(cell, str):
         return cell
     if isinstance(cell, bytes):
@@ -175,19 +195,31 @@ def _decode_answer(failure: Cell, text: Cell, reasoning: Cell, prompt: Cell, out
 
 
 def decode_reward(reward: Cell) -> float | None:
-    """Return the reward of a step from its stored form."""
+    """Check that the stored reward of a step is a float, or None for no reward, and return it.
+
+    Raises:
+        ValueError: it is anything else.
+    """
     if reward is not None and not isinstance(reward, float):
         raise ValueError(f"a reward must be stored as a number, got {reward!r}")
     return reward
 
 
 def encode_turn(turn: Turn) -> tuple[Cell, ...]:
-    """Return the columns `TURN_COLUMNS` of a turn."""
+    """Return an agent's turn as the values of the table columns `TURN_COLUMNS`: action, failure, texts, tokens and
+    costs.
+    """
     return *_encode_answer(turn), encode_json(turn.usage), encode_json(turn.extra)
 
 
 def decode_turn(cells: Sequence[Cell]) -> Turn:
-    """Return a turn from its columns. What the number of its action means depends on the world of the episode."""
+    """Return an agent's turn from the values of the table columns `TURN_COLUMNS`.
+
+    The meaning of the action's number depends on the world of the episode, so it is not checked against it.
+
+    Raises:
+        ValueError: a value cannot have been stored by `encode_turn`.
+    """
     action, *answer, usage, extra = cells
     if action is not None and (not isinstance(action, int) or action < 0):
         raise ValueError(f"an action must be stored as a number from 0 on, got {action!r}")
@@ -200,7 +232,13 @@ def decode_turn(cells: Sequence[Cell]) -> Turn:
 
 
 def encode_state(state: tuple[int, ...], world: World) -> tuple[Cell, Cell, Cell]:
-    """Return the columns row, col and flags of a state. A state that is not a cell becomes JSON in the first column."""
+    """Return the state of a world as values of the table columns row, col and flags.
+
+    A state that is not a cell of a grid is stored as JSON in the first column, and 0 in the others.
+
+    Raises:
+        ValueError: the cell lies outside the grid.
+    """
     if "cells" not in world.offers:
         return canonical_json([int(number) for number in state]), 0, 0
     row, col, flags = state
@@ -211,7 +249,11 @@ def encode_state(state: tuple[int, ...], world: World) -> tuple[Cell, Cell, Cell
 
 
 def decode_state(row: Cell, col: Cell, flags: Cell, world: World) -> tuple[int, ...]:
-    """Return a state from its columns."""
+    """Return the state of a world from the table columns row, col and flags, which `encode_state` wrote.
+
+    Raises:
+        ValueError: the values are not a state of this world.
+    """
     if not isinstance(row, str):
         return world.check_state((row, col, flags))
     try:
@@ -224,13 +266,22 @@ def decode_state(row: Cell, col: Cell, flags: Cell, world: World) -> tuple[int, 
 
 
 def encode_world(world: World) -> tuple[Cell, ...]:
-    """Return the columns `WORLD_COLUMNS` of a world. Worlds other than grids become JSON in the column of the grid."""
+    """Return a world as values of the table columns `WORLD_COLUMNS` (id, grid, fog_radius, cluster, tags).
+
+    A world that is not a grid is stored as JSON in the column of the grid.
+    """
     cluster = check_text("the cluster of a world", world.cluster)
     return world.id, world.stored, world.fog_radius, cluster, encode_tags(world.tags)
 
 
 def decode_world(cells: Sequence[Cell]) -> World:
-    """Return a world from its columns."""
+    """Return a world from the values of the table columns `WORLD_COLUMNS` (id, grid, fog_radius, cluster, tags).
+
+    A world whose kind is not installed here is returned as a `StoredWorld`, which keeps its description only.
+
+    Raises:
+        ValueError: the values do not describe a world, or do not match its id.
+    """
     identity, text, fog_radius, cluster, tags = cells
     name = f"world {identity!r}"
     if not isinstance(text, str) or not isinstance(cluster, str):
@@ -256,7 +307,7 @@ def decode_world(cells: Sequence[Cell]) -> World:
 
 
 def encode_episode(episode: Episode) -> tuple[Cell, ...]:
-    """Return the columns `EPISODE_COLUMNS` of an episode."""
+    """Return everything of an episode except its steps as values of the table columns `EPISODE_COLUMNS`."""
     final = encode_state(episode.final, episode.world)
     tags = encode_tags(episode.tags)
     return encode_head(episode.spec, episode.agent, episode.outcome, final, len(episode.steps), tags)
@@ -265,7 +316,9 @@ def encode_episode(episode: Episode) -> tuple[Cell, ...]:
 def encode_head(
     spec: EpisodeSpec, agent: str, outcome: str, final: Sequence[Cell], length: int, tags: str
 ) -> tuple[Cell, ...]:
-    """Return the columns `EPISODE_COLUMNS` of an episode of ``length`` steps.
+    """Return everything of an episode except its steps as values of the table columns `EPISODE_COLUMNS`.
+
+    Unlike `encode_episode`, it takes the parts of the episode one by one, for episodes that were computed as arrays.
 
     Args:
         spec: specification of the episode.
@@ -274,6 +327,9 @@ def encode_head(
         final: the columns of its last state.
         length: number of its steps.
         tags: its tags from `encode_tags`.
+
+    Raises:
+        ValueError: a number does not fit into 64 bits, or the outcome is unknown.
     """
     for name in _NUMBERS:
         if not -_MAX_INTEGER <= (number := getattr(spec, name)) <= _MAX_INTEGER:
@@ -286,7 +342,14 @@ def encode_head(
 
 
 def decode_head(cells: Sequence[Cell]) -> dict[str, Any]:
-    """Return what an episode has besides its steps (specification, agent, outcome and tags) from its columns."""
+    """Return everything of an episode except its steps from the table columns `EPISODE_COLUMNS`.
+
+    Returns:
+        A mapping with ``spec``, ``agent``, ``outcome`` and ``tags``, as arguments of `Episode`.
+
+    Raises:
+        ValueError: a value is invalid, or the columns do not match the episode's id.
+    """
     columns: dict[str, Any] = dict(zip(_EPISODE, cells, strict=True))
     episode_name, outcome = f"episode {columns['id']!r}", columns["outcome"]
     for kind, names in ((str, ("world_id", "agent_id", "rules", "agent", "outcome")), (int, _NUMBERS)):
@@ -313,7 +376,12 @@ def decode_head(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...]) -> Episode:
-    """Return an episode from its columns, its world and its steps."""
+    """Return an episode from its table columns `EPISODE_COLUMNS`, its world and its steps.
+
+    Raises:
+        DamagedError: the number of steps differs from the stored number.
+        ValueError: a value is invalid, or the columns do not match the episode's id.
+    """
     head = decode_head(cells)
     row, col, flags, length = cells[9:13]
     if length != len(steps):
@@ -342,7 +410,11 @@ WALK_WIDTH: Final = 4  # row, col, flags, action
 
 
 class PackedSteps(NamedTuple):
-    """The steps of an episode as they are stored."""
+    """The steps of an episode in their stored form, two byte strings.
+
+    ``walk`` has states and actions. ``said`` has everything else (texts, token ids, rewards, ...); it is empty if there
+    is nothing else.
+    """
 
     walk: bytes
     said: bytes
@@ -353,10 +425,10 @@ Columns = Sequence[Sequence[Any] | None]
 
 
 def pack_steps(steps: Sequence[Step], world: World) -> PackedSteps:
-    """Pack the steps of an episode in this world into their stored form.
+    """Pack the steps of an episode in a world into the two byte strings in which they are stored.
 
     Raises:
-        ValueError: for a state outside of the world, a reward that is not finite, or token ids beyond 32 bits.
+        ValueError: a state lies outside the world, a reward is not finite, or a token id has more than 32 bits.
     """
     for step in steps:
         if step.reward is not None and not math.isfinite(step.reward):
@@ -371,7 +443,11 @@ def pack_steps(steps: Sequence[Step], world: World) -> PackedSteps:
 
 
 def pack_walk(walk: Sequence[Sequence[Any]]) -> bytes:
-    """Pack (row, col, flags, action) of each step into their stored form, in as few bytes as possible."""
+    """Pack the states and actions of an episode into as few bytes as possible.
+
+    Args:
+        walk: (row, col, flags, action) for each step, with action -1 for a turn without a valid move.
+    """
     flat = list(chain.from_iterable(walk))
     for width in _WIDTHS:
         try:
@@ -384,7 +460,12 @@ def pack_walk(walk: Sequence[Sequence[Any]]) -> bytes:
 
 
 def pack_numbers(walk: npt.NDArray[np.integer]) -> bytes:
-    """Pack ``[T, 4]`` integers into the form of `pack_walk`."""
+    """Pack the states and actions of an episode on a grid like `pack_walk`, but faster.
+
+    Args:
+        walk: ``[T, 4]`` row, column, flags and action of each of T steps, with action -1 for a turn without a valid
+            move.
+    """
     least, most = (int(walk.min()), int(walk.max())) if len(walk) else (0, 0)
     width, count = next(
         (width, count)
@@ -395,7 +476,15 @@ def pack_numbers(walk: npt.NDArray[np.integer]) -> bytes:
 
 
 def pack_said(columns: Columns) -> bytes:
-    """Pack the stored outputs of the steps of an episode (the columns `_SAID`) into their stored form."""
+    """Pack what the steps of an episode have besides states and actions, such as texts and token ids, into bytes.
+
+    Args:
+        columns: one sequence with a value per step for each of failure, text, reasoning, prompt tokens, output tokens,
+            reward and extra values; None for a column without values.
+
+    Returns:
+        The bytes; empty if no column has a value.
+    """
     filled_columns = [
         None if column is None or column.count(default) == len(column) else list(column)
         for column, default in zip(columns, _DEFAULTS, strict=True)
@@ -415,10 +504,11 @@ def pack_said(columns: Columns) -> bytes:
 
 
 def walk_numbers(walk: Any) -> npt.NDArray[np.int64]:
-    """Return a stored walk as ``[T, 4]``.
+    """Return the stored states and actions of an episode on a grid as ``[T, 4]``: row, column, flags and action of T
+    steps.
 
     Raises:
-        ValueError: if it is damaged, or contains states that are not cells.
+        ValueError: the bytes are damaged, or contain states that are not cells of a grid.
     """
     letter = walk[:1].decode("latin-1") if isinstance(walk, bytes) else ""
     count = _WIDTHS.get(letter)
@@ -431,10 +521,12 @@ def walk_numbers(walk: Any) -> npt.NDArray[np.int64]:
 
 
 def unpack_walk(walk: Any) -> list[tuple[Any, ...]]:
-    """Return (row, col, flags, action) of each step of a stored walk.
+    """Return the stored states and actions of an episode: (row, col, flags, action) for each step.
+
+    If a state is not a cell of a grid, ``row`` is its JSON text.
 
     Raises:
-        ValueError: if it is damaged.
+        ValueError: the bytes are damaged.
     """
     if not isinstance(walk, bytes):
         raise ValueError(f"a walk must be stored as bytes, got {type(walk).__name__}")
@@ -449,10 +541,14 @@ def unpack_walk(walk: Any) -> list[tuple[Any, ...]]:
 
 
 def unpack_failures(outputs: Any, steps: int) -> list[Any]:
-    """Return the name of the failure of each step, None for a turn with a valid move.
+    """Return for each step of an episode the name of its failure; None for a turn with a valid move.
+
+    Args:
+        outputs: the stored bytes `PackedSteps.said`.
+        steps: number of steps.
 
     Raises:
-        ValueError: if `pack_said` cannot have written the value.
+        ValueError: `pack_said` cannot have written the bytes.
     """
     return _unpack_said(outputs, steps)[_SAID.index("failure")]
 
@@ -509,10 +605,12 @@ def _decoded(octets: bytes, name: str) -> Any:
 
 
 def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
-    """Return the steps of an episode in this world; equal states share one object.
+    """Return the steps of an episode from their stored form, given the world of the episode.
+
+    Equal states share one object.
 
     Raises:
-        ValueError: if `pack_steps` cannot have written the value.
+        ValueError: `pack_steps` cannot have written the bytes.
     """
     walk = unpack_walk(packed.walk)
     failure, text, reasoning, prompt, output, reward, extra = _unpack_said(packed.said, len(walk))
@@ -548,10 +646,11 @@ def _each(decode: Callable[..., Any], cells: list[Any], *names: str) -> list[Any
 
 
 def step_cells(packed: PackedSteps) -> list[tuple[Cell, ...]]:
-    """Return `STEP_COLUMNS` of the steps of an episode: plain values, with token ids as 32-bit words.
+    """Return the table columns `STEP_COLUMNS` of each step of an episode, without building the steps; token ids are
+    bytes.
 
     Raises:
-        ValueError: if the walk or the outputs are damaged.
+        ValueError: the stored bytes are damaged.
     """
     walk = unpack_walk(packed.walk)
     outputs_by_step = zip(*_unpack_said(packed.said, len(walk)), strict=True)

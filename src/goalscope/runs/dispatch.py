@@ -44,9 +44,10 @@ Follow = Callable[[Sequence[tuple[Observation, Turn]], int], Sequence[Observatio
 
 
 class Interrupts:
-    """The user's interrupts (SIGINT) during a run.
+    """Counts the user's interrupts (Ctrl-C, signal SIGINT) during a run, so that the run can stop at a safe point.
 
-    While `awaiting` is set, the first interrupt raises nothing: it wakes up the code that awaits pending answers.
+    Calling the object raises KeyboardInterrupt if an interrupt has arrived. While `awaiting` is set, the first
+    interrupt raises nothing: it only wakes up the code that waits for pending answers.
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,13 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Handle SIGINT, the signal of Ctrl-C."""
+        """Handle the signal SIGINT (Ctrl-C): count it, and raise KeyboardInterrupt unless the run waits for pending
+        answers.
+
+        Args:
+            number: number of the signal.
+            frame: the frame that was interrupted.
+        """
         self.count += 1
         if self.awaiting is not None and self.count == 1:
             self.awaiting.put(None)
@@ -71,7 +78,8 @@ _BESIDE: Final = list[Interrupts]()  # interrupts of runs outside the main threa
 
 
 class Caller:
-    """Caller that asks one agent for its turns, with several simultaneous calls of `Agent.act`.
+    """Asks one agent for its turns, with several simultaneous calls of `Agent.act`, and stores answers that cost
+    something.
 
     An agent can have these optional attributes. ``largest_batch`` is the maximum number of observations per call; it is
     1 for an agent whose answers arrive one by one (behind a server), so that each answer is committed on arrival.
@@ -108,14 +116,15 @@ class Caller:
         self.checked = False  # whether the agent's server was checked
 
     def close(self) -> None:
-        """Wait for those calls under way that end soon: calls of an agent that returns answers one by one, unless its
-        server is slow.
+        """Wait for calls of the agent that are still running and will end soon, before the run ends.
+
+        Calls to a server are not awaited, since they may take long.
         """
         if self._hands_out and budget_of(self.agent) is None:
             wait(self._asked)
 
     def turns(self, observations: Sequence[Observation]) -> list[Turn]:
-        """Return one turn per observation."""
+        """Ask the agent about each observation, and return its turns in the same order; nothing is stored."""
         questions = [_Question(observation) for observation in observations]
 
         def take(answered: Sequence[tuple[_Question, Turn]]) -> None:
@@ -126,7 +135,11 @@ class Caller:
         return [question.turn for question in questions if question.turn is not None]
 
     def journalled_turns(self, observations: Sequence[Observation], journal: Journal, store: Store) -> list[Turn]:
-        """Return one turn per observation, each committed before it is returned."""
+        """Ask the agent about each observation, and return its turns in the same order, after storing each in the
+        journal.
+
+        Answers that the journal already has are used again instead of asking.
+        """
         turns: dict[int, Turn] = {}
 
         def take(answered: Sequence[tuple[Observation, Turn]], replayed: int) -> list[Observation]:
@@ -144,20 +157,25 @@ class Caller:
         store: Store,
         committed: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """Ask about observations, and about those that follow from the answers.
+        """Ask the agent about observations, then about the observations that follow from its answers, until none
+        follow.
 
         Each answer is stored before the question that follows from it is sent. If an agent returns answers one by one,
         or takes further questions while it works on others, the next question is sent as soon as its answer has
-        arrived, however long other answers take. Any other agent is asked again only when all answers have arrived.
-        The shapes of its batches, and with them the last bits of a local model's likelihoods, therefore do not depend
-        on timing.
+        arrived, however long other answers take. Any other agent is asked again only when all answers have arrived. The
+        shapes of its batches, and with them the last bits of a local model's likelihoods, therefore do not depend on
+        timing.
 
         Args:
             observations: the first observations to ask about.
-            follow: see `Follow`; answers that the journal already has are passed on first.
+            follow: called with (observation, turn) pairs and how many of them the journal held; returns the
+                observations to ask about next. Answers that the journal already has are passed on first.
             journal: the calls of the run.
             store: the run, which stores the checks of the agent's server before the first call.
             committed: called with the number of newly committed answers; with 0 when questions were sent.
+
+        Raises:
+            KeyboardInterrupt: the user interrupted the run; answers so far are stored.
         """
         waiting, under_way = deque[_Question](), set[_Question]()
         counted = budget_of(self.agent) is not None
@@ -342,7 +360,11 @@ class Caller:
 
 
 def check_agents(agents: Sequence[Agent]) -> None:
-    """Raise a ValueError for agents that cannot run together, or whose answers cannot be stored."""
+    """Check that agents can run together and that their answers can be stored.
+
+    Raises:
+        ValueError: there is no agent, two have the same name or id, or a name or tag cannot be stored.
+    """
     if not agents:
         raise ValueError("a run needs at least one agent, got none")
     for agent in agents:
@@ -357,7 +379,7 @@ def check_agents(agents: Sequence[Agent]) -> None:
 
 
 def budget_of(agent: Agent) -> CallBudget | None:
-    """Return an agent's costs and caps over all sessions of a run, or None if its answers cost nothing."""
+    """Return the budget of an agent (what it has spent, and its limits); None if its answers cost nothing."""
     budget: CallBudget | None = getattr(agent, "budget", None)
     return budget
 
@@ -397,7 +419,7 @@ class _Portion:
 
 
 def interrupt_others() -> None:
-    """Interrupt runs in threads other than the main thread, which SIGINT does not reach."""
+    """Interrupt the runs in threads other than the main thread, which Ctrl-C does not reach by itself."""
     for interrupts in list(_BESIDE):
         interrupts.count += 1
         if interrupts.awaiting is not None:
@@ -406,7 +428,8 @@ def interrupt_others() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """Yield a function that raises KeyboardInterrupt if SIGINT has arrived at any time before the call.
+    """Context in which Ctrl-C (SIGINT) is remembered; it yields a function that raises KeyboardInterrupt if one has
+    arrived.
 
     Python may raise KeyboardInterrupt anywhere and discards it inside a destructor, so the signal is also remembered.
     Nothing changes if SIGINT is ignored (as in a background process) or has another handler. Outside the main thread,
@@ -442,7 +465,7 @@ _MIN_EPISODES: Final = 400  # minimum number of episodes of small models for whi
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A recipe from which a worker builds an agent.
+    """What a worker process needs to build an agent again: its kind, parameters and expected id.
 
     Attributes:
         kind: kind of the agent.
@@ -456,15 +479,23 @@ class Recipe:
 
     @classmethod
     def of(cls, entry: AgentEntry, agent: Agent) -> "Recipe":
-        """Return the recipe from which a worker process can build an agent again, given the agent and its entry in the
-        study.
+        """Return the recipe from which a worker process can build an agent again.
+
+        Args:
+            entry: the agent's entry in the study.
+            agent: the agent as it was built in this process.
         """
         name = {} if entry.name is None else {"name": entry.name}
         return cls(entry.kind, canonical_json({**entry.parameters, **name}), agent_id(agent))
 
 
 def answer(agent: Agent, observations: Sequence[Observation], arrived: Arrived[Turn] | None = None) -> list[Turn]:
-    """Ask an agent for its turns, reporting them on arrival if requested.
+    """Ask an agent about some observations, and check that it returns one turn for each.
+
+    Args:
+        agent: the agent.
+        observations: what it is asked about.
+        arrived: called with turns as soon as they arrive; None for an agent that does not support this.
 
     Raises:
         ValueError: the agent did not return one turn per observation.
@@ -480,9 +511,13 @@ def answer(agent: Agent, observations: Sequence[Observation], arrived: Arrived[T
 
 
 def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> list[Turn]:
-    """Return the turns of a recipe's agent, which is built once per worker. Without observations, only load its model.
+    """Build an agent in a worker process, once per process, ask it about some observations and return its turns.
 
-    Errors name the package that raised them.
+    Without observations, only the weights of its model are loaded. Errors name the package that raised them.
+
+    Raises:
+        ValueError: the agent built in the worker differs from that of the run.
+        RuntimeError: replaces an exception whose class may be missing in the other process.
     """
     try:
         with _BUILDING:
@@ -520,7 +555,7 @@ def _built(recipe: Recipe) -> Agent:
 
 
 def suited(agents: Sequence[Agent], episodes: int, workers: int) -> tuple[str, int]:
-    """Return the name of the executor that suits some agents (see `open_executor`), and its number of workers.
+    """Choose where the agents of a run act: in threads of this process, or in several processes.
 
     A model small enough for one core gains nothing from a second thread, which would wait for the Python interpreter.
     With enough episodes, each core gets a process.
@@ -529,6 +564,9 @@ def suited(agents: Sequence[Agent], episodes: int, workers: int) -> tuple[str, i
         agents: the agents of a run.
         episodes: number of episodes per agent.
         workers: the requested number; more than one is kept.
+
+    Returns:
+        The name of the executor ("threads" or "processes", see `open_executor`), and its number of workers.
     """
     small = sum(
         isinstance(model := getattr(agent, "model", None), LocalModel) and model.fits_a_core for agent in agents
@@ -541,7 +579,9 @@ def suited(agents: Sequence[Agent], episodes: int, workers: int) -> tuple[str, i
 
 @contextmanager
 def open_executor(name: str, workers: int, gpus: float = 0.0) -> Iterator[Executor | None]:
-    """Yield the executor of the agents and close it at the end; None for threads, whose number each agent decides.
+    """Context that opens the executor in which agents act, and closes it at the end.
+
+    It yields None for threads, whose number each agent decides.
 
     Args:
         name: "threads"; "processes" of this machine; or "ray", for actors of the cluster that RAY_ADDRESS names or, if
@@ -550,8 +590,8 @@ def open_executor(name: str, workers: int, gpus: float = 0.0) -> Iterator[Execut
         gpus: for Ray, the number of GPUs per worker; 0.5 lets two workers share one.
 
     Raises:
-        ValueError: for another name, or GPUs without Ray.
-        ImportError: if Ray is not installed.
+        ValueError: the name is unknown, or GPUs are requested without Ray.
+        ImportError: Ray is not installed.
     """
     if name not in EXECUTORS:
         raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, got {name!r}")
@@ -586,7 +626,9 @@ def _safe_path() -> Iterator[None]:
 
 
 def lost_worker(problem: BaseException) -> OSError | None:
-    """Return the error for a worker that died before it answered, or None for any other problem."""
+    """Return the error to raise if a problem means that a worker process died before it answered; None for other
+    problems.
+    """
     if not isinstance(problem, BrokenExecutor):
         return None
     message = next(iter(str(problem).splitlines()), "") or type(problem).__name__

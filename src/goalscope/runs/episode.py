@@ -53,7 +53,7 @@ def _earlier(world: World, history: History) -> tuple[Past, ...]:
 
 
 class LiveEpisode:
-    """Running episode in any kind of world.
+    """An episode while it is played: it gives the agent its observations and carries out the agent's turns.
 
     If the study has ``answers: 2``, each step with a valid move is answered a second time for the same observation. The
     first answer is carried out, the second is stored with the step.
@@ -62,8 +62,8 @@ class LiveEpisode:
         spec: the specification of the episode.
         world: its world.
         study: the study, for its failure policy and history; None for a study's defaults.
-        history: the history that the agent sees; None for that of the study.
-        failure: the failure policy; None for that of the study.
+        history: which earlier steps the agent is shown; None for the setting of the study.
+        failure: how turns without a valid move are treated; None for the setting of the study.
         knows_world: whether the agent receives the whole world.
 
     Attributes:
@@ -99,11 +99,11 @@ class LiveEpisode:
 
     @property
     def state(self) -> Any:
-        """The true state before the next turn."""
+        """The true state of the world before the next turn, of which the agent may see only a part."""
         return self._session.state
 
     def observe(self) -> Observation:
-        """Return the agent's current observation."""
+        """Return what the agent is shown before its next turn."""
         self._view = self._session.view
         return Observation(
             view=self._view,
@@ -123,10 +123,12 @@ class LiveEpisode:
         return len(self._attempts) if self._first is None else _AGAIN
 
     def apply(self, turn: Turn) -> None:
-        """Apply the agent's turn.
+        """Carry out the agent's turn: the world changes and a step is added, unless the agent is asked again.
+
+        It is asked again for a retry after a turn without a valid move, or for a second answer.
 
         Raises:
-            ValueError: if usage is not a finite number, or the world does not have the action.
+            ValueError: a cost is not a finite number, or the world does not have the action.
         """
         index, attempt = len(self.steps), self._attempt
         for name, value in turn.usage.items():
@@ -181,14 +183,14 @@ class LiveEpisode:
             self.outcome = "horizon"
 
     def record(self, agent: str, tags: Mapping[str, Tag] | None = None) -> Episode:
-        """Return the record of the episode, which must have ended.
+        """Return the finished episode as a record, which can be stored.
 
         Args:
             agent: the agent's short name.
-            tags: the agent's own tags.
+            tags: the agent's own tags, named values by which results are grouped.
 
         Raises:
-            ValueError: if the episode has not ended.
+            ValueError: the episode has not ended.
         """
         if self.outcome is None:
             raise ValueError(
@@ -215,7 +217,7 @@ Planned = tuple[EpisodeSpec, World]
 def plays_together(agent: Agent) -> bool:
     """Return whether an agent's actions depend only on its probabilities at each state of a plain grid.
 
-    Many episodes of such an agent can be computed at once.
+    Many episodes of such an agent can be computed at once, as arrays.
     """
     kind: Any = type(agent)
     if not isinstance(agent, ScriptedAgent) or "table" not in vars(kind):
@@ -225,12 +227,17 @@ def plays_together(agent: Agent) -> bool:
 
 
 def played_world(world: World) -> bool:
-    """Return whether a world is a plain grid, without fog or a special instruction."""
+    """Return whether a world is a plain grid, without fog or a special instruction, so that its episodes can be
+    vectorised.
+    """
     return type(world) is GridWorld and world.fog_radius is None
 
 
 def parts(planned: Iterable[Planned]) -> Iterator[list[Planned]]:
-    """Divide episodes into parts, so that none has too many steps or states to be computed at once."""
+    """Divide planned episodes into lists that are small enough to be computed at once, in order.
+
+    The number of steps and of states in each list is limited, except that a single episode may exceed the limit.
+    """
     part, worlds, steps, states = list[Planned](), set[int](), 0, 0
     for spec, world in planned:
         steps += spec.horizon
@@ -248,7 +255,14 @@ def parts(planned: Iterable[Planned]) -> Iterator[list[Planned]]:
 def play_ahead(
     agent: Agent, planned: Iterable[Planned], put: Callable[[list[EncodedEpisode]], None]
 ) -> Iterator[Planned]:
-    """Play and store the episodes that can be vectorised; yield the others in order."""
+    """Play and store those episodes of an agent that can be computed together, and yield the others, which are not
+    played yet.
+
+    Args:
+        agent: the agent.
+        planned: (specification, world) of each episode.
+        put: stores a list of episodes that were played.
+    """
     if not isinstance(agent, ScriptedAgent) or not plays_together(agent):
         yield from planned
         return
@@ -259,7 +273,15 @@ def play_ahead(
 
 
 def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]]) -> list[EncodedEpisode]:
-    """Play episodes for which `plays_together` and `played_world` hold, and return them encoded for storage."""
+    """Play many episodes of a scripted agent on plain grids at once, as arrays, with the same results as one by one.
+
+    Args:
+        agent: an agent for which `plays_together` holds.
+        planned: (specification, world) of each episode; `played_world` must hold for each world.
+
+    Returns:
+        The episodes in their stored form, in order.
+    """
     worlds = {id(world): world for _, world in planned}
     tables = [_tables(agent, world.grid) for world in worlds.values()]
     begins = np.array([0, *accumulate(len(table.flags) for table in tables)])

@@ -31,7 +31,10 @@ PART_EPISODES = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeColumns:
-    """Episodes as arrays: E episodes in G different worlds, with N steps in total.
+    """States and actions of many episodes as arrays, for computing measures: E episodes in G worlds, with N steps in
+    total.
+
+    S is the number of integers that describe a state.
 
     Attributes:
         episode_id, agent, outcome, cluster: E texts each.
@@ -67,10 +70,10 @@ class EpisodeColumns:
 
 
 def episode_columns(episodes: Iterable[Episode]) -> EpisodeColumns:
-    """Return the columns of episodes; the episodes themselves are not kept in memory.
+    """Collect the states and actions of episodes into arrays; the episodes themselves are not kept in memory.
 
     Raises:
-        ValueError: if some episodes are on grids and others in other worlds.
+        ValueError: some episodes are on grids and others in other worlds.
     """
     heads, kinds = _Heads(), set[bool]()
     states: list[tuple[int, ...]] = []
@@ -105,23 +108,26 @@ def episode_columns(episodes: Iterable[Episode]) -> EpisodeColumns:
 
 
 def read_episode_columns(store: Store, progress: Progress | None = None) -> tuple[EpisodeColumns, list[str]]:
-    """Return the columns of a store's episodes on grids, in its order, and the ids of the episodes in other worlds.
+    """Read states and actions of a run's episodes on grids into arrays, in the order of the store.
 
-    Only these columns are read and checked; answers, reasoning and token ids are not.
+    Answers, reasoning and token ids are neither read nor checked.
 
     Args:
         store: the run.
         progress: called with the number of episodes read so far and in total.
 
+    Returns:
+        The arrays, and the ids of the episodes in other worlds, which are not in the arrays.
+
     Raises:
-        ValueError: if a stored value is invalid.
+        ValueError: a stored value is invalid.
     """
     total = count_episodes(store)
     return _read(store, store.pages(), lambda done: progress(done, total) if progress else None)
 
 
 def count_episodes(store: Store) -> int:
-    """Return the number of stored episodes."""
+    """Return how many episodes a run has stored."""
     # Counted from the table and not from an index, because they may differ in a damaged file.
     ((total,),) = store.query("SELECT count(*) FROM episodes NOT INDEXED")
     return int(total)
@@ -130,7 +136,7 @@ def count_episodes(store: Store) -> int:
 def episode_column_parts(
     store: Store, progress: Progress | None = None, *, most: int = PART_EPISODES
 ) -> Iterator[tuple[EpisodeColumns, list[str]]]:
-    """Yield the result of `read_episode_columns` in parts, to keep few episodes in memory at a time.
+    """Yield the result of `read_episode_columns` in parts, so that only few episodes are in memory at a time.
 
     Worlds of one cluster (such as versions of one grid) are in the same part, because some measures compare them. Parts
     are in the order of the first world of each cluster; within a part, episodes are in the order of the store.
@@ -141,7 +147,7 @@ def episode_column_parts(
         most: maximum number of episodes per part; a larger cluster forms a part of its own.
 
     Raises:
-        ValueError: if a stored value is invalid.
+        ValueError: a stored value is invalid.
     """
     before = 0
     total = count_episodes(store)
@@ -156,10 +162,17 @@ def episode_column_parts(
 
 
 def parts_of(store: Store, most: int = PART_EPISODES) -> Iterator[dict[str, int]]:
-    """Divide a run into parts as `episode_column_parts` does; yield for each part world id -> number of episodes.
+    """Divide the worlds of a run into parts with few episodes each, as `episode_column_parts` does.
+
+    Args:
+        store: the run.
+        most: maximum number of episodes per part; a larger cluster of worlds forms a part of its own.
+
+    Yields:
+        For each part: world id -> number of its episodes.
 
     Raises:
-        ValueError: if episodes of the run are missing.
+        ValueError: episodes of the run are missing.
     """
     least = store.sums.number_of("episodes")
     select = (
@@ -230,7 +243,10 @@ def _padded(states: Sequence[tuple[int, ...]], width: int) -> Numbers:
 
 
 class EpisodeHead(NamedTuple):
-    """Everything of an episode but its steps, as stored columns, with the number of steps without an action."""
+    """An episode without its steps, as it is stored: ids, agent, outcome, horizon and number of steps (``length``).
+
+    ``failed`` is the number of steps without a valid action.
+    """
 
     id: str
     world_id: str
@@ -247,15 +263,17 @@ _HEAD_INDICES = [_EPISODE_NAMES.index(name) for name in EpisodeHead._fields[:-1]
 
 
 def read_heads(store: Store, ids: Iterable[str] | None = None) -> Iterator[EpisodeHead]:
-    """Yield episodes without their steps in the order of `Store.episodes`, after verifying their checksums.
+    """Yield episodes without their steps, in the order of `Store.episodes`, after verifying their checksums.
+
+    This is much faster than reading the whole episodes.
 
     Args:
         store: the run.
         ids: ids of the episodes; all by default.
 
     Raises:
-        KeyError: if an id is not stored.
-        ValueError: if an episode does not match its checksum.
+        KeyError: an id is not stored.
+        ValueError: an episode does not match its checksum.
     """
     for page in store.pages(ids):
         for (_, *header), walk in zip(page, _checked_walks(store, page), strict=True):

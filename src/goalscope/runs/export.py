@@ -25,19 +25,20 @@ _EPISODES_PER_GROUP = 256  # episodes per row group of steps
 
 
 def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
-    """Write a store as `worlds.parquet`, `episodes.parquet`, `steps.parquet` and `rows.parquet`.
+    """Write the tables of a run as Parquet files: worlds, episodes, steps, and rows (values of measures).
 
-    Each tag becomes a column named "tag.<name>", of the narrowest type that fits all its values.
+    Each tag (a named value by which results are grouped) becomes a column named "tag.<name>", of the narrowest type
+    that fits all its values.
 
     Args:
-        store: the store.
+        store: the run.
         directory: directory for the files, created if it is missing; existing files of these names are replaced.
 
     Returns:
         The path of each file, by table.
 
     Raises:
-        ImportError: if pyarrow is not installed (it comes with the extra ``export``).
+        ImportError: pyarrow is not installed (it comes with the extra ``export``).
     """
     try:
         import pyarrow
@@ -84,7 +85,10 @@ def _parquet(path: Path, schema: "pyarrow.Schema") -> Iterator[Callable[["pyarro
 
 
 def write_parquet(path: Path, schema: "pyarrow.Schema", tables: Iterator["pyarrow.Table"]) -> Path:
-    """Write a Parquet file table by table. The file has a temporary name until it is complete."""
+    """Write a Parquet file from tables that arrive one by one, and return its path.
+
+    The file has a temporary name until it is complete, so an interruption leaves no partial file.
+    """
     with _parquet(path, schema) as write:
         for table in tables:
             write(table)
@@ -175,7 +179,7 @@ def _schemas() -> dict[str, "pyarrow.Schema"]:
 
 
 def write_checksums(directory: Path, files: Iterable[Path]) -> Path:
-    """Write the SHA-256 of exported files to SHA256SUMS, for `sha256sum -c SHA256SUMS`; return its path.
+    """Write the SHA-256 of exported files to the file SHA256SUMS, for ``sha256sum -c SHA256SUMS``; return its path.
 
     Lines about other files, from an earlier export to the same directory, are kept.
 
@@ -184,7 +188,8 @@ def write_checksums(directory: Path, files: Iterable[Path]) -> Path:
         files: files in it, or folders, whose files are all included.
 
     Raises:
-        OSError: if a file cannot be read.
+        OSError: a file cannot be read.
+        ValueError: the existing SHA256SUMS is not a list of checksums.
     """
     place, names = Folder(directory), list[str]()
     for path in files:
@@ -217,7 +222,7 @@ def _world(world: World) -> dict[str, Any]:
 
 
 def episode_record(episode: Episode) -> dict[str, Any]:
-    """Return an episode as one record of the table of episodes, as plain values."""
+    """Return an episode, without its steps, as one record of the exported table of episodes: column -> value."""
     spec, planar = episode.spec, "cells" in episode.world.offers
     return {
         "episode_id": episode.id,
@@ -236,7 +241,7 @@ def episode_record(episode: Episode) -> dict[str, Any]:
 
 
 def step_records(episode: Episode) -> Iterator[dict[str, Any]]:
-    """Yield the steps of an episode as records of the table of steps, as plain values."""
+    """Yield each step of an episode as one record of the exported table of steps: column -> value."""
     planar = "cells" in episode.world.offers
     for step in episode.steps:
         yield {

@@ -59,17 +59,17 @@ _found: WeakKeyDictionary[Store, tuple[str, str]] = WeakKeyDictionary()
 
 
 def content_hash(store: Store, *, derived: bool = True) -> str:
-    """Return one hash of all results: study, agents, worlds, episodes, steps and rows, by their ids.
+    """Compute one hash of all results of a run; two runs with equal hashes contain the same results.
 
-    Times, costs, attempts, versions and the order of work are not hashed. Two stores contain the same results if their
-    hashes are equal.
+    It covers study, agents, worlds, episodes, steps and rows (values of measures). Times, costs, attempts, versions and
+    the order of work are not hashed.
 
     Args:
         store: the run.
         derived: whether to include rows, activations and probes, which are computed from the rest.
 
     Raises:
-        ValueError: if a value does not match its checksum.
+        ValueError: a stored value does not match its checksum.
     """
     digest = hashlib.sha256()
 
@@ -115,8 +115,10 @@ def _walk_lines(walk: bytes) -> bytes:
 
 
 def keep_content_hash(store: Store) -> str:
-    """Compute the content hash of a run that is open for writing and store it; `kept_content_hash` reads it. Return the
-    hash.
+    """Compute the content hash of a run, store it with the run and return it; `kept_content_hash` reads it later.
+
+    Args:
+        store: the run, open for writing.
     """
     digest = content_hash(store)
     if state := _state(store):
@@ -125,10 +127,11 @@ def keep_content_hash(store: Store) -> str:
 
 
 def kept_content_hash(store: Store) -> str:
-    """Return the stored content hash, or the one computed for this open store, if nothing was written since.
+    """Return the content hash of a run without computing it again if nothing was written since it was stored or
+    computed.
 
-    Otherwise compute `content_hash`. Changes are detected by the checksums of the hashed data, a few bytes per episode.
-    Unlike `content_hash`, this does not detect damage by other programs.
+    Changes are detected by the checksums of the hashed data, a few bytes per episode. Unlike `content_hash`, this does
+    not detect damage by other programs.
     """
     state = _state(store)
     if store in _found and _found[store][0] == state:
@@ -165,10 +168,13 @@ def _without_attempts(extra: Cell) -> Cell:
 
 
 def ordered_rows(store: Store, most: int = MAX_SORTED_ROWS) -> Iterator[list[Line]]:
-    """Yield pages of rows, ordered by source, measure, unit, value or None, grid, episode, step, and tags as JSON.
+    """Yield the rows of a run (values of measures) in a fixed order, as lists of tuples; only few are sorted at a time.
+
+    The order is by source (the analysis that computed the row), measure, unit, value, grid, episode, step, and tags as
+    JSON. Undefined values are None and come first.
 
     Args:
-        store: the store.
+        store: the run.
         most: maximum number of rows sorted at a time.
     """
     with store.snapshot():
