@@ -62,7 +62,7 @@ class _OpenCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One question to a model, as the journal of a run identifies it.
+    """One question to a model, as the journal of a run identifies it; calls with equal attributes share one answer.
 
     Attributes:
         agent_id: content id of the agent's description: model, revision, sampling parameters.
@@ -80,15 +80,21 @@ class Call:
 
     @cached_property
     def id(self) -> str:
-        """Content id of the call."""
+        """Content id of the call, a hash of its five attributes, under which the journal stores it."""
         return content_id("call", [self.agent_id, self.prompt, self.episode_id, self.step, self.attempt])
 
 
 def call_for(agent: Agent, identity: str, observation: Observation) -> Call:
-    """Return the call for an observation; ``identity`` is the agent's content id.
+    """Return the call (the question to a model) that belongs to an observation, so that its answer can be found in the
+    journal.
 
-    An agent's method ``prompt`` returns the exact text that it would send, including all messages and templates.
-    Without this method, the whole observation identifies the call.
+    The call is identified by the exact text that the agent would send, including all messages and templates, which the
+    agent's method ``prompt`` returns. For an agent without this method, the whole observation identifies the call.
+
+    Args:
+        agent: the agent.
+        identity: the agent's content id.
+        observation: the observation.
     """
     exact_prompt = getattr(agent, "prompt", None)
     sent = observation.view.journalled(observation.history) if exact_prompt is None else exact_prompt(observation)
@@ -104,12 +110,11 @@ def call_for(agent: Agent, identity: str, observation: Observation) -> Call:
 class Journal:
     """The journal of a run: which calls to its models were sent, and their answers.
 
-    An interrupted run can thus resume without asking again. The store must be open for writing.
-
-    Opening the journal counts the calls that were in flight when an earlier process died.
+    An interrupted run can thus resume without asking again. The store must be open for writing. Opening the journal
+    counts the calls that were sent but not answered when an earlier process died.
 
     Attributes:
-        lost: number of calls that were just found lost.
+        lost: number of these calls.
     """
 
     def __init__(self, store: Store) -> None:
@@ -125,12 +130,14 @@ class Journal:
             self._unanswered = {key for (key,) in database.execute("SELECT id FROM calls WHERE state != 'done'")}
 
     def find(self, call: Call) -> Turn | None:
-        """Return the stored answer to a call, or None."""
+        """Return the stored answer to a call; None if the call was never answered."""
         rows = self._store.entries("call", "WHERE calls.id = ? AND calls.state = 'done'", (call.id,))
         return decode_turn(rows[0][_TURN:]) if rows else None
 
     def send(self, calls: Sequence[Call]) -> None:
-        """Record in one transaction that calls are about to be sent, so that an interruption leaves a trace of them."""
+        """Record that calls are about to be sent, in one transaction, so that an interruption leaves a trace of
+        them.
+        """
         now = time.time()
         opened = {call.id: _OpenCall(call.id, self._lost_cost(call)) for call in calls}
         with self._lock:
@@ -161,9 +168,10 @@ class Journal:
         return {name: float(value) for name, value in cost.items()}
 
     def withdraw(self, calls: Sequence[Call]) -> None:
-        """Record, in one transaction, calls of which nothing more will be sent.
+        """Record that nothing more will be sent for some calls, because the run stops or a cap is reached.
 
-        Requests that were lost before still count as lost.
+        A call without any request is removed from the journal. Requests that were sent without an answer still count as
+        lost.
         """
         with self._lock:
             open_calls = [self._open_calls[_key(call)] for call in calls]
@@ -181,7 +189,12 @@ class Journal:
         self._forget(calls)
 
     def asking(self, key: CallKey, most: Mapping[str, float]) -> None:
-        """Record that a request of a call is about to be sent, with its maximum cost. Any thread may call this."""
+        """Record that a request of a call is about to be sent; any thread may call this.
+
+        Args:
+            key: the call: (root seed, episode id, step, attempt).
+            most: maximum cost of the request, name -> tokens or USD.
+        """
         with self._lock:
             open_call = self._open_calls[key[1:]]
             if open_call.pending is not None:  # another request of the same call, after an answered request
@@ -192,7 +205,11 @@ class Journal:
             self._write(database, open_call, state="sent", usage=open_call.usage())
 
     def unsent(self, key: CallKey) -> None:
-        """Take back the record of a request that was never sent. Any thread may call this."""
+        """Take back the record that `asking` made of a request, because it was never sent; any thread may call this.
+
+        Args:
+            key: the call: (root seed, episode id, step, attempt).
+        """
         with self._lock:
             open_call = self._open_calls[key[1:]]
             open_call.pending = None
@@ -200,7 +217,12 @@ class Journal:
             self._write(database, open_call, state="sent", usage=open_call.usage())
 
     def failed(self, key: CallKey, cost: Mapping[str, float]) -> None:
-        """Record that a request got no answer, with its maximum cost. Any thread may call this."""
+        """Record that a request was sent but got no usable answer; any thread may call this.
+
+        Args:
+            key: the call: (root seed, episode id, step, attempt).
+            cost: maximum cost of the request, name -> tokens or USD.
+        """
         with self._lock:
             open_call = self._open_calls[key[1:]]
             open_call.pending = None
@@ -239,10 +261,14 @@ class Journal:
         open_call.row = _sealed(database, row)
 
     def spent(self, identity: str) -> dict[str, float]:
-        """Return the cost of an agent so far: the summed usage of its answers by name, and ``lost``.
+        """Return what an agent has cost so far, over all sessions of the run: name of the cost -> tokens, seconds or
+        USD.
 
-        ``lost`` is the number of requests without an answer. Of a call that was answered in the end, only those of
-        earlier sessions count; those of the session with the answer enter its usage alone.
+        The entry ``lost`` is the number of requests without an answer. Of a call that was answered in the end, only the
+        lost requests of earlier sessions count; those of the session with the answer are part of its costs.
+
+        Args:
+            identity: the agent's content id.
         """
         total: dict[str, float] = {"lost": 0}
         last, count = "", 0
@@ -260,9 +286,9 @@ class Journal:
         return total
 
     def done(self, answered: Sequence[tuple[Call, Turn]]) -> list[Turn]:
-        """Commit answers and return them as stored; only then may they be used.
+        """Commit answers to the store and return them as they are stored; only then may they be used.
 
-        A call can take several requests. The stored usage of its answer also includes the maximum cost of each of its
+        A call can take several requests. The stored cost of its answer also includes the maximum cost of each of its
         requests that got no answer, in this session or an earlier one. An interrupt may come at any point: calling this
         again with the same answers does no harm.
         """

@@ -31,11 +31,11 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 
 
 def wal_problem(directory: Path) -> str | None:
-    """Return why SQLite's write-ahead log does not work in a directory, or None if it does.
+    """Return why SQLite's write-ahead log (its fast journal) does not work in a directory; None if it does.
 
-    A database beside the target is written and read back through a second connection. File systems shared between
-    machines
-    are recognised by name: there, the log works for one machine and fails for the next.
+    It is tried with a temporary database in this directory, which is written and read back through a second connection.
+    File systems shared between machines are recognised by name: the log works there for one machine and fails for the
+    next.
     """
     kind = _file_system(directory)
     if kind in _NETWORK_FILE_SYSTEMS:
@@ -59,9 +59,12 @@ def wal_problem(directory: Path) -> str | None:
 
 
 def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
-    """Open or create a run.db that only this process writes; return why it has no write-ahead log, or None.
+    """Open a run's database for writing, or create it.
 
-    The process must hold the lock of the directory.
+    The process must hold the lock of the directory, so that no other process writes.
+
+    Returns:
+        The connection, and why the database has no write-ahead log; None if it has one.
     """
     with explained(path):
         directory = Folder(path.parent)
@@ -86,7 +89,16 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open the file ``run.db`` of a run read-only, and check that its tables are those of a run."""
+    """Open a run's database read-only, after checking that its tables are those of a run.
+
+    Args:
+        path: the file ``run.db``.
+
+    Raises:
+        FileNotFoundError: there is no run; the message names runs below the directory.
+        ValueError: the file is not the database of a run, of another version or damaged.
+        OSError: the file cannot be read.
+    """
     check_files(path)
     directory = Folder(path.parent)
     if not directory.has_file(path.name):
@@ -148,13 +160,13 @@ def _unfinished(path: Path, suffix: str) -> str:
 
 
 def unmade(path: Path) -> bool:
-    """Return whether a run.db has no content yet: it is missing, has 0 bytes, or is a database without tables.
+    """Return whether a run's database has no content yet: it is missing, has 0 bytes, or has no tables.
 
     An interrupted start or a full disk can leave the last two; the next start completes them.
 
     Raises:
-        ValueError: if the file is damaged, of a newer version or not a run.db, or has a log but no database.
-        OSError: if it cannot be read.
+        ValueError: the file is damaged, of a newer version or not a run.db, or has a log but no database.
+        OSError: it cannot be read.
     """
     check_files(path)
     directory = Folder(path.parent)
@@ -181,18 +193,25 @@ def unmade(path: Path) -> bool:
 
 
 def check_new_run(directory: Path) -> None:
-    """Raise a ValueError if a directory has no run yet, but has files of something else, such as an evaluation."""
+    """Check that a run can be started or continued in a directory.
+
+    Raises:
+        ValueError: the directory has no run yet, but has other files, such as those of an evaluation.
+    """
     if unmade(directory / DATABASE):
         check_no_other_files(directory, (DATABASE, _LOCK, _PROBE_PREFIX, _NEW_PREFIX), "a run")
 
 
 def check_no_other_files(directory: Path, own_prefixes: tuple[str, ...], what: str) -> None:
-    """Raise a ValueError if a directory contains files of something else.
+    """Check that a directory contains nothing but files with certain names, before something is written there.
 
     Args:
         directory: the directory, which need not exist.
         own_prefixes: how the names of files begin that may be there, such as those of an interrupted start.
         what: what will be written, for the message.
+
+    Raises:
+        ValueError: there are other files.
     """
     folder = Folder(directory)
     other = next((name for name in folder.names() if not name.startswith(own_prefixes)), None)
@@ -227,10 +246,17 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def check_files(path: Path, *, one_name: bool = False) -> None:
-    """Raise an error if run.db, or a SQLite file beside it, is not a regular file, or could change other files.
+    """Check that run.db, and SQLite's own files beside it, are regular files that do not lead to other files.
 
-    A run.db that is only read may have several names, as in copies of folders that share files. SQLite's own files are
-    changed even by readers.
+    A run.db that is only read may have several names (hard links), as in copies of folders that share files. SQLite's
+    own files are changed even by readers.
+
+    Args:
+        path: the file run.db.
+        one_name: whether run.db, too, must have only one name.
+
+    Raises:
+        OSError, ValueError: a file is a link, a pipe or the like, or names a file elsewhere.
     """
     # By path, because opening and closing run.db here would lose this process's locks on it.
     directory = Folder(path.parent)
@@ -318,7 +344,10 @@ _held_locks: "weakref.WeakSet[DirectoryLock]" = weakref.WeakSet()
 
 
 class DirectoryLock:
-    """The right to write to a run directory, until `release` or the end of the process, however it ends."""
+    """The exclusive right of this process to write to a run directory, until `release` or the end of the process.
+
+    Creating the object raises a BlockingIOError if another process has the lock.
+    """
 
     def __init__(self, directory: Path) -> None:
         try:
@@ -347,10 +376,13 @@ class DirectoryLock:
         _held_locks.add(self)
 
     def directory(self, former: Path) -> Path:
-        """Return the current path of the locked directory; ``former`` is its previous path.
+        """Return the current path of the locked directory, which may have been renamed.
+
+        Args:
+            former: its previous path.
 
         Raises:
-            FileNotFoundError: if it was removed, or was renamed and the system does not report its new path.
+            FileNotFoundError: it was removed, or was renamed and the system does not report its new path.
         """
         candidates = [former]
         if self._file is not None:
@@ -365,7 +397,10 @@ class DirectoryLock:
         )
 
     def release(self) -> None:
-        """Release the lock. The lock file stays, so that no second process can lock a new file of the same name."""
+        """Give up the right to write to the directory.
+
+        The lock file stays, so that no second process can lock a new file of the same name.
+        """
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -59,7 +59,12 @@ _PLAIN_SETTING = re.compile(r"^core\.(filemode|symlinks|autocrlf) (true|false|in
 
 
 def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the provenance of the process that works on a run: time, versions, machine, commit, arguments."""
+    """Describe the process that works on a run, for the record: time, versions of software, machine, commit and
+    arguments.
+
+    Args:
+        arguments: the user's arguments and their defaults, from which secrets are removed; None for the program's name.
+    """
     commit, dirty = _code()
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -83,7 +88,10 @@ def _code() -> tuple[str | None, bool | None]:
 
 
 def libraries() -> dict[str, str]:
-    """Return the versions of the installed packages that can change numbers, by name, without importing them."""
+    """Return the installed versions of packages that can change the numbers of a run, such as torch, by name.
+
+    They are not imported.
+    """
     versions = {name: _version(name) for name in LIBRARIES}
     return {name: version for name, version in versions.items() if version is not None}
 
@@ -98,12 +106,14 @@ def _version(name: str) -> str | None:
 
 
 def note_libraries(store: Store, work: str, parts: Iterable[tuple[str, str]] = ()) -> None:
-    """Store the versions of the packages used for a part of the work on a run, after those stored before.
+    """Record in a run which versions of packages a part of the work used, such as the capture of activations.
+
+    Versions recorded earlier are kept.
 
     Args:
         store: the run.
         work: the part of the work: "capture", "probes".
-        parts: kind and name of the registered parts that it uses, see `note_packages`.
+        parts: (kind, name) of the registered extensions that it uses, see `note_packages`.
     """
     note_packages(store, parts)
     name = f"libraries of {work}"
@@ -113,9 +123,13 @@ def note_libraries(store: Store, work: str, parts: Iterable[tuple[str, str]] = (
 
 
 def note_packages(store: Store, parts: Iterable[tuple[str, str]], *, anew: str = "") -> None:
-    """Store the package and version of each registered part (kind, name) that a run uses from another package.
+    """Record in a run which extensions of other packages it uses, with the package and version of each.
 
-    Earlier records are kept, except for parts of the kind ``anew``, which are replaced.
+    Args:
+        store: the run.
+        parts: (kind, name) of each registered extension that the run uses, such as ("agent", "mine"); those that come
+            with goalscope are left out.
+        anew: kind of extensions whose earlier records are replaced; all other records are kept.
     """
     used_by_kind = {
         f"{kind} {name}": registry.package_with(kind, name)
@@ -131,7 +145,10 @@ def note_packages(store: Store, parts: Iterable[tuple[str, str]], *, anew: str =
 
 
 def parts_of(study: Study) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of each part that a study names."""
+    """Yield (kind, name) of each registered extension that a study names, such as ("agent", "optimal").
+
+    The kinds include worlds, environments, things, agents, models, interventions, probes ("head") and analyses.
+    """
     for symbol in {symbol for world in study.worlds() if "grid" in world.offers for _, symbol in world.grid.things}:
         yield "thing", name_of(symbol)
     for world in study.worlds_:
@@ -146,13 +163,13 @@ def parts_of(study: Study) -> Iterator[tuple[str, str]]:
 
 
 def packages_of(store: Store) -> dict[tuple[str, str], str]:
-    """Return the parts from other packages that a run uses, as (kind, name), each with its package and version."""
+    """Return the extensions of other packages that a run uses: (kind, name) -> package and version, as recorded."""
     parts = {tuple(part.split(" ", 1)): package for part, package in noted(store, _PACKAGES).items()}
     return {(part[0], part[1]): str(package) for part, package in parts.items() if len(part) == 2}
 
 
 def missing_packages(store: Store) -> str:
-    """Return a sentence on the parts of a run whose packages are not installed here, "" if all are."""
+    """Return a sentence on the packages that a run used and that are not installed here; "" if all are installed."""
     missing: dict[str, list[str]] = {}
     for (kind, name), package in packages_of(store).items():
         if not registry.registered(kind, name):
@@ -165,21 +182,22 @@ def missing_packages(store: Store) -> str:
 
 
 def noted(store: Store, name: str) -> dict[str, Any]:
-    """Return the mapping that a run stores under a name; empty if it stores none."""
+    """Return the mapping that was stored with a run under a name by `note`; empty if there is none."""
     entries = store.info().get(name)
     return entries if isinstance(entries, dict) else {}
 
 
 def note(store: Store, name: str, entries: Mapping[str, Any]) -> None:
-    """Add entries to the mapping that a run stores under a name. Entries with equal keys are replaced."""
+    """Add entries to a mapping that is stored with a run under a name; an entry with the same key is replaced."""
     store.put_info(name, {**noted(store, name), **entries})
 
 
 def scrub(value: Any) -> Any:
-    """Return plain values without secrets: values with a secret's name, and credentials inside texts, are hidden.
+    """Return a copy of a value (mapping, list or text) in which secrets are replaced by "(hidden)", to store or print
+    it.
 
-    Secrets in the environment (``OPENAI_API_KEY``, ``HF_TOKEN``, ...) are hidden in every form that
-    `goalscope.agents.models.http_errors` lists.
+    Hidden are values whose name is that of a secret, credentials inside texts, and secrets of the environment
+    (``OPENAI_API_KEY``, ``HF_TOKEN``, ...) in every form that `goalscope.agents.models.http_errors` lists.
     """
     if isinstance(value, Mapping):
         return {
@@ -292,7 +310,12 @@ _NOTES: Final = (
 
 
 def wanted_by(agent: ChatAgent, observation: Observation) -> ServerNeeds:
-    """Return what an agent requires of its server, with the prompt for an observation."""
+    """Return what an agent requires of its model's server, which determines the tests of the server before a run.
+
+    Args:
+        agent: the agent.
+        observation: an observation, whose prompt serves as the example.
+    """
     request, choice = agent.request(observation), agent.choice
     return ServerNeeds(
         sampling=agent.sampling,
@@ -304,8 +327,13 @@ def wanted_by(agent: ChatAgent, observation: Observation) -> ServerNeeds:
 
 
 def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
-    """Return the cost of an agent's trials of its server, by name of the quantity; an interrupted trial counts with its
-    maximum cost.
+    """Return what testing an agent's server has cost in a run: name of the cost -> requests, tokens or USD.
+
+    An interrupted test counts with its maximum cost.
+
+    Args:
+        store: the run.
+        identity: the agent's content id.
     """
     total: dict[str, float] = {}
     for entry in _checks_of(store):
@@ -316,7 +344,7 @@ def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
 
 
 def noted_of_answers(store: Store) -> list[str]:
-    """Return notices about the answers of each agent behind a server, one line per agent and fact.
+    """Return warnings about the answers that each agent got from its server, one line per agent and fact.
 
     The facts are answers by another model, implausible token counts, answers that were drawn again, answers that the
     server withheld, and answers that came in the field for reasoning or as a tool call; each comes with advice.
@@ -339,13 +367,19 @@ def noted_of_answers(store: Store) -> list[str]:
 
 
 def check_before_calls(store: Store, agent: Agent, observation: Observation) -> None:
-    """Check the abilities of an agent's server, unless this run did so before, and configure its model accordingly.
+    """Test the server of an agent before the first call of a run, and configure its model accordingly.
 
-    Agents without a server pass. The server's metadata are stored in each session with calls.
+    A server that this run has tested before is not tested again. For agents without a server nothing happens. What the
+    server says about itself is stored with each session.
+
+    Args:
+        store: the run, open for writing.
+        agent: the agent.
+        observation: an observation, whose prompt serves as the example.
 
     Raises:
-        NotSentError: if a cap leaves no room for the trials.
-        ValueError: if the study cannot be run on this server.
+        NotSentError: a cap leaves no room for the tests.
+        ValueError: the study cannot be run on this server.
         ConnectionError, PermissionError: see `goalscope.agents.models.abilities.check_server`.
     """
     model = getattr(agent, "model", None)

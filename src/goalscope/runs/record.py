@@ -33,9 +33,9 @@ SECOND = "second answer"
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeSpec:
-    """Specification of an episode: the agent, the world, the random stream and the horizon.
+    """Everything that determines an episode before it is played: agent, world, random numbers, horizon and rules.
 
-    Resuming a run compares the ids of specifications.
+    Resuming a run compares the ids of specifications to find the episodes that are stored already.
 
     Attributes:
         world_id: content id of the world.
@@ -62,7 +62,7 @@ class EpisodeSpec:
 
     @cached_property
     def id(self) -> str:
-        """Content id of the specification."""
+        """Content id of the episode: a hash of all attributes of its specification."""
         plain = {
             "agent": self.agent_id,
             "horizon": self.horizon,
@@ -79,7 +79,7 @@ class EpisodeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One turn of an agent: the state before it, and what the agent did.
+    """One step of an episode: the state before it, and the agent's answer.
 
     Attributes:
         index: number of the step in its episode, counted from 0.
@@ -90,7 +90,7 @@ class Step:
         reasoning: the written reasoning before the answer, or None.
         prompt_tokens, output_tokens: exact token ids, None if unknown.
         reward: reward of the action, None in a world without rewards.
-        extra: other recorded values of the step (labels, log-probabilities), as plain values.
+        extra: other recorded values of the step, such as log-probabilities, in the types of JSON.
 
     Raises:
         ValueError: unless there is either an action or a failure.
@@ -117,16 +117,17 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """One trajectory with everything that is needed to measure it.
+    """One episode of an agent in a world, with everything that is needed to measure it.
 
     Attributes:
         spec: specification of the episode.
         world: the world; its id equals ``spec.world_id``.
         agent: short name of the agent, as tables show it.
-        steps: the turns in order.
-        final: the state after the last turn.
+        steps: the steps in order.
+        final: the state after the last step.
         outcome: how the episode ended.
-        tags: tags of the episode (source file, temperature, ...) in addition to those of its world.
+        tags: named values by which results are grouped (source file, temperature, ...), in addition to those of its
+            world.
 
     Raises:
         ValueError: if steps are not numbered 0, 1, 2, ..., exceed the horizon, or the world has another id.
@@ -150,7 +151,7 @@ class Episode:
 
     @property
     def id(self) -> str:
-        """Content id of the specification."""
+        """Content id of the episode: a hash of its specification, known before the episode is played."""
         return self.spec.id
 
     def path(self) -> list[Any]:
@@ -168,12 +169,14 @@ class Episode:
 
 
 def begin(world: World) -> State:
-    """Return the state in which an episode in this world starts."""
+    """Return the state in which an episode in a world that is a grid starts."""
     return initial_state(world.grid)
 
 
 def policy_of(step: Step) -> list[float] | None:
-    """Return the probabilities ``[A]`` from which the action of a step was drawn, or None if they are not recorded."""
+    """Return the probabilities ``[A]`` of the A actions from which the action of a step was drawn; None if not
+    recorded.
+    """
     policy = step.extra.get("policy")
     if not isinstance(policy, list) or not all(
         isinstance(probability, int | float) and 0 <= probability <= 1 for probability in policy

@@ -50,8 +50,8 @@ class VerifiedPart:
 
     Attributes:
         what: name of the kind.
-        checked: number of items.
-        damaged: descriptions of the damaged items.
+        checked: how many of this kind were checked.
+        damaged: descriptions of those that are damaged.
     """
 
     what: str
@@ -60,15 +60,17 @@ class VerifiedPart:
 
     @property
     def mend(self) -> str:
-        """What the user can do if this part is damaged."""
+        """An instruction for the user that says what to do if this part of the run is damaged."""
         return _ADVICE.get(self.what, _OTHER_ADVICE)
 
 
 def verify(store: Store) -> Iterator[VerifiedPart]:
-    """Check all contents of a store; yield the result of each kind as soon as it is checked.
+    """Compare all contents of a run with their checksums, and yield the result for each kind as soon as it is checked.
+
+    The kinds are pages of the file, study, agents, worlds, calls, episodes, costs and rows (values of measures).
 
     Raises:
-        AbsentPartError: a package that its worlds need is not installed here.
+        AbsentPartError: a package that the run's worlds need is not installed here.
     """
     with store.snapshot() as database:
         yield _pages(database)
@@ -81,7 +83,7 @@ def verify(store: Store) -> Iterator[VerifiedPart]:
 
 
 def damage(store: Store) -> list[str]:
-    """Return descriptions of the damage of a store, with advice."""
+    """Return one description, with advice, for each kind of a run's contents that is damaged; empty if nothing is."""
     return [f"{part.what}: {'; '.join(part.damaged[:5])} ({part.mend})" for part in verify(store) if part.damaged]
 
 
@@ -159,7 +161,16 @@ def _episodes(store: Store, database: sqlite3.Connection) -> VerifiedPart:
 
 
 def check_episode(store: Store, database: sqlite3.Connection, number: int) -> None:
-    """Raise a ValueError unless an episode matches its checksums."""
+    """Check that a stored episode and its steps match their checksums and can be decoded.
+
+    Args:
+        store: the run.
+        database: the run's open database.
+        number: number of the episode in its table.
+
+    Raises:
+        ValueError: they do not, or there is no such episode.
+    """
     header = database.execute(f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE number = ?", (number,)).fetchone()
     if header is None:
         raise ValueError(f"episode number {number} is not found by its number")
@@ -193,12 +204,12 @@ _UNREADABLE = (sqlite3.Error, ValueError, TypeError, KeyError, UnicodeDecodeErro
 
 @dataclass(slots=True)
 class Repair:
-    """Report on the repair of a damaged run.
+    """What a repair of a damaged run has kept and lost.
 
     Attributes:
-        kept: number of sound items by kind.
-        lost: names of the damaged items by kind.
-        played: ids of lost episodes that could be replayed.
+        kept: kind of content, such as "episodes" -> how many are undamaged.
+        lost: kind of content -> names of those that are damaged.
+        played: ids of lost episodes that could be replayed from stored answers.
         unplayed: id -> reason, for lost episodes that could not be replayed.
         changed: whether a new file replaced the old one.
     """
@@ -211,11 +222,17 @@ class Repair:
 
     @property
     def sound(self) -> bool:
-        """Whether the repair lost nothing."""
+        """Whether nothing was damaged, so that nothing had to be repaired."""
         return not self.lost
 
     def note(self, kind: str, is_kept: bool, name: str) -> None:
-        """Record one item of a kind: count it if it was kept, else list its name as lost."""
+        """Record whether one entry of a run was kept: count it, or list it as lost.
+
+        Args:
+            kind: kind of the entry, such as "episodes".
+            is_kept: whether it was kept.
+            name: its name, for the list.
+        """
         if is_kept:
             self.kept[kind] = self.kept.get(kind, 0) + 1
         else:
@@ -421,7 +438,7 @@ def _replace_database(folder: Folder) -> None:
 
 
 def lines(report: Repair) -> Iterator[str]:
-    """Yield the lines that report a repair."""
+    """Describe a repair for the user, as lines to print: what is undamaged, damaged, and can be replayed."""
     labels = {"rows": "sources of rows"}  # rows of one source are kept or lost together
     sound = ", ".join(f"{number:,} {labels.get(kind, kind)}" for kind, number in report.kept.items())
     yield f"sound: {sound or 'nothing'}"

@@ -53,15 +53,15 @@ _SCRIPTED = 0.01  # time per step as a fraction of a model's, used only to estim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Summary of a run.
+    """What one session of a run has done.
 
     Attributes:
         episodes: number of episodes run in this session.
         reused: number of episodes stored before.
         steps: number of steps of the episodes run in this session.
-        calls: number of journalled calls made in this session.
+        calls: number of calls to models made in this session, which are recorded in the journal.
         replayed: number of answers taken from the journal instead of asking again.
-        lost: number of calls that were in flight when an earlier process died.
+        lost: number of calls that were sent but not answered when an earlier process died.
         seconds: duration of the session.
         directory: path of the run directory, which may have been renamed meanwhile.
     """
@@ -159,7 +159,10 @@ def run(
 
 
 class RunPlan:
-    """The episodes of a study, or of one of its shards (parts), that a run directory does not contain yet, in order.
+    """The episodes that a run still has to play: those of a study, or of one of its shards (parts), that are not stored
+    yet.
+
+    Iterating yields (specification, world, agent) of each episode, in the order of the study.
 
     Args:
         study: the study.

@@ -57,15 +57,22 @@ class StudyShard:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a text such as ``3/16``; raise a ValueError if it has another form."""
+        """Read a shard (a part of a study that is run separately) from a text such as ``3/16``, the third of 16 parts.
+
+        Raises:
+            ValueError: the text has another form, or a number is out of range.
+        """
         if not re.fullmatch(r"[0-9]{1,6}/[0-9]{1,6}", text):
             raise ValueError(f"a shard must be K/N, e.g. 3/16 for the third of 16 parts, got {text!r}")
         number, of = map(int, text.split("/"))
         return cls(number, of)
 
     def part(self, specified: Iterable[Item], trajectories: int) -> Iterator[Item]:
-        """Yield the episodes of a study that belong to this shard; the episodes are given in the order of
-        `Study.specs`.
+        """Yield those episodes of a study that belong to this shard.
+
+        Args:
+            specified: all episodes of the study, in the order of `Study.specs`.
+            trajectories: number of episodes per agent and world, which always belong to the same shard.
         """
         for index, item in enumerate(specified):
             if (index // trajectories) % self.of == self.number - 1:
@@ -73,7 +80,11 @@ class StudyShard:
 
 
 def shard_of(store: Store) -> StudyShard | None:
-    """Return the shard of its study that a run directory contains, None if it is for the whole study."""
+    """Return which shard (part) of its study a run directory is for; None if it is for the whole study.
+
+    Raises:
+        DamagedError, ValueError: the stored value is not a shard.
+    """
     cells = store.query("SELECT value FROM info WHERE name = ?", (_INFO,))
     value: Any = store.info().get(_INFO) if cells else None
     if value is None:
@@ -84,7 +95,16 @@ def shard_of(store: Store) -> StudyShard | None:
 
 
 def keep_to_shard(store: Store, shard: StudyShard | None) -> None:
-    """Store the shard of a new run directory; raise a ValueError if an existing one has another part of its study."""
+    """Record in a new run directory which shard (part) of its study it is for; in an existing one, check that it is the
+    same.
+
+    Args:
+        store: the run, open for writing.
+        shard: the shard; None for the whole study.
+
+    Raises:
+        ValueError: the directory was begun with another shard.
+    """
     if not store.query("SELECT EXISTS (SELECT 1 FROM sessions)")[0][0]:
         store.put_info(_INFO, None if shard is None else str(shard))
         return
@@ -98,7 +118,10 @@ def keep_to_shard(store: Store, shard: StudyShard | None) -> None:
 
 
 def listed_units(store: Store) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the agents of a run as (id, name), and the ids of its worlds, both in the order of its study."""
+    """Return the agents of a run as (id, name), and the ids of its worlds, both in the order of its study.
+
+    Together with the number of trajectories they determine which episodes belong to each shard of the study.
+    """
     agents = store.query("SELECT id, name FROM agents ORDER BY rowid")
     worlds = store.query("SELECT id FROM worlds ORDER BY rowid")
     return [(identity, name) for identity, name in agents], [identity for (identity,) in worlds]
@@ -107,7 +130,14 @@ def listed_units(store: Store) -> tuple[list[tuple[str, str]], list[str]]:
 def episodes_of(
     shard: StudyShard, agents: Sequence[tuple[str, str]], worlds: Sequence[str], trajectories: int
 ) -> set[tuple[str, str, int]]:
-    """Return (agent id, world id, trajectory) of each episode of a shard."""
+    """Return (agent id, world id, trajectory) of each episode that belongs to a shard (part) of a study.
+
+    Args:
+        shard: the shard.
+        agents: (id, name) of each agent, in the order of the study.
+        worlds: id of each world, in the order of the study.
+        trajectories: number of episodes per agent and world.
+    """
     units = (
         (agent, world, trajectory) for agent, _ in agents for world in worlds for trajectory in range(trajectories)
     )
@@ -126,14 +156,16 @@ _TABLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSummary:
-    """Contents of a merged run.
+    """What a run that was merged from the shards (parts) of a study contains.
 
     Attributes:
         shards: number of shards.
         episodes: number of episodes.
         calls: number of journalled calls.
-        measured: whether shards have rows of measures; these are not merged, so the merged run must be measured again.
-        read: whether shards have activations or probes; these are not merged, so the merged run must be captured again.
+        measured: directories of shards that have values of measures; these are not merged, so the merged run must be
+            measured again.
+        read: directories of shards that have activations or probes; these are not merged, so the merged run must be
+            captured again.
     """
 
     shards: int
@@ -188,18 +220,19 @@ def merge(
 
 
 def grow(store: Store, study: Study) -> None:
-    """Turn an open run into the start of a larger study; episodes that belong to both studies are not run again.
+    """Turn an open run into the start of a larger study, so that episodes that belong to both studies are not run
+    again.
 
     Episodes and costs are kept if the larger study has the same episode; the journal and the server checks are kept as
-    they are. Rows, activations and probes are deleted, since they describe the smaller study. All of it is one
-    transaction. An empty run, or one of the same study, is left unchanged.
+    they are. Values of measures, activations and probes are deleted, since they describe the smaller study. All of it
+    is one transaction. An empty run, or one of the same study, is left unchanged.
 
     Args:
         store: the run, open for writing.
         study: the larger study.
 
     Raises:
-        ValueError: if the run contains imported trajectories, or is damaged.
+        ValueError: the run contains imported trajectories, or is damaged.
     """
     stored = store.study()
     if stored is None and not store.episode_ids():

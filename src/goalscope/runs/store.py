@@ -46,7 +46,7 @@ _PAGE_EPISODES = 128
 
 
 class Store:
-    """The store of a run directory: its study, agents, worlds, episodes and results (rows of measures).
+    """The store of a run directory: its study, agents, worlds, episodes, and rows (values of measures).
 
     Reading needs no lock and changes nothing; many readers and one writer can work at the same time. Stored values are
     checked when they are read: a ValueError names a value that goalscope cannot have written. Changing a store that is
@@ -55,7 +55,7 @@ class Store:
     Args:
         path: the run directory, which contains `run.db`.
         mode: "r" to read, "w" to read and write (creates the directory and the file if they are missing).
-        durability: what written rows survive: "process" for a crash of the process; "power" also for a power failure.
+        durability: what written data survive: "process" for a crash of the process; "power" also for a power failure.
             By default that of the run, and "process" for a new run.
 
     Raises:
@@ -104,12 +104,19 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file and release the lock."""
+        """Close the database, and release the lock of the run directory if the store was open for writing."""
         self._resources.close()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit everything that is done inside, or nothing."""
+        """Context in which the database is changed: all changes are committed at its end, or none if an error occurs.
+
+        Yields:
+            The connection to the database.
+
+        Raises:
+            OSError: the store is open for reading.
+        """
         if self.mode != "w":
             raise OSError("this store is open for reading and cannot be changed: open it with mode 'w'")
         with self._write_lock, explained(self._file):
@@ -124,23 +131,26 @@ class Store:
 
     @property
     def folder(self) -> Folder:
-        """The run directory, for the files beside run.db."""
+        """The run directory as a `Folder`, to read and write the files beside run.db."""
         return Folder(self.path)
 
     def settled(self) -> Path:
-        """Return the path of the directory, which may have been renamed since this store was opened for writing.
+        """Return the path of the run directory, which may have been renamed since this store was opened for writing.
 
         Raises:
-            FileNotFoundError: if it was removed, or the system does not report its path.
+            FileNotFoundError: it was removed, or the system does not report its path.
         """
         return self._lock.directory(self.path) if self.mode == "w" else self.path
 
     # Study, information, agents, worlds
 
     def put_study(self, study: Study) -> None:
-        """Store the study of this run; a different study raises a ValueError that names the differences.
+        """Store the study of this run.
 
         A start that failed before any answer leaves a study behind, which the corrected study replaces.
+
+        Raises:
+            ValueError: the run has answers of a different study; the message names the differences.
         """
         self.check_study(study)
         stored = self.study()
@@ -158,7 +168,11 @@ class Store:
             self._cached_world.cache_clear()
 
     def check_study(self, study: Study) -> None:
-        """Raise a ValueError that names the differences if this run has answers of another study."""
+        """Check that this run is empty or belongs to the given study.
+
+        Raises:
+            ValueError: it has answers of another study; the message names the differences.
+        """
         stored = self.study()
         if stored is not None and stored.id != study.id and self.holds_answers():
             raise ValueError(
@@ -167,12 +181,14 @@ class Store:
             )
 
     def holds_answers(self) -> bool:
-        """Return whether anything was answered, played or computed that another start would have to repeat."""
+        """Return whether the run contains answers, episodes or results, which a new start would have to produce
+        again.
+        """
         tables = ("episodes", "row_groups", "artifacts", "calls WHERE state = 'done'")
         return any(self.query(f"SELECT 1 FROM {table} LIMIT 1") for table in tables)
 
     def study(self) -> Study | None:
-        """Return the study of this run, or None (for an import)."""
+        """Return the study of this run; None for a run that was imported."""
         rows = self.entries("study")
         if len(rows) > 1:
             self.sums.refuse(f"one study, not {len(rows)}")
@@ -183,7 +199,7 @@ class Store:
         return Study.restore(plain)
 
     def info(self) -> dict[str, Any]:
-        """Return the provenance of the run: versions, commit, settings, and one entry per session."""
+        """Return the provenance of the run, name -> value: versions, commit, settings, and one entry per session."""
         cells, sessions = self.entries("info"), self.entries("session")
         settings = {str(name): codec.decode_json(value, f"info {name!r}").get("value") for name, value in cells}
         documents = [codec.decode_json(document, "a session") for _, document in sessions]
@@ -195,19 +211,23 @@ class Store:
         }
 
     def put_info(self, name: str, value: Any) -> None:
-        """Store one setting by name, replacing an earlier one."""
+        """Store one value of the run's provenance under a name, in place of an earlier one; it must consist of types of
+        JSON.
+        """
         with self.transaction() as database:
             database.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (name, codec.encode_json({"value": value})))
             tables.seal(database, "info", [name])
 
     def put_session(self, document: Mapping[str, Any]) -> None:
-        """Store the provenance of a new session: see `provenance.session`."""
+        """Store the provenance of a new session of the run (time, versions, machine, arguments), see
+        `provenance.session`.
+        """
         with self.transaction() as database:
             cursor = database.execute("INSERT INTO sessions (document) VALUES (?)", (codec.encode_json(document),))
             tables.seal(database, "session", [cursor.lastrowid])
 
     def put_agents(self, agents: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
-        """Store agents as (id, name, description)."""
+        """Store agents, each given as (id, name, description); agents that are stored already are left unchanged."""
         cells = [(identity, name, codec.encode_json(description)) for identity, name, description in agents]
         with self.transaction() as database:
             for cell in cells:
@@ -215,7 +235,7 @@ class Store:
                     tables.seal(database, "agent", cell[:1])
 
     def agents(self) -> dict[str, tuple[str, dict[str, Any]]]:
-        """Map the id of each agent to (name, description)."""
+        """Return the stored agents: id -> (name, description)."""
         rows = self.entries("agent")
         return {identity: (name, codec.decode_json(text, f"agent {name!r}")) for identity, name, text in rows}
 
@@ -231,14 +251,16 @@ class Store:
         return [names[identity] for identity in order]
 
     def put_worlds(self, worlds: Iterable[World]) -> None:
-        """Store worlds; raise a ValueError if one is already stored with another cluster (group of related worlds) or
-        other tags.
+        """Store worlds; worlds that are stored already change nothing.
+
+        Raises:
+            ValueError: a world is stored with another cluster (group of related worlds) or other tags.
         """
         with self.transaction():
             insert_worlds(self.database, [codec.encode_world(world) for world in worlds])
 
     def worlds(self) -> Iterator[World]:
-        """Return all worlds in the order of their ids."""
+        """Yield all stored worlds in the order of their ids."""
         for (identity,) in self.query("SELECT id FROM worlds ORDER BY id"):
             yield self.world(identity)
 
@@ -247,10 +269,10 @@ class Store:
         return self._cached_world(identity)
 
     def put_episodes(self, episodes: Iterable[Episode], usage: Mapping[str, Usage] | None = None) -> int:
-        """Store episodes with their worlds, in groups of at most a second; each is stored whole or not at all.
+        """Store episodes with their worlds and costs; each episode is stored whole or not at all.
 
-        If the iterable raises, the episodes before that are stored and the error is raised. An episode that is stored
-        already changes nothing.
+        They are written in groups of at most a second. If the iterable raises, the episodes before that are stored and
+        the error is raised. An episode that is stored already changes nothing.
 
         Args:
             episodes: any number of episodes; they are not kept in memory.
@@ -260,7 +282,7 @@ class Store:
             Number of new episodes.
 
         Raises:
-            ValueError: if an episode is stored with other content, or contains a value that cannot be stored.
+            ValueError: an episode is stored with other content, or contains a value that cannot be stored.
         """
         written, steps, began = 0, 0, time.monotonic()
         group: list[EncodedEpisode] = []
@@ -283,7 +305,18 @@ class Store:
         return written
 
     def put_encoded(self, group: Sequence[EncodedEpisode], usage: Mapping[str, Usage] | None = None) -> int:
-        """Store episodes in one transaction; see `put_episodes`."""
+        """Store episodes that are encoded already, with their worlds and costs, in one transaction.
+
+        Args:
+            group: world, columns and packed steps of each episode.
+            usage: the costs of the turns of each episode, by its id.
+
+        Returns:
+            Number of new episodes.
+
+        Raises:
+            ValueError: an episode is stored with other content.
+        """
         with self.transaction() as database:
             return insert_episodes(database, group, usage or {})
 
@@ -295,15 +328,15 @@ class Store:
     def episodes(
         self, ids: Iterable[str] | None = None, *, worlds: Mapping[str, int] | None = None
     ) -> Iterator[Episode]:
-        """Return episodes one by one, ordered by world, agent and trajectory; only few are in memory at a time.
+        """Yield episodes one by one, ordered by world, agent and trajectory; only few are in memory at a time.
 
         Args:
             ids: ids of the episodes to return; by default those in ``worlds`` or, without ``worlds``, all.
             worlds: id of each world whose episodes to return -> how many episodes it has, to detect missing ones.
 
         Raises:
-            KeyError: if an id is not stored.
-            ValueError: if ``worlds`` have more or fewer episodes in total, or a stored value is damaged.
+            KeyError: an id is not stored.
+            ValueError: ``worlds`` have more or fewer episodes in total, or a stored value is damaged.
         """
         for page in self.pages(ids, worlds=worlds):
             for begin, end in cut([row[-2] for row in page]):
@@ -312,10 +345,18 @@ class Store:
     def pages(
         self, ids: Iterable[str] | None = None, *, worlds: Mapping[str, int] | None = None
     ) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`.
+        """Yield episodes without their steps as table rows, 128 at a time, in the order of `episodes`.
+
+        Each row has the episode's number in its table, followed by the columns `EPISODE_COLUMNS`. The values are not
+        checked.
 
         Args:
-            ids, worlds: as in `episodes`.
+            ids: ids of the episodes; by default those in ``worlds`` or, without ``worlds``, all.
+            worlds: id of each world whose episodes to return -> how many episodes it has, to detect missing ones.
+
+        Raises:
+            KeyError: an id is not stored.
+            ValueError: episodes are missing.
         """
         with explained(self._file):
             if worlds is not None:
@@ -338,7 +379,11 @@ class Store:
             yield page
 
     def steps_of(self, numbers: Sequence[int]) -> dict[int, PackedSteps]:
-        """Map the number of each episode to its steps, as they are stored and unchecked."""
+        """Return the packed steps of some episodes, unchecked: number of the episode in its table -> steps.
+
+        Raises:
+            ValueError: an episode has no steps stored, so the file is damaged.
+        """
         rows = self.query(f"SELECT episode, walk, said FROM steps WHERE episode IN ({marks(numbers)})", numbers)
         steps = {number: PackedSteps(walk, outputs) for number, walk, outputs in rows}
         if steps.keys() != set(numbers):
@@ -346,7 +391,7 @@ class Store:
         return steps
 
     def usage(self) -> dict[tuple[str, str], float]:
-        """Return the total cost of all stored turns, by (agent name, name of the quantity)."""
+        """Return the total cost of all stored turns: (agent name, name of the cost) -> tokens, seconds or USD."""
         with self.snapshot() as database:
             if differing := next(tables.costs_that_differ(database), None):
                 self.sums.refuse(f"what {differing} cost as it was written")
@@ -358,7 +403,11 @@ class Store:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Keep one consistent state of the database for several reads, regardless of what a writer does meanwhile."""
+        """Context in which all reads see the same state of the database, whatever a writer does meanwhile.
+
+        Yields:
+            The connection to the database.
+        """
         with self._write_lock, explained(self._file):
             if self.database.in_transaction:
                 yield self.database
@@ -370,12 +419,15 @@ class Store:
                 self.database.execute("COMMIT")
 
     def entries(self, kind: str, where: str = "", values: Sequence[Cell] = ()) -> list[tuple[Any, ...]]:
-        """Return entries of a kind in `checksums.ENTRIES`, with all columns, after verifying their checksums.
+        """Return the rows of one of the database's tables, with all columns, after verifying their checksums.
 
         Args:
-            kind: the kind, which names the table.
+            kind: kind of the entries, a key of `tables.ENTRIES` such as "agent", which determines the table.
             where: SQL clauses that select and order the entries; by default all of them, ordered by key.
             values: values for the question marks in ``where``.
+
+        Raises:
+            ValueError: an entry is missing or does not match its checksum.
         """
         table, name = tables.ENTRIES[kind]
         join = f"LEFT JOIN checksums c ON c.kind = '{kind}' AND c.key = {table}.{name}"
@@ -391,7 +443,12 @@ class Store:
         return [row[:-1] for row in rows]
 
     def query(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows of a query at once, so that a reader never blocks a writer."""
+        """Run an SQL query and return all its rows at once, so that a reader never blocks a writer.
+
+        Args:
+            sql: the query.
+            values: values for its question marks.
+        """
         with explained(self._file):
             return self.database.execute(sql, values).fetchall()
 
@@ -418,8 +475,10 @@ class Store:
             yield self.decoded(header, steps[number])
 
     def decoded(self, header: Sequence[Cell], steps: PackedSteps) -> Episode:
-        """Build an episode from its stored columns (`EPISODE_COLUMNS`) and steps; raise a ValueError if they are
-        invalid.
+        """Build an episode from its table columns (`EPISODE_COLUMNS`) and packed steps.
+
+        Raises:
+            ValueError: they are invalid.
         """
         world = self.world(str(header[1]))
         with self.sums.described(f"a sound episode {header[0]!r}"):
@@ -437,12 +496,13 @@ class Store:
     # Rows
 
     def put_rows(self, rows: Rows | Iterable[tuple[int, Rows]], source: str) -> None:
-        """Store the rows of one source in place of its earlier rows: all of them, or none if an error occurs.
+        """Store rows (values of measures), in place of all earlier rows of the same source; if an error occurs, nothing
+        changes.
 
         Args:
-            rows: the rows; or, so that they need not fit in memory, parts with their positions. Parts are stored in
-                the order of their positions; parts with the same position, in the order of arrival.
-            source: name of the source, for example "behaviour" or "probe 3".
+            rows: the rows; or, so that they need not fit in memory, parts with their positions. Parts are stored in the
+                order of their positions; parts with the same position, in the order of arrival.
+            source: name of the analysis that computed the rows, for example "behaviour" or "probe 3".
         """
         with self.transaction():
             if isinstance(rows, Rows):
@@ -451,15 +511,19 @@ class Store:
                 self.stored_rows.write_places(rows, source)
 
     def row_sources(self) -> list[str]:
-        """Return the sources of all stored rows, ordered by name.
-
-        A source is what computed the rows, for example "behaviour" or the name of a probe analysis, see `put_rows`.
+        """Return the names of the analyses whose rows (values of measures) are stored, such as "behaviour", in
+        order.
         """
         with self.snapshot():
             return self.stored_rows.sources()
 
     def row_counts(self, source: str) -> dict[str, int]:
-        """Map each measure of a source, in order of appearance, to an upper bound of its number of rows."""
+        """Return for each measure of an analysis an upper bound of its number of rows, in the order of their
+        appearance.
+
+        Args:
+            source: name of the analysis, as in `put_rows`.
+        """
         counts: dict[str, int] = {}
         with self.snapshot():
             for group in self.stored_rows.index(source):
@@ -468,16 +532,18 @@ class Store:
         return counts
 
     def rows(self) -> Rows:
-        """Return all rows of the store, grouped by source; sources are ordered by name."""
+        """Return all stored rows (values of measures), grouped by the analysis that computed them, in the order of its
+        name.
+        """
         return Rows.concatenate(rows for _, rows in self.row_groups())
 
     def rows_of(
         self, source: str, measures: Collection[str] | None = None, *, names: Iterable[str] | None = None
     ) -> Iterator[Rows]:
-        """Return the rows of a source one group at a time, in order.
+        """Yield the rows (values of measures) that one analysis computed, a group of rows at a time, in order.
 
         Args:
-            source: the source.
+            source: name of the analysis, as in `put_rows`.
             measures: measures to return; all by default. Measures with groups of their own are read only if needed.
             names: text columns to read in addition to measure and tags; others may be "". All by default.
         """
@@ -487,10 +553,11 @@ class Store:
     def row_groups(
         self, measures: Collection[str] | None = None, *, names: Iterable[str] | None = None
     ) -> Iterator[tuple[str, Rows]]:
-        """Return the rows of all sources one group at a time, each with its source, in the order of `rows`.
+        """Yield all stored rows (values of measures), a group of rows at a time, each with the name of its analysis.
 
         Args:
-            measures, names: see `rows_of`.
+            measures: measures to return; all by default.
+            names: text columns to read in addition to measure and tags; others may be "". All by default.
         """
         with self.snapshot():
             for source in self.row_sources():
@@ -500,7 +567,10 @@ class Store:
         """Yield each measure of each stored group of rows, with the distinct values of a text column in its rows.
 
         For example, ``row_labels("episode_id")`` yields each measure with the ids of the episodes that have a value of
-        it.
+        it. A measure may occur several times, once per group.
+
+        Args:
+            name: the column: "measure", "unit", "cluster" or "episode_id".
         """
         with self.snapshot():
             for source in self.stored_rows.sources():
@@ -508,5 +578,12 @@ class Store:
 
 
 def writing(run: str | Path | Store, durability: Durability | None = None) -> AbstractContextManager[Store]:
-    """Return the store of a run directory, opened for writing and closed at the end; an open store stays open."""
+    """Context that opens the store of a run directory for writing and closes it at its end.
+
+    A store that is given instead of a path is passed on and stays open.
+
+    Args:
+        run: the run directory, or its store, open for writing.
+        durability: what written data survive, see `Store`.
+    """
     return nullcontext(run) if isinstance(run, Store) else Store(run, "w", durability=durability)
