@@ -29,7 +29,10 @@ _COUNTED: Final = "rows "  # prefix for the name of a source whose rows are coun
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """The index entry of a group of rows that are read together: its number, number of rows, and measures in them."""
+    """What a run's index says about one stored group of rows (values of measures that are read together).
+
+    The fields are the group's number, how many rows it has, and the measures that occur in it.
+    """
 
     number: int
     count: int
@@ -38,7 +41,9 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Rows of an open file. All methods run inside the caller's transaction.
+    """The rows (values of measures with their tags) in an open run.db. All methods run inside the caller's transaction.
+
+    The *source* of rows is the name of the analysis that computed them, such as "behaviour".
 
     Attributes:
         database: the open file.
@@ -51,13 +56,22 @@ class StoredRows:
     # Writing
 
     def write(self, parts: Iterable[Rows], source: str) -> None:
-        """Replace the rows of one source; the new rows come in parts, in order."""
+        """Store rows in place of all earlier rows of the same source.
+
+        Args:
+            parts: the rows, in any number of parts, in order.
+            source: name of the analysis that computed them.
+        """
         self._replace(((0, group) for rows in parts for group in cut(rows)), source)
 
     def write_places(self, parts: Iterable[tuple[int, Rows]], source: str) -> None:
-        """Replace the rows of one source by parts sorted by position; parts with equal positions keep their order.
+        """Store rows in place of all earlier rows of the same source, from parts that arrive in any order.
 
         Only few rows are in memory at a time.
+
+        Args:
+            parts: (position, rows); parts are sorted by position, and those with equal positions keep their order.
+            source: name of the analysis that computed them.
         """
         self._replace(_gathered(parts), source)
 
@@ -76,16 +90,27 @@ class StoredRows:
         self.seal_index(source, sorted(index))
 
     def seal_group(self, source: str, number: int, cells: Sequence[Any]) -> None:
-        """Store the checksum of a packed group: its number of rows, measures and columns."""
+        """Store the checksum of one packed group of rows.
+
+        Args:
+            source: name of the analysis that computed the rows.
+            number: number of the group.
+            cells: the group's number of rows, measures and packed columns.
+        """
         tables.put(self.database, _KIND, [(_group_key(source, number), tables.checksum(*cells))])
 
     def seal_index(self, source: str, index: Sequence[tuple[Any, ...]]) -> None:
-        """Store the checksum of (number, rows, measures) of all groups of a source, and the number of its rows."""
+        """Store the checksum of the list of all groups of a source, and the total number of its rows.
+
+        Args:
+            source: name of the analysis that computed the rows.
+            index: (number, number of rows, measures) of each group.
+        """
         tables.put(self.database, _KIND, [(_index_key(source), tables.checksum(list(index)))])
         tables.put(self.database, tables.COUNT, [(_COUNTED + source, sum(int(count) for _, count, _ in index))])
 
     def forget(self, source: str) -> None:
-        """Remove the rows of a source and their checksums."""
+        """Delete the rows of a source (the name of an analysis) and their checksums."""
         self.database.execute("DELETE FROM row_groups WHERE source = ?", (source,))
         delete = "DELETE FROM checksums WHERE kind = ? AND "
         self.database.execute(f"{delete}key >= ? AND key < ?", (_KIND, _group_key(source, 0)[:-1], f"{source}\x01"))
@@ -94,11 +119,15 @@ class StoredRows:
     # Reading
 
     def counted(self) -> set[str]:
-        """Return the sources that must have rows, according to the checksums in the file."""
+        """Return the sources (names of analyses) that must have rows according to the stored numbers of rows."""
         return self.sums.counted(_COUNTED)
 
     def sources(self) -> list[str]:
-        """Return the sources that have rows, ordered by name; raise a ValueError if a counted source is missing."""
+        """Return the sources (names of analyses) that have rows, in order.
+
+        Raises:
+            ValueError: a source that must have rows has none, so the file is damaged.
+        """
         sources = [source for (source,) in self.database.execute("SELECT DISTINCT source FROM row_groups")]
         if not all(isinstance(source, str) for source in sources):
             self.sums.refuse("the source of every row as text")
@@ -107,7 +136,11 @@ class StoredRows:
         return sorted(sources)
 
     def index(self, source: str) -> list[StoredGroup]:
-        """Return the groups of a source in order; none if there is no such source."""
+        """Return what is known of each group of rows of a source, in order; empty if the source has no rows.
+
+        Raises:
+            ValueError: the list does not match its checksum.
+        """
         select = "SELECT number, count, measures FROM row_groups WHERE source = ? ORDER BY number"
         cells = self.database.execute(select, (source,)).fetchall()
         key = _index_key(source)
@@ -123,7 +156,16 @@ class StoredRows:
     def groups(
         self, source: str, *, measures: Collection[str] | None = None, names: Iterable[str] | None = None
     ) -> Iterator[Rows]:
-        """Yield the rows of a source one group at a time, in order; see `Store.rows_of`."""
+        """Yield the rows of a source, a group at a time, in order.
+
+        Args:
+            source: name of the analysis that computed the rows.
+            measures: measures to return; all by default.
+            names: text columns to read in addition to measure and tags; others are "". All by default.
+
+        Raises:
+            ValueError: a group is damaged.
+        """
         wanted_measures = None if measures is None else set(measures)
         columns = None if names is None else {*names, "measure"}
         for group in self.index(source):
@@ -134,7 +176,12 @@ class StoredRows:
                 yield rows if wanted_measures is None else rows.where(rows.among("measure", wanted_measures))
 
     def labels(self, source: str, name: str) -> Iterator[tuple[str, list[str]]]:
-        """Yield each measure of each group of a source, with the distinct values of a text column in its rows."""
+        """Yield each measure of each group of rows of a source, with the distinct values of a text column in its rows.
+
+        Args:
+            source: name of the analysis that computed the rows.
+            name: the column, one of `TEXTS`.
+        """
         for group in self.index(source):
             data = self._data(source, group)
             with self.sums.described(f"rows {group.number:,} of {source!r}"):
@@ -155,7 +202,7 @@ class StoredRows:
         return data
 
     def damage(self, source: str) -> str:
-        """Return the message of the error that occurs when the rows of a source are read; "" if there is none."""
+        """Return the message of the error that occurs when the rows of a source are read; "" if they are undamaged."""
         try:
             for _ in self.groups(source):
                 pass
@@ -223,7 +270,7 @@ _MAX_LABELS = 256  # maximum number of different values in a group that are stor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """A group of rows (values of measures with their tags) as it is stored.
+    """A group of rows (values of measures with their tags) in compressed form, as run.db stores it.
 
     Attributes:
         count: number of its rows.
@@ -237,8 +284,9 @@ class Packed:
 
 
 def cut(rows: Rows) -> Iterator[Rows]:
-    """Divide rows into groups in which they are stored, in order. Many rows of one measure form groups of their own, so
-    that they can be read alone.
+    """Divide rows (values of measures) into the groups in which they are stored, in order.
+
+    Many rows of one measure form groups of their own, so that they can be read without the others.
     """
     codes = rows.numbered("measure")[0]
     edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
@@ -257,15 +305,15 @@ def _slices(rows: Rows, begin: int, end: int) -> Iterator[Rows]:
 
 
 def pack(rows: Rows, *, level: int = _LEVEL) -> Packed:
-    """Pack rows.
+    """Compress a group of rows (values of measures with their tags) for storage; `unpack` restores it.
 
     Args:
         rows: the rows.
         level: compression level, 0 for none.
 
     Raises:
-        TypeError: if a tag is not text, a number, a boolean or None.
-        ValueError: if a tag has half of a surrogate pair, or is a number that is not finite.
+        TypeError: a tag is not text, a number, a boolean or None.
+        ValueError: a tag has half of a surrogate pair, or is a number that is not finite.
     """
     described: list[list[Any]] = []
     numbers: list[bytes] = []
@@ -350,15 +398,15 @@ def _width(count: int) -> str:
 
 
 def unpack(data: bytes, count: int, *, names: Iterable[str] | None = None) -> Rows:
-    """Return the rows of a packed group.
+    """Restore the rows (values of measures with their tags) of a group that `pack` compressed.
 
     Args:
-        data: result of `pack`.
+        data: the field ``data`` of the packed group.
         count: expected number of rows.
         names: text columns to read in addition to all tags; the others are "". All by default.
 
     Raises:
-        ValueError: if it is not a valid group.
+        ValueError: the data are not a valid group.
     """
     buffer, described = _opened(data, count)
     wanted_names = set(TEXTS if names is None else names)
@@ -380,10 +428,15 @@ def unpack(data: bytes, count: int, *, names: Iterable[str] | None = None) -> Ro
 
 
 def labels_of(data: bytes, count: int, name: str) -> list[str]:
-    """Return the distinct values of a text column of a packed group, without unpacking its rows.
+    """Return the distinct values of a text column of a packed group of rows, without unpacking the rows.
+
+    Args:
+        data: the field ``data`` of the packed group.
+        count: expected number of rows.
+        name: the column, one of `TEXTS`.
 
     Raises:
-        ValueError: if it is not a valid group.
+        ValueError: the data are not a valid group.
     """
     return next(list(labels) for column, _, labels in _opened(data, count)[1] if column == name)
 

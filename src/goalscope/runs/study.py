@@ -51,10 +51,10 @@ def _named(world: World) -> str:
 
 
 class FailurePolicy(StudyPart):
-    """How a turn without a valid move is treated.
+    """Setting of a study: what happens after a turn without a valid move.
 
-    "step": it counts as a step in place. "retry": the agent is asked again, up to `retries` times, and then `then`
-    applies. "end": the episode ends there as a failure.
+    "step": the turn counts as a step in place. "retry": the agent is asked again, up to `retries` times, and then
+    `then` applies. "end": the episode ends there as a failure.
     """
 
     policy: Literal["step", "retry", "end"] = "step"
@@ -73,7 +73,7 @@ class FailurePolicy(StudyPart):
 
     @property
     def ends(self) -> bool:
-        """Whether the last failed attempt ends the episode."""
+        """Whether the episode ends after a turn without a valid move, once all retries are used up."""
         return "end" in (self.policy, self.then)
 
 
@@ -81,7 +81,9 @@ _ENTRY_KEYS: Final = ("kind", "name", "failure")
 
 
 class AgentEntry(StudyPart):
-    """Entry for an agent: its kind, the kind's parameters, and the treatment of turns without a valid move."""
+    """One agent in a study file: its kind, its name, the parameters of the kind, and what happens after an invalid
+    turn.
+    """
 
     kind: str
     name: str | None = Field(default=None, min_length=1, max_length=80)
@@ -111,20 +113,29 @@ class AgentEntry(StudyPart):
         return self
 
     def build(self) -> Agent:
-        """Build the agent."""
+        """Build the agent that this entry of a study describes.
+
+        Raises:
+            ValueError: a parameter is unknown, missing or out of range.
+        """
         name = {} if self.name is None else {"name": self.name}
         return build_agent(self.kind, {**self.parameters, **name})
 
     def dump(self, *, decisive: bool = False) -> dict[str, Any]:
-        """Return the entry as a study file has it; with ``decisive``, only the parameters that can change a result."""
+        """Return the entry as a study file has it, key -> value.
+
+        Args:
+            decisive: whether to leave out parameters that can change no result, such as the address of a server.
+        """
         parameters = decisive_parameters(self.kind, self.parameters) if decisive else self.parameters
         return {**self.model_dump(mode="json", include=set(_ENTRY_KEYS), exclude_none=True), **parameters}
 
 
 class Horizon(StudyPart):
-    """Maximum number of actions per episode: a number of steps, or a multiple of the shortest path, rounded up.
+    """Setting of a study: the maximum number of actions per episode.
 
-    In a world with chance, where no path is the shortest, it is a multiple of the steps that an optimal agent takes on
+    It is a number of `steps`, or `factor` times the length of the shortest path to the goal, rounded up. In a
+    stochastic world, where no path is the shortest, it is `factor` times the steps that an optimal agent takes on
     average.
     """
 
@@ -140,7 +151,11 @@ class Horizon(StudyPart):
         return self
 
     def of(self, world: World) -> int:
-        """Return the maximum number of actions in one world: its own horizon if it has one."""
+        """Return the maximum number of actions per episode in a world; a world with a horizon of its own keeps it.
+
+        Raises:
+            ValueError: a factor is set, but the goal cannot be reached or the shortest path is unknown.
+        """
         if world.horizon is not None:
             return world.horizon
         if self.steps is not None:
@@ -178,7 +193,8 @@ class StudySize:
 
 
 class Study(StudyPart):
-    """Description of what to run: worlds x agents x trajectories, and the rules of an episode.
+    """Description of what to run: worlds x agents x trajectories (episodes per agent and world), and the rules of an
+    episode.
 
     Read a study with `load`, `parse` or `restore`. Each raises a ValueError with one line per problem.
     """
@@ -234,7 +250,7 @@ class Study(StudyPart):
 
     @property
     def view(self) -> type[View]:
-        """The class of the views of its worlds, which all share."""
+        """Class of the views that agents get from the worlds of this study; all its worlds share it."""
         return study_parts.view_class(self.worlds_)
 
     @property
@@ -248,30 +264,50 @@ class Study(StudyPart):
 
     @classmethod
     def load(cls, path: str | Path) -> "Study":
-        """Read a study from a YAML file; classes that it names may be imported from the working directory."""
+        """Read a study from a YAML file.
+
+        Classes of the working directory that it names may be imported, since the user has chosen the file.
+
+        Raises:
+            ValueError: the study is invalid; the message has one line per problem.
+            OSError: the file cannot be read.
+        """
         plain = read_yaml(Path(path))
         own.consent(plain)
         return cls._validate(plain, str(path))
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any]) -> "Study":
-        """Read a study from plain values that the user wrote; classes that they name may be imported."""
+        """Read a study from a mapping with the keys of a study file, written by the user.
+
+        Classes of the working directory that it names may be imported.
+
+        Raises:
+            ValueError: the study is invalid; the message has one line per problem.
+        """
         own.consent(mapping)
         return cls._validate(mapping, "the study")
 
     @classmethod
     def assemble(cls, mapping: Mapping[str, Any]) -> "Study":
-        """Read a study from plain values of this package, or of a directory that may come from somebody else.
+        """Read a study from a mapping that the user did not write: one of this package, or of a directory from somebody
+        else.
 
         Unlike `parse`, this does not allow importing the classes that it names, see `goalscope.own`.
+
+        Raises:
+            ValueError: the study is invalid; the message has one line per problem.
         """
         return cls._validate(mapping, "the study")
 
     @classmethod
     def restore(cls, mapping: Mapping[str, Any]) -> "Study":
-        """Read a study that was stored with a run, without building its agents.
+        """Read a study from a mapping that was stored with a run, without building its agents.
 
         The study can thus be shown even if the files of its models are on another machine.
+
+        Raises:
+            ValueError: the study is invalid.
         """
         return cls._validate(mapping, "the stored study", STORED)
 
@@ -299,7 +335,9 @@ class Study(StudyPart):
         return {key: part for key, part in self.dump().items() if key not in _NOT_DECISIVE}
 
     def dump(self) -> dict[str, Any]:
-        """Return the study as plain values with every default written out, the inverse of `parse`."""
+        """Return the study as a mapping with every default written out, from which `parse` makes the same study
+        again.
+        """
         mapping = self.model_dump(mode="json", by_alias=True)
         mapping["agents"] = [entry.dump() for entry in self.agents_]
         mapping["further_agents"] = [entry.dump() for entry in self.further_agents_]
@@ -338,31 +376,40 @@ class Study(StudyPart):
         return list(self._expanded)
 
     def each_world(self) -> Iterator[World]:
-        """Yield the worlds of `worlds` one by one; worlds that are not consumed are not generated."""
+        """Yield the worlds of the study one by one, without making those that are not consumed."""
         return study_parts.expand(self.worlds_, self.seed)
 
     def agents(self) -> list[Agent]:
-        """Build the agents in the order of the study, including their knowledge of its worlds."""
+        """Build the agents in the order of the study; agents that depend on all worlds of the study get these
+        worlds.
+        """
         made = [entry.build() for entry in self.agents_]
         return [agent.in_worlds(self.worlds) if hasattr(agent, "in_worlds") else agent for agent in made]
 
     def history_of(self, agent: Agent) -> History:
-        """Return the history that an agent sees: its own setting, else that of the study."""
+        """Return which earlier steps of an episode an agent is shown, one of `HISTORIES`: its own setting, else the
+        study's.
+        """
         requested = agent.history if isinstance(agent, Remembering) else None
         return requested or self.history
 
     def failure_of(self, agent: Agent) -> FailurePolicy:
-        """Return the failure policy of an agent: that of its entry, else that of the study."""
+        """Return what happens after an agent's turn without a valid move: the policy of its own entry, else that of the
+        study.
+        """
         entries = (*self.agents_, *self.further_agents_)
         policies = [entry.failure for entry in entries if entry.failure is not None and entry.name == agent.name]
         return policies[0] if policies else self.failure
 
     def rules(self, agent: Agent) -> str:
-        """Return the text `EpisodeSpec.rules` for an agent's episodes, see `write_rules`."""
+        """Return the settings that apply to an agent's episodes (history, failure policy, number of answers), see
+        `write_rules`.
+        """
         return write_rules(self.history_of(agent), self.failure_of(agent), self.answers)
 
     def specs(self, agents: Sequence[Agent] | None = None) -> Iterator[tuple[EpisodeSpec, World, Agent]]:
-        """Yield every episode of the study: agent by agent, world by world, trajectory by trajectory.
+        """Yield (specification, world, agent) of every episode: agent by agent, world by world, trajectory by
+        trajectory.
 
         Args:
             agents: ready agents to use instead of the study's own.
@@ -383,7 +430,7 @@ class Study(StudyPart):
                     yield spec, world, agent
 
     def size(self) -> StudySize:
-        """Return the size of the study without running it."""
+        """Count the worlds, agents and episodes of the study and its maximum number of steps, without running it."""
         count = len(self.agents_)
         worlds = len(self._expanded)
         steps = sum(self.horizon.of(world) for world in self._expanded)
@@ -395,9 +442,9 @@ class Study(StudyPart):
         )
 
     def difference(self, other: "Study") -> str:
-        """Compare this study with another: one line per key whose values differ, the value of this study first.
+        """Describe how this study, which is stored, differs from another, which is requested: one line per key.
 
-        Only keys that can change a result are compared.
+        Only keys that can change a result are compared; after eight lines the rest is counted. "" if nothing differs.
         """
         stored, requested = _leaves(self._decisive()), _leaves(other._decisive())
         lines = [
@@ -409,7 +456,14 @@ class Study(StudyPart):
 
 
 def write_rules(history: History, failure: FailurePolicy, answers: int = 1) -> str:
-    """Return `EpisodeSpec.rules`, a text that states history, failure policy and number of answers per step."""
+    """Return the settings that apply to an episode as canonical JSON, for `EpisodeSpec.rules`; "" if all are the
+    defaults.
+
+    Args:
+        history: which earlier steps the agent is shown.
+        failure: what happens after a turn without a valid move.
+        answers: how often each step is answered.
+    """
     rules: dict[str, Any] = {}
     if history != "none":
         rules["history"] = history
@@ -421,7 +475,7 @@ def write_rules(history: History, failure: FailurePolicy, answers: int = 1) -> s
 
 
 def read_rules(rules: str) -> tuple[History, FailurePolicy]:
-    """Return the history setting and the failure policy in a text from `write_rules`.
+    """Return the history setting and the failure policy from a text that `write_rules` wrote.
 
     Raises:
         ValueError: the text cannot be such a result.

@@ -51,13 +51,18 @@ TWINS: Final = "hypotheses"
 
 
 def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a study with a twin added for each of its ``hypotheses``: a scripted agent whose goal is planted.
+    """Return a study with a twin added for each of its ``hypotheses``: a scripted agent that pursues the hypothesised
+    goal.
 
-    Each hypothesis is a written form, or a mapping with the form as ``is`` and further parameters of an agent of the
-    kind `hypothesis`.
+    The twins show what the measures of the study find for an agent whose goal is known.
+
+    Args:
+        mapping: the content of the study file. Each hypothesis is a written form, or a mapping with the form as ``is``
+            and further parameters of an agent of the kind `hypothesis`.
+        name: name of the study, for errors.
 
     Raises:
-        ValueError: if the entries have another form; ``name`` is the name of the study in the message.
+        ValueError: the hypotheses have another form.
     """
     if TWINS not in mapping:
         return mapping
@@ -80,17 +85,22 @@ def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 class StudyPart(BaseModel):
-    """Base class for parts of a study. Unknown keys, wrong types and numbers that are not finite are errors."""
+    """Base class for the parts of a study, such as its horizon. Unknown keys, wrong types and infinite numbers are
+    errors.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Phased(StudyPart):
-    """Settings of worlds that may name a phase (a condition, such as "trained" or "shifted"), which becomes their tag.
+    """Base class of entries of a study for worlds, which may name a phase, such as "trained" or "shifted".
+
+    A phase is a condition of the study; it becomes a tag of the worlds, by which results are grouped.
 
     Attributes:
         later: names of settings that were added after the first studies were stored. They are not written out while
             they are None, so that ids of older studies do not change.
+        phase: the phase, None for none.
     """
 
     later: ClassVar[tuple[str, ...]] = ("phase",)
@@ -103,13 +113,23 @@ class Phased(StudyPart):
 
 
 def sequence(**constraints: Any) -> Any:
-    """Return the declaration of a study field that holds a tuple and also accepts a YAML list."""
+    """Declare a field of a study (as ``pydantic.Field``) that holds a tuple and also accepts a YAML list.
+
+    Args:
+        constraints: further arguments of ``pydantic.Field``, such as ``default``.
+    """
     return Field(strict=False, **constraints)  # items are still validated strictly
 
 
 def listed(values: Any, what: str = "values") -> Any:
-    """Return values after checking that there is at least one and that all differ; otherwise raise a ValueError about
-    ``what``.
+    """Check that a list in a study has at least one entry and that all entries differ, and return it.
+
+    Args:
+        values: the list.
+        what: what the entries are, for errors.
+
+    Raises:
+        ValueError: it is empty or has equal entries.
     """
     if not values:
         raise ValueError("must have at least one entry, got an empty list")
@@ -121,7 +141,9 @@ def listed(values: Any, what: str = "values") -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldKind:
-    """A registered kind of worlds: the class of its study entries (see `WorldSettings`) and the class of its worlds."""
+    """A kind of worlds that studies can name: the class that reads its entries in a study, and the class of its
+    worlds.
+    """
 
     settings: type[BaseModel]
     world: type[World]
@@ -153,18 +175,20 @@ def world_kind(name: str, *, world: type[World]) -> Callable[[type[Settings]], t
 
 
 def known_kinds() -> dict[str, WorldKind]:
-    """Return all registered world kinds by name."""
+    """Return all kinds of worlds that studies can name here: name -> kind."""
     return {name: registry.resolve("world", name) for name in registry.names("world")}
 
 
 class UnknownSettings(BaseModel):
-    """An entry of a list of a stored study, such as ``worlds``, whose kind is not registered here."""
+    """An entry of a stored study, such as one of its ``worlds``, whose kind is not installed here; kept so it can be
+    shown.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     kind: str
 
     def expand(self, seed: int, path: str, taken: Any) -> Iterator[World]:
-        """Raise a ValueError: worlds of an unregistered kind cannot be made."""
+        """Raise a ValueError that names the missing kind: worlds of a kind that is not installed cannot be made."""
         raise ValueError(
             f"{path}: the world kind {shorten(self.kind)} is not registered: install the package that provides it"
         )
@@ -227,7 +251,10 @@ Interventions = Annotated[Any, PlainValidator(_read_interventions)]
 
 
 def world_class(entry: BaseModel) -> type[World]:
-    """Return the class of the worlds of an entry."""
+    """Return the class of the worlds that an entry of a study's list ``worlds`` describes.
+
+    It is `StoredWorld` for an entry whose kind is not installed here.
+    """
     if isinstance(entry, UnknownSettings):
         return StoredWorld
     name: str = entry.kind  # type: ignore[attr-defined]
@@ -236,7 +263,14 @@ def world_class(entry: BaseModel) -> type[World]:
 
 
 def view_class(entries: Sequence[BaseModel]) -> type[View]:
-    """Return the class of the views of a study's worlds, which must be the same for all."""
+    """Return the class of the views that agents get from a study's worlds.
+
+    Args:
+        entries: the entries of the study's list ``worlds``.
+
+    Raises:
+        ValueError: the worlds show views of different classes, so that one agent could not act in all.
+    """
     first = world_class(entries[0])
     for index, entry in enumerate(entries):
         world = world_class(entry)
@@ -250,7 +284,15 @@ def view_class(entries: Sequence[BaseModel]) -> type[View]:
 
 
 def expand(entries: Sequence[Any], seed: int) -> Iterator[World]:
-    """Yield the worlds of the entries of a study; all must be different."""
+    """Yield all worlds that the entries of a study's list ``worlds`` describe, in order.
+
+    Args:
+        entries: the entries.
+        seed: seed of the study.
+
+    Raises:
+        ValueError: a world occurs twice.
+    """
     world_ids: set[str] = set()
     for position, entry in enumerate(entries):
         path = f"worlds[{position}]"
@@ -264,12 +306,12 @@ def expand(entries: Sequence[Any], seed: int) -> Iterator[World]:
 
 @world_kind("recorded", world=RecordedWorld)
 class RecordedWorlds(StudyPart):
-    """Recorded episodes from another environment, created by `goalscope import`."""
+    """Entry of a study for episodes that `goalscope import` recorded in another environment; it cannot be run."""
 
     kind: Literal["recorded"]
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[RecordedWorld]:
-        """Raise a ValueError, because a recorded world cannot be run."""
+        """Raise a ValueError, because the worlds of imported episodes cannot be run."""
         raise ValueError(f"{path}: recorded worlds come from goalscope import and cannot be run: remove this entry")
 
 
@@ -324,11 +366,12 @@ DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(
 
 
 class Probes(StudyPart):
-    """Training of probes. The paper uses hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4).
+    """Settings for training probes, small models that read a quantity from activations.
 
     `validation` is the fraction of the training grids used to select the epoch (0 selects the last one) and the ridge
     penalty of linear probes from `penalties` (() stands for half decades from 1e-9 to 1e4). If penalties are named,
-    probes trained by gradient descent choose their weight decay from them, too.
+    probes trained by gradient descent choose their weight decay from them, too. The paper uses hidden width 1024, 50
+    epochs, batches of 32 (authors' scripts: rate 3e-4).
     """
 
     hidden: int = Field(default=128, ge=1, le=65_536)
@@ -340,10 +383,11 @@ class Probes(StudyPart):
 
 
 class Decoders(StudyPart):
-    """Training of plan decoders. The paper uses 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4.
+    """Settings for training plan decoders, transformers that read an agent's planned moves from activations.
 
-    With `stepwise`, decoders that receive the tokens decoded so far are trained in addition to the one-shot ones. Plans
+    With `stepwise`, decoders that receive the moves decoded so far are trained in addition to the one-shot ones. Plans
     longer than the horizon are cut there; `longer: dropped`, the authors' rule, leaves them out of training and test.
+    The paper uses 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4.
     """
 
     layers: DecoderLayers = (1, 2, 4)
@@ -357,9 +401,10 @@ class Decoders(StudyPart):
 
 
 class RandomNetworks(StudyPart):
-    """The random networks that a model is compared with: `seeds` networks of each of `kinds`, seeded from `first`.
+    """Setting of a study: the networks with random weights with which a model is compared, as a control.
 
-    See `goalscope.agents.models.local`. The kind `initial` is left out for models whose training is unknown.
+    There are `seeds` networks of each of `kinds`, with seeds from `first` on; `goalscope.agents.models.local` describes
+    the kinds. The kind `initial` is left out for models whose training is unknown.
     """
 
     kinds: Annotated[tuple[RandomWeights, ...], Field(strict=False), _Distinct] = (
@@ -372,14 +417,15 @@ class RandomNetworks(StudyPart):
 
     @property
     def networks(self) -> tuple[tuple[RandomWeights, int], ...]:
-        """Kind of random weights and seed of each network."""
+        """The kind of random weights and the seed of each network, such as ``("permuted", 3)``."""
         return tuple((kind, self.first + at) for kind in self.kinds for at in range(self.seeds))
 
 
 class Full(StudyPart):
-    """Settings that `--full` puts in place of those of `Inside`, to fit every probe with every control.
+    """Setting of a study: what the option `--full` changes in `Inside`, so that every probe is fitted with every
+    control.
 
-    An omitted key keeps its usual value.
+    A key that is left out keeps its value from `Inside`.
     """
 
     sites: Sites | None = None
@@ -429,17 +475,27 @@ class Inside(StudyPart):
 
     @property
     def networks(self) -> tuple[tuple[RandomWeights, int], ...]:
-        """Kind of random weights and seed of each random network."""
+        """The kind of random weights and the seed of each random network used as a control; empty if there are none."""
         return () if self.random is None else self.random.networks
 
     @property
     def wanted_sites(self) -> tuple[ProbeSite, ...]:
-        """The sites that the study names; without any, the sites before and after the reasoning ("pre" and "post")."""
+        """The sites (token positions) at which activations are read; by default before ("pre") and after ("post") the
+        reasoning.
+        """
         return ("pre", "post") if self.sites is None else self.sites
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any], name: str = "analysis.inside") -> Self:
-        """Read a declaration from plain values; a ValueError has one line per problem."""
+        """Read the settings for probing from a mapping, such as the key ``analysis.inside`` of a study.
+
+        Args:
+            mapping: the settings.
+            name: what they are called in errors.
+
+        Raises:
+            ValueError: a setting is invalid; the message has one line per problem.
+        """
         parts: dict[str, type[StudyPart]] = {"": cls, "probes": Probes, "decoders": Decoders, "full": Full}
         parts["random"] = RandomNetworks
         keys = {name: list(part.model_fields) for name, part in parts.items()}
@@ -449,7 +505,9 @@ class Inside(StudyPart):
             raise ValueError(explain(error, keys, name, "declaration")) from None
 
     def complete(self) -> Self:
-        """Return these settings, changed as the settings in `full` say (`--full`)."""
+        """Return a copy of these settings in which those named in `full` are changed, as the option `--full` asks
+        for.
+        """
         changed = {name: value for name in Full.model_fields if (value := getattr(self.full, name)) is not None}
         return self.model_copy(update=changed)
 
@@ -464,10 +522,11 @@ Pair = Annotated[tuple[str, str], Field(strict=False), AfterValidator(_different
 
 
 class Invariance(StudyPart):
-    """Tests whether measures are the same on transformed (mirrored, rotated, ...) grids as on the original grids.
+    """Setting of a study: test whether measures are the same on transformed (mirrored, rotated, ...) grids as on the
+    originals.
 
-    The tests of one agent (each measure under each transform) form one family. `margin` maps each measure to test
-    to its equivalence margin, in the unit of the measure; `level` is the family-wise error level.
+    The tests of one agent (each measure under each transform) form one family. `margin` maps each measure to test to
+    its equivalence margin, in the unit of the measure; `level` is the family-wise error rate.
     """
 
     margin: dict[str, float]
@@ -489,8 +548,9 @@ FailedTurns = Literal["wrong", "left out", "both"]
 
 
 class Analysis(StudyPart):
-    """The declared analysis of a study.
+    """Setting of a study: how its results will be analysed, declared before it is run.
 
+    * `invariance`: tests of whether measures are the same on transformed grids.
     * `pairs`: pairs of agents, the changed one after the one that it is compared with, e.g. with and without the memory
       summary. Pairs of which one agent is not run are left out.
     * `inside`: the probing of activations.
@@ -534,10 +594,14 @@ class Analysis(StudyPart):
 
 
 def check_margin(measure: str, margin: Any) -> float:
-    """Return an equivalence margin if it is valid.
+    """Check an equivalence margin, the largest difference of a measure that does not matter, and return it as a float.
+
+    Args:
+        measure: name of the measure, for errors.
+        margin: the margin, in the unit of the measure.
 
     Raises:
-        ValueError: if it is not a finite number above 0.
+        ValueError: it is not a finite number above 0.
     """
     number = isinstance(margin, int | float) and not isinstance(margin, bool)
     if not number or not (math.isfinite(margin) and margin > 0):

@@ -92,14 +92,25 @@ _STEPS_PER_RANGE = 512
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create all tables in one transaction."""
+    """Create all tables of a run in an empty database, in one transaction."""
     marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     counts = "INSERT INTO checksums VALUES ('count', 'episodes', 0);"
     connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {counts} {marks} COMMIT;")
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise a ValueError unless the file is a run.db with exactly the expected schema; limit the size of its values."""
+    """Check that an open file is the database of a run with exactly the expected tables.
+
+    It also limits how large the values may be that SQLite reads from it.
+
+    Args:
+        connection: the open database.
+        path: its file, for errors.
+
+    Raises:
+        FileNotFoundError: the file is empty because its start was interrupted.
+        ValueError: it is another database, of another version, or its tables differ.
+    """
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_FILE_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _MOST_STATEMENT)
     application, version = _header_numbers(connection)
@@ -138,7 +149,7 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def without_tables(connection: sqlite3.Connection) -> bool:
-    """Return whether a database is empty, without tables or marks of an application, as after an interrupted start."""
+    """Return whether a database has no tables and no marks of an application, as after an interrupted start."""
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     return _header_numbers(connection) == (0, 0) and tables == 0 and pages <= 1
@@ -152,7 +163,7 @@ def _header_numbers(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def schema_of(connection: sqlite3.Connection) -> int:
-    """Return the version of the schema that a file has."""
+    """Return the version number of the table layout of a run's database."""
     return _header_numbers(connection)[1]
 
 
@@ -176,7 +187,11 @@ def _expected_schema() -> dict[tuple[Any, ...], Any]:
 
 
 def marks(values: Sequence[Any] | str) -> str:
-    """Return the question marks of an SQL statement: one per value, or per column of a comma-separated text."""
+    """Return comma-separated question marks for an SQL statement: one per value.
+
+    Args:
+        values: a sequence of values, or a text of comma-separated column names, each of which counts.
+    """
     return ", ".join("?" * len(values.split(", ") if isinstance(values, str) else values))
 
 
@@ -202,7 +217,10 @@ _PUT: Final = "INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)"
 
 
 def checksum(*parts: Any) -> int:
-    """Compute 64 bits of BLAKE2b over the text form of plain values; bytes are used unchanged."""
+    """Compute the 64-bit BLAKE2b checksum of some values, as a signed integer.
+
+    Bytes are used unchanged; of all other values, such as numbers and tuples, the text form is used.
+    """
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         # ASCII, because the set of printable characters, and so the text form, differs between versions of Python.
@@ -211,18 +229,30 @@ def checksum(*parts: Any) -> int:
 
 
 def walk_sum(header: Sequence[Cell], walk: Any) -> int:
-    """Return the checksum of an episode's columns (`EPISODE_COLUMNS`) and the states and actions of its steps."""
+    """Return the checksum of an episode without its texts.
+
+    Args:
+        header: the episode's table columns (`EPISODE_COLUMNS`).
+        walk: its packed states and actions.
+    """
     return checksum(tuple(header), walk)
 
 
 class Comparison:
-    """Comparison of the contents of an open file with its checksums; a difference raises an error."""
+    """Compares what is read from a run's database with the checksums that it stores; a difference raises a
+    ValueError.
+    """
 
     def __init__(self, database: sqlite3.Connection, file: Path) -> None:
         self._database, self._file = database, file
 
     def known(self, kind: str, keys: Sequence[Cell]) -> dict[Cell, int]:
-        """Return the stored checksums of some entries of one kind, by their keys."""
+        """Return the stored checksums of some entries: key -> checksum; entries without a checksum are left out.
+
+        Args:
+            kind: what the entries are, such as "agent" or "walk".
+            keys: their keys.
+        """
         sums: dict[Cell, int] = {}
         with explained(self._file):
             for part in _parts(keys):
@@ -239,26 +269,56 @@ class Comparison:
         return self.known(COUNT, [name]).get(name)
 
     def counted(self, prefix: str) -> set[str]:
-        """Return which stored numbers with this prefix are above 0, by their names without the prefix."""
+        """Return the names, without ``prefix``, of what the file counts with this prefix and a number above 0.
+
+        With the prefix "rows ", these are the analyses whose rows the file must contain.
+        """
         select = "SELECT key FROM checksums WHERE kind = ? AND value > 0"
         with explained(self._file):
             keys = [str(key) for (key,) in self._database.execute(select, (COUNT,))]
         return {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
 
     def check(self, name: str, computed: int, stored: int | None) -> None:
-        """Raise a ValueError unless a computed checksum equals the stored one."""
+        """Check that a computed checksum equals the stored one.
+
+        Args:
+            name: what was read, for errors.
+            computed: the checksum of what was read.
+            stored: the stored checksum, None if there is none.
+
+        Raises:
+            ValueError: they differ, so the file is damaged.
+        """
         if stored != computed:
             self.refuse(f"a checksum of {name}" if stored is None else f"{name} as it was written")
 
     def check_count(self, name: str, count: int, before: int | None, after: int | None) -> None:
-        """Raise a ValueError unless the number read lies between the numbers stored before and after the read."""
+        """Check that as many entries were read as the file states; a writer may have added some in the meantime.
+
+        Args:
+            name: what was read, for errors.
+            count: how many entries were read.
+            before: the number stated before they were read, None if there is none.
+            after: the number stated afterwards.
+
+        Raises:
+            ValueError: the count is not between these two numbers, so the file is damaged.
+        """
         if before is None or after is None:
             self.refuse(f"the number of its {name}")
         if not before <= count <= after:
             self.refuse(f"{after:,} {name}, of which {count:,} are found")
 
     def check_episodes(self, page: Sequence[tuple[Any, ...]], steps: Mapping[int, PackedSteps]) -> None:
-        """Compare a page of (number, `EPISODE_COLUMNS`) and their steps with their checksums."""
+        """Check that episodes and their steps match their checksums.
+
+        Args:
+            page: the episode's number in its table, followed by the columns `EPISODE_COLUMNS`, for each episode.
+            steps: number of the episode -> its packed steps.
+
+        Raises:
+            ValueError: an episode does not match, so the file is damaged.
+        """
         walks, texts = (self.known(kind, [row[0] for row in page]) for kind in ("walk", "said"))
         for number, *header in page:
             name = f"episode {header[0]!r:.80}"
@@ -268,10 +328,18 @@ class Comparison:
     def check_order(
         self, page: Sequence[tuple[Any, ...]], last: tuple[Any, ...], worlds: Container[str] | None = None
     ) -> tuple[Any, ...]:
-        """Return the key of the last episode of a page.
+        """Check that the episodes of a page follow those of the previous page in the fixed order of episodes.
+
+        Args:
+            page: the episode's number in its table, followed by the columns `EPISODE_COLUMNS`, for each episode.
+            last: result for the previous page, () at the beginning.
+            worlds: ids of the worlds that were asked for; None for all.
+
+        Returns:
+            What identifies the last episode of the page in this order, for the next call.
 
         Raises:
-            ValueError: if an episode is out of order, or in none of the ``worlds``.
+            ValueError: an episode is out of order, or in none of the ``worlds``.
         """
         for row in page:
             if worlds is not None and row[2] not in worlds:
@@ -282,7 +350,11 @@ class Comparison:
         return last
 
     def check_keys(self, kind: str, count: int) -> None:
-        """Raise a ValueError unless there are as many entries of a kind as there are checksums."""
+        """Check that as many entries of one kind were read as there are checksums of this kind.
+
+        Raises:
+            ValueError: the numbers differ, so entries are missing or were added by another program.
+        """
         with explained(self._file):
             ((expected,),) = self._database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
         if expected != count:
@@ -290,11 +362,15 @@ class Comparison:
 
     @contextmanager
     def described(self, name: str) -> Iterator[None]:
-        """While this context lasts, turn an error into one that names the part of the file that cannot be read.
+        """Context that turns an error of decoding into one that names the part of the file that cannot be read.
+
+        Args:
+            name: the part of the file.
 
         Raises:
             AbsentPartError: a symbol of a grid is unknown here. As checksums are compared before, the file is sound,
                 and the package that registers a thing with this symbol is missing.
+            ValueError: the part is damaged.
         """
         try:
             yield
@@ -309,7 +385,7 @@ class Comparison:
             raise damaged(self._file, f"hold {name} as it was written", error) from error
 
     def refuse(self, must: str) -> NoReturn:
-        """Raise the error for a damaged file."""
+        """Raise the error for a damaged file; ``must`` says what the file should hold, for the message."""
         raise damaged(self._file, f"hold {must}")
 
 
@@ -317,13 +393,20 @@ class Comparison:
 
 
 def clear(database: sqlite3.Connection) -> None:
-    """Delete all checksums of a file whose tables were emptied."""
+    """Delete all checksums of a database whose tables were emptied, and set the stored number of episodes to 0."""
     database.execute("DELETE FROM checksums")
     put(database, COUNT, [("episodes", 0)])
 
 
 def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
-    """Compute and store the checksums of the entries of a table, and delete those of removed entries."""
+    """Compute and store the checksums of entries that were just written to a table, and delete those of removed
+    entries.
+
+    Args:
+        database: the open database.
+        kind: what the entries are, a key of `ENTRIES`, which determines the table.
+        keys: keys of the entries.
+    """
     table, name = ENTRIES[kind]
     for part in _parts(list(keys)):
         rows = database.execute(f"SELECT {name}, * FROM {table} WHERE {name} IN ({marks(part)})", part).fetchall()
@@ -334,14 +417,23 @@ def seal(database: sqlite3.Connection, kind: str, keys: Iterable[Cell]) -> None:
 
 
 def seal_row(database: sqlite3.Connection, kind: str, row: tuple[Cell, ...]) -> None:
-    """Store the checksum of an entry that was just written. ``row`` must contain the values that SQLite returns for
-    it.
+    """Store the checksum of one entry that was just written, without reading it back as `seal` does.
+
+    Args:
+        database: the open database.
+        kind: what the entry is, a key of `ENTRIES`.
+        row: the entry's values, exactly as SQLite returns them.
     """
     database.execute(_PUT, (kind, row[0], checksum(row)))
 
 
 def seal_episodes(database: sqlite3.Connection, numbers: Sequence[int]) -> None:
-    """Store the checksums of new episodes."""
+    """Compute and store the checksums of episodes that were just written, and increase the stored number of episodes.
+
+    Args:
+        database: the open database.
+        numbers: numbers of the episodes in their table.
+    """
     sums: dict[str, list[tuple[Cell, int]]] = {kind: [] for kind in EPISODES}
     for part in _parts(numbers):
         select = (
@@ -360,7 +452,13 @@ def seal_episodes(database: sqlite3.Connection, numbers: Sequence[int]) -> None:
 
 
 def forget_episode(database: sqlite3.Connection, number: int, identity: str) -> None:
-    """Delete the checksums of a removed episode."""
+    """Delete the checksums of an episode that was removed, and decrease the stored number of episodes.
+
+    Args:
+        database: the open database.
+        number: number of the episode in its table.
+        identity: id of the episode.
+    """
     for kind, key in zip(EPISODES, (number, number, identity), strict=True):
         database.execute("DELETE FROM checksums WHERE kind = ? AND key = ?", (kind, key))
     _count_episodes(database, -1)
@@ -373,13 +471,13 @@ def _count_episodes(database: sqlite3.Connection, change: int) -> None:
 
 
 def cost_sums(database: sqlite3.Connection, identities: Sequence[Cell]) -> dict[Cell, int]:
-    """Return the checksums of the costs of some episodes by their ids."""
+    """Return a checksum of the costs of each episode: episode id -> checksum, also for episodes without costs."""
     where = f"WHERE episode_id IN ({marks(identities)})"
     return {**dict.fromkeys(identities, checksum([])), **_sums_of_costs(database, where, identities)}
 
 
 def costs_that_differ(database: sqlite3.Connection) -> Iterator[str]:
-    """Yield the ids of episodes whose costs do not match their checksum, or have costs but no checksum."""
+    """Yield the ids of episodes whose stored costs do not match their checksum, or that have costs but no checksum."""
     costs = _sums_of_costs(database)
     no_cost = checksum([])
     for key, stored in database.execute("SELECT key, value FROM checksums WHERE kind = 'cost'"):
@@ -397,7 +495,13 @@ def _sums_of_costs(database: sqlite3.Connection, where: str = "", identities: Se
 
 
 def put(database: sqlite3.Connection, kind: str, sums: Iterable[tuple[Cell, int]]) -> None:
-    """Store checksums or counts of one kind, given by key."""
+    """Store checksums or counts in a run's database.
+
+    Args:
+        database: the open database.
+        kind: what they belong to, such as "agent", or `COUNT` for a count.
+        sums: (key, checksum or count) of each.
+    """
     cells = [(kind, key, value) for key, value in sums]
     database.executemany(_PUT, cells)
 
@@ -406,7 +510,15 @@ def put(database: sqlite3.Connection, kind: str, sums: Iterable[tuple[Cell, int]
 
 
 def insert_worlds(database: sqlite3.Connection, worlds: Iterable[tuple[Cell, ...]]) -> None:
-    """Insert worlds given by their columns, inside the caller's transaction."""
+    """Insert worlds into a run's database, inside the caller's transaction; a world that is stored already is skipped.
+
+    Args:
+        database: the open database.
+        worlds: the table columns `WORLD_COLUMNS` of each world.
+
+    Raises:
+        ValueError: a world is stored with another cluster or other tags.
+    """
     insert = f"INSERT OR IGNORE INTO worlds ({WORLD_COLUMNS}) VALUES ({marks(WORLD_COLUMNS)})"
     for cells in worlds:
         if database.execute(insert, cells).rowcount:
@@ -422,7 +534,19 @@ def insert_worlds(database: sqlite3.Connection, worlds: Iterable[tuple[Cell, ...
 
 
 def insert_episodes(database: sqlite3.Connection, group: Sequence[EncodedEpisode], usage: Mapping[str, Usage]) -> int:
-    """Insert episodes with their worlds and costs, inside the caller's transaction, and return how many are new."""
+    """Insert episodes with their worlds and costs into a run's database, inside the caller's transaction.
+
+    Args:
+        database: the open database.
+        group: world, table columns and packed steps of each episode.
+        usage: id of the episode -> its costs.
+
+    Returns:
+        How many of the episodes are new.
+
+    Raises:
+        ValueError: an episode is stored with other content.
+    """
     worlds = {id(world): world for world, _, _ in group}
     insert_worlds(database, [encode_world(world) for world in worlds.values()])
     ((last,),) = database.execute("SELECT ifnull(max(number), 0) FROM episodes")
@@ -462,13 +586,13 @@ def _stored(database: sqlite3.Connection, ids: Sequence[Any]) -> Iterator[Any]:
 
 
 def insert_study(database: sqlite3.Connection, study: Study) -> None:
-    """Store the study of a run that has none, inside of the caller's transaction."""
+    """Store the study of a run that has none yet, inside the caller's transaction."""
     database.execute("INSERT INTO study VALUES (?, ?, ?)", (study.id, study.name, json.dumps(study.dump())))
     seal(database, "study", [study.id])
 
 
 def remove_episodes(database: sqlite3.Connection, ids: Sequence[str]) -> None:
-    """Remove episodes with their steps and costs, inside of the caller's transaction."""
+    """Delete episodes, given by their ids, with their steps, costs and checksums, inside the caller's transaction."""
     for identity in ids:
         ((number,),) = database.execute("SELECT number FROM episodes WHERE id = ?", (identity,)).fetchall()
         database.execute("DELETE FROM steps WHERE episode = ?", (number,))
@@ -484,7 +608,17 @@ def episode_ids(database: sqlite3.Connection) -> set[str]:
 
 
 def find_episodes(database: sqlite3.Connection, path: Path, ids: Sequence[str]) -> list[int]:
-    """Return the numbers of episodes by their ids, in their `ORDER`; a KeyError for an id that is not stored."""
+    """Return the numbers under which episodes are stored in their table, in the fixed order of episodes.
+
+    Args:
+        database: the open database.
+        path: its file, for errors.
+        ids: ids of the episodes.
+
+    Raises:
+        KeyError: an id is not stored.
+        DamagedError: an episode is stored but not found by its id.
+    """
     keys = _keys(database, path, "id", ids)
     missing = set(ids) - {key[3] for key in keys}
     if unindexed := missing & episode_ids(database) if missing else None:
@@ -496,12 +630,14 @@ def find_episodes(database: sqlite3.Connection, path: Path, ids: Sequence[str]) 
 
 
 def every_episode(database: sqlite3.Connection) -> Sequence[int]:
-    """Return the numbers of all episodes in their `ORDER`, 8 bytes each."""
+    """Return the numbers of all episodes in their table, in the fixed order of episodes (`ORDER`)."""
     return array("q", (number for (number,) in database.execute(f"SELECT number FROM episodes ORDER BY {ORDER}")))
 
 
 def episodes_in(database: sqlite3.Connection, path: Path, worlds: Sequence[str]) -> list[int]:
-    """Return the numbers of the episodes in some worlds, in their `ORDER`."""
+    """Return the numbers of the episodes of some worlds, given by their ids, in the fixed order of episodes
+    (`ORDER`).
+    """
     return [key[4] for key in _keys(database, path, "world_id", worlds)]
 
 
@@ -517,9 +653,14 @@ def _keys(database: sqlite3.Connection, path: Path, column: str, values: Sequenc
 
 
 def cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Divide episodes, given by their numbers of steps, into ranges (first, end) with few steps each.
+    """Divide episodes into ranges with few steps each, so that few are decoded at a time; a long episode is a range
+    alone.
 
-    A long episode forms a range of its own.
+    Args:
+        lengths: number of steps of each episode.
+
+    Yields:
+        Index of the first episode of the range, and of the first one after it.
     """
     begin, steps = 0, 0
     for index, length in enumerate(lengths):
@@ -547,7 +688,13 @@ _FULL = "{} must have room to grow, but the disk is full: what was stored is kep
 
 
 def damaged(file: Path, must: str, why: object = "") -> DamagedError:
-    """Build the error for a damaged run.db, with the violated condition and what to do."""
+    """Make the error, without raising it, for a damaged run.db, with advice on how to repair it.
+
+    Args:
+        file: the file.
+        must: what the file should do, such as "hold UTF-8 text".
+        why: further explanation, or "".
+    """
     reason = f" ({why})" if why else ""
     return DamagedError(
         f"{file} must {must}, but it is damaged{reason}: goalscope doctor {file.parent} says what can be rebuilt, or "
@@ -604,7 +751,13 @@ def _of_a_write(path: Path, limit: int) -> int | None:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into errors that name the violated condition and what to do."""
+    """Context that turns errors of SQLite on a run's database into errors that say what is wrong and what to do.
+
+    Raises:
+        BlockingIOError: another process uses the file.
+        DamagedError: the file is damaged or not a SQLite file.
+        OSError: it cannot be read or written, or there is no room.
+    """
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -23,7 +23,7 @@ Exporter = Callable[[Store, Path, Callable[[int, int], None]], list[Path]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A format of recorded logs, and how to read it.
+    """A format of recorded logs that `goalscope import` can read.
 
     Attributes:
         endings: endings of its files, in lower case and with the dot.
@@ -38,7 +38,11 @@ class Format:
 
 
 def importer(name: str, format: Format) -> Format:
-    """Register a format that `goalscope import` can read."""
+    """Register a format of logs under a name, so that `goalscope import` reads files of this format; return the format.
+
+    Raises:
+        ValueError: the name is taken.
+    """
     return registry.register("importer", name, made_of=format.read)(format)
 
 
@@ -48,7 +52,10 @@ def exporter(name: str) -> Callable[[Exporter], Exporter]:
 
 
 def format_of(path: Path, formats: list[Format]) -> int | None:
-    """Return the index of a file's format: the first that claims it, else the first that need not look into files."""
+    """Return which of some formats a file has, as an index; None if it has none of them.
+
+    The first format counts that recognises the file by its content, else the first that only asks for its ending.
+    """
     fitting = [index for index, format_ in enumerate(formats) if path.suffix.lower() in format_.endings]
     holding = (index for index in fitting if (holds := formats[index].holds) is not None and holds(path))
     return next(holding, next((index for index in fitting if formats[index].holds is None), None))
@@ -60,9 +67,10 @@ _GROUP_STEPS = 20_000
 
 
 def import_path(path: str | Path, *, check: bool = False, reader: SampleReader | None = None) -> ImportLog:
-    """Read a file or a folder in the layout of the TELOS authors, goalscope's JSON lines, or formats of other packages.
+    """Read the episodes in a file or a folder of logs.
 
-    An import without any episode is a problem too; the message says what the files contain instead.
+    The formats are those of the TELOS authors, goalscope's JSON lines, and formats of other packages. An import without
+    any episode is a problem too; the message says what the files contain instead.
 
     Args:
         path: the file or folder. A missing path is reported as a problem, not as an exception.
@@ -74,7 +82,7 @@ def import_path(path: str | Path, *, check: bool = False, reader: SampleReader |
         With it: the complete log without episodes.
 
     Raises:
-        ImportError: if a package that a format needs is not installed.
+        ImportError: a package that a format needs is not installed.
     """
     ledger = ImportLog()
     episodes = _episodes(Path(path), Context(ledger, reader), check=check)
@@ -86,22 +94,22 @@ def import_path(path: str | Path, *, check: bool = False, reader: SampleReader |
 
 
 def import_into(path: str | Path, store_directory: str | Path, *, reader: SampleReader | None = None) -> ImportLog:
-    """Read a file or a folder and store its episodes; see `import_path`.
+    """Read the episodes in a file or a folder of logs, as `import_path` does, and store them in a run directory.
 
     Stored episodes do not change: an equal episode is skipped, and one with other content becomes a problem.
 
     Args:
         path: the file or folder.
         store_directory: the run directory, created if it is missing.
-        reader: see `import_path`.
+        reader: reads the samples of logs that contain other tasks than goalscope's.
 
     Returns:
         The complete log; its episodes are in the store.
 
     Raises:
-        OSError: if the store cannot be opened or written; BlockingIOError if another process is writing to it.
-        ValueError: if the store is damaged.
-        ImportError: see `import_path`.
+        OSError: the store cannot be opened or written; BlockingIOError if another process is writing to it.
+        ValueError: the store is damaged.
+        ImportError: a package that a format needs is not installed.
     """
     source = Path(path)
     ledger = import_path(source, reader=reader)

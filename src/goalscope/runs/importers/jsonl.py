@@ -63,7 +63,7 @@ _Tags = Annotated[dict[str, Tag], AfterValidator(unreserved)]
 
 
 class WorldLine(LogLine):
-    """A line of a log that declares a world under an id, to which later lines refer."""
+    """Line of an imported JSON-lines log that declares a world (a grid) under an id, to which later lines refer."""
 
     type: Literal["world"]
     id: _Name
@@ -89,13 +89,18 @@ class _EpisodeKeys(LogLine):
 
 
 class EpisodeLine(_EpisodeKeys):
-    """An optional line of a log with values of a whole episode."""
+    """Line of an imported JSON-lines log with values of a whole episode, such as its agent and outcome; it is
+    optional.
+    """
 
     type: Literal["episode"]
 
 
 class StepLine(_EpisodeKeys):
-    """A line of a log that records one step of an episode."""
+    """Line of an imported JSON-lines log that records one step of an episode: position, action or failure, texts, ...
+
+    Any step line may also have the keys of `EpisodeLine`.
+    """
 
     type: Literal["step"] = "step"
     step: Annotated[int, Field(ge=0, lt=_MOST_STEPS)]
@@ -130,7 +135,11 @@ _LINES: dict[str, type[WorldLine | EpisodeLine | StepLine]] = {
 
 
 def kind_of(value: dict[str, Any]) -> type[WorldLine | EpisodeLine | StepLine]:
-    """Return the class of a line by its ``type``; a line without a type is a step."""
+    """Return the class that checks a line of a JSON-lines log, by its key ``type``; a line without a type is a step.
+
+    Raises:
+        UntrustedError: the type is unknown.
+    """
     kind = value.get("type", "step")
     if not isinstance(kind, str) or kind not in _LINES:
         raise UntrustedError(f"type must be one of {', '.join(_LINES)}", shorten(kind))
@@ -138,7 +147,8 @@ def kind_of(value: dict[str, Any]) -> type[WorldLine | EpisodeLine | StepLine]:
 
 
 def write_jsonl(episodes: Iterable[Episode], path: str | Path) -> int:
-    """Write episodes as JSON lines: each world once, before its first episode; then an episode line and its steps.
+    """Write episodes to a file of JSON lines: each world once, before its first episode; then an episode line and its
+    steps.
 
     `import_path` restores the ids of specifications, worlds with cluster and tags, all steps, outcome, final state and
     tags. (Tuples in the ``extra`` values of steps become lists, and agents keep only their id and name.) The file gets
@@ -232,7 +242,14 @@ _MOST_BAD_LINES = 10
 
 
 def jsonl_episodes(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Yield the episodes of one log; unusable lines and episodes are reported as problems."""
+    """Read a log in JSON lines, and yield its episodes one by one; unusable lines and episodes are reported as
+    problems.
+
+    Args:
+        path: the file.
+        name: its name in messages.
+        context: state of the import, with the list of problems.
+    """
     context.ledger.counts["files read"] += 1
     log = _Log(name, context)
     complete = False

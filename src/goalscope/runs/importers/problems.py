@@ -48,7 +48,7 @@ class ImportProblem:
 
 
 class ImportLog(Records):
-    """Problems and counts of an import, which are complete after its last episode.
+    """What an import has read and which problems it has found; it is complete after the last episode was read.
 
     Attributes:
         episodes: the episodes, which can be iterated once; empty if they were only checked or are stored.
@@ -69,14 +69,23 @@ class ImportLog(Records):
         self.agreeing: Counter[str] = Counter()
 
     def report(self, source: str, where: str, must: str, given: object) -> None:
-        """Record one problem."""
+        """Record one problem of the imported files.
+
+        Args:
+            source: the file.
+            where: location in the file, such as a line; "" for the whole file.
+            must: the violated requirement.
+            given: the value found instead.
+        """
         self.problem_count += 1
         if len(self._problems) < MOST_PROBLEMS:
             self._problems.append(ImportProblem(source=source, where=where.strip(), must=must, given=str(given)))
 
     @contextmanager
     def reporting(self, source: str, position: str = "", keys: Iterable[str] = (), count: str = "") -> Iterator[None]:
-        """Record errors raised inside as problems: an unreadable file or value, or an invalid record.
+        """Context in which errors become problems of the import instead of being raised.
+
+        Such errors are an unreadable file, a value that cannot be read, and a record with wrong keys or types.
 
         Args:
             source: the file.
@@ -102,13 +111,21 @@ class ImportLog(Records):
             self.counts[count] += 1
 
     def check(self, name: str, agrees: bool) -> bool:
-        """Count one comparison of a recorded value with the computed one, and return whether they agree."""
+        """Count one comparison of a recorded value with the value that goalscope computes; return ``agrees`` unchanged.
+
+        Args:
+            name: kind of value under which the comparison is counted.
+            agrees: whether the two values agree.
+        """
         self.checked[name] += 1
         self.agreeing[name] += int(agrees)
         return agrees
 
     def compare(self, name: str, recorded: object, computed: object, source: str, where: str, must: str = "") -> None:
-        """Compare a recorded value (None if there is none) with the computed one; a difference is a problem.
+        """Compare a recorded value with the value that goalscope computes; a difference becomes a problem of the
+        import.
+
+        Nothing happens if there is no recorded value (None).
 
         Args:
             name: kind of value under which the comparison is counted.
@@ -122,22 +139,26 @@ class ImportLog(Records):
 
     @property
     def problems(self) -> tuple[ImportProblem, ...]:
-        """The first `MOST_PROBLEMS` problems so far."""
+        """The first `MOST_PROBLEMS` problems found so far; `problem_count` counts all of them."""
         return tuple(self._problems)
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per problem: file, location, requirement, and the value found instead."""
+        """The problems as dictionaries with ``source`` (file), ``where``, ``must`` (requirement) and ``given`` (value
+        found).
+        """
         return [asdict(problem) for problem in self.problems]
 
     @property
     def compared(self) -> Mapping[str, tuple[int, int]]:
-        """Kind of recorded value -> how many were recomputed, and how many of them agree."""
+        """Kind of recorded value -> how many values goalscope computed itself for comparison, and how many of these
+        agree.
+        """
         return {name: (checked, self.agreeing[name]) for name, checked in self.checked.items()}
 
     @property
     def exit_status(self) -> int:
-        """0 if everything was read and agrees, 1 if there is any problem."""
+        """Exit status of the command: 0 if everything was read and agrees, 1 if there is any problem."""
         return int(self.problem_count > 0)
 
     def lines(self) -> Iterator[str]:
@@ -157,19 +178,25 @@ STEP_FIELDS = ("text", "reasoning", "prompt_tokens", "output_tokens", "reward")
 
 
 def step_fields(record: Any) -> dict[str, Any]:
-    """Return the fields `STEP_FIELDS` of a record as a mapping, with lists as tuples."""
+    """Return the texts, token ids and reward of a step from its record in a log, by the names of the fields of
+    `Step`.
+    """
     fields = {name: getattr(record, name) for name in STEP_FIELDS}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 class LogLine(BaseModel):
-    """The record of one line of a log; unknown keys are errors."""
+    """Base class of the records that one line of a log may contain; unknown keys are errors."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class ReadLine(NamedTuple):
-    """A line of a log: its number from 1, its bytes, its JSON value, and its valid record (None if it was rejected)."""
+    """A line of a log that was read.
+
+    The fields are its number from 1, its size in bytes, its JSON value, and the record that was made of it (None if the
+    line is invalid).
+    """
 
     number: int
     size: int
@@ -180,10 +207,17 @@ class ReadLine(NamedTuple):
 def log_lines(
     stream: BinaryIO, source: str, ledger: ImportLog, kind: Callable[[dict[str, Any]], type[BaseModel]], count: str = ""
 ) -> Iterator[ReadLine]:
-    """Yield the lines of a log; invalid records are reported as problems.
+    """Yield the lines of a log in JSON lines, each with its checked record; invalid lines are reported as problems.
+
+    Args:
+        stream: the open file.
+        source: its name in messages.
+        ledger: collects the problems.
+        kind: returns the class of a line's record, given the line's JSON object.
+        count: name of the count to increase for an invalid line; "" for none.
 
     Raises:
-        UntrustedError: if the file is binary or empty.
+        UntrustedError: the file is binary or empty.
     """
     number = 0
     for number, line_bytes in lines(stream):
@@ -205,7 +239,12 @@ SampleReader = Callable[[Any, Any], Any]
 
 
 class Context:
-    """State shared by the files of one import, such as the trajectory numbers that are taken."""
+    """State that the files of one import share: worlds, tables of metrics, and which trajectory numbers are taken.
+
+    Args:
+        ledger: problems and counts of the import.
+        reader: the user's function that reads samples of logs with other tasks, or None.
+    """
 
     def __init__(self, ledger: ImportLog, reader: SampleReader | None = None) -> None:
         self.ledger, self.reader = ledger, reader  # user's reader for logs of other tasks
@@ -218,10 +257,11 @@ class Context:
         self._lowest: Counter[tuple[str, str]] = Counter()
 
     def register(self, episode: Episode) -> None:
-        """Register the world and the trajectory number of an episode that states both.
+        """Register the world and the trajectory number of an episode that was read, so that later files cannot
+        contradict them.
 
         Raises:
-            UntrustedError: if the world had another cluster or other tags before, or the number is taken.
+            UntrustedError: the world had another cluster or other tags before, or the number is taken.
         """
         world, spec = episode.world, episode.spec
         if self.worlds.setdefault(world.id, world) != world:
@@ -230,10 +270,18 @@ class Context:
         self.reserve_number(world.id, spec.agent_id, spec.trajectory, exact=True)
 
     def reserve_number(self, world_id: str, agent_id: str, requested: int | None = None, *, exact: bool = False) -> int:
-        """Reserve a trajectory number: the requested one if free for its world and agent, else the lowest free one.
+        """Reserve and return the number of a trajectory among those of one agent in one world.
+
+        It is the requested number if this is free, else the lowest free number.
+
+        Args:
+            world_id: id of the world.
+            agent_id: id of the agent.
+            requested: the number that the log states, None if it states none.
+            exact: whether the requested number must be free.
 
         Raises:
-            UntrustedError: if ``exact`` is set and the requested number is taken.
+            UntrustedError: ``exact`` is set and the requested number is taken.
         """
         key = (world_id, agent_id)
         if exact and requested in self.used_numbers[key]:
@@ -248,10 +296,15 @@ class Context:
 
 
 def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must be readable", where: str = "") -> Grid:
-    """Return a grid from its text, its lines, or its symbols by row.
+    """Read a grid from its text, its lines, or its symbols by row; open cells may be blanks or points.
 
-    Open cells may be blanks or points, as other programs write them. ``must`` and ``where`` are used in the error
-    message.
+    Args:
+        text: the grid.
+        must: the violated requirement, for the error.
+        where: location of the grid in the log, for the error.
+
+    Raises:
+        UntrustedError: it is no grid, or too large.
     """
     length = len(text) if isinstance(text, str) else sum(map(len, text))
     if length > _MOST_GRID_CHARACTERS:
@@ -263,12 +316,15 @@ def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must
 
 
 def grid_world(grid: Grid, place: str, **settings: Any) -> GridWorld:
-    """Return the world of a grid that is given as a whole.
+    """Make the world of a grid that a log shows as a whole.
 
     Args:
         grid: the grid.
         place: where the grid stands in the log, for errors.
         settings: further arguments of `GridWorld`.
+
+    Raises:
+        UntrustedError: the grid has hidden cells, or lacks the agent or the goal.
     """
     if grid.fog is not None:
         raise UntrustedError("a world must be given without fog (use fog_radius)", "hidden cells (*)", place)

@@ -61,8 +61,9 @@ class Record(BaseModel):
 
 
 class GridParameters(Record):
-    """The entry ``grid_params`` of a trajectory file: size, cells and objects of the grid. Coordinates are
-    [row, col].
+    """The entry ``grid_params`` of a trajectory file of the TELOS authors: size, cells and objects of the grid.
+
+    Coordinates are [row, col].
     """
 
     grid_width: int | None = None
@@ -76,20 +77,24 @@ class GridParameters(Record):
 
 
 class TrajectorySource(Record):
-    """The entry ``source`` of a trajectory file: where the file comes from, and its recorded metrics."""
+    """The entry ``source`` of a trajectory file of the TELOS authors: id of the trajectory, and the metrics they
+    recorded.
+    """
 
     trajectory_id: str | None = None
     recorded_metrics: dict[str, Scalar] | None = None
 
 
 class Prompt(Record):
-    """The entry ``prompt`` of a trajectory file: the pieces of the prompt that all steps share."""
+    """The entry ``prompt`` of a trajectory file of the TELOS authors: the token ids with which the prompt of each step
+    begins.
+    """
 
     prompt_prefix_tokens: _Tokens = None
 
 
 class StepRecord(Record):
-    """One entry of the list ``steps`` of a trajectory file."""
+    """One step in a trajectory file of the TELOS authors: grid, action, recorded labels, texts and token ids."""
 
     step_id: int | None = None
     grid_state: _GridLines
@@ -108,7 +113,7 @@ class StepRecord(Record):
 
 
 class TrajectoryRecord(Record):
-    """The content of a trajectory file."""
+    """The content of a trajectory file of the TELOS authors: grid, model, steps, source and prompt."""
 
     grid_params: GridParameters
     model_params: dict[str, Scalar]
@@ -118,7 +123,7 @@ class TrajectoryRecord(Record):
 
 
 def unread_keys(record: BaseModel) -> int:
-    """Return the number of keys of a record, and of the records in it, that are not read."""
+    """Count the keys of a record, and of the records in it, that the file has but goalscope does not read."""
     count = len(record.model_extra or ())
     for name in type(record).model_fields:
         value = getattr(record, name)
@@ -128,10 +133,18 @@ def unread_keys(record: BaseModel) -> int:
 
 
 def read_trajectory(value: object, source: str, context: Context) -> Episode | None:
-    """Return the episode of a trajectory file, or None if it contains no usable one.
+    """Make an episode from the content of a trajectory file of the TELOS authors.
 
     If recorded labels differ from the computed ones, each difference is a problem and the episode is kept. If the
     states contradict each other or the rules, there is one problem and no episode.
+
+    Args:
+        value: content of the file, decoded from JSON.
+        source: name of the file in messages.
+        context: state of the import, with the list of problems.
+
+    Returns:
+        The episode; None if the file contains no usable one.
     """
     ledger = context.ledger
     with ledger.reporting(source, count="trajectories not imported"):
@@ -387,7 +400,7 @@ def _number(value: Scalar) -> float | None:
 
 
 class GridRecord(Record):
-    """One line of a grid manifest. Coordinates are x (column) and y (row)."""
+    """One line of a grid manifest (a list of grids) of the TELOS authors. Coordinates are x (column) and y (row)."""
 
     layout: list[list[str]]
     grid_text: str | None = None
@@ -401,7 +414,10 @@ class GridRecord(Record):
 
 
 class StateRecord(Record):
-    """A state in a recorded key-and-door trajectory, with the recorded optimal moves. Positions are [x, y]."""
+    """A state in a key-and-door trajectory of the TELOS authors, with the optimal moves that they recorded.
+
+    Positions are [x, y], i.e. column and row.
+    """
 
     example_id: str | None = None
     step_index: int | None = None
@@ -419,12 +435,20 @@ class StateRecord(Record):
 
 
 def holds_grid(value: object) -> bool:
-    """Return whether a JSON value has the keys of a grid in the authors' manifests."""
+    """Return whether a decoded JSON value has the keys of a grid in the TELOS authors' manifests (lists of grids)."""
     return isinstance(value, dict) and "layout" in value and "episode" not in value and "type" not in value
 
 
 def read_json(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Yield the episode of a trajectory file. A file with a grid or labelled states is only checked."""
+    """Read a JSON file of the TELOS authors, and yield its episode if it holds a trajectory.
+
+    A file with a grid or labelled states holds no episode; its labels are only checked.
+
+    Args:
+        path: the file.
+        name: its name in messages.
+        context: state of the import, with the list of problems.
+    """
     ledger = context.ledger
     ledger.counts["files read"] += 1
     with ledger.reporting(name):
@@ -447,7 +471,13 @@ def read_json(path: Path, name: str, context: Context) -> Iterator[Episode]:
 
 
 def read_manifest(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Check the grids of a manifest, which has one grid per line and no episodes."""
+    """Check the grids in a manifest of the TELOS authors, a file with one grid per line; it yields no episodes.
+
+    Args:
+        path: the file.
+        name: its name in messages.
+        context: state of the import, with the list of problems.
+    """
     ledger = context.ledger
     ledger.counts["files read"] += 1
     with ledger.reporting(name), NamedFile(path).open_file() as stream:
@@ -484,7 +514,15 @@ def _check_grid(record: GridRecord, source: str, position: str, ledger: ImportLo
 
 
 def read_metrics(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Keep a table of trajectory metrics in the context; skip other tables."""
+    """Read a table (CSV) of the metrics that the TELOS authors recorded, to compare them with later trajectories.
+
+    The metrics are kept in the context; tables without the column ``trajectory_id`` are skipped. It yields no episodes.
+
+    Args:
+        path: the file.
+        name: its name in messages.
+        context: state of the import, with the list of problems.
+    """
     ledger, is_other_table = context.ledger, False
     with ledger.reporting(name):
         text = decode_text(NamedFile(path).load_bytes(MOST_LINE_BYTES))
