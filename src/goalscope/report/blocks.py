@@ -32,7 +32,9 @@ TextColumns = Sequence[tuple[str, Callable[[Entry], str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """An estimate as a table cell."""
+    """An estimate as it is shown in one cell of a table: its value, its interval, notes, and counts on demand, all as
+    texts.
+    """
 
     value: str
     interval: str = ""
@@ -44,7 +46,10 @@ class Cell:
 
     @classmethod
     def of(cls, estimate: Estimate | None, noun: str = "grid") -> "Cell":
-        """Format an estimate over grids, or over other clusters called ``noun``; None becomes a dash."""
+        """Format an estimate for a cell of a table; None becomes a dash.
+
+        ``noun`` names the clusters of its interval, such as "grid", for the counts that are shown on demand.
+        """
         if estimate is None:
             return cls(value="–", hint="the run has no rows for this")
         those = f"{estimate.clusters:,} of " if estimate.without else ""
@@ -67,7 +72,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An interval as a small picture: positions from 4 to 104 on a scale, and a sentence with the same content."""
+    """An interval drawn as a small picture in a table: positions from 4 to 104 on a scale, and a sentence with the same
+    content.
+
+    ``low``, ``value`` and ``high`` are the positions of the interval's ends and of the estimate, ``threshold`` that of
+    a line to compare with, if any.
+    """
 
     low: float
     value: float
@@ -77,7 +87,12 @@ class Bar:
 
     @classmethod
     def of(cls, estimate: Estimate, threshold: float | None, scale: tuple[float, float], label: str) -> "Bar | None":
-        """Return the bar of an estimate on a scale (lowest and highest value), or None without an interval."""
+        """Place an estimate and its interval on a scale (lowest and highest value), as a small picture; None without an
+        interval.
+
+        ``threshold`` is a value to compare with, None for no such line, and ``label`` the sentence that says the same
+        in words.
+        """
         if not estimate.has_interval:
             return None
         lowest, span = scale[0], max(scale[1] - scale[0], 1e-12)
@@ -91,9 +106,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A text in a table, with an optional subtitle, link anchor and emphasis.
+    """A text in a table cell, with an optional subtitle, link anchor and emphasis.
 
-    Only on pages, ``mark`` is a symbol before the text with the same meaning, and ``bar`` a small picture below it.
+    Only on pages, ``mark`` is a symbol before the text with the same meaning, and ``bar`` a small picture of an
+    interval below it.
     """
 
     text: str
@@ -107,7 +123,11 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of texts, or of estimates if its columns have units."""
+    """A finished table of texts, or of estimates if its columns have units, with caption, headings, rows and notes
+    below.
+
+    Each row has one entry per column: a text, a `Phrase` (a text with emphasis or symbol) or a `Cell` (an estimate).
+    """
 
     caption: str = ""
     headings: tuple[str, ...]
@@ -119,7 +139,9 @@ class Table:
 
     @property
     def marks(self) -> dict[str, str]:
-        """Symbols of the phrases in the table -> their meanings; readers of a page can filter its rows by them."""
+        """The symbols (such as ✓) before the texts of the table, each with its text; readers of a page can filter rows
+        by them.
+        """
         phrases = [entry for row in self.rows for entry in row if isinstance(entry, Phrase) and entry.mark]
         words = {phrase.mark: phrase.text for phrase in phrases}
         return dict(sorted(words.items(), key=lambda item: "✓✗~?".find(item[0])))
@@ -132,8 +154,9 @@ class Footnotes:
         self._marks: dict[str, str] = {}
 
     def mark(self, *texts: str) -> str:
-        """Return the letters of footnotes with these texts, e.g. ``a, c``; a new text gets the next letter, an empty
-        text none.
+        """Return the letters of the footnotes with these texts, e.g. ``a, c``, to be written in a cell of the table.
+
+        A new text gets the next letter; an empty text has none.
         """
         for text in filter(None, texts):
             self._marks.setdefault(text, _letters(len(self._marks)))
@@ -141,7 +164,7 @@ class Footnotes:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All texts in the order of their letters, e.g. ``a: skewness-corrected score t``."""
+        """The texts of all footnotes in the order of their letters, e.g. ``a: skewness-corrected score t``."""
         return tuple(f"{mark}: {text}" for text, mark in self._marks.items())
 
 
@@ -159,7 +182,15 @@ def plain_table(
     caption: str = "",
     footnotes: Footnotes | None = None,
 ) -> Table:
-    """Return a table of texts with one line per entry, and the footnotes that its columns reference."""
+    """Build a table of texts with one line per entry.
+
+    Args:
+        entries: the objects that the lines describe.
+        columns: for each column its heading and a function that returns the text of an entry.
+        numbers: indices of the right-aligned columns.
+        caption: caption of the table.
+        footnotes: footnotes that the functions of the columns fill; they are written below the table.
+    """
     return Table(
         caption=caption,
         headings=tuple(heading for heading, _ in columns),
@@ -175,7 +206,14 @@ def estimates_table(
     rows: Iterable[tuple[str, Sequence[Estimate | Cell | None]]],
     noun: str = "",
 ) -> Table:
-    """Return a table of estimates with units in the headings; a last column counts ``noun``, unless it is ""."""
+    """Build a table of estimates, with units in the headings.
+
+    Args:
+        caption: caption of the table.
+        columns: heading and unit of each column; the first is the column of labels.
+        rows: label of each line, and its estimates; None becomes a dash.
+        noun: name of the clusters of the intervals, such as "grid"; a last column counts them. "" for no such column.
+    """
     headings = (*columns, *([(f"{noun}s", "")] if noun else []))
     lines: list[tuple[str, list[Cell]]] = []
     for label, entries in rows:
@@ -195,7 +233,12 @@ def estimates_table(
 
 
 def value_columns(of: Callable[[Entry], Estimate], value: str = "value") -> TextColumns[Entry]:
-    """Return two columns for the estimate that ``of`` gives for each entry: its value and its interval."""
+    """Return two columns for `plain_table`: the value of an estimate, and its 95 % interval.
+
+    Args:
+        of: returns the estimate of an entry.
+        value: heading of the first column.
+    """
     return [
         (value, lambda entry: short(of(entry).value, of(entry).unit)),
         ("95 % interval", lambda entry: interval(of(entry)) or "undefined"),
@@ -203,21 +246,22 @@ def value_columns(of: Callable[[Entry], Estimate], value: str = "value") -> Text
 
 
 def interval(estimate: Estimate) -> str:
-    """Format an interval as ``[0.951, 0.987]``, or "" if it is undefined."""
+    """Format the interval of an estimate as ``[0.951, 0.987]``; "" if it has none."""
     ends = f"[{short(estimate.low, estimate.unit)}, {short(estimate.high, estimate.unit)}]"
     return ends if estimate.has_interval else ""
 
 
 def value_text(estimate: Estimate | None) -> str:
-    """Format a value with its interval in one line, e.g. ``0.970 [0.951, 0.987]``; None becomes a dash."""
+    """Format an estimate with its interval in one line, e.g. ``0.970 [0.951, 0.987]``; None becomes a dash."""
     if estimate is None:
         return "–"
     return f"{short(estimate.value, estimate.unit)} {interval(estimate)}".rstrip()
 
 
 def few_of(estimate: Estimate, noun: str = "") -> str:
-    """Say from how few clusters a value comes: ``only 20 of 150 grids``, ``102 of 150 grids``, or "" if from all of
-    them.
+    """Say how many of all clusters (such as grids) have a value: ``only 20 of 150 grids``, ``102 of 150 grids``.
+
+    Returns "" if all have one, or if the estimate is undefined. ``noun`` names the clusters.
     """
     if not estimate.without or math.isnan(estimate.value):
         return ""
@@ -226,7 +270,10 @@ def few_of(estimate: Estimate, noun: str = "") -> str:
 
 
 def numbers_table(estimates: Sequence[Grouped], noun: str = "grid") -> Table:
-    """Return a table with one estimate per line: tags, counts (including worlds, called ``noun``), method and notes."""
+    """Build a table with one estimate per line: measure, tags, value, interval, counts, method and notes.
+
+    ``noun`` names the clusters of the intervals, such as "grid".
+    """
     tags = list(dict.fromkeys(name for grouped in estimates for name in grouped.key if name != "measure"))
 
     def note(grouped: Grouped) -> str:
@@ -251,7 +298,7 @@ def numbers_table(estimates: Sequence[Grouped], noun: str = "grid") -> Table:
 
 
 def number(value: object) -> str:
-    """Format a size or density for an axis."""
+    """Format the value of a tag, such as a size or wall density, for an axis or a heading: 0.50 becomes "0.5"."""
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
@@ -276,7 +323,7 @@ Bounds = tuple[float, float] | Callable[[Sequence[Series]], tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its heading, its unit, and the tags that all estimates in it have in common (``key``)."""
+    """A column of a table of estimates: its heading, its unit, and the tags that select its estimates (``key``)."""
 
     title: str
     unit: str
@@ -285,7 +332,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a table: its label, and the tags that all estimates in it have in common (``key``)."""
+    """A line of a table of estimates: its label, and the tags that select its estimates (``key``), such as the
+    agent.
+    """
 
     title: str
     key: Key
@@ -293,8 +342,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table of estimates. The key of a line and the key of a column together select the estimate of a cell; empty
-    lines and columns are left out.
+    """Specification of a table of estimates, by its lines and columns.
+
+    The tags of a line and those of a column together select the estimate of a cell; empty lines and columns are left
+    out.
     """
 
     caption: str
@@ -306,7 +357,7 @@ class TableSpec:
     whole: bool = False  # keep empty lines and columns unless all are empty
 
     def table(self) -> Table | None:
-        """Fill the table with estimates; None if it has none."""
+        """Look up the estimates of all cells and build the table; None if there is no estimate."""
         cells = [[self.estimates.get(line.key, column.key) for column in self.columns] for line in self.lines]
         if not any(map(any, cells)):
             return None
@@ -322,7 +373,7 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: its drawing, a sentence that describes it if the drawing has none, and its caption.
+    """A figure of a report: its drawing, a sentence that describes it if the drawing has none, and its caption.
 
     The SVG is made by this package; it is the only text that a page does not escape.
     """
@@ -334,13 +385,15 @@ class Figure:
 
     @property
     def svg(self) -> str:
-        """SVG text, with its sentence for screen readers."""
+        """The figure as SVG text, with the sentence that describes it for screen readers."""
         return embed(self.drawn.svg, self.label) if self.label else self.drawn.svg
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line of a figure: its name in the legend, and the tags that all its estimates have in common (``key``)."""
+    """One curve of a figure: its name in the legend, and the tags that select its estimates (``key``), such as the
+    agent.
+    """
 
     title: str
     key: Key
@@ -353,7 +406,10 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class CurveSpec:
-    """A figure of curves over a tag. Curves without values are left out, and so are figures without curves."""
+    """Specification of a figure that draws estimates as curves over the values of a tag, such as the size of the grid.
+
+    Curves without values are left out, and so is a figure without curves.
+    """
 
     title: str
     y_label: str  # label of the vertical axis with its unit
@@ -375,7 +431,7 @@ class CurveSpec:
     caption: str = ""  # text below the figure
 
     def figure(self) -> Figure | None:
-        """Draw the curves; None if there are no values."""
+        """Look up the estimates and draw the curves; None if there are no values."""
         series_by_index = {index: self._series(curve, index) for index, curve in enumerate(self.curves)}
         # A level, which is drawn at every tick, is for comparison: on its own it is not a figure.
         if not any(series_by_index[index] and not curve.flat for index, curve in enumerate(self.curves)):
@@ -416,7 +472,10 @@ class CurveSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapSpec:
-    """A figure of estimates by two tags, as coloured cells; left out if it has none."""
+    """Specification of a figure that shows estimates by two tags (such as size and density) as a map of coloured cells.
+
+    It is left out if it has no estimates.
+    """
 
     title: str
     label: str = ""  # what the figure shows in a sentence, the title where ""
@@ -430,7 +489,7 @@ class MapSpec:
     bounds: tuple[float, float] | None = SHARE  # range of the colours; from 0 to the maximum where None
 
     def figure(self) -> Figure | None:
-        """Draw the map; None if there are no values."""
+        """Look up the estimates and draw the map; None if there are no values."""
         among = self.key if self.among is None else self.among
         rows, columns = (self.estimates.values(tag, **among) for tag in (self.rows, self.columns))
         cells = [[self.estimates.get(self.key, {self.rows: row, self.columns: at}) for at in columns] for row in rows]
@@ -452,7 +511,10 @@ class MapSpec:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Specification of a sentence about one or several differences."""
+    """Specification of a sentence that says which differences are above 0, below 0 or neither.
+
+    ``parts`` has the name of each difference and the tags that select its estimate.
+    """
 
     title: str  # name of the differences
     estimates: Estimates
@@ -461,14 +523,16 @@ class Sentence:
 
     @property
     def text(self) -> str:
-        """The sentence, or "" if no difference is defined."""
+        """The sentence for the estimates of the run; "" if there is no estimate."""
         return in_words([(name, self.estimates.get(key)) for name, key in self.parts], **self.openings)
 
 
 @dataclass(frozen=True, slots=True)
 class RivalsSentence:
-    """Specification of a sentence on a probe, which depends on its differences from all rivals (baselines and
-    random networks); see `goalscope.report.definitions`.
+    """Specification of a sentence on a probe, such as "readable": it depends on the probe's differences from all
+    rivals.
+
+    Rivals are the baselines and random networks that the probe must beat; see `goalscope.report.definitions`.
     """
 
     title: str  # the probe and its read point
@@ -481,7 +545,9 @@ class RivalsSentence:
 
     @property
     def differences(self) -> list[tuple[str, Rivals]]:
-        """Name of each part, and its difference from each rival."""
+        """The name of each part of the sentence, with the probe's difference from each rival (baseline or random
+        network) there.
+        """
         return [
             (part, {rival: self.estimates.get(key, less=name) for rival, name in self.rivals.items()})
             for part, key in self.parts
@@ -489,7 +555,7 @@ class RivalsSentence:
 
     @property
     def text(self) -> str:
-        """The sentence, or "" if there are no rivals."""
+        """The sentence for the estimates of the run; "" if there are no differences."""
         return claim_in_words(self.differences, self.word, needed=self.needed, higher=self.higher)
 
 
@@ -511,8 +577,10 @@ class FoldSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """A section of the page. Its content is either finished or given as specifications, which are then filled with
-    estimates.
+    """A section of a report: its title, and its texts, tables and figures in the order of the page.
+
+    Tables, figures and sentences are either finished or given as specifications, which are filled with the estimates of
+    the run when the page is laid out.
     """
 
     anchor: str  # short text for links to it; a number is added to duplicates
@@ -558,9 +626,8 @@ def section(
 ) -> Callable[[Content], Content]:
     """Return a decorator that registers a section of the report.
 
-    The function takes the `RunData` of a measured run and yields `Declared` content, or nothing if it does not apply.
-
-    The page shows sections in the order of registration, built-in ones first.
+    It decorates a function that takes the `RunData` of a measured run and yields `Declared` content, or nothing if the
+    section does not apply to the run. The page shows sections in the order of registration, built-in ones first.
 
     Args:
         name: its name in the registry.
@@ -586,7 +653,7 @@ CURVED = 5
 
 
 def mean_over(noun: str) -> str:
-    """Return the phrase for means over worlds called ``noun``."""
+    """Return the phrase for captions that names the clusters of the intervals: "mean and 95 % interval over grids"."""
     return f"mean and 95 % interval over {noun}s"
 
 
@@ -601,9 +668,9 @@ def by_agent(
     """Return the specification of a table of measures with one line per agent.
 
     Args:
-        ledger: the estimates.
+        ledger: all estimates of the run.
         measures: the columns; those without a value for any agent are left out.
-        group: the conditions of the table, see `Ledger.groups`.
+        group: values of conditions that select the estimates, such as the kind of world, see `Ledger.groups`.
         caption: the content; the conditions and the kind of mean are appended.
         labels: agents and their labels; all agents under their names if empty.
     """
@@ -625,15 +692,15 @@ def agent_lines(agents: Iterable[str], key: Key) -> list[Line]:
 def over_tag(
     ledger: Ledger, measure: str, tag: str, group: Key, *, bounds: Bounds = None, counts: bool = False
 ) -> CurveSpec:
-    """Return the specification of a figure: the curves of all agents over size, density or distance.
+    """Return the specification of a figure: one curve per agent over size, density or distance to the goal.
 
     If a value is not a number, such as the size "large", all values are separate points at equal distances.
 
     Args:
-        ledger: the estimates.
+        ledger: all estimates of the run.
         measure: the measure to draw.
         tag: size, density or distance.
-        group: the conditions of the figure.
+        group: values of conditions that select the estimates, such as the kind of world.
         bounds: range of the vertical axis; from the data if None.
         counts: whether to draw the number of grids, too, and to leave out points with fewer than `CURVED`.
     """
@@ -668,7 +735,8 @@ def of_two_tags(
     caption: str,
     among: Key | None = None,
 ) -> TableSpec:
-    """Return the specification of a table of estimates by two tags.
+    """Return the specification of a table of estimates with one line per value of a tag and one column per value of
+    another.
 
     Args:
         estimates: the estimates.
@@ -676,7 +744,7 @@ def of_two_tags(
         rows: a tag, and the heading of its column.
         columns: a tag, and the prefix of its headings.
         caption: caption of the table.
-        among: values of the tags to include; by default all.
+        among: tags that select the estimates whose values make the lines and columns; by default those of ``key``.
     """
     values = {tag: estimates.values(tag, **(key if among is None else among)) for tag, _ in (rows, columns)}
     return TableSpec(
@@ -691,7 +759,9 @@ def of_two_tags(
 
 
 def after(group: Key) -> str:
-    """Format conditions as the end of a caption, or ""."""
+    """Format conditions, such as the kind of world, as the end of a caption: " – key-door worlds"; "" if there are
+    none.
+    """
     condition = describe_key(group)
     return f" – {condition}" if condition else ""
 

@@ -47,7 +47,7 @@ _SHAPES: Final[Sequence[Sequence[tuple[float, float]]]] = (
 
 
 class LineStyle(NamedTuple):
-    """Colour, dashes and marker shape of a series."""
+    """Colour, dashes and marker shape with which a curve is drawn."""
 
     colour: str
     dashes: str
@@ -55,13 +55,15 @@ class LineStyle(NamedTuple):
 
 
 def look_of(style: int) -> LineStyle:
-    """Return colour, dashes and marker shape of a style. If colours repeat, dashes and shapes differ."""
+    """Return colour, dashes and marker shape for a style number. If colours repeat, dashes and shapes differ."""
     other = style + style // len(COLOURS)
     return LineStyle(COLOURS[style % len(COLOURS)], _DASHES[other % len(_DASHES)], other % len(_SHAPES))
 
 
 def text_width(text: str, size: float = SIZE, bold: bool = False) -> float:
-    """Return the width of a text; for characters outside ASCII it is estimated from their class."""
+    """Return the width of a text in points, for a font size in points; characters outside ASCII are estimated by their
+    class.
+    """
     hundredths = sum(
         _ADVANCES[ord(letter) - 32] if " " <= letter <= "~" else 100 if east_asian_width(letter) in "WF" else 70
         for letter in text
@@ -70,7 +72,7 @@ def text_width(text: str, size: float = SIZE, bold: bool = False) -> float:
 
 
 def digits(value: float) -> str:
-    """Format a coordinate for SVG, without superfluous digits."""
+    """Format a coordinate for SVG with at most two decimals and no trailing zeros."""
     return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 
@@ -86,8 +88,17 @@ def text(
     turn: int = 0,
     room: float = math.inf,
 ) -> str:
-    """Return SVG of one line of text. The text shrinks if it would not fit into ``room``, and is turned by ``turn``
-    degrees about its position.
+    """Return the SVG of one line of text.
+
+    Args:
+        x, y: its position, in points.
+        content: the text.
+        size: font size in points; it is reduced if the text would be wider than ``room``.
+        anchor: which part of the text is at the position: "start", "middle" or "end".
+        fill: colour.
+        bold: whether it is bold.
+        turn: angle in degrees by which it is turned about its position.
+        room: the available width in points.
     """
     size = min(size, max(5.0, size * room / max(text_width(content, size, bold), 1e-9)))
     attributes = f'x="{digits(x)}" y="{digits(y)}" fill="{fill}"'
@@ -101,7 +112,7 @@ def text(
 def stroke(
     points: Iterable[tuple[float, float]], colour: str, width: float, *, dashes: str = "", opacity: float = 1.0
 ) -> str:
-    """Return SVG of a line through points; a NaN leaves a gap."""
+    """Return the SVG of a line through points; a point with NaN leaves a gap. "" if no point is defined."""
     commands, begun = [], False
     for x, y in points:
         defined = not math.isnan(y)
@@ -115,7 +126,10 @@ def stroke(
 
 
 def band(x: Sequence[float], lows: Sequence[float], highs: Sequence[float], colour: str, opacity: float) -> str:
-    """Return SVG of the area between two lines; a NaN leaves a gap."""
+    """Return the SVG of the area between two lines over positions ``x``; NaN leaves a gap.
+
+    ``lows`` and ``highs`` are the positions of the two lines. "" if there is no area.
+    """
     commands = []
     for gap, run in groupby(zip(x, lows, highs, strict=True), lambda ends: math.isnan(ends[1])):
         ends = list(run)
@@ -136,7 +150,9 @@ def mark(
     edge: str = "#ffffff",
     opacity: float = 1.0,
 ) -> str:
-    """Return SVG of the marker of a value, about as wide as ``size``."""
+    """Return the SVG of the marker of a value at the position (x, y), about as wide as ``size``; ``look`` gives its
+    shape.
+    """
     corners = [(x + size / 2 * right, y + size / 2 * down) for right, down in _SHAPES[look.shape]]
     style = f'class="value" fill="{fill or look.colour}" stroke="{edge}" stroke-width="{1 if fill else 0.6}"'
     style += f' opacity="{opacity:g}"' if opacity < 1 else ""
@@ -147,7 +163,7 @@ def mark(
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps values to positions on the paper: ``low`` to ``start``, and ``high`` to ``end``."""
+    """Maps values to positions on the page, in points: the value ``low`` to ``start``, and ``high`` to ``end``."""
 
     low: float
     high: float
@@ -159,7 +175,9 @@ class Scale:
     def around(
         cls, values: Iterable[float], start: float, end: float, *, logarithmic: bool = False, margin: float = 0.05
     ) -> "Scale":
-        """Return a scale that includes all finite values, with a margin on both sides as a fraction of their range."""
+        """Return a scale from ``start`` to ``end`` that includes all finite values, with a margin as a fraction of
+        their range.
+        """
         finite = [value for value in values if math.isfinite(value)] or [1.0]
         low, high = (math.log10(end) if logarithmic else end for end in (min(finite), max(finite)))
         wider = margin * (high - low) if high > low else 0.5 * (abs(low) or 1.0) if not logarithmic else 0.3
@@ -177,7 +195,11 @@ class Scale:
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
     def ticks(self, spacing: float, *, whole: bool = False) -> dict[float, str]:
-        """Return round values of the scale with their labels, on a linear scale at least ``spacing`` apart."""
+        """Return round values for the ticks of the axis, with their labels, at least ``spacing`` points apart on a
+        linear scale.
+
+        ``whole`` allows only integers.
+        """
         if self.logarithmic:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             for factors in ((1,), (1, 2, 5)):
@@ -199,7 +221,11 @@ class Scale:
 
 
 def y_axis(scale: Scale, ticks: Mapping[float, str], left: float, right: float, label: str) -> Iterable[str]:
-    """Yield the elements of the vertical axis: its ticks, horizontal grid lines, and the label at the left edge."""
+    """Yield the SVG elements of a vertical axis: ticks with their labels, horizontal grid lines, and the label at the
+    left edge.
+
+    ``ticks`` maps values to their labels. ``left`` and ``right`` are the ends of the panel, in points.
+    """
     yield from (stroke([(left, scale(value)), (right, scale(value))], RULES, 0.8) for value in ticks)
     yield stroke([(left, scale.start), (left, scale.end)], MUTED, 0.8)
     for value, name in ticks.items():
@@ -210,7 +236,10 @@ def y_axis(scale: Scale, ticks: Mapping[float, str], left: float, right: float, 
 
 
 def x_axis(scale: Scale, ticks: Mapping[float, str], top: float) -> Iterable[str]:
-    """Yield a horizontal axis below a panel; labels that do not fit side by side are slanted (texts) or left out."""
+    """Yield the SVG elements of a horizontal axis at the height ``top``: its line, ticks and labels.
+
+    Labels that do not fit side by side are slanted if they are names, and left out if they are numbers.
+    """
     yield stroke([(scale.start, top), (scale.end, top)], MUTED, 0.8)
     aslant, nearest = are_aslant(scale, ticks), -math.inf
     for value, name in sorted(ticks.items()):
@@ -224,7 +253,7 @@ def x_axis(scale: Scale, ticks: Mapping[float, str], top: float) -> Iterable[str
 
 
 def are_aslant(scale: Scale, ticks: Mapping[float, str]) -> bool:
-    """Return whether the labels of an axis must be slanted: they are names, and do not fit side by side."""
+    """Return whether the labels of a horizontal axis must be slanted: they are names, and do not fit side by side."""
     if all(name.replace(".", "").replace("−", "").isdigit() for name in ticks.values()):
         return False
     placed = [(scale(value), text_width(name) / 2) for value, name in sorted(ticks.items())]
@@ -232,14 +261,16 @@ def are_aslant(scale: Scale, ticks: Mapping[float, str]) -> bool:
 
 
 def x_labels_height(scale: Scale, ticks: Mapping[float, str]) -> float:
-    """Return the height that the labels of an axis need below it."""
+    """Return the height in points that the tick labels of a horizontal axis need below it; slanted labels need more."""
     if not are_aslant(scale, ticks):
         return 18.0
     return 14.0 + math.sin(math.radians(35)) * max(map(text_width, ticks.values()))
 
 
 def below_axis(lines: Sequence[str], middle: float, top: float, width: float) -> Iterable[str]:
-    """Yield the label of an axis and the lines below it, within the width of the paper."""
+    """Yield the SVG of the axis label and other lines below a horizontal axis, centred at ``middle`` within the page's
+    width.
+    """
     for at, line in enumerate(lines):
         half = min(text_width(line), width - 8) / 2
         place = min(max(middle, half + 4), width - half - 4)
@@ -247,7 +278,7 @@ def below_axis(lines: Sequence[str], middle: float, top: float, width: float) ->
 
 
 class Entry(NamedTuple):
-    """An entry of a legend: its label and its style."""
+    """One entry of a legend: its label, its style, and whether it has a line and a marker."""
 
     label: str
     look: LineStyle
@@ -256,7 +287,10 @@ class Entry(NamedTuple):
 
 
 def legend(entries: Sequence[Entry], top: float, width: float) -> tuple[list[str], float]:
-    """Return a legend in as many columns as fit (at most 3), and the vertical position below it."""
+    """Return the SVG elements of a legend, in as many columns as fit (at most 3), and the vertical position below it.
+
+    ``top`` is its upper edge and ``width`` the available width, in points.
+    """
     handle, gap, row = 28.0, 14.0, 14.0
     labels = [short_label(entry.label) for entry in entries]
     lines = len(entries)
@@ -280,8 +314,15 @@ def legend(entries: Sequence[Entry], top: float, width: float) -> tuple[list[str
 
 
 def chart(width: float, height: float, title: str, parts: Iterable[str], *, paper: bool = False) -> str:
-    """Return the SVG of a chart with its title, in the colours of the page or, with ``paper``, in colours of
-    its own.
+    """Return the SVG of a whole chart with its title.
+
+    The chart takes the light or dark colours of the page or, with ``paper``, keeps its own colours.
+
+    Args:
+        width, height: size in points.
+        title: its title.
+        parts: its SVG elements.
+        paper: see above.
     """
     label = short_label(title)
     heading = text(4, 14, label, size=11, bold=True, room=width - 8)
@@ -297,7 +338,7 @@ _DOTS = "0.8 1.4"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One line of a figure: its label, its style, and its points with intervals."""
+    """One curve of a figure: its label, its style, and its estimates by position on the horizontal axis."""
 
     label: str  # label in the legend
     style: int  # index of colour, marker and dash; an agent has the same one in all figures of a page
@@ -306,11 +347,12 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class Lines(Drawn):
-    """Lines with interval bands. Values from few grids are pale, and the number of grids is drawn below.
+    """A chart of curves with bands for their intervals. Values from few grids are pale, and the number of grids is
+    drawn below.
 
-    Undefined values leave a gap; undefined intervals, a marker without a band. Figures with many lines are legible only
-    without `bands`; their intervals should then be in a table. Positions without an order are not `joined`: they have
-    points and interval bars. The other options are those of `goalscope.report.blocks.CurveSpec`.
+    Undefined values leave a gap; undefined intervals, a marker without a band. Figures with many curves are legible
+    only without `bands`; their intervals should then be in a table. Positions without an order are not `joined`: they
+    have points and interval bars. The other options are those of `goalscope.report.blocks.CurveSpec`.
     """
 
     series: Sequence[Series]
@@ -326,7 +368,9 @@ class Lines(Drawn):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """One record per point of each line."""
+        """The plotted numbers as dictionaries for a CSV file, one per point of each curve: curve, position, value,
+        interval, counts.
+        """
         named = self.ticks if isinstance(self.ticks, Mapping) else {}
         return tuple(
             {"series": line.label, "x": named.get(x, x), **recorded(estimate)}
@@ -432,7 +476,7 @@ def _steps(points: Sequence[tuple[float, float]], style: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ForestBar:
-    """One row of a figure of differences: its label and its estimate."""
+    """One line of a chart of differences: its labels, its style and the estimated difference."""
 
     series: str  # label in the legend, e.g. the agent
     style: int  # as in `Series`
@@ -443,9 +487,10 @@ class ForestBar:
 
 @dataclass(frozen=True, eq=False)
 class Forest(Drawn):
-    """Differences with intervals around 0, one per line, with an optional margin on both sides of 0.
+    """A chart of differences with their intervals, one per line, beside a vertical line at 0 (a forest plot).
 
-    Undefined differences leave their line empty; undefined intervals, only a marker. `levels` are lines with names.
+    `margin` draws an equivalence margin on both sides of 0. Undefined differences leave their line empty; undefined
+    intervals, only a marker. `levels` are further vertical lines with names.
     """
 
     differences: Sequence[ForestBar]
@@ -457,7 +502,7 @@ class Forest(Drawn):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """One record per difference."""
+        """The plotted numbers as dictionaries for a CSV file, one per difference: labels, value, interval, counts."""
         return tuple(
             {
                 "series": difference.series,
@@ -522,7 +567,7 @@ def _difference(entry: ForestBar, x: Scale, middle: float) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of a scatter plot: a label, a style as in `Series`, and an estimate for each axis."""
+    """One point of a scatter plot: its label, its style number as in `Series`, and an estimate for each axis."""
 
     label: str
     style: int
@@ -532,7 +577,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Points(Drawn):
-    """Points with interval bars over a base-10 logarithmic axis, and a line given by slope and intercept.
+    """A scatter plot with interval bars over a base-10 logarithmic axis, and a line given by slope and intercept.
 
     Points whose x is not above 0 are left out.
     """
@@ -546,7 +591,9 @@ class Points(Drawn):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """One record per axis of each drawn point."""
+        """The plotted numbers as dictionaries for a CSV file, one per axis of each drawn point: label, axis, value,
+        interval, counts.
+        """
         return tuple(
             {"series": point.label, "axis": axis, **recorded(estimate)}
             for point in self._shown
@@ -607,7 +654,7 @@ _SHADES: Final = [
 
 @dataclass(frozen=True, eq=False)
 class HeatMap(Drawn):
-    """A table of estimates as coloured cells, each with its value and, below it, its interval.
+    """A chart that shows a table of estimates as coloured cells, each with its value and, below it, its interval.
 
     A cell based on few grids has no colour and shows their number. An interval wider than the fraction `WIDE` of the
     scale is only in the data; a note on the map says so.
@@ -624,7 +671,9 @@ class HeatMap(Drawn):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """One record per cell with data."""
+        """The plotted numbers as dictionaries for a CSV file, one per cell with data: row, column, value, interval,
+        counts.
+        """
         return tuple(
             {"row": self.rows[row], "column": self.columns[column], **recorded(estimate)}
             for row, line in enumerate(self.cells)
@@ -696,7 +745,7 @@ def _luminance(colour: bytes) -> float:
 
 
 def shade(share: float) -> bytes:
-    """Return the colour (red, green, blue) of a fraction of a scale, from pale to dark.
+    """Return the colour of a fraction (0 to 1) of a colour scale, from pale to dark, as three bytes: red, green, blue.
 
     Source: ColorBrewer 2.0, YlGnBu in 9 classes, interpolated. The palest and the darkest colours are left out, so that
     text is readable on every cell and cells are visible on white.

@@ -57,9 +57,14 @@ def family_table(
     name: str = "pairs",
     clusters: str = "grids",
 ) -> tuple[list[Compared], Table]:
-    """Compare pairs that are corrected together, and return the comparisons with their table.
+    """Compare pairs of agents (or of conditions) as one family of tests, and return the comparisons with their table.
 
-    In the caption of the table, TESTS is replaced by the number of tests.
+    Args:
+        pairs: the two sides of each comparison, with their rows of results.
+        caption: caption of the table, in which TESTS is replaced by the number of tests.
+        measures: the measures to compare.
+        name: name of the family of tests, within which p values are corrected by Holm's method.
+        clusters: heading of the column that counts grids.
     """
     tests = compare(pairs, measures, name=name)
     caption = caption.replace("TESTS", counted(len(tests), "test"))
@@ -67,10 +72,10 @@ def family_table(
 
 
 def comparison_table(comparisons: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Table:
-    """Return comparisons as a table with one row each; n counts the values of both sides on the grids that they share.
+    """Return comparisons as a table with one line each; n counts the values of both sides on the grids that they share.
 
-    Methods and notes are below the table, with letters in its last column; ``clusters`` is the heading for grids.
-    Margins are shown for transforms, and if equivalence was tested.
+    Methods and notes are below the table, with letters in its last column. Equivalence margins are shown for transforms
+    of grids, and if equivalence was tested. ``clusters`` is the heading of the column that counts grids.
     """
     footnotes = Footnotes()
     margins = _of_transforms(comparisons) or any(comparison.equivalence for comparison in comparisons)
@@ -112,7 +117,13 @@ def _equal_p(comparison: Compared) -> str:
 
 
 def grids_table(comparisons: Sequence[Compared], *, caption: str = "") -> Table:
-    """Return the spread of differences over single grids, one comparison per line."""
+    """Return a table of how much single grids differ, as a root mean square difference, with one comparison per line.
+
+    The differences are those between transformed grids and their originals.
+
+    Raises:
+        ValueError: if single grids were not compared.
+    """
     footnotes = Footnotes()
 
     def cells(comparison: Compared) -> tuple[str, ...]:
@@ -170,7 +181,7 @@ def transform_of(comparison: Compared) -> str:
 
 
 def varying_tags(comparisons: Sequence[Compared]) -> list[str]:
-    """Return the tags in which comparisons differ, in order of appearance."""
+    """Return the names of the tags in which comparisons differ, such as "size", in order of appearance."""
     names = dict.fromkeys(name for comparison in comparisons for name in comparison.tags)
     return [name for name in names if len({comparison.tags.get(name) for comparison in comparisons}) > 1]
 
@@ -188,7 +199,10 @@ def p_text(value: float) -> str:
 
 
 def comparison_records(comparisons: Sequence[Compared]) -> list[dict[str, Any]]:
-    """Return one mapping per comparison, with undefined numbers as None."""
+    """Return comparisons as dictionaries that JSON can hold, with names, difference, interval, tests and notes.
+
+    Undefined numbers are None.
+    """
     return [_record(comparison) for comparison in comparisons]
 
 
@@ -239,14 +253,21 @@ def _record(comparison: Compared) -> dict[str, Any]:
 
 
 def as_json(records: Sequence[Mapping[str, Any]], **metadata: Any) -> str:
-    """Return records as JSON with metadata; the same numbers give the same text."""
+    """Return comparisons (as `comparison_records` gives them) and metadata as JSON text; equal numbers give equal
+    text.
+    """
     value = {**metadata, "comparisons": list(records)}
     return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1, sort_keys=True) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSettings:
-    """Which agents, measures and rows are compared, and how."""
+    """What `compare_runs` and `curve_of` compare: measures, agents and rows, and how.
+
+    The main fields are `measures` and `agents` (None or empty for the default), `margin` (equivalence margin by
+    measure), `where` (values of tags that select rows), `between` (a tag whose values are compared, instead of agents)
+    and `transforms` (each agent is compared with itself on transformed grids).
+    """
 
     measures: Sequence[str] | None = None  # of the family; None for those with margins, else the default
     agents: Sequence[str] = ()  # the agents to compare, all if empty
@@ -257,7 +278,9 @@ class ComparisonSettings:
     transforms: bool = False  # each agent of one run is compared with itself on the transformed grids
 
     def family(self, default: Sequence[str]) -> list[str]:
-        """Return the measures of the family: those named, otherwise those with margins, otherwise the defaults.
+        """Return the measures to compare: those named, otherwise those with margins, otherwise the defaults.
+
+        They form one family of tests, whose p values are corrected together.
 
         Raises:
             ValueError: there is no measure, a measure occurs twice, or a margin is given for a measure outside the
@@ -289,7 +312,7 @@ class RunComparison:
 
 @dataclass(frozen=True, slots=True)
 class ComparedAgent:
-    """An agent of a run, as one side of a comparison."""
+    """An agent of a run, as one side of a comparison: its name, its run, and its rows of results."""
 
     name: str
     run: Path
@@ -303,13 +326,13 @@ _Pair = tuple[ComparedAgent, ComparedAgent]
 def compare_runs(
     runs: Sequence[tuple[Path, MeasuredRows]], settings: ComparisonSettings, *, together: Sequence[int] | None = None
 ) -> RunComparison:
-    """Compare runs, or the agents of one run.
+    """Compare the agents of several runs, or of one run, in the worlds that both played.
 
     Default measures are success and action accuracy; for task worlds, success, the exploration and the exploitation
     error, and steps of successful episodes.
 
     Args:
-        runs: the run directories, each with its rows.
+        runs: the run directories, each with its rows of results.
         settings: what to compare.
         together: a number per run; runs with the same number count as one run. By default, each run counts separately.
 
@@ -361,7 +384,13 @@ def compare_runs(
 
 
 def check_measures(names: Sequence[str], available: Sequence[str], where: str, option: str = "--measures") -> None:
-    """Refuse names of measures that are not available.
+    """Check that measures are available.
+
+    Args:
+        names: the measures.
+        available: the measures that exist.
+        where: where they should be, such as the run directory, for the message.
+        option: option of the command that named them, for the message.
 
     Raises:
         ValueError: if a measure is not available; the message names it and a similar one.
@@ -381,13 +410,21 @@ def _lacking(option: str, where: str, kind: str, unknown: Sequence[str], hint: s
 
 
 def check_known(path: Path, available: Sequence[str], measures: Sequence[str], settings: ComparisonSettings) -> None:
-    """Raise a ValueError if a chosen measure has no rows in a run."""
+    """Check that a run has results for all measures to compare.
+
+    Raises:
+        ValueError: if it lacks one; the message names the run, the measure and a similar one.
+    """
     option = "--margin" if settings.measures is None and settings.margin else "--measures"
     check_measures(measures, available, str(path), option)
 
 
 def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) -> list[str]:
-    """Return the agents to compare, in the order of those available: all, or those named."""
+    """Return the agents to compare, in the order of those available: all, or those in ``agents``.
+
+    Raises:
+        ValueError: if a named agent is not available ``where`` the message says, such as in a run directory.
+    """
     names = list(dict.fromkeys(map(str, available)))
     unknown = [name for name in agents if name not in names]
     if unknown:
@@ -398,8 +435,16 @@ def agents_among(available: Iterable[Tag], agents: Sequence[str], where: str) ->
 def kept_apart(
     agents: Sequence[ComparedAgent], measures: Sequence[str], runs: Sequence[tuple[Path, MeasuredRows]], between: str
 ) -> dict[str, list[str]]:
-    """Return, for each measure, the tags across whose values it must not be averaged: its own tags, and those of
-    environments.
+    """Return, for each measure, the tags across whose values its rows must not be averaged.
+
+    These are tags that only this measure has (such as the layer of a probe), those that identify an environment if the
+    measure's scale depends on it, and the phase of a study.
+
+    Args:
+        agents: the agents to compare, with their rows.
+        measures: the measures.
+        runs: the run directories with their rows, for the units of the measures.
+        between: a tag whose values are compared, which is left out; "" for none.
     """
     rows = Rows.concatenate(agent.side.rows for agent in agents)
     episodes = Rows.concatenate(agent.episodes.rows for agent in agents)
@@ -483,7 +528,12 @@ def _chosen(rows: Rows, where: Mapping[str, Sequence[str]], path: Path) -> Rows:
 def compared_agents(
     runs: Sequence[tuple[Path, MeasuredRows]], measures: Sequence[str], settings: ComparisonSettings
 ) -> list[list[ComparedAgent]]:
-    """Return the agents of each run, or only those named; each name and measure must occur in some run."""
+    """Return the agents to compare of each run, with their rows of results: all, or those that the settings name.
+
+    Raises:
+        ValueError: if a measure has no rows in a run, an agent is in none of the runs, or no row has a requested tag
+            value.
+    """
     for path, rows in runs:
         check_known(path, rows.every_measure, measures, settings)
     all_names = [name for _, rows in runs for name in rows.values.get("agent", ())]
@@ -544,7 +594,13 @@ def _steps_by_episode(path: Path, episodes: Iterable[str]) -> dict[str, list[tup
 
 
 def horizon_notes(paths: Sequence[Path], shared: Sequence[Pair], *, allowed: bool) -> list[str]:
-    """Return notes on paired episodes with different horizons (maximum numbers of actions).
+    """Return notes on worlds in which the two sides of a comparison had different horizons (maximum numbers of
+    actions).
+
+    Args:
+        paths: the run directories.
+        shared: the pairs of sides, on the worlds that they share.
+        allowed: whether horizons may differ.
 
     Raises:
         ValueError: if horizons differ and this is not allowed.
@@ -614,8 +670,8 @@ class CheckpointCurve(Records):
     """A curve of measures over the checkpoints of a training.
 
     Attributes:
-        over: name of the positions, e.g. "step".
-        checkpoints: by measure, series and position.
+        over: name of the positions of the checkpoints, e.g. "step".
+        checkpoints: the estimates, by measure, series (agent) and position.
         tests: number of differences from the first checkpoint; together they form one family of tests.
         notes: caveats for the reader.
     """
@@ -627,7 +683,11 @@ class CheckpointCurve(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per checkpoint: position, value, worlds, difference from the first; with intervals and p."""
+        """The curve as a list of dictionaries, one per measure and checkpoint.
+
+        Each has the position, the value with its interval, counts, and the difference from the first checkpoint with
+        its p values.
+        """
         records = []
         for checkpoint in self.checkpoints:
             since = comparison_records([checkpoint.since])[0] if checkpoint.since else {}
@@ -678,7 +738,7 @@ class CheckpointCurve(Records):
 
     @property
     def figure(self) -> Figure:
-        """The curves of all measures, which must share a unit.
+        """A figure with the curves of all measures, which must share a unit.
 
         Raises:
             ValueError: if there are several units.

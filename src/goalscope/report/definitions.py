@@ -92,13 +92,19 @@ GOALS: Final = Definition(TEXTS("definitions/goals"), TEXTS("definitions/goals s
 
 
 def shown_accuracies(measures: Sequence[str], failed_turns: str) -> tuple[str, ...]:
-    """Replace "action accuracy" among measures by the accuracies to show, by how turns without a valid move count."""
+    """Replace "action accuracy" in a list of measures by the accuracies that tables show.
+
+    ``failed_turns`` is the study's setting for turns without a valid move: "wrong", "left out" or "both".
+    """
     accuracies = FAILED_TURNS[failed_turns]
     return tuple(name for measure in measures for name in (accuracies if measure == "action accuracy" else (measure,)))
 
 
 def explain_failed_turns(failed_turns: str) -> str:
-    """Explain in one sentence how turns without a valid move count in the accuracy that is shown."""
+    """Explain in one sentence how turns without a valid move count in the accuracy that is shown.
+
+    ``failed_turns`` is the study's setting: "wrong", "left out" or "both".
+    """
     other_settings = ", ".join(name for name in FAILED_TURNS if name != failed_turns)
     treatment = TEXTS(f"definitions/failed turns {failed_turns}")
     return TEXTS("definitions/failed turns", treatment=treatment, setting=failed_turns, others=other_settings)
@@ -112,7 +118,9 @@ ENVIRONMENT: Final = ("kind", "environment", "level")
 
 
 def scale_tags(unit: str, values: Mapping[str, Collection[Tag]]) -> tuple[str, ...]:
-    """Return the tags across which values of a unit are never averaged; none for units with a common scale.
+    """Return the tags across which values of a unit are never averaged, such as the environment for rewards.
+
+    There are none for units with a common scale, such as shares.
 
     Args:
         unit: the unit of a measure.
@@ -122,7 +130,10 @@ def scale_tags(unit: str, values: Mapping[str, Collection[Tag]]) -> tuple[str, .
 
 
 def named_in(measure: str, environment: Sequence[Tag]) -> str:
-    """Return the name of a measure in one environment, e.g. "return in Taxi-v4"."""
+    """Return the name of a measure in one environment, e.g. "return in Taxi-v4".
+
+    ``environment`` has the values of the tags that identify it; without any, the measure keeps its name.
+    """
     place = " ".join(str(value) for value in environment if value is not None)
     return f"{measure} in {place}" if place else measure
 
@@ -158,9 +169,14 @@ def in_words(
     none: str = "no difference was shown for",
     unknown: str = "it cannot be said for",
 ) -> str:
-    """Describe which differences are above 0, below 0, not distinguished from 0, or without an interval.
+    """Describe in words which differences are above 0, below 0, not distinguished from 0, or without an interval.
 
-    Each group has its own opening. A difference without rows is None; the result is "" if all are None.
+    Args:
+        parts: the name of each difference and its estimate; None if the run has no rows for it.
+        higher, lower, none, unknown: the opening words of these four groups.
+
+    Returns:
+        The groups joined by semicolons; "" if all estimates are None.
     """
     groups: dict[str, list[str]] = {higher: [], lower: [], none: [], unknown: []}
     for name, estimate in parts:
@@ -200,7 +216,10 @@ NEEDED: Final = "permuted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """The words for a score above every rival, below every rival, between them, or without an interval."""
+    """The openings of a report's sentence for a score above every rival, below every rival, between them, or unknown.
+
+    A rival is a baseline or random network that the score is compared with.
+    """
 
     above: str
     below: str
@@ -223,7 +242,7 @@ Rivals = Mapping[str, Estimate | None]
 
 
 def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | None:
-    """Return the decisive rival (baseline or random network), whose interval has the least favourable end.
+    """Return the rival (baseline or random network) that decides a claim: the one whose interval ends least favourably.
 
     Args:
         rivals: the differences, the probe's score minus that of each rival.
@@ -242,10 +261,15 @@ def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | 
 
 
 def verdict(rivals: Rivals, *, higher: bool = True) -> Literal["above", "below", "none", "unknown"]:
-    """Classify the intervals of the differences from *every* rival, in the direction of a better score.
+    """Classify a probe by the intervals of its differences from *every* rival (baseline or random network).
 
-    "above" if all intervals are better than 0, "below" if all are worse, else "none"; "unknown" without rivals, or if
-    one of them has no interval.
+    Args:
+        rivals: the differences, the probe's score minus that of each rival.
+        higher: whether a higher score is better.
+
+    Returns:
+        "above" if all intervals are better than 0, "below" if all are worse, else "none"; "unknown" without rivals, or
+        if one of them has no interval.
     """
     differences = [difference for difference in rivals.values() if difference is not None]
     if not differences or not all(difference.has_interval for difference in differences):
@@ -260,13 +284,17 @@ def verdict(rivals: Rivals, *, higher: bool = True) -> Literal["above", "below",
 def claim_in_words(
     parts: Sequence[tuple[str, Rivals]], word: Word, *, needed: Sequence[str] = (), higher: bool = True
 ) -> str:
-    """Write the verdict on each part with its decisive rival; "" without rivals.
+    """Write, for each part of a probe's scores, whether it is above all rivals (baselines or random networks), with the
+    decisive rival.
 
     Args:
         parts: name of each part, and its differences from each rival.
         word: `READABLE` (readable beyond baselines) or `MADE` (made more readable by training).
         needed: rivals without which the verdict is unknown.
-        higher: see `strictest`.
+        higher: whether a higher score is better.
+
+    Returns:
+        The parts grouped by their verdict; "" without rivals.
     """
     groups: dict[str, list[str]] = {}
     for name, rivals in parts:

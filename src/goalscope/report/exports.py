@@ -107,7 +107,7 @@ _STYLE = {
 
 
 def named(sections: Iterable[Declared]) -> Named:
-    """Map the name of each figure and table in laid-out sections to the figure or table."""
+    """Return the figures and tables of laid-out sections of a report by name."""
     items: dict[str, Figure | Table] = {}
     for declared in sections:
         tables = (*declared.tables, *(table for fold in declared.folds for table in fold.tables))
@@ -127,7 +127,7 @@ def named_of_run(path: str | Path) -> Named:
 
 
 def find(items: Named, name: str) -> Figure | Table:
-    """Return the figure or table with a name.
+    """Return the figure or table of this name from the figures and tables of a page.
 
     Raises:
         ValueError: if the name is unknown; the message suggests similar ones.
@@ -157,10 +157,15 @@ def figure(run: str | Path, name: str) -> "MatplotlibFigure":
 
 
 def drawn(items: Named, name: str) -> "MatplotlibFigure":
-    """Draw the figure with a name.
+    """Draw one of the figures of a page with matplotlib.
+
+    Args:
+        items: the figures and tables of the page by name.
+        name: name of the figure.
 
     Raises:
         ValueError: if the name is unknown, or that of a table.
+        ImportError: if matplotlib is not installed (it comes with the extra ``report``).
     """
     item = find(items, name)
     if isinstance(item, Table):
@@ -169,14 +174,17 @@ def drawn(items: Named, name: str) -> "MatplotlibFigure":
 
 
 def title_of(item: Figure | Table) -> str:
-    """Return the description of a figure or table, for its file: a sentence or a few words."""
+    """Return a description of a figure or table in a few words or a sentence, for its file."""
     if isinstance(item, Table):
         return item.caption or ", ".join(item.headings)
     return item.label or item.caption
 
 
 def write_all(items: Named, folder: Path) -> list[Path]:
-    """Write every figure as SVG and CSV, and every table as LaTeX, Markdown and CSV; return the files.
+    """Write every figure of a page as SVG and CSV, and every table as LaTeX, Markdown and CSV, into a folder.
+
+    Returns:
+        The files.
 
     Raises:
         OSError: if the folder cannot be written.
@@ -215,7 +223,11 @@ def write(item: Figure | Table, path: Path) -> None:
 
 
 def table_as_csv(table: Table) -> str:
-    """Return a table as CSV: an estimate has columns for value, ends, n and clusters; numbers have seven digits."""
+    """Return a table as CSV text; an estimate takes several columns: value, ends of the interval, n, clusters and
+    method.
+
+    Numbers have seven digits.
+    """
     columns_have_estimates = [
         any(isinstance(row[column], Cell) and row[column].estimate is not None for row in table.rows)
         for column in range(len(table.headings))
@@ -249,7 +261,7 @@ def _parse_number(text: str) -> float | str:
 
 
 def as_markdown(table: Table) -> str:
-    """Return a table as Markdown, its caption above and its notes below."""
+    """Return a table as Markdown text, with its caption above and its notes below."""
     body = [[markdown_text(_entry_text(entry)) for entry in row] for row in table.rows]
     headings = [markdown_text(text) for text in _headings(table)]
     rules = ["---:" if column in table.numbers else "---" for column in range(len(headings))]
@@ -265,7 +277,7 @@ def markdown_text(text: str) -> str:
 
 
 def as_latex(table: Table) -> str:
-    """Return a table as LaTeX with booktabs rules; a long table is a longtable, over several pages.
+    """Return a table as LaTeX text with booktabs rules; a table of many lines is a longtable, over several pages.
 
     All text is escaped; characters that plain LaTeX fonts lack are written as code points.
     """
@@ -317,10 +329,13 @@ def _entry_text(entry: str | Phrase | Cell) -> str:
 
 @contextmanager
 def drawing_style(style: Mapping[str, Any] = _STYLE) -> Iterator[None]:
-    """Return a context with fixed settings of matplotlib, independent of the user's own (needs matplotlib).
+    """Return a context manager with fixed settings of matplotlib, independent of the user's own.
 
     Args:
         style: settings other than matplotlib's own defaults.
+
+    Raises:
+        ImportError: if matplotlib is not installed (it comes with the extra ``report``).
     """
     try:
         _import_matplotlib()

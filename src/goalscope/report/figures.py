@@ -72,7 +72,7 @@ _NODE, _APART = (108, 34), (130, 44)
 def drawing(
     width: float, height: float, label: str, font: str, parts: Iterable[str], *, unit: str = "", kind: str = ""
 ) -> str:
-    """Return SVG elements as a picture.
+    """Put SVG elements together to the SVG text of a picture.
 
     Args:
         width, height: size in units of the view box.
@@ -91,7 +91,11 @@ def drawing(
 
 
 def themed(svg: str) -> str:
-    """Return a figure for a page: a chart uses the light or dark colours that the reader chose."""
+    """Return the SVG of a figure for a page. A chart then takes the light or dark colours that the reader of the page
+    chose.
+
+    Other pictures stay unchanged.
+    """
     if 'class="chart"' not in svg[: svg.index(">")]:
         return svg
 
@@ -113,18 +117,23 @@ def short_label(text: str, max_characters: int = LONGEST_LABEL) -> str:
 
 
 def embed(svg: str, label: str) -> str:
-    """Return an SVG with its label (a sentence) replaced."""
+    """Return SVG text with another sentence as its description for screen readers."""
     return re.sub(r'aria-label="[^"]*"', lambda _: f'aria-label="{escape(label)}"', svg, count=1)
 
 
 def as_csv(records: Sequence[Record]) -> str:
-    """Return records as CSV; undefined numbers are empty, and texts are escaped against reading as formulas."""
+    """Return the numbers of a figure (as dictionaries) as CSV text.
+
+    Undefined numbers are empty, and texts are escaped so that no spreadsheet reads a formula.
+    """
     columns = list(dict.fromkeys(name for record in records for name in record))
     return csv_text(columns, ([record.get(name) for name in columns] for record in records))
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Return a table as CSV; None is empty, and texts are escaped so that no spreadsheet reads a formula."""
+    """Return a table (headings and rows) as CSV text; None is empty, and texts are escaped so that no spreadsheet reads
+    a formula.
+    """
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(_cell, columns))
@@ -141,14 +150,16 @@ def _cell(value: Any) -> Any:
 
 
 def standalone(svg: str) -> str:
-    """Return SVG text of a page as a standalone file."""
+    """Convert the SVG text of a figure on a page to the text of an SVG file of its own, with declaration and name
+    spaces.
+    """
     spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     text = svg.replace("<svg ", f"<svg {spaces} ", 1).replace(' href="#', ' xlink:href="#')
     return f'<?xml version="1.0" encoding="utf-8"?>\n{visible(text)}\n'
 
 
 class Drawn(ABC):
-    """A finished figure, as SVG text and as records of its numbers."""
+    """Base class of finished figures: each has its SVG text, and its numbers as records."""
 
     @property
     @abstractmethod
@@ -158,16 +169,16 @@ class Drawn(ABC):
     @property
     @abstractmethod
     def records(self) -> tuple[Record, ...]:
-        """Its numbers as records, one for each line of the CSV file; undefined numbers are None."""
+        """The numbers of the figure as dictionaries, one for each line of its CSV file; undefined numbers are None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture(Drawn):
-    """A picture as SVG text of this package, with its content as records.
+    """A picture of a world, as SVG text, with its content as records.
 
     Attributes:
         svg: the text, made by `drawing`.
-        records: one mapping per cell, step or node shown.
+        records: one dictionary per cell, step or node shown, for a CSV file.
     """
 
     svg: str = field(repr=False)
@@ -177,13 +188,18 @@ class Picture(Drawn):
 def picture(
     grid: Grid, path: Sequence[Position] = (), *, label: str, wrong: Sequence[int] = (), invalid: Sequence[int] = ()
 ) -> Picture:
-    """Draw a grid and the ``[T + 1]`` cells of a path: walls dark, fog grey, start S, goal G, key K, door D.
+    """Draw a grid with an agent's path: walls dark, fog grey, start S, goal G, key K, door D, other things by their
+    symbols.
 
-    Things have their symbols.
+    Moves are drawn to the right of their direction, so that opposite moves appear as two lines. Turns that leave the
+    agent in place are rings with their number.
 
-    Moves are drawn to the right of their direction, so that opposite moves appear as two lines. Steps in ``wrong`` (not
-    optimal) have another colour. Turns that leave the agent in place are rings with their number; turns in ``invalid``
-    (without a valid move) are crosses.
+    Args:
+        grid: the grid.
+        path: the T + 1 cells before and after the T steps; empty for no path.
+        label: a sentence that describes the picture.
+        wrong: indices of steps that are not optimal, which have another colour.
+        invalid: indices of turns without a valid move, which are crosses.
     """
     width, height = grid.width * _CELL, grid.height * _CELL
     parts = (
@@ -233,7 +249,12 @@ def episode_picture(episode: Episode, label: str) -> Picture:
 
 
 def drawn_picture(drawings: Sequence[Drawing], label: str) -> Picture:
-    """Draw the first moment of an episode as cells, with the agent's path through all of its moments."""
+    """Draw a world that describes itself as cells: its first state, with the agent's path through the whole episode.
+
+    Args:
+        drawings: the world's drawing of each state of the episode, in order.
+        label: a sentence that describes the picture.
+    """
     first, path = drawings[0], [drawing.agent for drawing in drawings if drawing.agent is not None]
     cells = [(row, col, symbol) for row, line in enumerate(first.rows) for col, symbol in enumerate(line)]
     parts = [_square(row, col, _FILL.get(symbol, _OTHER_FILL)) for row, col, symbol in cells]
@@ -252,10 +273,10 @@ def drawn_picture(drawings: Sequence[Drawing], label: str) -> Picture:
 
 
 def graph_picture(graph: Drawing, label: str) -> Picture:
-    """Draw one moment of a graph: a box for each node with its name and its word, and an arrow for each edge.
+    """Draw one state of a world that describes itself as a graph: a box per node with its name, an arrow per edge.
 
     Nodes that no arrow reaches stand on the left, or else the first node. The column of any other node is the least
-    number of arrows that lead there from the left.
+    number of arrows that lead there from the left. ``label`` is a sentence that describes the picture.
     """
     columns = _columns(graph)
     at = {
@@ -429,7 +450,13 @@ def _arrow(end: tuple[float, float], direction: tuple[int, int], colour: str) ->
 
 
 def map_picture(map_lines: Sequence[str], label: str, *, outline: tuple[int, int] | None = None) -> Picture:
-    """Draw a map in the format of `DecodedMaps.text`; the dashed outline has the true grid's rows and columns."""
+    """Draw a map that a probe decoded, given as lines of symbols in the format of `DecodedMaps.text`.
+
+    Args:
+        map_lines: the lines.
+        label: a sentence that describes the picture.
+        outline: numbers of rows and columns of the true grid, drawn as a dashed outline; None for none.
+    """
     cells = [(row, col, symbol) for row, line in enumerate(map_lines) for col, symbol in enumerate(line)]
     parts = [_square(row, col, _MAP_FILL[symbol]) for row, col, symbol in cells]
     parts += [_letter((row, col), symbol) for row, col, symbol in cells if symbol in "AG"]
@@ -445,7 +472,13 @@ def map_picture(map_lines: Sequence[str], label: str, *, outline: tuple[int, int
 
 
 def framed(grid_picture: Picture, shape: tuple[int, int], frame: int) -> Picture:
-    """Pad the picture of a grid to the right and below, so that it has the size of a decoded map, and return it."""
+    """Return the picture of a grid padded to the right and below, so that it has the size of a decoded map.
+
+    Args:
+        grid_picture: the picture.
+        shape: numbers of rows and columns of the grid.
+        frame: number of rows and columns of the decoded map.
+    """
     height, width = (side * _CELL for side in shape)
     side = frame * _CELL
     size, framed_size = (f'viewBox="0 0 {w} {h}" width="{w}"' for w, h in ((width, height), (side, side)))

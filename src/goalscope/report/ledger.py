@@ -64,7 +64,9 @@ _FIELDS = ("unit", "value", "low", "high", "confidence", "n", "grids", "without"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run directory for reading. Nothing stays open: each access opens the run and closes it.
+    """A run directory (the stored episodes of a study, with their results), for reading.
+
+    Nothing stays open: each access opens the run and closes it.
 
     Attributes:
         path: the directory.
@@ -74,25 +76,27 @@ class Run:
 
     @property
     def study(self) -> "Study | None":
-        """The study; None for imported trajectories."""
+        """The study that produced the run; None for imported trajectories."""
         with Store(self.path) as store:
             return store.study()
 
     @property
     def agents(self) -> list[str]:
-        """The names of its agents."""
+        """The short names of the agents of the run."""
         with Store(self.path) as store:
             return list(store.agent_names())
 
     def episodes(self) -> list[dict[str, Any]]:
-        """Return one record per episode: ids, agent, outcome, number of steps, and the tags of the episode and its
+        """Return one dictionary per episode: ids, agent, outcome, number of steps, and the tags of the episode and its
         world.
+
+        Tags are named facts, such as the size of the grid.
         """
         with Store(self.path) as store:
             return [{**episode.world.tags, **episode.tags, **episode_record(episode)} for episode in store.episodes()]
 
     def steps(self, episode: str) -> list[dict[str, Any]]:
-        """Return one record per step of an episode: state, action, text, reasoning, tokens.
+        """Return one dictionary per step of an episode: state, action, text, reasoning, tokens.
 
         Args:
             episode: id of the episode.
@@ -105,7 +109,8 @@ class Run:
         return list(step_records(matching))
 
     def transcripts(self) -> Iterator[tuple[Episode, Iterator[TranscriptStep]]]:
-        """Yield each episode with its replayed steps: observation, prompt, answer, and verdict on the move.
+        """Yield each episode of the run with its replayed steps: observation, prompt, answer, and whether the move was
+        optimal.
 
         If an agent cannot be built on this machine, for instance because its model is elsewhere, its steps have no
         prompts.
@@ -122,8 +127,10 @@ class Run:
                 yield episode, transcript(episode, agents[identity])
 
     def rows(self, **equal: str | int | float | bool | None) -> Rows:
-        """Return all rows (each is one value of one measure), or those with given values of ``measure``, ``cluster``
-        or tags.
+        """Return the rows of results of the run; each row is one value of one measure in one episode or grid.
+
+        Args:
+            equal: select rows by values of ``measure``, ``cluster`` (the grid) or tags, e.g. ``agent="optimal"``.
 
         Raises:
             KeyError: if no row has such a name.
@@ -133,10 +140,10 @@ class Run:
         return rows.select(**equal) if equal else rows
 
     def estimates(self, by: Sequence[str] = ("agent",), measures: Collection[str] | None = None) -> "RunEstimates":
-        """Return the estimates of the measured run with their intervals over grids.
+        """Return the mean of each measure of the run, with its interval over grids.
 
         Args:
-            by: tags to group by.
+            by: tags to group by, such as "agent" or "size".
             measures: measures to return; None for all.
         """
         with Store(self.path) as store:
@@ -150,7 +157,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunEstimates(Records):
-    """Estimates for groups of rows, each with its interval over grids.
+    """Estimates of measures for groups of rows (such as one per agent), each with its interval over grids.
 
     Attributes:
         groups: each group with its estimate.
@@ -160,7 +167,9 @@ class RunEstimates(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per group: measure, tags, value, interval, unit, counts, method, note."""
+        """The estimates as a list of dictionaries, one per group: measure, tags, value, interval, unit, counts, method,
+        note.
+        """
         fields = ("value", "low", "high", "confidence", "unit", "n", "clusters", "method", "note")
         return [{**group.key, **{name: getattr(group.estimate, name) for name in fields}} for group in self.groups]
 
@@ -174,11 +183,12 @@ class RunEstimates(Records):
 
 
 class MeasuredRows:
-    """The rows (values of measures) of a run: those about behaviour, and those about activations.
+    """The rows of results of a run (each is one value of one measure): those about behaviour, and those about
+    activations.
 
     Args:
         rows_or_run: the run, or rows.
-        source: the source to read; all by default.
+        source: name under which the rows to read are stored, such as "plans"; all by default.
 
     Attributes:
         measures: measure -> unit, in the order of the rows.
@@ -248,14 +258,14 @@ class MeasuredRows:
 
     @property
     def noun(self) -> str:
-        """Noun for the clusters of intervals: "map" for tasks, "grid" if worlds have a size, else "world"."""
+        """What the clusters of intervals are called: "map" for tasks, "grid" if worlds have a size, else "world"."""
         if "exploration error" in self.measures:
             return "map"
         return "grid" if set(self.values.get("size", ())) - {None} else "world"
 
     @property
     def goals(self) -> list[str]:
-        """The names of the measures of goal-directedness (MEG) towards a hypothesis."""
+        """The names of the measures of goal-directedness (MEG) towards a hypothesis (a possible goal)."""
         return [goal_measure(str(name)) for name in self.values.get(TOWARDS, ()) if name is not None]
 
     @property
@@ -265,15 +275,17 @@ class MeasuredRows:
         return list(dict.fromkeys([*self.measures, *chain.from_iterable(other_measures)]))
 
     def of(self, *measures: str, episodes: bool = True) -> Rows:
-        """Return the rows of some measures, in order; without ``episodes`` they lack episode ids."""
+        """Return the rows about behaviour of some measures, in order; without ``episodes`` they lack episode ids, to
+        save memory.
+        """
         return self._read(measures, episodes)
 
     def every_of(self, *measures: str) -> Rows:
-        """Return the rows of some measures, including those about activations and changed activations."""
+        """Return all rows of some measures, including those about activations and changed activations."""
         return Rows.concatenate(rows for _, rows in self._groups(measures))
 
     def all(self) -> Rows:
-        """Return all rows, in order."""
+        """Return all rows about behaviour, in order."""
         return self._read(None, True)
 
     def _read(self, measures: tuple[str, ...] | None, episodes: bool) -> Rows:
@@ -287,15 +299,16 @@ class MeasuredRows:
         return self._cache[key]
 
     def distinct(self, names: Sequence[str]) -> Rows:
-        """Return the rows without repetitions: of all rows with the same grid and the same values of the named tags,
-        the first.
+        """Return one row for each combination of a grid and the values of the named tags: the first about behaviour.
+
+        This tells which grids a group of rows has.
         """
         groups = self._groups(names=_WITHOUT_EPISODES)
         parts = [distinct(_behaviour(rows), [*names, "cluster"]) for _, rows in groups]
         return distinct(Rows.concatenate(parts), [*names, "cluster"])
 
     def estimated(self, by: Sequence[str], measures: Collection[str] | None = None) -> list[Grouped]:
-        """Return the estimates of measures (all by default), grouped by tags; see `goalscope.stats.estimate_rows`."""
+        """Estimate measures of behaviour (all by default), grouped by tags; see `goalscope.stats.estimate_rows`."""
         grids, estimates = clusters_of(self.distinct(by), by), list[Grouped]()
         for measure in self.measures if measures is None else [name for name in self.measures if name in measures]:
             for rows, counts in self.condensed(measure, by):
@@ -304,10 +317,11 @@ class MeasuredRows:
         return estimates
 
     def condensed(self, measure: str, by: Collection[str] = ()) -> list[tuple[Rows, Counts]]:
-        """Return the different rows of a measure, without episodes and steps, and how often each of them occurs.
+        """Return the distinct rows of a measure, without episodes and steps, and how often each of them occurs.
 
-        If the scale of the measure depends on the environment, the rows are separated into measures such as "return in
-        Taxi-v4", unless they are grouped ``by`` the tags that identify the environment.
+        Equal rows are counted instead of kept, to save memory. If the scale of the measure depends on the environment,
+        the rows are separated into measures such as "return in Taxi-v4", unless they are grouped ``by`` the tags that
+        identify the environment.
         """
         groups = self._groups([measure], names=_WITHOUT_EPISODES)
         parts = [_condensed(_behaviour(rows)) for _, rows in groups]
@@ -324,7 +338,11 @@ class MeasuredRows:
         return separated
 
     def scales(self, measure: str) -> tuple[str, ...]:
-        """Return the tags of the environments across which a measure is never averaged, see `scale_tags`."""
+        """Return the tags across whose values a measure is never averaged, because its scale depends on the
+        environment.
+
+        There are none for a measure with a common scale; see `scale_tags`.
+        """
         return scale_tags(self.measures.get(measure, ""), self.values)
 
 
@@ -352,10 +370,10 @@ def _condensed(rows: Rows, counts: Iterable[Counts] = ()) -> tuple[Rows, Counts]
 
 @dataclass(slots=True)
 class AgentEpisodes:
-    """Summary of the episodes of one agent for a report.
+    """Summary of the episodes of one agent for a report: how many turns failed, and which episodes to show.
 
     Attributes:
-        turns: cluster -> number of turns, and number of turns without a valid move.
+        turns: cluster (grid) -> number of turns, and number of turns without a valid move.
         chosen: "first failure", "longest" and "first success", if there is one -> the episode.
     """
 
@@ -363,7 +381,10 @@ class AgentEpisodes:
     chosen: dict[str, EpisodeHead] = field(default_factory=dict)
 
     def add(self, episode: EpisodeHead, cluster: str) -> None:
-        """Add an episode; episodes must come in the order of their worlds' content ids and trajectories."""
+        """Add an episode in a world of the given cluster (grid).
+
+        Episodes must come in the order of their worlds' content ids and trajectories.
+        """
         if episode.length:
             turns, failed = self.turns.get(cluster, (0, 0))
             self.turns[cluster] = turns + episode.length, failed + episode.failed
@@ -373,7 +394,7 @@ class AgentEpisodes:
 
 
 def episodes_by_agent(store: Store) -> Mapping[str, AgentEpisodes]:
-    """Return the summary of each agent's episodes, after verifying every episode by its checksum.
+    """Return a summary of each agent's episodes, by the agent's name, after verifying every episode by its checksum.
 
     Raises:
         ValueError: if an episode differs from what was written.
@@ -388,7 +409,11 @@ def episodes_by_agent(store: Store) -> Mapping[str, AgentEpisodes]:
 
 
 class Estimates:
-    """Estimates indexed by measure and tags; ``listed`` has them in order, with their keys."""
+    """A collection of estimates that can be looked up by measure and tags; ``listed`` has them in order, with their
+    keys.
+
+    The key of an estimate is the mapping of "measure" and of its tags (such as the agent) to their values.
+    """
 
     def __init__(self, listed: Iterable[Grouped] = ()) -> None:
         self.listed = tuple(listed)
@@ -401,19 +426,28 @@ class Estimates:
         return iter(self.listed)
 
     def get(self, *keys: Key, **tags: Tag) -> Estimate | None:
-        """Return the estimate for several keys combined, where later keys take precedence; None if there is none."""
+        """Return the estimate of a measure with some tags; None if there is none.
+
+        Args:
+            keys: mappings of "measure" and tags to values, which are combined; later ones take precedence.
+            tags: further tags.
+        """
         return self._found.get(_identity({name: value for key in (*keys, tags) for name, value in key.items()}))
 
     def keys(self, *names: str, **conditions: Tag) -> list[dict[str, Tag]]:
-        """Return the distinct combinations of values of some tags among estimates that meet conditions on other tags,
-        in order of appearance.
+        """Return the combinations of values that some tags have among the estimates, in order of appearance.
+
+        Args:
+            names: the tags, such as "size".
+            conditions: values of other tags that the estimates must have.
         """
         combinations = dict.fromkeys(tuple(map(grouped.key.get, names)) for grouped in self._under(conditions))
         return [dict(zip(names, values, strict=True)) for values in combinations]
 
     def values(self, name: str, **conditions: Tag) -> list[Tag]:
-        """Return the distinct values of a tag among estimates that meet conditions on other tags: numbers in order,
-        then texts.
+        """Return the distinct values of a tag among the estimates: numbers in ascending order, then texts.
+
+        ``conditions`` are values of other tags that the estimates must have.
         """
         return sorted(
             (value for key in self.keys(name, **conditions) if (value := key[name]) is not None),
@@ -421,7 +455,7 @@ class Estimates:
         )
 
     def only(self, **conditions: Tag) -> "Estimates":
-        """Return the estimates whose tags have these values."""
+        """Return the estimates whose tags have the given values, e.g. ``agent="optimal"``."""
         return Estimates(self._under(conditions))
 
     def _under(self, conditions: Key) -> Iterator[Grouped]:
@@ -430,12 +464,13 @@ class Estimates:
                 yield grouped
 
     def along(self, axis: str, key: Key, places: Mapping[Any, float] | None = None) -> dict[float, Estimate]:
-        """Return the values of a tag as positions of an axis, ascending, with the estimates there.
+        """Return the estimates along an axis: position (the value of a tag, as a number) -> estimate, ascending.
 
         Args:
-            axis: the tag.
+            axis: the tag, such as "size".
             key: what else the estimates have in common.
-            places: the values of the tag to look up; by default all.
+            places: value of the tag -> position; by default numbers are their own positions, and other values are left
+                out.
         """
         points: dict[float, Estimate] = {}
         for value in dict.fromkeys(grouped.key.get(axis) for grouped in self.listed):
@@ -446,12 +481,18 @@ class Estimates:
 
 
 def estimates_by(rows: Rows, *by: str, counts: Counts | None = None) -> Estimates:
-    """Return estimates of rows about behaviour, grouped by tags; ``counts`` are the numbers of equal rows."""
+    """Estimate the measures in rows about behaviour, grouped by tags.
+
+    ``counts`` says how often each row occurs, if equal rows were merged (see `MeasuredRows.condensed`).
+    """
     return Estimates(estimate_rows(rows, by=by, bounds=measure_bounds(), counts=counts))
 
 
 def describe_key(key: Key) -> str:
-    """Describe the conditions of a key, e.g. ``key-no-door worlds, matched control, rotate``."""
+    """Describe conditions of worlds, such as their kind, in words: ``key-no-door worlds, matched control, rotate``.
+
+    ``key`` maps the names of tags to their values.
+    """
     parts = []
     for name, value in key.items():
         phrases = {"kind": f"{value} worlds", "control": "matched control without key", "names": f"{value} names"}
@@ -476,7 +517,11 @@ def _identity(key: Key) -> frozenset[tuple[str, Tag]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """All estimates of a run, by table. The key of each has "measure", the tags of its table and the conditions."""
+    """All estimates of a run's behaviour, in tables by agent, by agent and size, and so on (see `TABLES`).
+
+    Each estimate has a key: "measure", the tags of its table, and the conditions that vary in the run, such as the kind
+    of world.
+    """
 
     tables: Mapping[str, Estimates]  # table -> its estimates, in order
     conditions: tuple[str, ...]  # those of `CONDITIONS` that vary in this run
@@ -485,7 +530,7 @@ class Ledger:
     noun: str = "grid"  # noun for the clusters over which intervals are computed
 
     def find(self, table: str, measure: str, **key: Tag) -> Estimate | None:
-        """Return the estimate of a measure in a group, or None if the run has no rows for it.
+        """Return the estimate of a measure in a group; None if the run has no rows for it.
 
         Args:
             table: name of the table, one of `TABLES`.
@@ -495,12 +540,15 @@ class Ledger:
         return self.tables[table].get(measure=measure, **key)
 
     def groups(self, table: str) -> list[dict[str, Tag]]:
-        """Return the combinations of conditions in a table, in order; ``[{}]`` if none varies."""
+        """Return the combinations of conditions (such as the kind of world) in a table, in order; ``[{}]`` if none
+        varies.
+        """
         return self.tables[table].keys(*self.conditions)
 
     def only(self, condition: str, value: Tag) -> "Ledger":
-        """Return the ledger of the estimates with one value of a condition; all estimates if the condition does not
-        vary.
+        """Return a copy with only the estimates for one value of a condition, such as a kind of world.
+
+        If the condition does not vary in the run, all estimates are kept.
         """
         if condition not in self.conditions:
             return self
@@ -599,26 +647,29 @@ def _pooled(
 
 
 def tag_of(rows: Rows, name: str) -> list[Tag]:
-    """Return the value of a tag for each row, None if no row has the tag."""
+    """Return the value of a tag for each row of results; None for every row if none has the tag."""
     return rows.tags[name].tolist() if name in rows.tags else [None] * len(rows)
 
 
 def recorded(estimate: Estimate) -> dict[str, Any]:
-    """Return an estimate as plain values under the names of `_FIELDS`, with undefined numbers as None."""
+    """Return an estimate as a dictionary that JSON can hold: unit, value, interval, counts, method and note.
+
+    Undefined numbers are None.
+    """
     numbers = map(json_number, (estimate.value, estimate.low, estimate.high))
     counts = (estimate.confidence, estimate.n, estimate.clusters, estimate.without, estimate.undefined)
     return dict(zip(_FIELDS, (estimate.unit, *numbers, *counts, estimate.method, estimate.note), strict=True))
 
 
 def json_number(value: float) -> float | None:
-    """Return a number in JSON form, None if it is undefined."""
+    """Round a number to seven digits for JSON; None if it is not finite."""
     # Seven digits exceed the precision of these numbers, and hide the last bits, which differ between machines.
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentGroups:
-    """The agents of a run, divided into those under study and all others, in the order of the ledger."""
+    """The agents of a run, divided into the language models and all others, in the order of the run's tables."""
 
     models: tuple[str, ...]  # the language models
     scripted: tuple[str, ...]  # all others, including agents with planted goals
@@ -626,18 +677,20 @@ class AgentGroups:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The subjects of the study: the models or, without models, the first agent."""
+        """The agents that the study is about: the language models or, without any, the first agent."""
         return self.models or self.scripted[:1]
 
     @property
     def others(self) -> tuple[str, ...]:
-        """All agents that are not subjects."""
+        """The agents for comparison: all that are not subjects of the study."""
         return tuple(agent for agent in self.scripted if agent not in self.subjects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
-    """A measured run, with everything that the sections of a report read."""
+    """A measured run, with everything that the sections of a report read: rows of results, estimates, agents and
+    study.
+    """
 
     store: Store = field(repr=False)
     measured: MeasuredRows = field(repr=False)  # rows about behaviour, one measure at a time
@@ -649,10 +702,10 @@ class RunData:
 
     @classmethod
     def of(cls, store: Store) -> "RunData":
-        """Read a measured run and estimate its ledger.
+        """Read a measured run, and estimate its measures for a report.
 
         Raises:
-            ValueError: if the run has no rows.
+            ValueError: if the run has no rows of results.
         """
         measured, study = MeasuredRows(store), store.study()
         ledger = build_ledger(measured, agents=store.agent_names() if study else ())
@@ -675,16 +728,18 @@ class RunData:
 
     @property
     def rows(self) -> Rows:
-        """All rows about behaviour. `rows_of` reads only some measures, which takes less memory."""
+        """All rows of results about behaviour. `rows_of` reads only some measures, which takes less memory."""
         return self.measured.all()
 
     def rows_of(self, *measures: str, episodes: bool = True) -> Rows:
-        """Return the rows of some measures; without ``episodes`` they lack episode ids, which takes less memory."""
+        """Return the rows of results of some measures; without ``episodes`` they lack episode ids, which takes less
+        memory.
+        """
         return self.measured.of(*measures, episodes=episodes)
 
     @property
     def analysis(self) -> Analysis:
-        """The analysis that the study declares."""
+        """The settings under ``analysis:`` of the run's study; the defaults if it has none."""
         return self.study.analysis if self.study and self.study.analysis else Analysis()
 
     @property
@@ -694,12 +749,16 @@ class RunData:
 
     @property
     def originals(self) -> Ledger:
-        """The estimates that figures show: only those of original grids if transforms have a section of their own."""
+        """The estimates that figures show: only those of original grids, if transformed grids have a section of their
+        own.
+        """
         return self.ledger.only("transform", ORIGINAL) if self.analysis.invariance else self.ledger
 
     def settings(self) -> list[tuple[dict[str, Tag], dict[str, Tag]]]:
-        """The groups of conditions of a run, as pairs: the group as the ledger names it, and the same with the
-        conditions that do not vary.
+        """Return the groups of conditions (such as the kind of world) in which the run's agents were measured.
+
+        Each is a pair: the conditions that vary in the run, as `Ledger.groups` names them, and the same together with
+        those that do not vary.
         """
         constant: dict[str, Tag] = {}
         for name in CONDITIONS:
@@ -710,8 +769,9 @@ class RunData:
 
 
 def split_probing(rows: Rows) -> tuple[Rows, Rows]:
-    """Split rows into those about behaviour and those about activations; only the latter have a tag for the kind of
-    probe.
+    """Split rows of results into those about behaviour and those about activations.
+
+    Only the latter have the tag "head", the form of a probe.
     """
     probed = rows.known("head")
     return rows.where(~probed), rows.where(probed)

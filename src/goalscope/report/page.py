@@ -67,7 +67,7 @@ def write_report(
 
 
 def check_covered(store: Store) -> None:
-    """Refuse a run whose rows do not cover its episodes.
+    """Check that a run is measured: its rows of results must cover exactly its episodes.
 
     Raises:
         ValueError: if there are no episodes, or the rows do not cover them.
@@ -77,7 +77,8 @@ def check_covered(store: Store) -> None:
 
 
 def not_measured(store: Store) -> str:
-    """Return a text with the number of episodes without rows; "" if the rows cover exactly all episodes.
+    """Say how many episodes of a run have no rows of results, or no longer exist; "" if the rows cover exactly all
+    episodes.
 
     Raises:
         ValueError: if there are no episodes.
@@ -96,7 +97,7 @@ def not_measured(store: Store) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Sections that are folded together under one title."""
+    """Sections of a page that are folded together under one title until the reader opens them."""
 
     title: str
     sections: Sequence[Declared]
@@ -110,7 +111,7 @@ def render_page(
     groups: Sequence[Group] = (),
     package: str = "report",
 ) -> str:
-    """Return the text of a page.
+    """Return the HTML text of a page with tables and figures.
 
     Args:
         title: its title.
@@ -170,12 +171,12 @@ def _file(text: str, kind: str) -> str:
 
 
 def write_page(path: Path, text: str) -> Path:
-    """Write a file completely or not at all, and return its path."""
+    """Write the text of a page to a file, completely or not at all, and return the path."""
     return NamedFile(path).save_text(text)
 
 
 def sections_of(run: RunData, *names: str) -> list[Declared]:
-    """Return sections of a run in the order of the page, laid out, each with a unique anchor.
+    """Return the sections of a run's report in the order of the page, with finished tables, figures and sentences.
 
     Args:
         run: the run.
@@ -208,10 +209,10 @@ def _missing(name: str, sentence: str) -> list[Declared]:
 
 
 def lay_out(sections: Iterable[Declared]) -> list[Declared]:
-    """Return sections with unique anchors, their tables and figures, and their sentences written.
+    """Finish sections of a page: give them unique anchors, and turn specifications into tables, figures and sentences.
 
-    Figures and tables are named by the anchor and their position in the declaration, e.g. ``maps-figure-2``. A section
-    that is laid out again under another anchor gets new names.
+    Figures and tables are named by the anchor and their position in the section, e.g. ``maps-figure-2``. A section that
+    is laid out again under another anchor gets new names. Empty tables and figures are left out.
     """
     by_anchor: dict[str, Declared] = {}
     for declared in sections:

@@ -9,5 +9,7 @@ TEXTS: Final = Catalogue.of_package("goalscope.report")
 
 
 def labels(branch: str) -> dict[str, str]:
-    """Return the texts of a branch of the catalogue by name, e.g. the labels of all axes for "labels/axes"."""
+    """Return the texts of one branch of the report's text catalogue by name, e.g. the labels of all axes for
+    "labels/axes".
+    """
     return {key.removeprefix(f"{branch}/"): TEXTS(key) for key in TEXTS.keys(branch)}
