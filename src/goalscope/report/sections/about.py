@@ -38,7 +38,9 @@ _FACTS = {
 
 
 def title(store: Store) -> str:
-    """Return the name of the study or of the imported source."""
+    """Return the title of a run's report: the name of its study, the source of an import, or else the run's
+    directory.
+    """
     study = store.study()
     if study is not None:
         return study.name
@@ -47,7 +49,9 @@ def title(store: Store) -> str:
 
 
 def summary(run: RunData) -> list[str]:
-    """Return sentences that summarise the run."""
+    """Return the sentences at the top of a run's report: numbers of agents, episodes, worlds and steps, sizes, and
+    warnings.
+    """
     agents, tasks, episodes = run.ledger.agents, run.worlds == "tasks", run.rows_of("success", episodes=False)
     steps = run.rows_of("steps").value.sum() if tasks else run.measured.counts.get("action optimality", 0)
     clusters = len(episodes.numbered("cluster")[1])
@@ -82,7 +86,11 @@ def summary(run: RunData) -> list[str]:
 
 
 def format_lines(episodes: Mapping[str, AgentEpisodes]) -> list[str]:
-    """Return a sentence per agent whose share of turns without a valid move exceeds `FORMAT_SHARE`, worst first."""
+    """Return a warning for each agent that gave no valid move in more than 10 % (`FORMAT_SHARE`) of its turns, worst
+    first.
+
+    ``episodes`` holds the summary of each agent's episodes.
+    """
     lines = []
     for agent, agent_episodes in sorted(episodes.items()):
         if not agent_episodes.turns:
@@ -105,7 +113,7 @@ def format_lines(episodes: Mapping[str, AgentEpisodes]) -> list[str]:
 
 
 def unfinished(store: Store) -> str:
-    """Return a sentence on the missing episodes of a run, "" if it is complete or has no study."""
+    """Return a sentence on how many of a study's episodes are stored; "" if the run is complete or has no study."""
     study = store.study()
     if study is None:
         return ""
@@ -124,8 +132,9 @@ def unfinished(store: Store) -> str:
 
 @section("undefined")
 def undefined(run: RunData) -> Iterator[Declared]:
-    """Yield the section that lists, with reasons, the estimates without a value or an interval in the tables by agent,
-    size and density.
+    """Yield the report's section that lists estimates without a value or an interval, with the reasons.
+
+    It covers the tables by agent, by size and by density.
     """
     reasons: dict[tuple[str, str], list[str]] = {}
     for table in _TABLES:
@@ -153,7 +162,7 @@ def undefined(run: RunData) -> Iterator[Declared]:
 
 @section("definitions")
 def definitions(run: RunData) -> Iterator[Declared]:
-    """Yield the section with the definition and source of each measure of the run."""
+    """Yield the report's section with the definition and source of each measure of the run."""
     tasks = run.worlds == "tasks"
     unregistered = TEXTS(f"definitions/{'unregistered' if tasks else 'foreign'}")
     noun = "world" if run.ledger.noun == "world" else "grid"  # worlds of other kinds have the definitions of grids
@@ -177,7 +186,9 @@ def definitions(run: RunData) -> Iterator[Declared]:
 
 @section("numbers")
 def all_numbers(run: RunData) -> Iterator[Declared]:
-    """Yield the section with every estimate by agent and the main ones by size and density, with counts and method."""
+    """Yield the report's section with every estimate by agent and the main ones by size and density, with counts and
+    method.
+    """
     folds = []
     for name in _TABLES:
         measures = {*HEADLINE, *UNCERTAINTY} if name != "agent" else set(run.ledger.measures)
@@ -191,7 +202,9 @@ def all_numbers(run: RunData) -> Iterator[Declared]:
 
 @section("run")
 def run_description(run: RunData) -> Iterator[Declared]:
-    """Yield the section with settings, versions, commit, content hash and the commands that repeat the run."""
+    """Yield the report's section on how the run was made: settings, versions, commit, content hash, and commands to
+    repeat it.
+    """
     info, study = run.store.info(), run.study
     facts = [("content hash", run.digest)]
     if study is not None:

@@ -27,7 +27,10 @@ _MAX_WRITERS, _MAX_STEPS, _MAX_CHARACTERS = 4, 12, 1500
 
 @section("agents compared", worlds="grids")
 def agents_compared(run: RunData) -> Iterator[Declared]:
-    """Yield the section that compares all pairs of agents of a run."""
+    """Yield the report's section that compares every pair of agents of a run, in the worlds of its largest condition.
+
+    There is none for a single agent; with too many pairs, the section only says so.
+    """
     agents = run.ledger.agents
     pairs = len(agents) * (len(agents) - 1) // 2
     if pairs > MAX_PAIRS:
@@ -46,8 +49,10 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
 
 @section("conditions compared", worlds="grids")
 def conditions_compared(run: RunData) -> Iterator[Declared]:
-    """Compare each agent with itself: transforms with originals, keys with controls, unless another section
-    shows this.
+    """Yield the report's section that compares each agent with itself under two conditions.
+
+    The conditions are transformed and original grids, and worlds with a key and their control worlds, unless another
+    section shows this comparison.
     """
     groups = run.ledger.groups("agent")
     elsewhere = {"transform": run.analysis.invariance is not None, "control": has_goal_tables(run)}
@@ -93,7 +98,7 @@ def _compared(
 
 @section("examples")
 def examples(run: RunData) -> Iterator[Declared]:
-    """Yield the section that draws one success and one failure of each agent."""
+    """Yield the report's section that draws the path of one success and one failure of each agent."""
     rows, agents = run.rows_of("success"), run.ledger.agents
     centres = {name: _centre(rows, name) for name in ("size", "density")}
     kinds = [(agent, success) for agent in agents[:_MAX_AGENTS] for success in (True, False)]
@@ -133,7 +138,7 @@ def _cut_note(agents: Sequence[str], maximum: int) -> list[str]:
 
 
 def legend_of(worlds: Iterable[World]) -> str:
-    """Return what the signs in pictures of episodes mean, with the things that these worlds contain."""
+    """Return a sentence on what the signs in pictures of episodes mean, with the objects that these worlds contain."""
     symbols = {symbol for world in worlds if "grid" in world.offers for _, symbol in world.grid.things}
     signs = [f"{kind.symbol} is {kind.legend}" for kind in (kinds() if symbols else ()) if kind.symbol in symbols]
     things = f" {TEXTS('examples/things', symbols=listed(signs))}" if signs else ""
@@ -141,11 +146,14 @@ def legend_of(worlds: Iterable[World]) -> str:
 
 
 def episode_figure(episode: Episode, opening: str = "") -> Figure | None:
-    """Draw an episode with a caption; None if its world has no picture, or cannot be drawn on this machine.
+    """Draw the world of an episode with the agent's path, and a caption.
 
     Args:
         episode: the episode.
         opening: beginning of the caption; the name of the agent by default.
+
+    Returns:
+        The figure; None if the world has no picture, or cannot be drawn on this machine.
     """
     tags = episode.world.tags
     condition = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
@@ -185,7 +193,9 @@ def _centre(rows: Rows, name: str) -> float:
 
 @section("transcripts")
 def transcripts(run: RunData) -> Iterator[Declared]:
-    """Yield the section that shows the texts of each agent in a failure, in its longest episode, and in a success."""
+    """Yield the report's section with the texts that each agent wrote in a failure, in its longest episode, and in a
+    success.
+    """
     by_agent = {agent: episodes for agent in run.ledger.agents if (episodes := _chosen(run, agent))}
     folds = [fold for agent in [*by_agent][:_MAX_WRITERS] for fold in _folds(agent, by_agent[agent])]
     if folds:

@@ -85,13 +85,19 @@ _BY_SIZE, _BY_DENSITY, _DENSITIES, _BAND = ("size", "size"), ("density", "d"), (
 
 
 def has_goal_tables(run: RunData) -> bool:
-    """Return whether a run has one of the three environments of Table 1."""
+    """Return whether a run has worlds of one of the kinds in Table 1 of the paper on behavioural and representational
+    evaluation.
+    """
     return any(tags.get("kind") in _KINDS for _, tags in run.settings())
 
 
 @section("goals", source="behavioural and representational evaluation, section 4.3 and Table 1", worlds="grids")
 def goal_tables(run: RunData) -> Iterator[Declared]:
-    """Yield the section with Table 1 of the paper, for those of its three environments that a run has."""
+    """Yield the report's section on instrumental and implicit goals: Table 1 of the paper on behavioural and
+    representational evaluation.
+
+    It has those of the three environments of that table that the run has; there is no section without any.
+    """
     conditions: dict[str, dict[tuple[str, bool], Group]] = {}
     for group, tags in run.settings():
         if tags.get("kind") in _KINDS:
@@ -199,7 +205,7 @@ def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> lis
 
 @section("fog", source="behavioural and representational evaluation, Appendix A.1", worlds="grids")
 def fog(run: RunData) -> Iterator[Declared]:
-    """Yield the section with a table of agents for each fog condition."""
+    """Yield the report's section on agents with a limited view: a table of agents for each radius of the view (fog)."""
     histories = labels("labels/histories")
     agents, history = (*run.groups.models, *run.groups.scripted), run.groups.history
     views = {agent: f" ({histories.get(history[agent], history[agent])})" for agent in run.groups.models}
@@ -221,7 +227,9 @@ def fog(run: RunData) -> Iterator[Declared]:
 
 @section("errors under fog", source="measuring exploration and exploitation errors, Section 4", worlds="grids")
 def fog_errors(run: RunData) -> Iterator[Declared]:
-    """Yield the section with the errors of each agent under each fog condition."""
+    """Yield the report's section with exploration and exploitation errors of each agent, for each radius of its view
+    (fog).
+    """
     table = run.ledger.tables["agent"]
     for group, radius in _fog_conditions(run, _ERRORS[0]):
         all_agents = (*run.groups.models, *run.groups.scripted)
@@ -270,7 +278,9 @@ def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
 
 @section("import", worlds="grids")
 def import_checks(run: RunData) -> Iterator[Declared]:
-    """Yield the section that compares imported runs with the values that were recorded with them."""
+    """Yield the report's section that compares goalscope's values for imported episodes with those recorded in the
+    import.
+    """
     import_info = noted(run.store, "import")
     if not import_info:
         return
@@ -298,7 +308,10 @@ def import_checks(run: RunData) -> Iterator[Declared]:
 
 @section("size and density", worlds="grids")
 def by_size_and_density(run: RunData) -> Iterator[Declared]:
-    """Yield the section with curves over size and density; nothing if a run lacks one of these tags."""
+    """Yield the report's section with curves of success and accuracy over grid size and wall density.
+
+    There is none if the worlds of a run lack a size or a density.
+    """
     ledger = run.originals
     if not len(ledger.tables["agent, size"]) or not len(ledger.tables["agent, density"]):
         return
@@ -317,7 +330,9 @@ def by_size_and_density(run: RunData) -> Iterator[Declared]:
 
 @section("maps", worlds="grids")
 def maps(run: RunData) -> Iterator[Declared]:
-    """Yield the section with maps and tables of measures by size and density."""
+    """Yield the report's section with coloured maps and tables of accuracy and success by grid size and wall
+    density.
+    """
     ledger = run.originals
     cells, main_title = ledger.tables[_CELLS], title_of(MAPS[0])
     groups, figures, folds = ledger.groups(_CELLS), [], []
@@ -339,8 +354,8 @@ def maps(run: RunData) -> Iterator[Declared]:
 
 @section("figures 4 and 12", source="behavioural and representational evaluation, Fig. 4 and Fig. 12", worlds="grids")
 def difficulty(run: RunData) -> Iterator[Declared]:
-    """Yield the section with the maps of Fig. 4 and Fig. 12 of the paper, for each condition with several sizes and
-    densities.
+    """Yield the report's section with the maps of Fig. 4 and Fig. 12 of the paper on behavioural and representational
+    evaluation, for each kind of world with several sizes and densities.
     """
     ledger = run.originals
     groups = ledger.groups(_CELLS)
@@ -435,8 +450,9 @@ def _figure_12(run: RunData, group: Key, condition: str) -> Declared:
 
 @section("distance to the goal", worlds="grids")
 def by_distance(run: RunData) -> Iterator[Declared]:
-    """Yield the section with curves over the distance to the goal. If a run also has other worlds, only generated grids
-    count.
+    """Yield the report's section with curves of measures over the distance to the goal.
+
+    If a run has worlds of several kinds, only those with a size and a wall density (generated grids) count.
     """
     ledger = run.originals
     share_bounds = {name: SHARE for name, unit in ledger.measures.items() if unit == "share"}
@@ -455,8 +471,9 @@ def by_distance(run: RunData) -> Iterator[Declared]:
 
 @section("uncertainty", worlds="grids")
 def uncertainty(run: RunData) -> Iterator[Declared]:
-    """Yield the section on entropy, divergence and calibration: each measure beside its baseline, and the excess over
-    it by size.
+    """Yield the report's section on policy entropy, divergence from the optimal policy, and calibration.
+
+    Each measure stands beside its baseline, and figures show the excess over it by grid size.
     """
     ledger = run.originals
     if not set(UNCERTAINTY) & {grouped.key["measure"] for grouped in ledger.tables["agent"]}:
@@ -477,7 +494,9 @@ def uncertainty(run: RunData) -> Iterator[Declared]:
 
 @section("keys", worlds="grids")
 def key_worlds(run: RunData) -> Iterator[Declared]:
-    """Yield the section on worlds with a key, without the paper's environments, which have a section of their own."""
+    """Yield the report's section on worlds with a key, unless they are those of the paper, which have a section of
+    their own.
+    """
     if has_goal_tables(run):
         return
     table, tables = run.ledger.tables["agent"], []

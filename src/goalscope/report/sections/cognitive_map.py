@@ -91,7 +91,11 @@ def _figure(axis: str, shown: _Shown, ticks: Sequence[float] | None = None) -> C
 
 
 def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section with curves over the layers of each site; nothing if there is only one layer."""
+    """Yield the report's section with the scores of map probes as curves over the layers, for each site (token
+    positions).
+
+    There is none if only one layer was read.
+    """
     layers, sites = layers_and_sites(rows.points())
     if len(layers) < 2:
         return
@@ -142,8 +146,12 @@ def _rates_by_class() -> list[tuple[str, str, list[Curve]]]:
 
 
 def over_sizes(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> Declared:
-    """Return the section with curves over size and density at one read point, for probes of all sizes and of one size
-    each.
+    """Return the report's section with scores of map probes as curves over grid size and wall density.
+
+    Args:
+        rows: scores of all probes.
+        base: those of the probes to draw, for grids of all sizes.
+        point: the site (token positions) and layer that is drawn.
     """
     at_point = base.at(point)
     parts = [_by_tag(at_point, tag) for tag in ("size", "density") if len(at_point.numbers(tag)) > 1]
@@ -239,7 +247,9 @@ _HEAD = ("site", "layer", "head", "class")
     measures=lambda measure: measure in CURVE_MEASURES,
 )
 def learning_curves(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section with scores by number of training grids, for each form of probe (head) and each read point."""
+    """Yield the report's section with scores of map probes by number of training grids, for each form of probe, site
+    and layer.
+    """
     counts = [int(count) for count in rows.numbers(TRAINED_ON)]
     curve_rows = rows.where(**{TRAINED_ON: tuple(counts)})
     if not counts:
@@ -345,7 +355,11 @@ _SENTENCE_PAIRS = (
     measures=(_MEASURES | _CALLED).__contains__,
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section with the scores of each probe beside its controls, and curves by layer, size and density."""
+    """Yield the report's sections on map probes: the scores beside those of controls, and curves by layer, size and
+    density.
+
+    ``rows`` are the scores of one agent's probes.
+    """
     rows = rows.where(**{TRAINED_ON: None}, cells=None)  # learning curves have a section of their own
     if not len(rows):
         return

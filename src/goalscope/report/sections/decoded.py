@@ -140,7 +140,7 @@ _LENS_CURVES = ((TAKEN, "best action was taken"), (OPTIMAL, "best action is opti
 
 @section("decoded maps", source="behavioural and representational evaluation, Fig. 6", worlds="grids")
 def decoded_maps(run: RunData) -> Iterator[Declared]:
-    """Yield the section with maps that probes decoded in a run, each with the state to which it belongs.
+    """Yield the report's section that draws maps decoded by probes, each beside the true grid in the same state.
 
     Raises:
         ValueError: the stored maps are invalid.
@@ -227,7 +227,10 @@ def _pair(shown_map: ShownMap, episode: Episode) -> Iterator[Figure]:
     measures=_MEASURES.__contains__,
 )
 def beliefs_section(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section on how well actions fit the grid that a probe decodes from the activations of the same step."""
+    """Yield the report's section on how well an agent's actions fit the maps that probes decode from its activations.
+
+    ``rows`` are the results of the analysis "beliefs" for one agent.
+    """
     natural = rows.where(reading=("natural", None))
     base, reading = (natural, "natural") if len(natural) else (rows, "balanced")
     point, points = base.main_point(), base.points()
@@ -462,7 +465,11 @@ class _Decoders:
     measures=lambda measure: measure in (PREFIX, *LENGTHS),
 )
 def plans_section(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section on the accuracy of decoded plans beside controls and baselines."""
+    """Yield the report's section on the accuracy of plans (next moves) decoded by probes, beside controls and
+    baselines.
+
+    ``rows`` are the results of the analysis "plans" for one agent.
+    """
     numbers = [int(number) for number in rows.numbers("N")]
     horizon = max(numbers, default=1)
     summarise = partial(summarise_plans, horizon=horizon)
@@ -645,7 +652,10 @@ def _prefixes_over_layers(
     measures=lambda measure: measure in (ERROR, SQUARED, DEVIATION),
 )
 def distance_section(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section with the errors of the decoded distance beside those of baselines and controls."""
+    """Yield the report's section on errors of distances to the goal decoded by probes, beside baselines and controls.
+
+    ``rows`` are the results of the analysis "distance" for one agent.
+    """
     estimates = rows.estimated(summarise_distance, TAGS)
     points, near, keys = rows.points(), rows.near(), estimates.keys(*TAGS)
     differences = Estimates(
@@ -751,7 +761,11 @@ def _by_distance(estimates: Estimates, point: ReadPoint) -> CurveSpec:
     measures=lambda measure: measure in MEASURES,
 )
 def logit_lens_section(rows: ProbeRows) -> Iterator[Declared]:
-    """Yield the section on the actions that the logit lens reads from the model and from random networks."""
+    """Yield the report's section on the actions that the logit lens reads from the agent's network and from random
+    networks.
+
+    ``rows`` are the results of the analysis "logit-lens" for one agent.
+    """
     estimates, points, probes = rows.estimated(summarise, TAGS), rows.points(), ProbeNames(_LENS_NAMES)
     networks = [str(control) for control in rows.values("control")]
     figures = list[CurveSpec]()

@@ -29,7 +29,10 @@ from goalscope.runs.store import Store
 
 @section("dependence")
 def dependence(run: RunData) -> Iterator[Declared]:
-    """Yield the section on what the moves of each agent depend on; only for runs with changed worlds."""
+    """Yield the report's section on what each agent's moves depend on, such as the place of the goal.
+
+    Only runs have it whose study contains worlds with one thing changed.
+    """
     if dependences := found_in(run.store):
         agents = dict.fromkeys(dependence.agent for dependence in dependences)
         yield Declared(
@@ -43,7 +46,11 @@ def dependence(run: RunData) -> Iterator[Declared]:
 
 
 def found_in(store: Store) -> list[Dependence]:
-    """Return what the moves of each agent depend on, per thing that was changed; empty for runs without changes."""
+    """Measure what the moves of each agent of a run depend on: one result per agent and thing that was changed in its
+    worlds.
+
+    The list is empty for runs without changed worlds.
+    """
     study = store.study()
     if study is None or not any(isinstance(entry, ChangedWorlds | ChangedEnvironments) for entry in study.worlds_):
         return []
@@ -51,7 +58,7 @@ def found_in(store: Store) -> list[Dependence]:
 
 
 def dependence_table(dependences: Sequence[Dependence]) -> Table:
-    """Return a table with one line per agent and thing."""
+    """Return a table of what agents' moves depend on, with one line per agent and changed thing."""
     notes = Footnotes()
 
     def note(dependence: Dependence) -> str:
@@ -81,7 +88,10 @@ def dependence_table(dependences: Sequence[Dependence]) -> Table:
 
 @section("attribution", worlds="grids")
 def attribution(run: RunData) -> Iterator[Declared]:
-    """Yield the section on the hypotheses that explain each agent's moves; only for runs with two answers per step."""
+    """Yield the report's section on the hypotheses (possible goals) that explain each agent's moves.
+
+    Only runs have it whose study asks for two answers per step.
+    """
     findings = judged_in(run.store)
     if findings:
         yield Declared(
@@ -95,7 +105,10 @@ def attribution(run: RunData) -> Iterator[Declared]:
 
 
 def judged_in(store: Store) -> dict[str, list[Finding]]:
-    """Map each agent with two answers per step to its findings; empty for other runs."""
+    """Decide which hypotheses (possible goals) explain the moves of each agent of a run, by the agent's name.
+
+    Empty for runs without two answers per step. Agents in worlds without a known decision process are left out.
+    """
     study, findings_by_agent = store.study(), dict[str, list[Finding]]()
     if study is None or study.answers < 2:
         return findings_by_agent

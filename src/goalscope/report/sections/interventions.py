@@ -47,13 +47,17 @@ _BY: Final = ("site", *_PLACE, "patch", "reading")
 
 @section("patching", source="behavioural and representational evaluation, Section 5.2 and Appendix F", worlds="grids")
 def patched(run: RunData) -> Iterator[Declared]:
-    """Yield a section for each agent whose activations were patched, and each thing moved."""
+    """Yield the report's sections on activation patching: one for each agent and each thing moved in the paired
+    grids.
+    """
     yield from _experiments(run, patching.KIND)
 
 
 @section("steering", worlds="grids")
 def steered(run: RunData) -> Iterator[Declared]:
-    """Yield a section for each other experiment, agent, and thing moved."""
+    """Yield the report's sections on steering, ablation and edits of reasoning: one per experiment, agent and thing
+    moved.
+    """
     yield from _experiments(run, directions.STEERING, directions.ABLATION, reasoning.KIND)
 
 
@@ -77,11 +81,11 @@ def _experiments(run: RunData, *kinds: str) -> Iterator[Declared]:
 
 
 def declared(kind: str, rows: Rows, title_suffix: str = "") -> Declared:
-    """Return the section of one experiment.
+    """Return the report's section on one experiment that changed an agent's activations or reasoning.
 
     Args:
         kind: patching, steering, ablation, or reasoning-edits.
-        rows: its rows, of one agent and one thing moved.
+        rows: its rows of results, for one agent and one thing moved.
         title_suffix: text appended to its title.
     """
     return _MAKERS[kind](rows, title_suffix)
@@ -213,7 +217,9 @@ def _patched_parts(site: str, estimates: Estimates) -> Iterator[tuple[str, Key]]
 
 
 def site_name(site: Tag) -> str:
-    """Describe the tokens of a site, the position at which activations are changed."""
+    """Describe in words the tokens of a site (the positions where activations are changed), such as "pre"; unknown ones
+    stay.
+    """
     return _SITES.get(str(site), str(site))
 
 

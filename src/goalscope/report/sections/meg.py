@@ -27,7 +27,9 @@ _NAMED = 3  # maximum lines that a note names; further lines are counted
 
 @section("meg", source="MacDermott et al. (2024)", worlds="grids")
 def goals(run: RunData) -> Iterator[Declared]:
-    """Yield the section on the goal-directedness (MEG) of each agent towards each hypothesis, if measured.
+    """Yield the report's section on the goal-directedness (MEG) of each agent towards each hypothesis (possible goal).
+
+    There is none if it was not measured.
 
     Raises:
         ValueError: if the stored estimates of goals are invalid.
@@ -76,7 +78,10 @@ def goals(run: RunData) -> Iterator[Declared]:
 
 
 def estimates_table(estimates: Sequence[GoalEstimate], noun: str = "grid") -> Table:
-    """Return the table of the hypotheses of a cell; ``noun`` names the clusters of intervals."""
+    """Return a table of goal-directedness (MEG, in nats) with one line per agent and hypothesis (possible goal).
+
+    ``estimates`` are those for one group of worlds; ``noun`` names the clusters of their intervals.
+    """
     columns: TextColumns[GoalEstimate] = [
         ("agent", lambda entry: entry.agent),
         ("hypothesis", lambda entry: entry.hypothesis),
@@ -97,7 +102,10 @@ def estimates_table(estimates: Sequence[GoalEstimate], noun: str = "grid") -> Ta
 
 
 def note_lines(estimates: Sequence[GoalEstimate], noun: str = "grid") -> list[str]:
-    """Return the notes of estimates, each once with the lines that it applies to; ``noun`` names the clusters."""
+    """Return the notes of estimates of goal-directedness, each once, with the agents and hypotheses that it applies to.
+
+    ``noun`` names the clusters of intervals.
+    """
     several = any(entry.cell != estimates[0].cell for entry in estimates)
     names_by_note: dict[str, list[str]] = {}
     for entry in estimates:
@@ -111,7 +119,11 @@ def note_lines(estimates: Sequence[GoalEstimate], noun: str = "grid") -> list[st
 
 
 def contrasts_table(contrasts: Sequence[GoalContrast], noun: str = "grid") -> Table:
-    """Return the table of comparisons of hypotheses."""
+    """Return a table that compares an agent's goal-directedness towards two hypotheses (possible goals), one pair per
+    line.
+
+    ``noun`` names the clusters of intervals.
+    """
     caption = TEXTS("meg/compared", tests=len(contrasts))
     columns: TextColumns[GoalContrast] = [
         ("agent", lambda contrast: contrast.agent),
@@ -128,14 +140,19 @@ def contrasts_table(contrasts: Sequence[GoalContrast], noun: str = "grid") -> Ta
 
 
 def untold(contrasts: Sequence[GoalContrast]) -> list[str]:
-    """Return a sentence for each pair of hypotheses that the worlds of some agent cannot tell apart."""
+    """Return a sentence for each pair of hypotheses (possible goals) that an agent's worlds cannot tell apart, with the
+    reason.
+    """
     untold_ones = [contrast for contrast in contrasts if contrast.why_not]
     reasons = (f"{untold.why_not} ({where(untold.cell)})" if untold.cell else untold.why_not for untold in untold_ones)
     return [TEXTS("meg/untold", reason=reason) for reason in dict.fromkeys(reasons)]
 
 
 def untold_in(store: Store) -> list[str]:
-    """Return the sentences of `untold` for the stored results on goals of a run; empty if there are none.
+    """Return a sentence for each pair of hypotheses that the worlds of a run cannot tell apart, from its stored
+    results.
+
+    Empty if goal-directedness was not measured.
 
     Raises:
         ValueError: the stored results are invalid.
@@ -146,7 +163,11 @@ def untold_in(store: Store) -> list[str]:
 
 
 def held_out_table(entries: Sequence[HeldOut], noun: str = "grid") -> Table:
-    """Return the table of utilities that were fitted to agents, scored in held-out worlds."""
+    """Return a table of goal-directedness (in nats) towards utilities that were fitted to agents, scored in held-out
+    worlds.
+
+    ``noun`` names the clusters of intervals.
+    """
     columns: TextColumns[HeldOut] = [
         ("agent", lambda entry: entry.agent),
         ("worlds", lambda entry: where(entry.cell)),
@@ -163,10 +184,12 @@ def held_out_table(entries: Sequence[HeldOut], noun: str = "grid") -> Table:
 
 
 def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Describe what goal-directedness relative to decoded beliefs rests on: probes, worlds, controls, missing ones.
+    """Describe in sentences what goal-directedness relative to decoded beliefs rests on: probes, worlds and controls.
+
+    ``beliefs`` is the description that `goalscope meg RUN --beliefs` stores.
 
     Raises:
-        KeyError, TypeError, ValueError: the record is not in the form that `goalscope meg RUN --beliefs` stores.
+        KeyError, TypeError, ValueError: it is not in this form.
     """
     worlds, settings, decoded = int(beliefs["worlds"]), beliefs["settings"], beliefs["decoded"]
     decoded_right = f"{int(decoded['none']['goal at its cell'])} of {worlds} worlds"
@@ -195,7 +218,9 @@ def belief_words(beliefs: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def where(cell: Mapping[str, Tag]) -> str:
-    """Describe in words the group of worlds to which an estimate belongs."""
+    """Describe in words the group of worlds to which an estimate belongs, given as tags with values; "all worlds"
+    without any.
+    """
     return describe_key(cell) or "all worlds"
 
 

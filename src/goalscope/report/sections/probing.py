@@ -54,19 +54,22 @@ READINGS = labels("labels/readings")
 
 
 class ReadPoint(NamedTuple):
-    """A place at which activations are read: site (token position) and layer. Both are None if none are read."""
+    """A place at which activations are read: a site (token positions, such as "pre") and a layer.
+
+    Both are None for baselines that read no activations.
+    """
 
     site: Tag = None
     layer: Tag = None
 
     @property
     def key(self) -> dict[str, Tag]:
-        """The tags of rows with this read point."""
+        """The site and the layer as tags, which select the rows of results for this place."""
         return self._asdict()
 
     @property
     def order(self) -> tuple[int, str, float, str]:
-        """Sort key: sites in the order of `SITES`, then layers ascending."""
+        """A sort key by which sites come in the order of `SITES`, and layers ascending."""
         sites: dict[str, int] = {name: index for index, name in enumerate(SITES)}
         site, layer = str(self.site), number_of(self.layer)
         return sites.get(site, len(sites)), site, math.inf if layer is None else layer, str(self.layer)
@@ -81,7 +84,10 @@ Selection = Mapping[str, Tag | Sequence[Tag]]
 
 
 class ProbeRows:
-    """Rows about activations, e.g. scores of probes. ``agent`` is "" on a page about a single agent."""
+    """Rows of results about activations, such as scores of probes, with methods to select and to estimate them.
+
+    ``agent`` is the agent whose name titles contain; "" on a page about a single agent.
+    """
 
     def __init__(self, rows: Rows, agent: str = "") -> None:
         self.rows, self.agent = rows, agent
@@ -90,20 +96,23 @@ class ProbeRows:
         return len(self.rows)
 
     def title(self, text: str) -> str:
-        """Return a title, with the agent's name on a page about several agents."""
+        """Return a title for a section, with the agent's name appended on a page about several agents."""
         return f"{text} of {self.agent}" if self.agent else text
 
     def values(self, name: str) -> list[Tag]:
-        """Return the distinct values of a tag or column in order of appearance, without None."""
+        """Return the distinct values of a tag (such as "head") or column of the rows, in order of appearance, without
+        None.
+        """
         return [value for value in self.rows.numbered(name)[1] if value is not None]
 
     def numbers(self, name: str) -> list[float]:
-        """Return the distinct values of a tag that are numbers, ascending."""
+        """Return the distinct numbers among the values of a tag, such as "size", in ascending order."""
         return sorted({number for value in self.values(name) if (number := number_of(value)) is not None})
 
     def where(self, **tags: Tag | Sequence[Tag]) -> Self:
-        """Return the rows whose tags have a value, or one of several values; a tag without a column is None in every
-        row.
+        """Return the rows whose tags have a given value, or one of several values.
+
+        A tag that no row has counts as None in every row.
         """
         mask = np.ones(len(self.rows), dtype=bool)
         for name, accepted in tags.items():
@@ -113,11 +122,16 @@ class ProbeRows:
         return type(self)(self.rows.where(mask), self.agent)
 
     def estimated(self, estimator: Callable[..., list[Grouped]], by: Sequence[str]) -> Estimates:
-        """Return one estimate per measure and combination of values of the given tags; empty if there are no rows."""
+        """Estimate each measure for every combination of values of the given tags; empty if there are no rows.
+
+        ``estimator`` is a function such as `goalscope.stats.estimate_rows`.
+        """
         return Estimates(estimator(self.rows, by=by) if len(self.rows) else ())
 
     def combinations(self, *names: str) -> list[tuple[Tag, ...]]:
-        """Return the distinct combinations of the values of some tags; empty if a tag is missing."""
+        """Return the distinct combinations of values that some tags have in the rows; empty if no row has one of the
+        tags.
+        """
         columns = self.rows.columns()
         if not all(name in columns for name in names):
             return []
@@ -128,13 +142,14 @@ class ProbeRows:
         return self.where(site=(point.site, None), layer=(point.layer, None))
 
     def points(self) -> list[ReadPoint]:
-        """Return the read points, sorted by `ReadPoint.order`."""
+        """Return the places (site and layer) at which activations were read, by site and then by layer."""
         points = (ReadPoint(*values) for values in self.combinations("site", "layer"))
         return sorted((point for point in points if point.site), key=lambda point: point.order)
 
     def main_point(self) -> ReadPoint:
-        """Return the read point with the most probe forms (heads) and controls; if several have as many, the first
-        site and its middle layer.
+        """Return the place (site and layer) to show first: that with the most forms of probes and controls.
+
+        Of several, it is the first site and its middle layer. Without any, it is an empty `ReadPoint`.
         """
         counts = Counter(ReadPoint(*values[:2]) for values in self.combinations(*TAGS) if values[0] is not None)
         maximum = max(counts.values(), default=0)
@@ -143,7 +158,7 @@ class ProbeRows:
         return same_site[len(same_site) // 2] if same_site else ReadPoint()
 
     def near(self) -> list[ReadPoint]:
-        """Return the read points at the layer of the main read point, one for each site."""
+        """Return the places (site and layer) at the layer of `main_point`, one for each site."""
         main = self.main_point()
         return [point for point in self.points() if point.layer == main.layer]
 
@@ -155,10 +170,10 @@ def claims(
     floors: Mapping[str, str],
     higher: bool = True,
 ) -> Iterator[RivalsSentence]:
-    """Yield the claims "readable" and "made more readable by training", see `goalscope.report.definitions`.
+    """Yield specifications of the sentences "readable" and "made more readable by training" for each probe.
 
     Args:
-        differences: differences from the floors (baselines) and from random networks.
+        differences: differences of scores from the floors (baselines) and from random networks.
         probes: title of each probe, and its parts: their names, and the keys of their differences (without "less").
         floors: name in "less" -> label; a claim needs all of them.
         higher: whether a higher score is better.
@@ -170,10 +185,11 @@ def claims(
 
 
 class Contrast(NamedTuple):
-    """Differences between the rows of a probe and those of its rivals, paired by grid.
+    """Which rows of scores to subtract from those of a probe: the rows of its rivals (baselines, controls, random
+    networks).
 
-    A rival is described by the tags in which its rows differ from those of the probe. Its name ends the measure of the
-    difference: "MEASURE less NAME".
+    ``own`` has the tags that select the probe's rows. A rival is described by the tags in which its rows differ from
+    those of the probe; rows are paired by grid. Its name ends the measure of the difference: "MEASURE less NAME".
     """
 
     own: Selection
@@ -188,7 +204,15 @@ RANDOM_NETWORKS: Final[Mapping[str, Selection]] = {kind: {"control": kind} for k
 def contrasted(
     rows: ProbeRows, contrasts: Iterable[Contrast], estimator: Callable[..., list[Grouped]], by: Sequence[str]
 ) -> Estimates:
-    """Estimate the differences of some contrasts, grouped by some tags; rivals without a common grid are left out."""
+    """Estimate differences between probes and their rivals (baselines, controls, random networks), grouped by some
+    tags.
+
+    Args:
+        rows: all rows of scores.
+        contrasts: which rows to subtract from which; rivals without a common grid are left out.
+        estimator: a function such as `goalscope.stats.estimate_rows`.
+        by: tags to group by.
+    """
     parts = [
         pairs(rows.where(**model_rows).rows, rows.where(**{**model_rows, **rival}).rows, name=name, by=paired)
         for model_rows, rivals, paired in contrasts
@@ -200,7 +224,15 @@ def contrasted(
 def probe_section(
     name: str, *, source: str, measures: Callable[[str], bool]
 ) -> Callable[[Callable[[ProbeRows], Iterator[Declared]]], Callable[[Rows], Iterator[Declared]]]:
-    """Return a decorator that registers a function of one agent's rows as a section for all agents."""
+    """Return a decorator that registers a section of the report about activations.
+
+    It decorates a function of the rows of results of one agent, which is then called for each agent of a run.
+
+    Args:
+        name: name of the section in the registry.
+        source: the paper and figures that it reproduces.
+        measures: returns whether the section needs the rows of a measure.
+    """
 
     def add(declare: Callable[[ProbeRows], Iterator[Declared]]) -> Callable[[Rows], Iterator[Declared]]:
         @wraps(declare)
@@ -215,7 +247,7 @@ def probe_section(
 
 
 def of_agents(rows: Rows, measures: Callable[[str], bool]) -> list[ProbeRows]:
-    """Return the rows of some measures for each agent."""
+    """Return the rows of results of each agent, for the measures for which the function ``measures`` returns true."""
     matching = rows.where(rows.among("measure", {name for name in rows.measure.tolist() if measures(str(name))}))
     agents = ProbeRows(matching).values("agent")
     if len(agents) > 1:
@@ -225,11 +257,11 @@ def of_agents(rows: Rows, measures: Callable[[str], bool]) -> list[ProbeRows]:
 
 @dataclass(frozen=True, slots=True)
 class ProbeNames:
-    """How a section names and orders probes.
+    """How a section of the report names and orders probes.
 
     Attributes:
-        heads: label of each head (form of a probe, e.g. linear), or of a head with a control as ``"mean, none"``;
-            other heads are labelled by name.
+        heads: label of each head (form of a probe, e.g. linear), or of a head with a control as ``"mean, none"``; other
+            heads are labelled by name.
         controls: label of each control, in order; other controls follow.
         first: heads in order; others follow alphabetically.
     """
@@ -244,15 +276,23 @@ class ProbeNames:
         return name if control in (None, "none") else f"{name}, {self.controls.get(str(control), str(control))}"
 
     def at(self, key: Key) -> str:
-        """Write ``pre, layer 3: MLP``, or only the name if no activations are read."""
+        """Return the name of a probe with the place where it reads, such as ``pre, layer 3: MLP``; only the name if it
+        reads none.
+
+        ``key`` has its tags: site, layer, head (form) and control.
+        """
         point = "" if key.get("site") is None else f"{ReadPoint(key['site'], key['layer'])}: "
         return f"{point}{self(key['head'], key['control'])}"
 
     def undefined(
         self, estimates: Iterable[Grouped], and_tags: Sequence[str] = (), joint: str = ", "
     ) -> list[tuple[str, str, Estimate]]:
-        """Return the entries for the list of undefined values: for each given estimate its measure with tags, its
-        probe, and itself.
+        """Return entries for a section's list of undefined values: for each estimate the measure, the probe and the
+        estimate.
+
+        Args:
+            estimates: the estimates with their tags.
+            and_tags: tags to write after the measure, joined by ``joint``.
         """
         undefined = []
         for grouped in estimates:
@@ -261,7 +301,10 @@ class ProbeNames:
         return undefined
 
     def in_order(self, keys: Iterable[Key], points: Sequence[ReadPoint] = ()) -> list[Key]:
-        """Sort keys by read point, then head, then control; no control comes first, unknown read points last."""
+        """Sort the keys (tags) of probes by place, then form (head), then control.
+
+        The probe itself comes before its controls, and places that are not among ``points`` come last.
+        """
         heads, controls = list(self.first), ["none", *self.controls]
 
         def order(key: Key) -> tuple[int, int, str, int, str]:
@@ -284,7 +327,15 @@ class ProbeNames:
         columns: Sequence[Column],
         first: str = "read from",
     ) -> TableSpec:
-        """Return a table with one line per probe."""
+        """Return the specification of a table of scores with one line per probe.
+
+        Args:
+            caption: caption of the table.
+            estimates: the estimated scores.
+            keys: the tags of each probe.
+            columns: the columns, each with the tags that select its estimates.
+            first: heading of the column of names.
+        """
         return TableSpec(f"{caption}: {MEAN}", first, estimates, columns, [Line(self.at(key), key) for key in keys])
 
     def table_at(
@@ -295,7 +346,10 @@ class ProbeNames:
         keys: Iterable[Key],
         columns: Sequence[Column],
     ) -> TableSpec:
-        """Return the table of the probes at some read points, and of those that read no activations, in order."""
+        """Return the specification of a table of the probes at some places, and of those that read no activations.
+
+        ``points`` are the places (site and layer), in the order of the lines; the other arguments are those of `table`.
+        """
         near = [key for key in keys if key["site"] is None or ReadPoint(key["site"], key["layer"]) in points]
         return self.table(caption, estimates, self.in_order(near, points), columns)
 
@@ -305,7 +359,9 @@ PROBES: Final = ProbeNames()
 
 
 def layers_and_sites(points: Iterable[ReadPoint]) -> tuple[list[float], list[Tag]]:
-    """Return the layers that are numbers, ascending, and the sites of some read points."""
+    """Return the layers of some places (site and layer), ascending, and their distinct sites; layers that are no
+    numbers are left out.
+    """
     layers = {layer for point in points if (layer := number_of(point.layer)) is not None}
     return sorted(layers), list(dict.fromkeys(point.site for point in points))
 
@@ -320,10 +376,16 @@ def over_layers(
     flat: Sequence[Curve] = (),
     bounds: Bounds = SHARE,
 ) -> list[CurveSpec]:
-    """Return a figure over the layers: each curve once per site, in the site's style; constant values as horizontal
-    lines.
+    """Return a figure with curves over the layers, each drawn once per site (token positions); empty for a single
+    layer.
 
-    Empty if there is only one layer.
+    Args:
+        points: the places (site and layer) that were read.
+        title, y_label: title of the figure and label of its vertical axis.
+        estimates: the estimates to draw.
+        curves: the curves, whose keys get the site.
+        flat: estimates without a layer, drawn as horizontal lines.
+        bounds: range of the vertical axis.
     """
     layers, sites = layers_and_sites(points)
     of_sites = [
@@ -337,8 +399,8 @@ def over_layers(
 
 
 def share_bounds(series: Sequence[Series]) -> tuple[float, float]:
-    """Return the range of an axis for shares: up to 1, or up to 0.1, 0.2 or 0.5 if all lines and bands lie
-    below that.
+    """Return the range of a vertical axis for shares: from 0 to 1, or to 0.1, 0.2 or 0.5 if all values and intervals
+    fit.
     """
     estimates = [estimate for line in series for estimate in line.points.values()]
     ends = [end for estimate in estimates for end in (estimate.value, estimate.high) if not math.isnan(end)]
@@ -346,7 +408,9 @@ def share_bounds(series: Sequence[Series]) -> tuple[float, float]:
 
 
 def data_bounds(series: Sequence[Series]) -> tuple[float, float]:
-    """Return the range of an axis from 0 to at most twice the greatest value; bands may be cut off, lines never are."""
+    """Return the range of a vertical axis: from 0 to at most twice the greatest value. Intervals may be cut off, values
+    never.
+    """
     values = [estimate.value for line in series for estimate in line.points.values() if math.isfinite(estimate.value)]
     ends = [estimate.high for line in series for estimate in line.points.values() if math.isfinite(estimate.high)]
     top = min(2 * max(values, default=0.0), max([*values, *ends], default=0.0))
@@ -388,7 +452,10 @@ class _Facts(BaseModel):
 
 @section("activations", worlds="grids")
 def activations(run: RunData) -> list[Declared]:
-    """Return the sections of all analyses of activations, with their numbers of grids and steps."""
+    """Return the report's section with the numbers of grids and steps behind each analysis of activations, in a list.
+
+    The list is empty if activations were not analysed.
+    """
     return probing_facts(run.store) if len(run.measured.probed) else []
 
 
@@ -398,7 +465,8 @@ def _title(name: str) -> str:
 
 
 def probing_facts(store: Store) -> list[Declared]:
-    """Return the numbers of grids and steps behind each analysis of activations; empty if there is none.
+    """Return a section with the numbers of grids and steps behind each analysis of a run's activations; empty without
+    any.
 
     Raises:
         ValueError: the stored counts are not in goalscope's format.

@@ -17,7 +17,7 @@ from goalscope.runs.provenance import packages_of
 
 @section("results", worlds="grids")
 def headline(run: RunData) -> Iterator[Declared]:
-    """Yield the section with the table of agents and their main measures in grids."""
+    """Yield the report's first section for grids: a table of agents and their main measures."""
     setting = run.analysis.failed_turns
     accuracies = shown_accuracies(HEADLINE, setting)
     tables = [by_agent(run.ledger, accuracies, group, "Main measures") for group in run.ledger.groups("agent")]
@@ -32,8 +32,11 @@ def headline(run: RunData) -> Iterator[Declared]:
 
 
 def of_packages(run: RunData) -> tuple[list[TableSpec], list[Figure]]:
-    """Return the measures that other packages or files of the working directory registered: tables in the form of the
-    main tables, and a figure for each measure with mean and interval, one line per agent.
+    """Return tables and figures of the measures that were registered by other packages or by files in the working
+    directory.
+
+    The tables have the form of the main tables. There is a figure for each measure with mean and interval, one line per
+    agent.
     """
     names = [name for kind, name in packages_of(run.store) if kind == "measure" and name in run.ledger.measures]
     groups = run.ledger.groups("agent") if names else []
@@ -54,7 +57,10 @@ def of_packages(run: RunData) -> tuple[list[TableSpec], list[Figure]]:
 
 @section("invariance", source=f"{PAPER}, Table 3 and Fig. 14", worlds="grids")
 def invariance(run: RunData) -> Iterator[Declared]:
-    """Yield the section that compares transformed grids with the originals, if the study declares this analysis."""
+    """Yield the report's section that compares agents on transformed grids (e.g. rotated ones) with the original grids.
+
+    Only runs have it whose study declares this analysis.
+    """
     declared, agents, title = run.analysis.invariance, run.ledger.agents, "Iso-difficulty transforms"
     if declared is None:
         return

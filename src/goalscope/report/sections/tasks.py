@@ -69,7 +69,9 @@ _ERRORS = TEXTS("tasks/errors")
 
 @section("task results", source="measuring exploration and exploitation errors, Tab. 2", worlds="tasks")
 def task_results(run: RunData) -> Iterator[Declared]:
-    """Yield the section with success and errors in task worlds, as means over maps and pooled."""
+    """Yield the report's section with success and errors of each agent in task worlds, as means over maps and
+    pooled.
+    """
     ledger, tables = run.ledger, list[AnyTable]()
     groups = ledger.groups("agent")
     columns = [_task_column(name, ledger.measures[name]) for name in TASK_MAIN if name in ledger.measures]
@@ -84,7 +86,10 @@ def task_results(run: RunData) -> Iterator[Declared]:
 
 @section("prompts", source="measuring exploration and exploitation errors, Fig. 5", worlds="tasks")
 def prompts(run: RunData) -> Iterator[Declared]:
-    """Yield the section with results by strategy sentence for each model, pooled over both settings of reasoning."""
+    """Yield the report's section on prompts: results of each model by the sentence that suggests a strategy.
+
+    Results with and without reasoning are pooled.
+    """
     tables, figures = list[TableSpec](), list[CurveSpec]()
     stored_agents, imported_agents = run.store.agents().values(), run.ledger.agents
     models = {name: _model(description) for name, description in stored_agents if name in imported_agents}
@@ -120,8 +125,9 @@ def prompts(run: RunData) -> Iterator[Declared]:
 
 @section("declared pairs", source="measuring exploration and exploitation errors, Tab. 2", worlds="tasks")
 def declared_pairs(run: RunData) -> Iterator[Declared]:
-    """Yield the section on the pairs of agents that the study declared, tested as one family, with a summary in
-    words.
+    """Yield the report's section that compares the pairs of agents that the study declared, as one family of tests.
+
+    A summary says the results in words.
     """
     pairs = [pair for pair in run.analysis.pairs if set(pair) <= set(run.ledger.agents)]
     sides = {name: SideRows(name, run.rows.select(agent=name)) for pair in pairs for name in pair}
@@ -136,7 +142,9 @@ def declared_pairs(run: RunData) -> Iterator[Declared]:
 
 @section("names", source="measuring exploration and exploitation errors, Tab. 3", worlds="tasks")
 def names(run: RunData) -> Iterator[Declared]:
-    """Yield the section that compares worlds with meaningful names and the same worlds with symbols, for each agent."""
+    """Yield the report's section that compares each agent in task worlds with meaningful names and in the same worlds
+    with symbols.
+    """
     pairs = []
     for agent in run.ledger.agents if "names" in run.ledger.conditions else ():
         of_agent = run.rows.select(agent=agent)
@@ -179,8 +187,10 @@ def _sentence(tests: Sequence[Compared]) -> str:
 
 @section("relation", source="measuring exploration and exploitation errors, Fig. 1", worlds="tasks")
 def relation(run: RunData) -> Iterator[Declared]:
-    """Yield the section on success against the logarithm of each error, with R squared, if at least two agents have
-    both.
+    """Yield the report's section on success against the logarithm of the exploration or exploitation error, with R
+    squared.
+
+    There is none unless at least two agents have both numbers.
     """
     relations = [
         (log_relation(run.rows.select(**group), error, run.ledger.agents), group)
@@ -238,8 +248,10 @@ def _scatter(run: RunData, fitted: Relation, group: Key) -> Figure:
 
 @section("demand", source="measuring exploration and exploitation errors, Fig. 20", worlds="tasks")
 def demand(run: RunData) -> Iterator[Declared]:
-    """Yield the section on both errors by exploitation demand and by graph size; each figure uses only worlds that
-    exist for all its values.
+    """Yield the report's section on exploration and exploitation errors by how much exploitation a world demands and by
+    the size of its graph.
+
+    Each figure has only worlds that exist for all of its values.
     """
     tables, figures = list[TableSpec](), list[CurveSpec]()
     rows, agents = run.rows, run.ledger.agents
@@ -291,8 +303,9 @@ def demand(run: RunData) -> Iterator[Declared]:
 
 @section("progress", source="measuring exploration and exploitation errors, Fig. 4", worlds="tasks")
 def progress(run: RunData) -> Iterator[Declared]:
-    """Yield the section on the share of exploration over the course of episodes, and on pairs of agents with equal
-    success that differ in it.
+    """Yield the report's section on how the share of exploration changes over the course of episodes.
+
+    It also names pairs of agents with equal success that differ in this share.
     """
     shares = run.rows.where(run.rows.measure == PROGRESS_SHARE)
     if not len(shares):
@@ -398,7 +411,7 @@ def _by_prompt(title: str, measure: str, estimates: Estimates, order: Sequence[T
 
 
 def task_title(measure: object) -> str:
-    """Return the heading of a measure of task worlds."""
+    """Return the heading of a column for a measure of task worlds, such as "Exploration error"."""
     text = {ARRIVED: "Steps of successes"}.get(str(measure), str(measure))
     return text[:1].upper() + text[1:]
 
@@ -419,10 +432,17 @@ def _model(description: Mapping[str, object]) -> str:
 def error_tables(
     rows: Rows, ledger: Ledger, agents: Sequence[str], group: Key, *, suffix: str, noun: str
 ) -> tuple[Table, ...]:
-    """Return the pooled ratios with their counts, and, if any move was invalid, mean and pooled ratio over valid moves.
+    """Return tables of exploration and exploitation errors, pooled over all steps of each agent, with their counts.
 
-    The names of the measures end with ``suffix`` ("" in task worlds); ``noun`` names the clusters of intervals, e.g.
-    "map".
+    If any move was invalid, a second table has the mean and the pooled error over valid moves.
+
+    Args:
+        rows: rows of results.
+        ledger: all estimates of the run.
+        agents: the lines of the tables.
+        group: values of conditions that select the rows, such as the kind of world.
+        suffix: end of the measures' names, "" in task worlds.
+        noun: name of the clusters of intervals, e.g. "map".
     """
     agent_rows = {agent: rows.select(agent=agent, **group) for agent in agents}
 
@@ -450,7 +470,10 @@ def error_tables(
 
 
 def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
-    """Return whether any step of a group contained no valid move."""
+    """Return whether an agent gave no valid move in some step, among the rows of results with the given conditions.
+
+    ``group`` has the conditions (tags with values), and ``suffix`` ends the names of the measures.
+    """
     group_rows = rows.select(**group)
     totals = [
         [group_rows.select(measure=f"{kind} steps{valid}{suffix}").value.sum() for kind in KINDS]
