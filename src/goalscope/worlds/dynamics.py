@@ -26,9 +26,10 @@ Box = tuple[slice, slice]
 
 
 class State(tuple[int, int, int]):
-    """Where the agent is and what it has done: (row, col, flags).
+    """State of a gridworld: where the agent is and what it has done, as the tuple (row, col, flags).
 
-    The flags are 1 for the key, plus 2 for the open door, plus 4 times the number of the things' state.
+    The flags are 1 if the agent carries the key, plus 2 if the door is open, plus 4 times the number of the things'
+    state.
 
     Args:
         position: cell of the agent, (row, col).
@@ -70,46 +71,63 @@ class State(tuple[int, int, int]):
 
     @property
     def phase(self) -> int:
-        """The phase of the episode: 0 without the key, 1 with the key, 2 once the door is open."""
+        """Phase of the episode: 0 before the agent has the key, 1 while it has the key, 2 once the door is open."""
         return (self[2] & 1) + (self[2] >> 1 & 1)
 
     @property
     def things(self) -> int:
-        """States of all optional things of the grid as one number with a digit per thing; 0 at the start of an
-        episode.
+        """States of all optional things of the grid, such as coins and gates, as one number with a digit per thing.
+
+        The number is 0 at the start of an episode.
         """
         return self[2] >> 2
 
 
 def state_with(flags: int, position: Position = (0, 0)) -> State:
-    """Return the state with these flags (see `State`) at a cell."""
+    """Return the state of an agent at a cell (row, col) with these flags.
+
+    The flags are 1 if the agent carries the key, plus 2 if the door is open, plus 4 times the number of the things'
+    state.
+    """
     return State(position, bool(flags & 1), bool(flags & 2), flags >> 2)
 
 
 def configurations(grid: Grid) -> tuple[int, ...]:
-    """Return the flags (see `State`) of each phase, or of each configuration in a grid with things, ascending."""
+    """Return the flags that states of a grid can have, in ascending order: which of key, door and things are in which
+    state.
+
+    The flags are 1 if the agent carries the key, plus 2 if the door is open, plus 4 times the number of the things'
+    state (see `State`).
+    """
     if grid.things:
         return thing_table(grid)[0]
     return (0, 1, 3) if grid.door is not None else (0, 1) if grid.key is not None else (0,)
 
 
 def phases(grid: Grid) -> int:
-    """Return the number P of phases of a grid (without the key, with it, door open), or of configurations of things."""
+    """Return the number P of phases of a grid: 3 with a door, 2 with only a key, otherwise 1.
+
+    In a grid with optional things, such as coins, this is the number of combinations of states of key, door and things.
+    """
     return len(configurations(grid))
 
 
 def state_number(grid: Grid, state: State) -> int:
-    """Return the index of a state in `transitions`: ``phase * H * W + row * W + col``."""
+    """Return the index of a state in the table of `transitions`: ``phase * H * W + row * W + col``, for an H by W
+    grid.
+    """
     return phase_index(grid, state) * grid.walls.size + state.position[0] * grid.width + state.position[1]
 
 
 def phase_index(grid: Grid, state: State) -> int:
-    """Return the index of a state's phase, or of its configuration in a grid with things.
+    """Return the index of a state's phase: 0 without the key, 1 with the key, 2 once the door is open.
 
-    A grid that no longer shows its door or key can have fewer phases than the state's phase requires.
+    In a grid with optional things, such as coins, this is the index of the combination of states of key, door and
+    things among those in `configurations`. A grid that no longer shows its door or key can have fewer phases than the
+    state's phase requires; the highest phase is returned then.
 
     Raises:
-        ValueError: no agent can be in this state.
+        ValueError: if no agent can be in this state.
     """
     if not grid.things:
         return min(state.phase, phases(grid) - 1)
@@ -120,10 +138,18 @@ def phase_index(grid: Grid, state: State) -> int:
 
 
 def configuration_index(grid: Grid, phase: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the index of the phase or configuration of each number ``[N]`` in the form of `phase_column`.
+    """Return the index of the phase of N states whose flags are stored as numbers; see `phase_index` for many states at
+    once.
+
+    Args:
+        grid: the grid.
+        phase: ``[N]`` numbers that `phase_column` makes from the flags of states.
+
+    Returns:
+        ``[N]`` indices.
 
     Raises:
-        ValueError: no agent can be in one of these configurations.
+        ValueError: if no agent can be in one of these states.
     """
     if not grid.things:
         return np.minimum(phase, phases(grid) - 1)
@@ -135,7 +161,9 @@ def configuration_index(grid: Grid, phase: npt.NDArray[np.int64]) -> npt.NDArray
 
 
 def flag_count(grid: Grid) -> int:
-    """Return the number of values that the flags of a grid's states can have, from 0."""
+    """Return an upper limit for the flags of a grid's states: all flags (see `State`) are from 0 to this number
+    minus 1.
+    """
     return 4 * arrangement_of(grid.things, grid.held).states if grid.things else 4
 
 
@@ -143,9 +171,11 @@ Flags = TypeVar("Flags", int, npt.NDArray[np.int64])
 
 
 def phase_column(flags: Flags) -> Flags:
-    """Return the numbers that stand for flags in columns of states: the phase, plus 4 times the number of the things.
+    """Convert flags of states to the numbers that are stored in tables of states, for one state or an array ``[N]``.
 
-    The order of the numbers is that of the flags.
+    Flags are 1 if the agent carries the key, plus 2 if the door is open, plus 4 times the number of the things' state.
+    The stored number has the phase (0 without the key, 1 with it, 2 once the door is open) in place of the first two
+    terms. The order of the numbers is that of the flags.
     """
     phase: Flags = (flags & 1) + (flags >> 1 & 1) + (flags >> 2 << 2)
     return phase
@@ -175,10 +205,10 @@ def settle(grid: Grid, position: Position, carrying_key: bool = False, door_open
 
 
 def initial_state(grid: Grid) -> State:
-    """Return the state in which an episode on this grid begins.
+    """Return the state in which an episode on this grid begins, at the cell marked as the agent's.
 
     Raises:
-        ValueError: the grid shows no agent.
+        ValueError: if the grid does not show an agent.
     """
     if grid.start is None:
         raise ValueError("an episode needs a grid that shows its agent, got a grid without one: mark its cell with A")
@@ -187,7 +217,11 @@ def initial_state(grid: Grid) -> State:
 
 
 def initial_flags(grid: Grid) -> int:
-    """Return the flags of an agent that stands away from all objects of the grid: what it carries, and the things."""
+    """Return the flags (see `State`) of an agent at the start of an episode, before it touches the key, the door or a
+    thing.
+
+    They say whether the agent carries the key, and in which states the optional things are.
+    """
     flags = int(KEY in grid.held)
     if grid.things:
         arrangement = arrangement_of(grid.things, grid.held)
@@ -196,7 +230,9 @@ def initial_flags(grid: Grid) -> int:
 
 
 def step(grid: Grid, state: State, action: int) -> State:
-    """Return the state after one action. A move into a wall, into a locked door or out of the grid changes nothing."""
+    """Return the state after one action (0 to 3) in a state. A move into a wall, a locked door or out of the grid
+    changes nothing.
+    """
     if grid.things:
         return _step_among_things(grid, state, action)
     (row, col, _), (down, right) = state, Action(action).delta
@@ -230,10 +266,11 @@ def has_ended(grid: Grid, state: State) -> bool:
 
 
 def shown(grid: Grid, state: State) -> Grid:
-    """Return the grid as it looks in this state: the agent at its cell, without a key it carries or a door it opened.
+    """Return a copy of the grid as it looks in a state: with the agent at its cell, and without a key it carries or an
+    open door.
 
-    The agent hides the goal when it stands on the goal's cell. What it carries is `Grid.held`. Things that the state no
-    longer draws are left out.
+    The agent hides the goal when it stands on the goal's cell. What the agent carries is in `Grid.held`. Things that
+    the state no longer draws, such as collected coins, are left out.
     """
     load: tuple[str, ...] = (KEY,) if state.carrying_key else ()
     things: tuple[Thing, ...] = ()
@@ -254,12 +291,17 @@ def shown(grid: Grid, state: State) -> Grid:
 
 
 def seen_state(grid: Grid, picture: Grid) -> State:
-    """Return a state of a grid that looks like this picture of it without fog.
+    """Find the state in which a grid looks like a given picture of it: the inverse of `shown`, without fog.
 
-    Which of several equal things lies in which state can be unknown, if the future does not depend on it.
+    If several equal things could be in several states, and the future does not depend on which, one of the states is
+    returned.
+
+    Args:
+        grid: the grid at the start of an episode.
+        picture: the same grid as it looks in the state.
 
     Raises:
-        ValueError: the picture shows no agent, or the grid never looks like that.
+        ValueError: if the picture shows no agent, or the grid never looks like it.
     """
     if picture.start is None:
         raise ValueError("the state of an agent can be seen only in a grid that shows it, got one without an agent (A)")
@@ -286,7 +328,9 @@ def _flags_by_picture(grid: Grid) -> dict[tuple[bool, bool, tuple[Thing, ...], t
 
 
 def opaque_cells(grid: Grid, state: State) -> list[Position]:
-    """Return the cells other than walls that block the agent's way and view in this state."""
+    """Return the cells (row, col), other than walls, that block the agent's way and view in a state, such as a
+    locked door.
+    """
     cells = [] if grid.door is None or state.door_open else [grid.door]
     if grid.things:
         arrangement = arrangement_of(grid.things, grid.held)
@@ -295,11 +339,11 @@ def opaque_cells(grid: Grid, state: State) -> list[Position]:
 
 
 def transitions(grid: Grid) -> npt.NDArray[np.int32]:
-    """Return the next state for every state and action.
+    """Return the table of a grid's transitions: the next state for every state and action.
 
     Returns:
-        ``[P * H * W, 4]`` int32, with states numbered as by `state_number`. From a wall, every action leads to the
-        same wall.
+        ``[P * H * W, 4]`` int32, states by actions, for P phases of an H by W grid, with states numbered as by
+        `state_number`. From a wall, every action leads to the same wall.
     """
     if grid.things:
         return thing_table(grid)[1]
@@ -323,17 +367,17 @@ def transitions(grid: Grid) -> npt.NDArray[np.int32]:
 @forgets_kinds
 @lru_cache(maxsize=1024)
 def thing_table(grid: Grid) -> tuple[tuple[int, ...], npt.NDArray[np.int32]]:
-    """Return the configurations of a grid with things, and the next state for every state and action.
+    """Enumerate the states of a grid with optional things, such as coins and gates, and compute their transitions.
 
-    The configurations are the flags that an agent can reach from those of the first state if it can stand in any cell,
-    in ascending order. Only moves to a thing, to a cell beside one that is near, or to key and door ask `step`; all
-    others are plain moves between cells.
+    A configuration is the joint state of key, door and things, given as flags (see `State`). Those are included that an
+    agent can bring about from the start of an episode, wherever it begins.
 
     Returns:
-        the flags of the C configurations; and ``[C * H * W, 4]`` int32, as in `transitions`.
+        The flags of the C configurations in ascending order; and the next states ``[C * H * W, 4]`` int32, states by
+        actions, numbered as in `transitions`.
 
     Raises:
-        ValueError: there are more than 200,000 states.
+        ValueError: if there are more than 200,000 states.
     """
     arrangement, size = arrangement_of(grid.things, grid.held), grid.walls.size
     touched = {*arrangement.at, *arrangement.beside}
@@ -381,13 +425,13 @@ def thing_table(grid: Grid) -> tuple[tuple[int, ...], npt.NDArray[np.int32]]:
 
 
 def transitions_batch(walls: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """Return the transition tables of many plain grids of one shape.
+    """Return the transition tables of many grids of one shape that have walls only.
 
     Args:
-        walls: ``[..., H, W]`` bool.
+        walls: ``[..., H, W]`` bool, true where a cell is a wall; the axes before are grids.
 
     Returns:
-        ``[..., H * W, 4]`` int32: the index ``row * W + col`` of the cell that each action leads to.
+        ``[..., H * W, 4]`` int32, cells by actions: the index ``row * W + col`` of the cell that each action leads to.
     """
     *batch, height, width = walls.shape
     cells = np.arange(height * width, dtype=np.int32).reshape(height, width)
@@ -399,7 +443,10 @@ def transitions_batch(walls: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
 
 
 def neighbours(height: int, width: int) -> Iterator[tuple[Box, Box]]:
-    """Yield for each action the box of cells that have a neighbour in its direction, and the box of the neighbours."""
+    """Yield for each action a pair of boxes (slices of rows and columns) of an array of cells.
+
+    The first box contains the cells that have a neighbour in the action's direction, the second one these neighbours.
+    """
     for down, right in DELTAS.tolist():
         inside = slice(max(0, -down), height - max(0, down)), slice(max(0, -right), width - max(0, right))
         beyond = slice(max(0, down), height + min(0, down)), slice(max(0, right), width + min(0, right))
@@ -412,13 +459,13 @@ def step_batch(
     state: npt.NDArray[np.integer],
     action: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.int32]:
-    """Return the next states ``[N]`` int32 of N agents that each take one action.
+    """Apply one action to each of N agents in any of B worlds, and return their next states ``[N]`` int32.
 
     Args:
-        tables: ``[B, S, 4]`` transition tables of B worlds.
+        tables: ``[B, S, 4]`` transition tables: next state by world, state and action.
         world: ``[N]`` index of each agent's world.
-        state: ``[N]`` state of each agent.
-        action: ``[N]`` action of each agent.
+        state: ``[N]`` number of each agent's state.
+        action: ``[N]`` action of each agent, 0 to 3.
     """
     _, states, actions = tables.shape
     after: npt.NDArray[np.int32] = tables.reshape(-1)[(world * states + state) * actions + action]

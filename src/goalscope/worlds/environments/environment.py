@@ -52,11 +52,11 @@ _KIND = re.compile(r"([\w.-]+)(?::(.*))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observed:
-    """What an agent is shown in a state; it may contain less than the state.
+    """What an agent is shown in a state of an environment; it may contain less than the state.
 
     Attributes:
         text: the observation in words.
-        array: the observation as numbers, of any shape; None without one.
+        array: the observation as numbers, of any shape; None if the environment only has texts.
     """
 
     text: str
@@ -65,14 +65,15 @@ class Observed:
 
 @runtime_checkable
 class Environment(Protocol[S]):
-    """A finite world, deterministic or stochastic.
+    """Protocol of a finite environment, deterministic or stochastic, that is given by pure functions of hashable
+    states.
 
     `step` is pure: the same state and action always give the same distribution, whatever the calls before. A state
     determines the future; it does not contain the number of steps so far, since horizons belong to studies.
 
     Optional methods, looked up by name:
 
-    * ``admissible(state) -> Sequence[int]``: the actions offered there; any other changes nothing.
+    * ``admissible(state) -> Sequence[int]``: the actions offered in a state; any other changes nothing.
     * ``goals() -> Mapping[str, Callable[[S], bool]]``: further goals that an agent may have, by name.
     * ``goal_name: str``: what the goal is called in sentences, such as "deliver the crate".
     * ``elsewhere() -> Mapping[str, Sequence[Mapping[str, Any]]]``: things that can be elsewhere, by name, each with
@@ -88,25 +89,27 @@ class Environment(Protocol[S]):
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """Names of the actions."""
+        """Names of the actions; an action is given to `step` as its index in this tuple."""
         ...
 
     def initial(self) -> Mapping[S, float]:
-        """Return the probabilities of the first state; a single entry if it is certain."""
+        """Return the first states of an episode: state -> probability; a single entry if the first state is certain."""
         ...
 
     def step(self, state: S, action: int) -> Mapping[S, float]:
-        """Return the probabilities of the next state; a single entry if it is certain. It is not called in states in
-        which `done` holds.
+        """Return the states to which an action leads: state -> probability; a single entry if the next state is
+        certain.
+
+        It is not called in states in which `done` holds.
         """
         ...
 
     def done(self, state: S) -> bool:
-        """Return whether the episode is over in a state, solved or not."""
+        """Return whether the episode is over in a state, with or without success."""
         ...
 
     def goal(self, state: S) -> bool:
-        """Return whether the goal is reached in a state, which ends the episode."""
+        """Return whether the goal is reached in a state. Reaching the goal ends the episode."""
         ...
 
     def observe(self, state: S) -> Observed:
@@ -114,21 +117,26 @@ class Environment(Protocol[S]):
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Return everything that determines the transitions as plain values; the id of the world is their hash."""
+        """Return everything that determines the transitions, as nested mappings, lists, texts and numbers.
+
+        The id of the world is a hash of these values.
+        """
         ...
 
 
 class Player(Protocol):
-    """Interface of a real environment during an episode, by which play-back compares it with the enumerated one."""
+    """Interface of a real environment during one episode, by which a play-back compares it with its enumerated
+    table.
+    """
 
     @property
     def state(self) -> Hashable:
-        """The present state, in the form of `Environment.step`."""
+        """The present state of the episode, in the form in which `Environment.step` takes states."""
         ...
 
     @property
     def done(self) -> bool:
-        """Whether the episode is over."""
+        """Whether the episode is over, with or without success."""
         ...
 
     @property
@@ -137,17 +145,17 @@ class Player(Protocol):
         ...
 
     def act(self, action: int) -> None:
-        """Take an action."""
+        """Take an action, given as its index, so that the episode moves to the next state."""
         ...
 
 
 class StatePlayer:
-    """A player whose environment decides by its state alone whether the episode is over.
+    """A `Player` for a real environment in which the state alone decides whether the episode is over.
 
     Args:
-        environment: the environment.
-        state: the first state.
-        step: function that takes an action and returns the next state.
+        environment: the environment, which says in which states an episode is over.
+        state: the first state of the episode.
+        step: function that takes an action in the real environment and returns the next state.
     """
 
     def __init__(self, environment: Environment[Any], state: Hashable, step: Callable[[int], Hashable]) -> None:
@@ -155,24 +163,24 @@ class StatePlayer:
 
     @property
     def done(self) -> bool:
-        """Whether the episode is over."""
+        """Whether the episode is over in the present state, with or without success."""
         return bool(self.environment.done(self.state)) or self.goal
 
     @property
     def goal(self) -> bool:
-        """Whether the episode has ended at the goal."""
+        """Whether the present state fulfils the goal."""
         return bool(self.environment.goal(self.state))
 
     def act(self, action: int) -> None:
-        """Take an action."""
+        """Take an action, given as its index, and keep the state to which it leads."""
         self.state = self._step(action)
 
 
 def goals_of(environment: Environment[Any]) -> Mapping[str, Callable[[Any], bool]]:
-    """Return the goals of an environment by name: "goal" first, then its further ones.
+    """Return all goals of an environment: name -> test of a state, first "goal", then those of its method ``goals()``.
 
     Raises:
-        ValueError: a name that is no text, or "goal" itself.
+        ValueError: if ``goals()`` returns something else, or a name is not a text, is empty, or is "goal".
     """
     further: Any = getattr(environment, "goals", dict)()
     if not isinstance(further, Mapping):
@@ -195,10 +203,14 @@ def goals_of(environment: Environment[Any]) -> Mapping[str, Callable[[Any], bool
 
 
 def changes_of(environment: Environment[Any]) -> dict[str, list[dict[str, Any]]]:
-    """Return the things of an environment that can be elsewhere: name -> changed parameters, see `Environment`.
+    """Return the things of an environment that can be elsewhere, as its method ``elsewhere()`` lists them.
+
+    Returns:
+        Name of a thing -> list of changed parameters, each of which gives the same environment with this thing in
+        another place; empty if the environment has no such method.
 
     Raises:
-        ValueError: ``elsewhere()`` returns something else.
+        ValueError: if ``elsewhere()`` returns something else.
     """
     changes: Any = getattr(environment, "elsewhere", dict)()
     listed = isinstance(changes, Mapping) and all(
@@ -219,10 +231,11 @@ def changes_of(environment: Environment[Any]) -> dict[str, list[dict[str, Any]]]
 
 
 def goal_name_of(environment: Environment[Any]) -> str:
-    """Return what the author calls the goal: the attribute ``goal_name``, or "" where there is none.
+    """Return what the author of an environment calls its goal (the attribute ``goal_name``), or "" without that
+    attribute.
 
     Raises:
-        ValueError: the attribute is not one short line of text.
+        ValueError: if the attribute is not one short line of text.
     """
     name = getattr(environment, "goal_name", "")
     if not isinstance(name, str) or len(name) > 80 or not (name == "" or name.isprintable()):
@@ -234,10 +247,12 @@ def goal_name_of(environment: Environment[Any]) -> str:
 
 
 def admissible_actions(environment: Environment[Any], state: Any) -> npt.NDArray[np.bool_]:
-    """Return ``[A]`` bool, the actions offered in a state; all of them where the environment has no ``admissible``.
+    """Return which actions an environment offers in a state, as a mask ``[A]`` over its A actions.
+
+    All actions are offered if the environment has no method ``admissible``.
 
     Raises:
-        ValueError: no action is offered, or one that the environment does not have.
+        ValueError: if no action is offered, or one that the environment does not have.
     """
     count = len(environment.actions)
     offered_mask = np.zeros(count, dtype=bool)
@@ -254,15 +269,16 @@ def admissible_actions(environment: Environment[Any], state: Any) -> npt.NDArray
 
 
 def environment_kind(name: str) -> Callable[[Registered], Registered]:
-    """Return a decorator that registers a class of environments; its keyword arguments must be plain values.
+    """Return a decorator that registers a class of environments under a name.
 
-    Studies name it with ``kind: environment`` and ``source: NAME``.
+    Studies then use the class with ``kind: environment`` and ``source: NAME``. Its keyword arguments must be texts,
+    numbers, booleans, or lists and mappings of these, since studies are stored as JSON.
 
     Args:
         name: the name, without a colon.
 
     Raises:
-        ValueError: a name that is taken, or of the form of a class.
+        ValueError: if the name is taken, or has the form ``module:Class``.
     """
     if is_own(name):
         raise ValueError(f"the name of a kind of environments must not look like module:Class, got {name!r}")
@@ -274,11 +290,11 @@ def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
 
     Args:
         source: a registered name, see `environment_kind`, or ``module:Class`` of a file in the working directory.
-        parameters: keyword arguments of its class: plain values.
+        parameters: keyword arguments of the class: texts, numbers, booleans, or lists and mappings of these.
 
     Raises:
-        ValueError: the source is unknown, the class is not an environment, or it does not take these parameters.
-        ImportError: a package is missing; the message names the extra to install.
+        ValueError: if the name is unknown, the class is not an environment, or it does not take these parameters.
+        ImportError: if a package is missing; the message names the extra to install.
     """
     factory = (
         load_own(source, _METHODS, "an environment") if is_own(source) else registry.resolve("environment", source)
@@ -305,7 +321,7 @@ def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
 
 
 def named_environment(text: str) -> tuple[str, dict[str, Any]]:
-    """Return the source and the parameters of an environment that the user names; its code may then be imported.
+    """Find the environment that a user names on the command line, and allow its code to be imported.
 
     Args:
         text: ``module:Class`` of a file in the working directory; a registered kind of environments; an id that a kind
@@ -313,11 +329,11 @@ def named_environment(text: str) -> tuple[str, dict[str, Any]]:
             table` wrote. Parameters follow after a colon, as in ``warehouse:Warehouse:slip=0.1,row=2``.
 
     Returns:
-        The source and the parameters, as `build` takes them.
+        The name (``source``) and the parameters, as `build` takes them.
 
     Raises:
-        ValueError: it is none of these, or the parameters are not written as KEY=VALUE.
-        ImportError: the environment needs a package that is missing; the message names the extra.
+        ValueError: if the text is none of these, or the parameters are not written as KEY=VALUE.
+        ImportError: if the environment needs a package that is missing; the message names the extra.
     """
     text = text.strip()
     kinds = registry.names("environment")
@@ -348,7 +364,12 @@ def named_environment(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def environment_name(source: str, parameters: Mapping[str, Any]) -> str:
-    """Return a short name of an environment for titles: the name of its class, or its id."""
+    """Return a short name of an environment for titles: its name, level or file among the parameters, else its class.
+
+    Args:
+        source: the name from which `build` makes the environment, such as ``module:Class``.
+        parameters: keyword arguments of the class.
+    """
     for key in ("name", "level", "file"):
         if isinstance(parameters.get(key), str):
             return str(parameters[key])
@@ -356,12 +377,12 @@ def environment_name(source: str, parameters: Mapping[str, Any]) -> str:
 
 
 class StateCopy(ABC):
-    """A deterministic environment whose real state can be read and written: a base class for adapters.
+    """Base class for adapters of deterministic environments (e.g. of Gymnasium) whose state can be read and written.
 
     The real environment applies its own rules: a state is written into it, one step is taken, and the state is read
     back. A derived class implements `actions`, `make`, `read`, `write`, `words` and `describe`, and `success` where
-    success is not just a reward above 0 at the end. The play-back finds state that `read` omits, since it acts in a
-    new environment without writing anything.
+    success is not just a reward above 0 at the end. The play-back finds out if `read` leaves something out of the
+    state, since it acts in a new environment without writing anything.
 
     Attributes:
         actions: names of the actions; the index is the argument of the real environment's `step`.
@@ -375,27 +396,36 @@ class StateCopy(ABC):
 
     @abstractmethod
     def read(self, real: Any) -> Hashable:
-        """Return everything that determines the future as a hashable value, without the number of steps."""
+        """Return the state of the real environment: everything that determines its future, as a hashable value.
+
+        The number of steps so far is not part of the state.
+        """
 
     @abstractmethod
     def write(self, real: Any, state: Any) -> None:
-        """Put the real environment into a state."""
+        """Put the real environment into a state that `read` returned."""
 
     @abstractmethod
     def words(self, state: Any) -> str:
-        """Return the observation of a state in words."""
+        """Describe a state in words, as the agent is to observe it."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """Return everything that determines the transitions as plain values."""
+        """Return everything that determines the transitions, as nested mappings, lists, texts and numbers.
+
+        The id of the world is a hash of these values.
+        """
 
     def success(self, reward: float) -> bool:
-        """Return whether an episode that ends with this reward has ended at the goal."""
+        """Return whether an episode whose last step has this reward has ended at the goal: by default, if it is
+        above 0.
+        """
         return reward > 0
 
     def act(self, real: Any, action: int) -> Hashable:
-        """Take an action in the real environment, as with Gymnasium's `step`, and return the state to which
-        it leads.
+        """Take an action in the real environment by its ``step``, as in Gymnasium, and return the next state.
+
+        If the episode is over after the step, the state is `OVER` at the goal and `LOST` otherwise.
         """
         _, reward, over, _, _ = real.step(action)
         return (OVER if self.success(float(reward)) else LOST) if over else self.read(real)
@@ -405,11 +435,11 @@ class StateCopy(ABC):
         return self.make()
 
     def initial(self) -> dict[Hashable, float]:
-        """Return the first state, with probability 1."""
+        """Return the first state of an episode, as a mapping from the state to its probability 1."""
         return {self.read(self.make()): 1.0}
 
     def step(self, state: Any, action: int) -> dict[Hashable, float]:
-        """Return the state after an action, with probability 1."""
+        """Return the state after an action, as a mapping from the state to its probability 1."""
         self.write(self._real, state)
         return {self.act(self._real, action): 1.0}
 
@@ -418,7 +448,7 @@ class StateCopy(ABC):
         return state in (OVER, LOST)
 
     def goal(self, state: Any) -> bool:
-        """Return whether the episode ended at the goal in a state."""
+        """Return whether a state is the end of an episode at the goal."""
         return bool(state == OVER)
 
     def observe(self, state: Any) -> Observed:
@@ -426,6 +456,8 @@ class StateCopy(ABC):
         return Observed(text="The episode is over." if self.done(state) else self.words(state))
 
     def play(self, seed: int) -> Player:
-        """Return the real environment at the beginning of an episode, into which nothing is written."""
+        """Return a new real environment at the beginning of an episode, for a play-back. No state is ever written
+        into it.
+        """
         real = self.make()
         return StatePlayer(self, self.read(real), lambda action: self.act(real, action))

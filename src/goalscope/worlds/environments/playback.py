@@ -35,7 +35,9 @@ _EXPECTED = 5.0  # minimum expected count of a cell of the chi-squared test; rar
 
 
 class Mismatch(ValueError):  # noqa: N818 - callers catch it by this name
-    """Raised if an environment behaves differently from the rules that it declares, or from its enumerated table."""
+    """Error for an environment that behaves differently from the rules that it declares, or from its enumerated
+    table.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,10 @@ class PlayBack:
 
 
 def play_back(solved: SolvedTable, fresh: Callable[[], Environment[Any]], *, episodes: int = EPISODES) -> PlayBack:
-    """Compare an enumerated environment with a fresh copy of it, or with the real one behind an adapter.
+    """Check an enumerated environment by playing episodes in a fresh copy, or in the real one behind an adapter.
+
+    Optimal, random and mixed policies act; every state, end and goal must agree with the table, and next states must
+    come as often as their probabilities say.
 
     Args:
         solved: the enumerated and solved environment, from `solve_table`.
@@ -68,8 +73,11 @@ def play_back(solved: SolvedTable, fresh: Callable[[], Environment[Any]], *, epi
             are played in the real environment which that method returns.
         episodes: number of episodes.
 
+    Returns:
+        The numbers of episodes and steps played, and the p value of the test of frequencies.
+
     Raises:
-        Mismatch: play disagrees with the table; says where, and possible causes.
+        Mismatch: if play disagrees with the table; the message says where, and possible causes.
     """
     table, rng = solved.table, stream(0, "play-back")
     environment = fresh()
@@ -99,10 +107,11 @@ def play_back(solved: SolvedTable, fresh: Callable[[], Environment[Any]], *, epi
 def believe_visited(
     make: Callable[[], Environment[Any]], *, limit: int = LIMIT, seed: int = 0, episodes: int = EPISODES
 ) -> VisitedStates:
-    """Search an environment from its beginning, and play it back in a fresh copy or in the real one behind an adapter.
+    """Check an environment that has too many states for a table by playing it back, and return a solver for single
+    states.
 
-    This does what `goalscope.environments.believe` does, for environments without chance that have too many states for
-    a table.
+    The environment must have no chance. The returned object computes distances and optimal actions by search, for any
+    state that an agent visits. For smaller environments, `goalscope.environments.believe` makes a table.
 
     Args:
         make: function that makes the environment.
@@ -111,8 +120,8 @@ def believe_visited(
         episodes: number of these episodes.
 
     Raises:
-        Mismatch: the environment does something else than its transitions say.
-        ValueError: a search exceeds the limit, or the environment has chance.
+        Mismatch: if the environment does something else than its transitions say.
+        ValueError: if a search exceeds the limit, or the environment has chance.
     """
     environment = make()
     visited = VisitedStates(environment, limit)

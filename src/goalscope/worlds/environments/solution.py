@@ -45,16 +45,16 @@ Sets = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StateTable(Generic[S]):
-    """An enumerated environment: S states, A actions, N possible transitions.
+    """An enumerated environment as arrays: S states, A actions, N possible transitions.
 
-    States that are done have no transitions, nor have actions that are not offered, nor states at the bound of the
-    search; in `mdp` all of them stay where they are.
+    States in which the episode is over have no transitions, nor have actions that are not offered, nor states at the
+    bound of the search; in `mdp` all of them stay where they are.
 
     Attributes:
         actions: names of the actions.
         states: the S states, those of the beginning first, then by the number of steps to them.
         index: state -> its number.
-        triples: ``[N, 3]`` int64: state, action and next state, by state and action.
+        triples: ``[N, 3]`` int64: state, action and next state of each transition, sorted by state and action.
         chance: ``[N]`` probability of each next state, > 0.
         reward: ``[N]`` reward of each transition, None where the environment has none.
         start: ``[S]`` probabilities of the first state.
@@ -62,7 +62,8 @@ class StateTable(Generic[S]):
         done: ``[S]`` bool, where an episode is over, solved or not.
         offered: ``[S, A]`` bool, the admissible actions.
         depth: ``[S]`` int64 fewest steps from the beginning.
-        bound: steps from the beginning up to which states were searched, None where all there are were found.
+        bound: number of steps from the beginning at which the search for states was cut off; None if all states were
+            found.
     """
 
     actions: tuple[str, ...]
@@ -80,33 +81,36 @@ class StateTable(Generic[S]):
 
     @property
     def goal(self) -> npt.NDArray[np.bool_]:
-        """``[S]`` whether the environment's own goal is reached in each state."""
+        """``[S]`` bool: whether the environment's own goal is reached in each state."""
         return self.goals["goal"]
 
     @property
     def uniform(self) -> npt.NDArray[np.float64]:
-        """``[S, A]`` the policy that takes each offered action equally often."""
+        """``[S, A]`` probabilities of actions by state of the policy that takes each offered action equally often."""
         return np.asarray(self.offered / self.offered.sum(axis=1, keepdims=True))
 
     @cached_property
     def rows(self) -> Numbers:
-        """``[S * A + 1]`` index at which the transitions of each pair of state and action begin, among all N
-        transitions.
+        """``[S * A + 1]`` start, among the N transitions, of the transitions of each pair of state and action.
+
+        The transitions of state s and action a are those from index ``s * A + a`` of this array to the next index.
         """
         pair = self.triples[:, 0] * len(self.actions) + self.triples[:, 1]
         return freeze(np.searchsorted(pair, np.arange(len(self.states) * len(self.actions) + 1)))
 
     @cached_property
     def deterministic(self) -> bool:
-        """Whether every action has exactly one outcome."""
+        """Whether no action, in any state, has more than one possible outcome."""
         return bool((np.diff(self.rows) <= 1).all())
 
     @cached_property
     def successor(self) -> Numbers:
-        """``[S, A]`` int64 next state where nothing is left to chance; what has no transition stays.
+        """``[S, A]`` int64 number of the next state by state and action, for an environment without chance.
+
+        A pair of state and action without transition leads to the same state.
 
         Raises:
-            ValueError: an action has several outcomes.
+            ValueError: if an action has several possible outcomes.
         """
         if not self.deterministic:
             raise ValueError("successors must be asked of an environment without chance, got one with chance")
@@ -115,18 +119,25 @@ class StateTable(Generic[S]):
         return freeze(successors)
 
     def leading_to(self, targets: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return ``[S]`` whether some actions can lead from a state to one of the target states ``[S]``."""
+        """Return ``[S]`` bool: from which states some sequence of actions can lead to one of the target states
+        ``[S]`` (bool).
+        """
         return fewest_steps(targets, self.triples[:, 0], self.triples[:, 2]) >= 0
 
     def outcomes(self, state: int, action: int) -> slice:
-        """Return the slice of the N transitions that belong to a state and action; it is empty if the action changes
-        nothing.
+        """Return the slice of the N transitions that belong to a state and an action, both given as numbers.
+
+        It is empty if the action changes nothing.
         """
         row = state * len(self.actions) + action
         return slice(int(self.rows[row]), int(self.rows[row + 1]))
 
     def draw(self, state: int, action: int, rng: np.random.Generator) -> tuple[int, float | None]:
-        """Draw the next state and its reward. No random number is used if there is only one outcome."""
+        """Draw the next state (its number) after an action in a state, and return it with the reward of this
+        transition.
+
+        The reward is None if the environment has no rewards. No random number is used if there is only one outcome.
+        """
         outcomes = self.outcomes(state, action)
         count = outcomes.stop - outcomes.start
         if count == 0:
@@ -145,22 +156,24 @@ class StateTable(Generic[S]):
         *,
         terminal_utility: npt.NDArray[Any] | None = None,
     ) -> TabularMDP:
-        """Return the decision process for `goalscope.meg`.
+        """Return the environment as a Markov decision process with a utility and a horizon, as the functions of MEG
+        take it.
 
         Args:
-            utility: as in `TabularMDP`; None for 1 in every decision that begins at the goal.
-            horizon: number of decisions, at most `bound` where there is one.
-            terminal_utility: ``[S]`` or None.
+            utility: utility as in `TabularMDP`, for example ``[S]`` per state; by default 1 in every decision that
+                begins at the goal.
+            horizon: number of decisions, at most `bound` if the search for states had a bound.
+            terminal_utility: ``[S]`` utility of the state after the last decision, or None.
 
         Raises:
-            ValueError: a horizon beyond the bound of the search; whatever `TabularMDP` refuses.
+            ValueError: if the horizon is beyond the bound of the search, or `TabularMDP` refuses an argument.
         """
         utilities = np.asarray(self.goal if utility is None else utility, dtype=np.float64)
         return self.process.mdp(utilities, horizon, terminal=terminal_utility)
 
     @cached_property
     def process(self) -> Process:
-        """The decision process, with the goals of the environment by name."""
+        """The transitions and first states of the environment as a `Process`, together with its goals by name."""
         transitions: Any
         if self.deterministic:
             transitions = self.successor
@@ -178,18 +191,25 @@ class StateTable(Generic[S]):
 
     @property
     def complete(self) -> tuple[Numbers, Array]:
-        """All transitions ``[M, 3]`` and their probabilities ``[M]``: first the N transitions of the table, then those
-        of actions that have none, which change nothing.
+        """All transitions ``[M, 3]`` (state, action, next state) and their probabilities ``[M]``, including those that
+        change nothing.
+
+        First come the N transitions of the table, then one for each pair of state and action that has none in the
+        table, which leads to the same state.
         """
         state, action = np.divmod(np.flatnonzero(np.diff(self.rows) == 0), len(self.actions))
         staying = np.stack([state, action, state], axis=1)
         return np.concatenate([self.triples, staying]), np.concatenate([self.chance, np.ones(len(staying))])
 
     def numbers(self, states: Numbers) -> Numbers:
-        """Return the numbers of recorded states, which are padded with -1 where other worlds have longer states.
+        """Return the numbers of states ``[N]`` from the states that a run recorded.
+
+        Args:
+            states: ``[N, K]`` recorded states; the number is in the first column, and the others are padding.
 
         Raises:
-            ValueError: a number is out of range.
+            ValueError: if a number is not that of a state, because the run was made in another version of the
+                environment.
         """
         numbers = states[:, 0]
         if ((numbers < 0) | (numbers >= len(self.states))).any():
@@ -207,18 +227,19 @@ def enumerate_states(
     depth: int | None = None,
     found: Callable[[int], None] | None = None,
 ) -> StateTable[S]:
-    """Enumerate all states that episodes can come to, breadth-first.
+    """Enumerate all states that episodes of an environment can reach, breadth-first, with their transitions.
 
     Args:
-        environment: what is enumerated.
+        environment: the environment.
         limit: maximum number of states, >= 1.
-        depth: steps from the beginning up to which is searched, None for all. What is computed for a horizon of at
-            most this many decisions is exact; `solve_table` tells which optimal sets are.
+        depth: number of steps from the beginning at which the search ends, None for no end. What is computed for a
+            horizon of at most this many decisions is exact; `SolvedTable.decided` tells for which states the optimal
+            actions are known.
         found: called with the number of states found, after every 5,000 states whose actions were tried.
 
     Raises:
-        ValueError: more states than ``limit``; what the environment returns is no distribution, or no state can be
-            hashed; says where.
+        ValueError: if there are more states than ``limit``, or the environment returns something that is not a
+            distribution over hashable states; the message says where.
     """
     check_whole("limit", limit, 1, "states")
     if depth is not None:
@@ -266,14 +287,15 @@ def enumerate_states(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SolvedTable:
-    """An enumerated environment with its exact solution towards one of its goals.
+    """An enumerated environment with its exact solution for one of its goals.
 
     Attributes:
-        table: the environment.
+        table: the environment, with S states and A actions.
         target: name of the goal that is solved for.
         distance: ``[S]`` int64 fewest steps to the goal, -1 where it cannot be reached, or where the bound of the
-            search leaves open what the fewest are; None with chance.
-        optimal: ``[S, A]`` bool, the optimal set, empty where no action leads nearer to the goal; None with chance.
+            search leaves open what the fewest are; None if the environment has chance.
+        optimal: ``[S, A]`` bool, the optimal actions of each state, none where no action leads nearer to the goal; None
+            if the environment has chance.
     """
 
     table: StateTable[Any]
@@ -283,8 +305,9 @@ class SolvedTable:
 
     @property
     def length(self) -> int:
-        """Fewest steps from the beginning to the goal; -1 if there is no path, with chance, or if episodes begin in
-        several states.
+        """Fewest steps from the beginning to the goal.
+
+        It is -1 if the goal cannot be reached, the environment has chance, or episodes begin in several states.
         """
         begin = np.flatnonzero(self.table.start)
         if self.distance is None or len(begin) > 1:
@@ -293,7 +316,8 @@ class SolvedTable:
 
     @cached_property
     def expected_steps(self) -> float:
-        """Mean steps to the goal of an agent that arrives as often as possible, and then as early as possible.
+        """Mean number of steps to the goal of an agent that arrives as often as possible, and then as early as
+        possible.
 
         The mean is over the episodes in which this agent arrives, without any limit of time; infinite if it never
         arrives. With k decisions, the value of a state grows by ``V_k - V_{k-1}``, which tends to the chance p of
@@ -316,13 +340,14 @@ class SolvedTable:
         return float(decisions - 1 - (start @ last) / growth)
 
     def optimal_by_time(self, horizon: int) -> Sets:
-        """Return ``[n, S, A]`` bool, the optimal set of each decision of a horizon of n.
+        """Return the optimal actions for each decision of a horizon of n, ``[n, S, A]`` bool: decisions by states by
+        actions.
 
-        Empty where no action changes what can still be attained: at the goal, after the end, and in the last decision,
-        whose outcome no further decision begins with.
+        No action is marked where none changes what can still be attained: at the goal, after the end of an episode, and
+        in the last decision, after which no decision begins at the goal.
 
         Raises:
-            ValueError: a horizon below 1 or beyond the bound of the search.
+            ValueError: if the horizon is below 1 or beyond the bound of the search.
         """
         mdp = self.table.mdp(self.table.goals[self.target], horizon)
         solution = value_iteration(mdp)
@@ -330,10 +355,17 @@ class SolvedTable:
         return freeze(solution.optimal & (matters & ~self.table.done)[:, :, None])
 
     def policy(self, horizon: int, epsilon: float = 0.0) -> Array:
-        """Return the policy that draws an optimal action, or with probability epsilon any offered one, ``[S, A]``.
+        """Return the probabilities of the policy that takes an optimal action, or with probability epsilon any offered
+        one.
 
-        Both draws are uniform. Where no action is optimal, the policy is uniform over the offered actions. In a
-        stochastic environment it depends on the decision, ``[n, S, A]``.
+        Both are drawn uniformly. Where no action is optimal, the policy is uniform over the offered actions.
+
+        Args:
+            horizon: number n of decisions; it matters only in environments with chance.
+            epsilon: probability of a random action.
+
+        Returns:
+            ``[S, A]`` states by actions; with chance ``[n, S, A]``, decisions by states by actions.
         """
         sets = self.optimal_by_time(horizon) if self.optimal is None else self.optimal
         supported = np.where(sets.any(axis=-1, keepdims=True), sets, self.table.offered)
@@ -342,8 +374,9 @@ class SolvedTable:
 
     @cached_property
     def decided(self) -> npt.NDArray[np.bool_]:
-        """``[S]`` whether the optimal actions of a state are known, or the episode is over there; False where the bound
-        of the search leaves them open.
+        """``[S]`` bool: whether the optimal actions of each state are known, or the episode is over there.
+
+        It is False where the bound of the search for states leaves the optimal actions open.
         """
         if self.distance is None:
             return np.ones(len(self.table.states), dtype=bool)
@@ -351,14 +384,14 @@ class SolvedTable:
 
 
 def solve_table(table: StateTable[Any], target: str = "goal") -> SolvedTable:
-    """Solve an enumerated environment exactly.
+    """Solve an enumerated environment exactly for one of its goals: distances and optimal actions.
 
     Args:
         table: the environment.
-        target: one of its goals; episodes end where the environment says, whatever the target.
+        target: name of the goal; episodes end where the environment says, whichever goal is solved for.
 
     Raises:
-        ValueError: an unknown target.
+        ValueError: if there is no goal of this name.
     """
     if target not in table.goals:
         raise ValueError(f"target must be one of the goals {', '.join(table.goals)}, got {target!r}")
@@ -375,12 +408,12 @@ def solve_table(table: StateTable[Any], target: str = "goal") -> SolvedTable:
 
 
 class VisitedStates:
-    """Distances and optimal actions in an environment without chance, computed for any state on request.
+    """Distances and optimal actions in an environment without chance, computed by search for one state at a time.
 
-    Levels with many things that can be moved have more states than can be enumerated, yet an agent sees few of them.
-    With a lower bound of the distance that is never too high, A* finds the distance d of a state exactly; an action is
-    optimal where its next state has the distance d - 1, which a search that leaves out all longer ways decides. What is
-    learnt of any state (its distance, or a higher lower bound) is kept.
+    It serves environments with too many states for a table, such as levels with many movable things, of which an agent
+    visits few. With a lower bound of the distance that is never too high, A* finds the distance d of a state exactly;
+    an action is optimal where its next state has the distance d - 1, which a search that leaves out all longer ways
+    decides. What is learnt of any state (its distance, or a higher lower bound) is kept.
 
     Source: Hart, Nilsson and Raphael (1968); Pearl (1984), section 3.1.
 
@@ -398,18 +431,21 @@ class VisitedStates:
         self._next: dict[Hashable, tuple[Any, ...]] = {}
 
     def distance(self, state: Any) -> int:
-        """Return the fewest steps from a state to the goal, -1 where it cannot be reached.
+        """Return the fewest steps from a state to the goal, -1 if the goal cannot be reached from there.
 
         Raises:
-            ValueError: more states than the limit, or an environment with chance.
+            ValueError: if the search expands more states than the limit, or the environment has chance.
         """
         if state not in self._exact:
             self._search(state, math.inf)
         return -1 if math.isinf(self._exact[state]) else int(self._exact[state])
 
     def optimal(self, state: Any) -> npt.NDArray[np.bool_]:
-        """Return ``[A]`` bool, which actions lead one step nearer to the goal; all False if the goal cannot
-        be reached.
+        """Return which actions lead one step nearer to the goal, as a mask ``[A]``; all False if no path leads to the
+        goal.
+
+        Raises:
+            ValueError: if a search expands more states than the limit, or the environment has chance.
         """
         is_best, distance = np.zeros(len(self.actions), dtype=bool), self.distance(state)
         if distance <= 0:
@@ -421,7 +457,11 @@ class VisitedStates:
         return is_best
 
     def following(self, state: Any) -> tuple[Any, ...]:
-        """Return the next state for each action."""
+        """Return the states to which each action leads from a state, in the order of the actions.
+
+        Raises:
+            ValueError: if an action has several possible outcomes.
+        """
         if state not in self._next:
             outcomes = [self.environment.step(state, action) for action in range(len(self.actions))]
             if any(len(outcome) != 1 for outcome in outcomes):
