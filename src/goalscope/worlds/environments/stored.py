@@ -65,8 +65,8 @@ _MOST_DIRECTORY = 2**20  # bytes of the directory of a .npz file, which has one 
 class StoredEnvironment:
     """An environment from a file of arrays (`.npz` or JSON); its states are the numbers of the states in the file.
 
-    Without ``goals`` in the file, the goal is reached where the highest reward leads: in the states whose decisions pay
-    it if rewards belong to states, otherwise in the next states of the transitions that pay it.
+    Without ``goals`` in the file, the goal is where the highest reward is obtained: in the states whose decisions have
+    this reward if rewards belong to states, otherwise in the next states of the transitions that have it.
 
     Args:
         file: the path of the file.
@@ -76,8 +76,8 @@ class StoredEnvironment:
         discount: the discount in the file, 1 without one.
 
     Raises:
-        ValueError: a field is missing, unknown or of the wrong shape, rows do not sum to 1, or names repeat.
-        OSError: the file cannot be read.
+        ValueError: if a field is missing, unknown or of the wrong shape, rows do not sum to 1, or names repeat.
+        OSError: if the file cannot be read.
     """
 
     def __init__(self, file: str) -> None:
@@ -121,11 +121,11 @@ class StoredEnvironment:
         return goal
 
     def initial(self) -> dict[int, float]:
-        """Return the probabilities of the first state."""
+        """Return the first states of an episode: number of the state -> probability."""
         return {int(state): float(self._start[state]) for state in np.flatnonzero(self._start)}
 
     def step(self, state: int, action: int) -> dict[int, float]:
-        """Return the probabilities of the next state."""
+        """Return the states to which an action leads: number of the next state -> probability."""
         table = self._transitions
         if not isinstance(table, np.ndarray):
             row = state * len(self.actions) + action
@@ -139,19 +139,19 @@ class StoredEnvironment:
         }
 
     def done(self, state: int) -> bool:
-        """Return whether the episode is over."""
+        """Return whether the file marks a state as one in which the episode is over."""
         return bool(self._done[state])
 
     def goal(self, state: int) -> bool:
-        """Return whether the first goal of the file is reached."""
+        """Return whether the first goal of the file is reached in a state."""
         return bool(next(iter(self._goals.values()))[state])
 
     def goals(self) -> dict[str, Callable[[int], bool]]:
-        """Return all goals of the file by name, without the first one if its name is "goal"."""
+        """Return the goals of the file: name -> test of a state. The first one is left out if its name is "goal"."""
         return {name: partial(_holds, reached) for name, reached in self._goals.items() if name != "goal"}
 
     def admissible(self, state: int) -> list[int]:
-        """Return the actions that are offered."""
+        """Return the actions (their numbers) that are offered in a state."""
         offered = range(len(self.actions)) if self._offered is None else np.flatnonzero(self._offered[state]).tolist()
         return list(offered)
 
@@ -160,27 +160,37 @@ class StoredEnvironment:
         return float(self._rewards(np.array(state), np.array(action), np.array(following)))
 
     def observe(self, state: int) -> Observed:
-        """Return the observation text of a state."""
+        """Return what an agent is shown in a state: the observation text in the file, or "You are in state NAME.""""
         return Observed(text=self._observations[state])
 
     def name_state(self, state: int) -> str:
-        """Return the text of a state in the file."""
+        """Return the name of a state in the file, or its number as text if the file has no names of states."""
         return self._states[state]
 
     def describe(self) -> dict[str, Any]:
-        """Return name, description and the digest of the arrays, which does not depend on the path of the file."""
+        """Return the name, the description and a digest of the arrays, which do not depend on where the file lies.
+
+        The id of the world is a hash of these values.
+        """
         return self._described
 
 
 def save_table(believed: Believed, file: str | Path) -> Path:
-    """Write an environment to an `.npz` file, which `StoredEnvironment` and `goalscope meg` read, and return its path.
+    """Write an enumerated environment to an `.npz` file, which `StoredEnvironment` and `goalscope meg` read.
 
-    Every state and action has transitions that sum to 1: after the end, and for actions that are not offered, the state
-    stays.
+    Every state and action has transitions that sum to 1: after the end of an episode, and for actions that are not
+    offered, the state stays the same.
+
+    Args:
+        believed: the environment.
+        file: path of the file to write, which must end in ``.npz``.
+
+    Returns:
+        The path of the file.
 
     Raises:
-        ValueError: not all states were enumerated, or the file could not be read back.
-        OSError: the file cannot be written.
+        ValueError: if not all states were enumerated, or the file could not be read back.
+        OSError: if the file cannot be written.
     """
     path = Path(file)
     if path.suffix != ".npz":
@@ -224,9 +234,7 @@ def save_table(believed: Believed, file: str | Path) -> Path:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """While this context lasts, begin the message of each ValueError with the name of the file, unless it contains that
-    name already.
-    """
+    """While this context lasts, put the name of a file before the message of each ValueError that lacks it."""
     try:
         yield
     except ValueError as error:
@@ -236,11 +244,12 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Return the arrays of a file by field; numbers are real and finite.
+    """Read the arrays of a decision process from an `.npz` or JSON file, and return them by name of the field.
 
     Raises:
-        ValueError: the file is not `.npz` or JSON, is too large, or has a field that is unknown or of the wrong type.
-        OSError: the file cannot be read.
+        ValueError: if the file is not `.npz` or JSON, is too large, or has a field that is unknown, of the wrong type,
+            or with numbers that are not finite.
+        OSError: if the file cannot be read.
     """
     if path.suffix == ".npz":
         return _read_npz(path)
@@ -253,16 +262,16 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def process_of(arrays: Mapping[str, Any], utility: Array, horizon: int, **settings: Any) -> TabularMDP:
-    """Return the process that the fields of a file describe, for a utility and a number of decisions.
+    """Make a Markov decision process from the fields of a file, a utility and a number of decisions.
 
     Args:
-        arrays: what `read_arrays` returns.
-        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]``, as in `TabularMDP`.
+        arrays: name of a field -> array, as `read_arrays` returns them.
+        utility: ``[S]`` by state, ``[S, A]`` by state and action, or ``[S, A, S]`` also by next state.
         horizon: number of decisions.
         settings: further attributes of `TabularMDP`.
 
     Raises:
-        ValueError: a field is missing or of the wrong shape, or probabilities do not sum to 1.
+        ValueError: if a field is missing or of the wrong shape, or probabilities do not sum to 1.
     """
     require(arrays, ("start",), "a decision process must have start")
     states = len(utility)
@@ -294,10 +303,10 @@ def process_of(arrays: Mapping[str, Any], utility: Array, horizon: int, **settin
 
 
 def state_count(arrays: Mapping[str, Any]) -> int:
-    """Return the number of states of the process in a file.
+    """Return the number of states of the decision process in a file, given its arrays by name of the field.
 
     Raises:
-        ValueError: no field tells it.
+        ValueError: if no field tells the number.
     """
     form = form_of(arrays)
     if form != "possible" and arrays[form].ndim:
@@ -309,10 +318,10 @@ def state_count(arrays: Mapping[str, Any]) -> int:
 
 
 def form_of(arrays: Mapping[str, Any]) -> str:
-    """Return the field in which a file gives its transitions.
+    """Return the name of the field in which a file gives its transitions: "transitions", "next" or "possible".
 
     Raises:
-        ValueError: no such field, several ones, or fields that belong to another form.
+        ValueError: if the file has none of these fields, several, or fields that only go with another one.
     """
     forms = [name for name in ("transitions", "next", "possible") if name in arrays]
     if len(forms) != 1:
@@ -328,7 +337,10 @@ def form_of(arrays: Mapping[str, Any]) -> str:
 
 
 def check_names(field: str, names: npt.NDArray[Any] | None, count: int) -> None:
-    """Raise a ValueError if a list of names has another length, an empty name, or one name several times."""
+    """Raise a ValueError unless a field of a file has ``count`` different names, none of them empty.
+
+    A field that is missing (None), or that is a single value instead of a list, is accepted.
+    """
     if names is None or not names.ndim:
         return
     check_shape(field, names, "N", {"N": count})
@@ -338,10 +350,14 @@ def check_names(field: str, names: npt.NDArray[Any] | None, count: int) -> None:
 
 
 def goals_in(arrays: Mapping[str, Any], states: int) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return the goals of a file by name, each ``[S]`` bool; none where the file has no goals.
+    """Return the goals in a file: name -> ``[S]`` bool, the states in which the goal is reached; empty without goals.
+
+    Args:
+        arrays: name of a field -> array, as `read_arrays` returns them.
+        states: number S of states.
 
     Raises:
-        ValueError: the goals have the wrong shape, or no names of their own.
+        ValueError: if the goals have the wrong shape, or their names are missing or repeated.
     """
     if "goals" not in arrays and "goal_names" not in arrays:
         return {}
@@ -354,13 +370,17 @@ def goals_in(arrays: Mapping[str, Any], states: int) -> dict[str, npt.NDArray[np
 
 
 def rewards_of(arrays: Mapping[str, Any], mdp: TabularMDP) -> Any:
-    """Return a function of arrays of states, actions and next states that gives the rewards of these steps.
+    """Return a function that looks up rewards in a file, or None if the file has no rewards.
 
-    A step that the file does not list among its possible transitions has the reward 0. None where the file has no
-    rewards.
+    The function takes arrays of states, actions and next states of N steps, and returns their rewards ``[N]``. A step
+    that the file does not list among its possible transitions has the reward 0.
+
+    Args:
+        arrays: name of a field -> array, as `read_arrays` returns them.
+        mdp: the decision process of the file.
 
     Raises:
-        ValueError: rewards of the wrong shape, or two rewards of one transition.
+        ValueError: if rewards have the wrong shape, or one transition has two rewards.
     """
     if "rewards" not in arrays:
         return None
@@ -388,7 +408,11 @@ def rewards_of(arrays: Mapping[str, Any], mdp: TabularMDP) -> Any:
 
 
 def digest_of(arrays: Mapping[str, Any]) -> str:
-    """Return the digest of the arrays that describe the process; it does not depend on the file that holds them."""
+    """Return a hash (64 hexadecimal digits) of the arrays that describe a decision process, whatever file contains
+    them.
+
+    Arrays that describe an agent are left out.
+    """
     digest = hashlib.sha256()
     for name in sorted(set(arrays) & set(WORLD)):
         array = np.ascontiguousarray(arrays[name])
@@ -398,21 +422,29 @@ def digest_of(arrays: Mapping[str, Any]) -> str:
 
 
 def require(arrays: Mapping[str, Any], names: Sequence[str], requirement: str) -> None:
-    """Raise a ValueError that names the first missing field, with what it is needed for."""
+    """Raise a ValueError if one of the named fields is missing; the message says what must hold (``requirement``)."""
     for name in names:
         if name not in arrays:
             raise ValueError(f"{requirement}, got no {name}")
 
 
 def single(name: str, array: npt.NDArray[Any]) -> float:
-    """Return the only number in a field of a file."""
+    """Return the value of a field of a file that must contain a single number, not an array.
+
+    Raises:
+        ValueError: if the field contains an array.
+    """
     if array.ndim:
         raise ValueError(f"{name} must be one number, got an array {list(array.shape)}")
     return float(array)
 
 
 def integer(name: str, array: npt.NDArray[Any]) -> int:
-    """Return the only number in a field of a file, which must be whole."""
+    """Return the value of a field of a file that must contain a single whole number, not an array.
+
+    Raises:
+        ValueError: if the field contains an array or a fraction.
+    """
     number = single(name, array)
     if number != int(number):
         raise ValueError(f"{name} must be a whole number, got {number}")
@@ -420,7 +452,11 @@ def integer(name: str, array: npt.NDArray[Any]) -> int:
 
 
 def integers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return a field of whole numbers as integers; the file may store them as floats."""
+    """Convert a field of whole numbers, which the file may store as floats, to an integer array of the same shape.
+
+    Raises:
+        ValueError: if the field contains fractions, or floats beyond 2**53.
+    """
     if array.dtype.kind == "i":
         return array.astype(np.int64)
     if (array != np.round(array)).any() or (np.abs(array) > 2**53).any():
@@ -518,11 +554,11 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
 
 
 def check_field(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array of a field, with whole numbers as int64 and truth values as bool.
+    """Check the type of the array of one field, and return it with whole numbers as int64 and truth values as bool.
 
     Raises:
-        ValueError: the field holds values of another type, numbers that are not finite, or texts that could change
-            what a terminal shows.
+        ValueError: if the array holds values of another type than the field needs, numbers that are not finite, or
+            texts with control characters, which could change what a terminal shows.
     """
     if name in TEXTS or (name == "actions" and (array.ndim or array.dtype.kind == "U")):
         if array.dtype.kind != "U" or array.ndim > 1:
