@@ -30,7 +30,7 @@ Rows = Sequence[Sequence[str]]
 
 
 class Action(IntEnum):
-    """The four moves; the value of each move is its index on the action axis of every array."""
+    """The four moves on a grid; the value of each move is its index on the action axis of arrays."""
 
     UP = 0
     DOWN = 1
@@ -80,23 +80,23 @@ COMPACT: Final = "compact"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """One grid as seen at one moment: walls, the agent's cell, goal, key, door, things and fog.
+    """A grid as it looks at one moment: walls, the agent's cell, goal, key, door, optional things and fog.
 
     Attributes:
-        walls: ``[H, W]`` bool, True for walls.
-        start: cell of the agent, None if the grid shows no agent.
+        walls: ``[H, W]`` bool, rows by columns, True for walls.
+        start: cell of the agent, (row, col); None if the grid shows no agent.
         goal: cell of the goal, None if the grid shows no goal (it lies under fog, or beneath the agent).
         key: cell of a key on the ground, None if there is no key or the agent carries it.
         door: cell of a locked door, None if there is no door or it is open.
         fog: ``[H, W]`` bool, True for hidden cells; None for a fully observed grid.
-        things: cell and symbol of each thing (see `goalscope.worlds.things`), sorted by cell. The agent may stand on a
-            thing, which the text then hides.
+        things: cell and symbol of each thing, such as a coin (see `goalscope.worlds.things`), sorted by cell. The agent
+            may stand on a thing, which the text then hides.
         held: symbols of what the agent carries, sorted: `KEY` for the key, those of things otherwise. Empty in a
             world; the text does not show it.
 
     Raises:
-        ValueError: an object or thing lies outside the grid, on a wall or on another one, there are walls under fog, or
-            no kind of thing is registered for a symbol.
+        ValueError: if an object or thing lies outside the grid, on a wall or on another one, there are walls under fog,
+            or no kind of thing is registered for a symbol.
     """
 
     walls: npt.NDArray[np.bool_]
@@ -166,10 +166,14 @@ class Grid:
         object.__setattr__(self, "held", tuple(sorted(self.held)))
 
     def check_cell(self, cell: Sequence[int] | npt.NDArray[Any], name: str = "position") -> Position:
-        """Return ``cell`` as a tuple of plain integers.
+        """Check that a cell (row, col) lies in the grid, and return it as a tuple of plain integers.
+
+        Args:
+            cell: the cell, as a pair of whole numbers.
+            name: what errors call the cell.
 
         Raises:
-            ValueError: the cell is not a pair of integers, or lies outside the grid.
+            ValueError: if the cell is not a pair of integers, or lies outside the grid.
         """
         pair = tuple(cell)
         if len(pair) != 2 or not is_whole(pair[0]) or not is_whole(pair[1]):
@@ -188,11 +192,13 @@ class Grid:
 
     @property
     def objects(self) -> dict[str, Position | None]:
-        """Names of start, goal, key and door -> their cells; None if the grid has no such object."""
+        """The cells (row, col) of "start", "goal", "key" and "door" by name; None for an object that the grid does
+        not show.
+        """
         return {name: getattr(self, name) for name in _OBJECTS.values()}
 
     def open_around(self, cell: Position) -> list[Position]:
-        """Return the open cells next to a cell, in the order of `Action`; a locked door counts as open."""
+        """Return the neighbours of a cell that are not walls, in the order of `Action`; a locked door is included."""
         near = [(cell[0] + down, cell[1] + right) for down, right in _DELTAS]
         return [
             (row, col)
@@ -201,15 +207,15 @@ class Grid:
         ]
 
     def corner(self, name: str) -> Position:
-        """Return the open cell nearest to a corner, by Manhattan distance.
+        """Return the cell (row, col) nearest to a corner, by Manhattan distance, that is not a wall.
 
         Ties are broken by row, then by column. The result may be the goal's cell.
 
         Args:
-            name: one of `CORNERS`.
+            name: one of `CORNERS`, such as "top-left".
 
         Raises:
-            ValueError: the name is unknown, or every cell of the grid is a wall.
+            ValueError: if the name is unknown, or every cell of the grid is a wall.
         """
         if name not in CORNERS:
             raise ValueError(f"a corner must be one of {', '.join(CORNERS)}, got {name!r}")
@@ -217,10 +223,12 @@ class Grid:
         return self.nearest((row % self.height, col % self.width))
 
     def nearest(self, cell: Position) -> Position:
-        """Return the open cell nearest to a given cell, by Manhattan distance; ties are broken by row, then by column.
+        """Return the cell (row, col) nearest to a given one, by Manhattan distance, that is not a wall.
+
+        Ties are broken by row, then by column.
 
         Raises:
-            ValueError: every cell of the grid is a wall.
+            ValueError: if every cell of the grid is a wall.
         """
         rows, cols = np.nonzero(~self.walls)
         if not len(rows):
@@ -231,14 +239,15 @@ class Grid:
         return int(rows[index]), int(cols[index])
 
     def goal_lies(self, side: Side) -> bool:
-        """Return whether the goal lies in the given half of the grid: its left, right, top or bottom one.
+        """Return whether the goal lies in the left, right, top or bottom half of the grid.
 
-        The middle row or column belongs to neither half.
+        The middle row or column belongs to neither half. The result is False if the grid shows no goal.
 
-        The result is False if the grid shows no goal.
+        Args:
+            side: "left", "right", "top" or "bottom".
 
         Raises:
-            ValueError: the side is not left, right, top or bottom.
+            ValueError: if ``side`` is none of these.
         """
         if side not in get_args(Side):
             raise ValueError(f"a side must be one of {', '.join(get_args(Side))}, got {side!r}")
@@ -249,15 +258,15 @@ class Grid:
 
     @classmethod
     def parse(cls, text: str | Sequence[str] | Sequence[Sequence[str]]) -> "Grid":
-        """Read a grid from its text form, the inverse of `render`.
+        """Read a grid from the text that `render` writes, in which each cell is a symbol.
 
         Args:
             text: a text, a list of lines, or a list of lists of symbols. Labels of rows and columns are optional. Cells
                 are separated by any number of blanks; lines without labels may also have no separators.
 
         Raises:
-            ValueError: a symbol is unknown, rows differ in length, labels are out of order, or there is a second agent,
-                goal, key or door; the message names the line.
+            ValueError: if a symbol is unknown, rows differ in length, labels are out of order, or there is a second
+                agent, goal, key or door; the message names the line.
         """
         rows = _read_cells(text)
         width = len(rows[0][1])
@@ -291,10 +300,10 @@ class Grid:
         return cls(walls=symbols == WALL, fog=symbols == FOG, things=tuple(things), **positions)
 
     def render(self) -> str:
-        """Return the text form: a header of column indices, then one line per row that begins with its index.
+        """Write the grid as text: a header of column indices, then one line per row that begins with its index.
 
-        Labels and cells are separated by blanks and right-justified to the same width, so that columns align with their
-        labels: width 1 for grids of at most 10 rows and columns, width 2 for larger grids.
+        Each cell is a symbol. Labels and cells are separated by blanks and right-justified to the same width, so that
+        columns align with their labels: width 1 for grids of at most 10 rows and columns, width 2 for larger grids.
         """
         fog = None if self.fog is None else self.fog.tobytes()
         text = _without_agent(self.walls.tobytes(), self.walls.shape, fog, self.goal, self.key, self.door, self.things)
@@ -329,14 +338,14 @@ MAX_SIDE: Final = 501
 
 
 def bounded_grid(text: str, most: int = MAX_SIDE) -> Grid:
-    """Read a grid from a file's text form (see `Grid.parse`), but refuse a grid that is too large before reading it.
+    """Read a grid from the text in a file (see `Grid.parse`), after checking that it is not too large.
 
     Args:
-        text: the grid.
+        text: the text of the grid.
         most: maximum number of rows and of columns.
 
     Raises:
-        ValueError: the text is not a grid, or the grid is too large.
+        ValueError: if the text is not a grid, or the grid is too large.
     """
     lines = text.count("\n") + 1
     # A row is a label and one symbol per cell, aligned with the column labels by blanks: at most 8 characters each.
@@ -374,7 +383,13 @@ def _without_agent(
 
 
 def check_inside(cell: Position, shape: Sequence[int], name: str = "a position") -> Position:
-    """Return a cell (row, col); raise a ValueError if it lies outside an ``(H, W)`` grid."""
+    """Return a cell (row, col) unchanged, or raise a ValueError if it lies outside a grid of shape ``(H, W)``.
+
+    Args:
+        cell: the cell.
+        shape: number of rows and of columns.
+        name: what the error calls the cell.
+    """
     (row, col), (height, width) = cell, shape
     if not (0 <= row < height and 0 <= col < width):
         raise ValueError(f"{name} must lie in the {height}x{width} grid, got (row, col) = {(row, col)}")
@@ -382,7 +397,9 @@ def check_inside(cell: Position, shape: Sequence[int], name: str = "a position")
 
 
 def symbols(grid: Grid) -> npt.NDArray[np.str_]:
-    """Return the symbol of each cell, ``[H, W]`` one-character texts."""
+    """Return the symbol of each cell of a grid, such as ``#`` for a wall: ``[H, W]`` one-character texts, rows by
+    columns.
+    """
     cells = np.where(grid.walls, WALL, OPEN).astype("<U1")
     if grid.fog is not None:
         cells[grid.fog] = FOG
@@ -396,11 +413,18 @@ def symbols(grid: Grid) -> npt.NDArray[np.str_]:
 
 
 def read_open_cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> str | list[str] | list[list[str]]:
-    """Rewrite a grid of another program so that blank cells and points become `OPEN`.
+    """Rewrite a grid that another program wrote, so that `Grid.parse` can read its open cells: blanks and points become
+    ``_``.
 
     In rows whose cells stand side by side (``#A  #``), a blank is a cell. In rows whose cells are separated
     (``# A _ #``), a blank is a separator. Blanks before and after all rows are indentation. Every Unicode blank counts,
     except for the tab, whose width is unknown.
+
+    Args:
+        text: a text, a list of lines, or a list of lists of symbols.
+
+    Returns:
+        The grid in the same form.
     """
     if not isinstance(text, str) and not all(isinstance(line, str) for line in text):
         return [[OPEN if cell in OPEN_ELSEWHERE or _is_blank(cell) else cell for cell in line] for line in text]
@@ -518,14 +542,14 @@ def _split(line: str | Sequence[str], number: int) -> list[str]:
 
 
 def written(encoding: str, matrix: str) -> str:
-    """Write a grid in one of the encodings.
+    """Write a grid in one of the encodings that prompts use: as a matrix, a compact matrix, or a list of cells.
 
     Args:
-        encoding: one of `ENCODINGS`.
-        matrix: the grid as `Grid.render` writes it, with any symbols; `WALL` marks the walls.
+        encoding: one of `ENCODINGS`: "matrix", "coordinates", "adjacency" or "compact".
+        matrix: the grid as `Grid.render` writes it, with any symbols; ``#`` marks the walls.
 
     Raises:
-        ValueError: the encoding is unknown.
+        ValueError: if the encoding is unknown.
     """
     if check_encoding(encoding) == COMPACT:
         first, *rest = (" ".join(line.split()) for line in matrix.split("\n"))
@@ -540,17 +564,26 @@ def written(encoding: str, matrix: str) -> str:
 
 
 def check_encoding(encoding: str) -> str:
-    """Return the name of an encoding after checking it; raise a ValueError if the name is unknown."""
+    """Return the name of an encoding of grids in prompts unchanged, or raise a ValueError if it is not in
+    `ENCODINGS`.
+    """
     if encoding not in ENCODINGS:
         raise ValueError(f"an encoding must be one of {', '.join(ENCODINGS)}, got {encoding!r}")
     return encoding
 
 
 def cell_offsets(matrix: str, text: str) -> dict[Position, int] | None:
-    """Return the character offset at which each cell of a grid appears in a text, whatever the grid's encoding there.
+    """Find a grid in a text such as a prompt, and return where each of its cells is written there.
 
-    If the text contains the grid several times, the last occurrence counts. If it contains several encodings, `MATRIX`
-    takes precedence. The result is None if the text does not contain the grid.
+    The grid is found in any of its encodings; a matrix takes precedence, and of several occurrences the last one
+    counts.
+
+    Args:
+        matrix: the grid as `Grid.render` writes it.
+        text: the text.
+
+    Returns:
+        Cell (row, col) -> offset of its symbol in the text, in characters; None if the text does not contain the grid.
     """
     for encoding in ENCODINGS:
         encoded = written(encoding, matrix)

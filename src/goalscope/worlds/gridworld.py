@@ -26,7 +26,7 @@ from goalscope.worlds.world import Drawing, Offer, Session, View, World, read_pl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridView(View):
-    """A grid as seen by the agent.
+    """What an agent sees of a grid at one moment of an episode.
 
     Attributes:
         grid: the grid with the agent at its cell and fog over unseen cells; ``grid.held`` is what the agent carries.
@@ -38,16 +38,16 @@ class GridView(View):
 
     @property
     def carrying_key(self) -> bool:
-        """Whether the agent has the key."""
+        """Whether the agent carries the key."""
         return KEY in self.grid.held
 
     @property
     def text(self) -> str:
-        """The grid as text."""
+        """The grid as text, as `Grid.render` writes it."""
         return self.grid.render()
 
     def fields(self) -> Mapping[str, str]:
-        """Return the grid as text, and whether the agent carries the key."""
+        """Return what prompt templates can insert: "grid", the grid as text, and "carrying_key", "yes" or "no"."""
         return {"grid": self.text, "carrying_key": "yes" if self.carrying_key else "no"}
 
     @property
@@ -57,14 +57,14 @@ class GridView(View):
 
     @property
     def drawing(self) -> Drawing:
-        """Picture of the cells as the agent sees them."""
+        """The cells as the agent sees them, as data for a picture."""
         return drawn(self.grid)
 
     def line(self, action: str) -> str:
-        """Return the agent's cell and the action, such as ``(3,4) UP``.
+        """Return one line of a history in a prompt: the agent's cell and its action, such as ``(3,4) UP``.
 
         Raises:
-            ValueError: the grid shows no agent.
+            ValueError: if the grid shows no agent.
         """
         if self.grid.start is None:
             raise ValueError(f"each grid of a history must show its agent (A), got one without an agent:\n{self.grid}")
@@ -72,7 +72,11 @@ class GridView(View):
         return f"({row},{col}) {action}"
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return the view and, for each earlier step, its view, its action and any texts that the history includes."""
+        """Return what the agent is shown, as values that JSON can hold; a hash of them identifies the call of a model.
+
+        They contain the grid as text, what the agent carries and, for each earlier step in the history, the grid, the
+        action and the texts that the history includes.
+        """
         entries = []
         for past in history:
             texts = [] if past.text is None and past.reasoning is None else [past.text, past.reasoning]
@@ -82,7 +86,7 @@ class GridView(View):
 
 
 def drawn(grid: Grid) -> Drawing:
-    """Return a grid as a picture."""
+    """Return the data for a picture of a grid: the symbols of its cells, the agent's cell and the names of things."""
     rows = symbols(grid.at(start=None))
     names = tuple((row, col, name_of(symbol)) for (row, col), symbol in grid.things)
     return Drawing(rows=tuple("".join(row) for row in rows.tolist()), agent=grid.start, labels=names)
@@ -119,7 +123,13 @@ _start_nodes: WeakValueDictionary[str, _StateNode] = WeakValueDictionary()
 
 
 class GridSession(Session):
-    """An episode on a grid; the function ``present``, if any, adds to the view, for example an instruction."""
+    """One episode on a grid.
+
+    Args:
+        node: the first state of the grid.
+        fog: what the agent has seen at first; None without fog.
+        present: function that adds to each view what else the agent is shown, such as an instruction; None for nothing.
+    """
 
     def __init__(self, node: _StateNode, fog: Fog | None, present: Presentation | None = None) -> None:
         self._node, self._fog, self.present = node, fog, present
@@ -146,7 +156,7 @@ class GridSession(Session):
         return self._node.solved
 
     def step(self, action: int | None) -> None:
-        """Make a move; None leaves the state unchanged."""
+        """Make a move, given by its index; None (no valid move) leaves the state unchanged."""
         if action is not None:
             self._node = self._node.after(action)
             if self._fog is not None:
@@ -155,35 +165,40 @@ class GridSession(Session):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanarWorld(World):
-    """A deterministic world of four moves, whose states are (row, col, flags) on a grid."""
+    """Base class of deterministic worlds with four moves on a grid, whose states are (row, col, flags).
+
+    The flags say what the agent has done besides moving, for example whether it carries a key.
+    """
 
     offers: ClassVar[frozenset[Offer]] = frozenset({"cells", "drawing"})
 
     def described(self) -> dict[str, Any]:
-        """Return the world's plain values without its kind, from which ids of grids and task maps are computed."""
+        """Return the values of the world, without its kind, from which its id is computed; JSON can hold them."""
         return self.to_plain()
 
     @abstractmethod
     def begin(self, rng: np.random.Generator | None = None) -> Session:
-        """Begin an episode; no random numbers are used, since the world is deterministic."""
+        """Begin an episode, and return its session; ``rng`` is not used, since the world is deterministic."""
 
     def begin_episode(self, seed: int, episode_id: str) -> Session:
-        """Begin an episode without random numbers."""
+        """Begin an episode, and return its session; seed and episode id are not used, since the world is
+        deterministic.
+        """
         return self.begin()
 
     def action(self, index: int) -> Action:
-        """Return the move with a given index.
+        """Return the move with an index.
 
         Raises:
-            ValueError: the index is not a whole number from 0 to 3.
+            ValueError: if the index is not a whole number from 0 to 3.
         """
         return index if type(index) is Action else ACTIONS[check_whole("an action", index, 0, most=len(ACTIONS) - 1)]
 
     def check_state(self, state: Any) -> State:
-        """Check a stored state (row, col, flags), and return it.
+        """Check a state (row, col, flags) that was read from a file, and return it as a `State`.
 
         Raises:
-            ValueError: the cell lies outside the grid, or the flags are invalid.
+            ValueError: if the cell lies outside the grid, or the flags are invalid.
         """
         row, col, flags = state
         grid, most = self.grid, flag_count(self.grid) - 1
@@ -215,7 +230,7 @@ class GridWorld(PlanarWorld):
         tags: as in `World`.
 
     Raises:
-        ValueError: the grid shows no agent or no goal.
+        ValueError: if the grid shows no agent or no goal.
     """
 
     kind: ClassVar[str] = "grid"
@@ -233,13 +248,13 @@ class GridWorld(PlanarWorld):
         _check_first_view(self.grid)
 
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
-        """Begin an episode; grids are deterministic."""
+        """Begin an episode, and return its session; ``rng`` is not used, since grids are deterministic."""
         return GridSession(
             self._start_node(), None if self.fog_radius is None else Fog.start(self.grid, self.fog_radius)
         )
 
     def drawing(self, state: Any) -> Drawing:
-        """Return a picture of the whole grid in a given state."""
+        """Return the data for a picture of the whole grid in a state."""
         return drawn(shown(self.grid, state))
 
     def _start_node(self) -> _StateNode:
@@ -250,22 +265,28 @@ class GridWorld(PlanarWorld):
 
     @property
     def stored(self) -> str:
-        """The grid as text; the radius of sight is stored in a separate column."""
+        """The grid as text, as a run stores it; the radius of sight is stored in a separate column."""
         return self.grid.render()
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the grid as text, and the radius of sight."""
+        """Return the grid as text, and the radius of sight, as values that JSON can hold."""
         return {"grid": self.grid.render(), "fog_radius": self.fog_radius}
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Rebuild the world from the text of its grid and the radius of sight."""
+        """Return the world from the values that `to_plain` stored.
+
+        Args:
+            plain: the text of the grid and the radius of sight.
+            cluster: id of the grid that intervals count as one independent unit.
+            tags: named facts about the world, which reports group by.
+        """
         return cls(grid=Grid.parse(plain["grid"]), fog_radius=plain["fog_radius"], cluster=cluster, tags=tags or {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordedView(GridView):
-    """A grid as seen by the agent, shown in a wording other than the agent's default.
+    """What an agent sees of a grid, shown in another wording of the prompt than the agent's default.
 
     Attributes:
         wording: name of the wording, one of `goalscope.agents.prompts.WORDINGS`.
@@ -274,16 +295,18 @@ class WordedView(GridView):
     wording: str
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return the values that any grid records, and the wording."""
+        """Return what the agent is shown, as values that JSON can hold: those of `GridView.journalled`, and the
+        wording.
+        """
         return [*GridView.journalled(self, history), self.wording]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedView(GridView):
-    """A grid as seen by the agent, with the target that its instruction names.
+    """What an agent sees of a grid whose instruction names a target: the usual symbol G, or a cell.
 
     Attributes:
-        named: the cell that the instruction names, None if it names G.
+        named: the cell (row, col) that the instruction names, None if it names G.
     """
 
     shows: ClassVar[str] = "a grid with an instruction"
@@ -295,31 +318,35 @@ class NamedView(GridView):
         return GOAL if self.named is None else f"the cell ({self.named[0]},{self.named[1]})"
 
     def fields(self) -> Mapping[str, str]:
-        """Return the template fields of any grid, and the target."""
+        """Return what prompt templates can insert: the fields of any grid (see `GridView.fields`), and "aim", the
+        target.
+        """
         return {**GridView.fields(self), "aim": self.aim}
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return the values that any grid records, and the target."""
+        """Return what the agent is shown, as values that JSON can hold: those of `GridView.journalled`, and the
+        target.
+        """
         return [*GridView.journalled(self, history), self.aim]
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedWorld(GridWorld):
-    """A grid whose instruction can name the target cell: does an agent go where it is told, or to the symbol G?
+    """A grid whose instruction can name a cell as the target, to see whether an agent goes there or to the symbol G.
 
     The episode ends at the target. G may stand on another cell, so that the two differ.
 
     Attributes:
         grid: the grid; its goal is the target.
-        marker: cell of the symbol G; by default the goal's cell.
+        marker: cell of the symbol G; by default the target.
         named: whether the instruction names the target by its cell. Otherwise the target is G.
         fog_radius: always None, since these worlds have no fog.
         cluster: as in `World`.
         tags: as in `World`.
 
     Raises:
-        ValueError: G lies on a wall or on the agent, the target is neither named nor G, or the grid has a key, a door
-            or fog.
+        ValueError: if G lies on a wall or on the agent, the target is neither named nor G, or the grid has a key, a
+            door or fog.
     """
 
     kind: ClassVar[str] = "named-place"
@@ -347,11 +374,13 @@ class NamedWorld(GridWorld):
 
     @cached_property
     def drawn(self) -> Grid:
-        """The grid as shown at the start, with G at the marker."""
+        """The grid as the agent sees it at the start, with the symbol G at the cell `marker`."""
         return self.grid.at(goal=self.marker)
 
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
-        """Begin an episode, which ends at the target; named worlds are deterministic."""
+        """Begin an episode, which ends at the target, and return its session; ``rng`` is not used (the world is
+        deterministic).
+        """
         return GridSession(self._start_node(), None, self._instructed)
 
     def _instructed(self, view: GridView) -> NamedView:
@@ -364,15 +393,22 @@ class NamedWorld(GridWorld):
     described, stored = World.described, World.stored
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the grid as text with the target as its goal, the cell of G, and whether the target is named."""
+        """Return the grid as text with the target as its goal, the cell of G, and whether the target is named, for
+        storing.
+        """
         return {"grid": self.grid.render(), "marker": list(self.marker or ()), "named": self.named}
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Rebuild the world from its plain values.
+        """Return the world from the values that `to_plain` stored.
+
+        Args:
+            plain: the stored values.
+            cluster: id of the grid that intervals count as one independent unit.
+            tags: named facts about the world, which reports group by.
 
         Raises:
-            ValueError: keys are missing or unknown, or a value is invalid.
+            ValueError: if keys are missing or unknown, or a value is invalid.
         """
         values = read_plain(plain, "a world with a named place", grid=str, marker=list, named=bool)
         grid = Grid.parse(values["grid"])

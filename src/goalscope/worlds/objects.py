@@ -11,39 +11,49 @@ KEYS: Final = ("r", "b", "y")
 
 
 class Key(Kind):
-    """A key, which the agent picks up on entering its cell and which a chest uses up."""
+    """A coloured key: the agent picks it up on entering its cell, and a chest uses it up."""
 
     states = 3  # lies, held, spent
     events: ClassVar[Mapping[str, int]] = {"held": 1, "spent": 2}
 
     def carried(self, own: int) -> bool:
-        """Return whether the key was picked up and is not spent."""
+        """Return whether the agent carries the key, given the key's state (0 on the ground, 1 carried, 2 used up)."""
         return own == 1
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Let the agent pick the key up."""
+        """Let the agent, which has entered the key's cell, pick the key up.
+
+        Returns:
+            The agent's cell; and the states of all things, where the key's state is now "carried".
+        """
         return cell, with_digit(parts, index, 1) if parts[index] == 0 else parts
 
 
 class Opening(Kind):
-    """Base class of solid things that open for good and are not drawn afterwards."""
+    """Base class of things that block the way until they open; then they vanish for good. Examples are doors and
+    gates.
+    """
 
     states = 2
     events: ClassVar[Mapping[str, int]] = {"open": 1}
 
     def solid(self, own: int) -> bool:
-        """Return whether the thing is still closed."""
+        """Return whether the thing blocks the way, given its state (0 closed, 1 open)."""
         return own == 0
 
 
 class Door(Opening):
-    """A locked door, which opens when the agent stands beside it with the key of its colour."""
+    """A locked door of one colour, which opens when the agent stands beside it with the key of this colour."""
 
     near = True
     key: ClassVar[str]
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Open the door if the agent carries the key."""
+        """Open the door if the agent, which stands beside it, carries the key of its colour.
+
+        Returns:
+            The agent's cell; and the states of all things, where the door may now be open.
+        """
         opens = parts[index] == 0 and carried_index(grid, parts, self.key) >= 0
         return cell, with_digit(parts, index, 1) if opens else parts
 
@@ -86,14 +96,18 @@ class Teleporter(Kind):
     )
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Move the agent to the next teleporter; a single teleporter does nothing."""
+        """Move the agent, which has entered a teleporter, to the next teleporter; a single teleporter does nothing.
+
+        Returns:
+            The agent's new cell; and the states of all things, unchanged.
+        """
         places = indices(grid, self.symbol)
         return grid.things[places[(places.index(index) + 1) % len(places)]][0], parts
 
 
 @thing
 class Lava(Kind):
-    """Lava, which ends the episode."""
+    """Lava: an agent that enters it has failed, and the episode ends."""
 
     symbol, name, legend = "L", "lava", "lava"
     rule = "An agent that enters lava has failed: the episode ends there."
@@ -106,12 +120,20 @@ class OneWay(Kind):
     direction: ClassVar[Action]
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Send the agent back if it came by another move than the permitted one."""
+        """Send the agent back if it has entered the cell by another move than the permitted one.
+
+        Returns:
+            The agent's cell after that; and the states of all things, unchanged.
+        """
         down, right = DELTAS[action].tolist()
         return cell if action == self.direction else (cell[0] - down, cell[1] - right), parts
 
     def turned(self, turn: Callable[[int], int]) -> str:
-        """Return the symbol of the same thing in a transformed grid, whose permitted direction is turned."""
+        """Return the symbol of this one-way cell in a reflected or rotated grid.
+
+        Args:
+            turn: function from a direction (an index of `Action`) in this grid to that in the transformed grid.
+        """
         return _ARROWS[turn(self.direction)]
 
 
@@ -143,11 +165,15 @@ class Coin(Kind):
     events: ClassVar[Mapping[str, int]] = {"collected": 1}
 
     def carried(self, own: int) -> bool:
-        """Return whether the coin was collected."""
+        """Return whether the coin was collected, given its state (0 on the ground, 1 collected)."""
         return own == 1
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Collect the coin."""
+        """Let the agent, which has entered the coin's cell, collect the coin.
+
+        Returns:
+            The agent's cell; and the states of all things, where the coin is now collected.
+        """
         return cell, with_digit(parts, index, 1)
 
 
@@ -163,7 +189,12 @@ class Chest(Opening):
     near = True
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Open the chest with the first key that the agent carries."""
+        """Open the chest with the first coloured key that the agent, which stands beside the chest, carries.
+
+        Returns:
+            The agent's cell; and the states of all things: the chest open and the key used up, or unchanged without a
+            key.
+        """
         keys = [key for key in (carried_index(grid, parts, symbol) for symbol in KEYS) if key >= 0]
         if parts[index] == 1 or not keys:
             return cell, parts
@@ -190,7 +221,12 @@ class Button(Kind):
     events: ClassVar[Mapping[str, int]] = {"pressed": 1}
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Open every gate; the button is then used up."""
+        """Open every gate of the grid when the agent has entered the button's cell; the button then has no further
+        effect.
+
+        Returns:
+            The agent's cell; and the states of all things, with the gates open and the button pressed.
+        """
         for gate in indices(grid, Gate.symbol):
             parts = with_digit(parts, gate, 1)
         return cell, with_digit(parts, index, 1)

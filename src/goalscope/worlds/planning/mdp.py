@@ -24,13 +24,14 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TabularMDP:
-    """A finite-horizon decision process given by tables of transitions and utilities.
+    """A Markov decision process with a finite horizon, given by tables of S states and A actions.
 
     Attributes:
-        transitions: in one of three forms: ``[S, A, S]`` float64 probabilities; ``[S, A]`` int64 next states of a
-            deterministic process (see `deterministic`); or a sparse ``[S * A, S]`` matrix whose row ``s * A + a``
-            contains the probabilities of the next state (see `sparse`).
-        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision.
+        transitions: in one of three forms: ``[S, A, S]`` float64 probabilities of the next state by state and action;
+            ``[S, A]`` int64 next states of a deterministic process (see `deterministic`); or a sparse ``[S * A, S]``
+            matrix whose row ``s * A + a`` contains the probabilities of the next state (see `sparse`).
+        utility: utility of one decision: ``[S]`` by state, ``[S, A]`` by state and action, or ``[S, A, S]`` also by
+            next state.
         horizon: number n of decisions, >= 1.
         start: ``[S]`` probabilities of the first state.
         terminal_utility: ``[S]`` utility of the state after the last decision, None for none.
@@ -39,8 +40,8 @@ class TabularMDP:
         reward: ``[S, A]`` expected utility of one decision, computed from the others.
 
     Raises:
-        ValueError: shapes that disagree, rows that are no distributions, numbers that are not finite, horizon < 1,
-            a discount outside of 0 to 1 or so small that the last decisions weigh next to nothing.
+        ValueError: if shapes disagree, rows are no distributions, numbers are not finite, horizon < 1, or the discount
+            is outside of 0 to 1 or so small that the last decisions weigh next to nothing.
     """
 
     transitions: Union[npt.NDArray[Any], "csr_array"]
@@ -81,14 +82,14 @@ class TabularMDP:
 
     @classmethod
     def deterministic(cls, next: npt.ArrayLike, **attributes: Any) -> "TabularMDP":
-        """Return a process in which every action has one outcome.
+        """Make a process in which every action has one outcome.
 
         Args:
-            next: ``[S, A]`` whole numbers, the state that each action leads to.
+            next: ``[S, A]`` whole numbers, the next state by state and action.
             attributes: utility, horizon, start, terminal_utility and offered, as in the class.
 
         Raises:
-            ValueError: the class refuses the attributes, or a next state is not in 0..S-1.
+            ValueError: if the class refuses the attributes, or a next state is not in 0..S-1.
         """
         successor = to_array("next", next)
         if successor.ndim != 2 or not np.issubdtype(successor.dtype, np.integer):
@@ -107,7 +108,7 @@ class TabularMDP:
         start: npt.NDArray[Any],
         **attributes: Any,
     ) -> "TabularMDP":
-        """Return a process given by N possible transitions; probabilities of repeated transitions are added.
+        """Make a process from a list of N possible transitions; probabilities of repeated transitions are added.
 
         Args:
             possible: ``[N, 3]`` whole numbers: state, action and next state of each transition.
@@ -117,8 +118,8 @@ class TabularMDP:
             attributes: utility, horizon, terminal_utility and offered, as in the class.
 
         Raises:
-            ValueError: the class refuses the attributes, an index is out of range, or a probability is negative or not
-                finite.
+            ValueError: if the class refuses the attributes, an index is out of range, or a probability is negative or
+                not finite.
         """
         matrix = transition_matrix(possible, chance, states=len(start), actions=actions)
         return cls(transitions=matrix, start=start, **attributes)
@@ -135,20 +136,24 @@ class TabularMDP:
 
     @property
     def final(self) -> Array:
-        """``[S]`` terminal utility; zeros if the process has none."""
+        """``[S]`` utility of each state after the last decision; zeros if the process has no terminal utility."""
         return np.zeros(self.states) if self.terminal_utility is None else self.terminal_utility
 
     def weight(self, decision: int) -> float:
-        """Return the discount factor of the utility of a decision, counted from 0; number n stands for the
-        final state.
+        """Return the discount factor of decision number t, counted from 0: ``discount ** t``.
+
+        The number n (the horizon) stands for the state after the last decision.
         """
         return float(self.discount**decision)
 
     def expect(self, values: Array) -> Array:
-        """Return the expected value of the next state, ``[S, A]``, or ``[S, A, K]`` for K columns at once.
+        """Return the expected value of the next state for each state and action.
 
         Args:
-            values: ``[S]`` value of each state, or ``[S, K]`` for K columns.
+            values: ``[S]`` value of each state, or ``[S, K]`` for K kinds of values at once.
+
+        Returns:
+            ``[S, A]``, or ``[S, A, K]`` for K kinds of values.
         """
         table = self.transitions
         if not isinstance(table, np.ndarray):
@@ -157,7 +162,9 @@ class TabularMDP:
         return expected
 
     def flow(self, mass: Array) -> Array:
-        """Return the distribution of the next state, ``[S]``, given that of states and actions ``[S, A]``."""
+        """Return the distribution of the next state, ``[S]``, given the joint distribution of state and action,
+        ``[S, A]``.
+        """
         table = self.transitions
         if not isinstance(table, np.ndarray):
             return np.asarray(transposed(table) @ mass.reshape(-1), dtype=np.float64)
@@ -170,10 +177,11 @@ class TabularMDP:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Values:
-    """The solution of a decision process.
+    """The exact solution of a decision process of S states, A actions and n decisions, by time.
 
     Attributes:
-        values: ``[n + 1, S]`` best expected utility from decision t on; the last row is the terminal utility.
+        values: ``[n + 1, S]`` best expected utility from decision t on, by t and state; the last row is the terminal
+            utility.
         action_values: ``[n, S, A]`` best expected utility after each action, including actions that are not offered.
         optimal: ``[n, S, A]`` bool, the offered actions whose value is within the tolerance of the best.
     """
@@ -188,11 +196,11 @@ _TIED = 1e-9  # share of the range of all action values within which actions cou
 
 
 def value_iteration(mdp: TabularMDP, *, minimise: bool = False) -> Values:
-    """Solve a process exactly by backward induction over the offered actions.
+    """Solve a decision process exactly by backward induction: best values and optimal actions of each decision.
 
     Args:
-        mdp: the process.
-        minimise: minimise the utility instead of maximising it.
+        mdp: the process. Only its offered actions are chosen.
+        minimise: whether to minimise the utility instead of maximising it.
     """
     n, states, actions = mdp.horizon, mdp.states, mdp.actions
     values, action_values = np.empty((n + 1, states)), np.empty((n, states, actions))
@@ -217,7 +225,7 @@ def _best(action_values: Array, offered: npt.NDArray[np.bool_] | None, *, minimi
 
 
 def utility_range(mdp: TabularMDP) -> tuple[float, float]:
-    """Return the lowest and the highest expected utility that any policy attains in an episode.
+    """Return the lowest and the highest expected utility of an episode that any policy attains.
 
     Unlike `value_iteration`, this function stores the values of only one decision at a time, so the process may be
     large.
@@ -248,7 +256,10 @@ def return_range(mdp: TabularMDP) -> tuple[float, float]:
 
 
 def possible_steps(mdp: TabularMDP) -> tuple[Numbers, Numbers, Numbers]:
-    """Return all possible transitions as state, offered action and next state, ``[N]`` each, sorted by state."""
+    """Return all possible transitions of a process, as three arrays ``[N]``, sorted by state.
+
+    The arrays have the state, the action (offered ones only) and the next state of each transition.
+    """
     table: Any = mdp.transitions
     if not isinstance(table, np.ndarray):
         entries = table.tocoo()
@@ -266,10 +277,10 @@ def possible_steps(mdp: TabularMDP) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
-    """Return the distribution of states at each time under a policy.
+    """Return the distribution over states at each time under a policy.
 
     Args:
-        mdp: the process.
+        mdp: the process of S states, A actions and n decisions.
         policy: action probabilities ``[S, A]``, or ``[n, S, A]`` if they depend on time.
 
     Returns:
@@ -277,7 +288,7 @@ def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
         decision.
 
     Raises:
-        ValueError: the policy has another shape, or its rows are not probability distributions.
+        ValueError: if the policy has another shape, or its rows are not probability distributions.
     """
     by_time = policy_by_time(policy, mdp.horizon, mdp.states, mdp.actions)
     state = np.empty((mdp.horizon + 1, mdp.states))
@@ -288,14 +299,14 @@ def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
 
 
 def expected_utility(mdp: TabularMDP, policy: npt.NDArray[Any]) -> float:
-    """Return the expected utility of a policy, including the terminal utility.
+    """Return the expected utility of an episode under a policy, including the terminal utility.
 
     Args:
-        mdp: the process.
+        mdp: the process of S states, A actions and n decisions.
         policy: action probabilities ``[S, A]``, or ``[n, S, A]`` if they depend on time.
 
     Raises:
-        ValueError: the policy has another shape, or its rows are not probability distributions.
+        ValueError: if the policy has another shape, or its rows are not probability distributions.
     """
     by_time = policy_by_time(policy, mdp.horizon, mdp.states, mdp.actions)
     values = mdp.weight(mdp.horizon) * mdp.final
@@ -305,7 +316,15 @@ def expected_utility(mdp: TabularMDP, policy: npt.NDArray[Any]) -> float:
 
 
 def policy_by_time(policy: npt.NDArray[Any], horizon: int, states: int, actions: int) -> Array:
-    """Check a policy ``[S, A]`` or ``[n, S, A]``, and return it for each time, ``[n, S, A]``."""
+    """Check a policy, and return its action probabilities for each time, ``[n, S, A]``.
+
+    Args:
+        policy: action probabilities ``[S, A]`` by state, or ``[n, S, A]`` also by time; truth values count as 1 and 0.
+        horizon, states, actions: the numbers n, S and A.
+
+    Raises:
+        ValueError: if the policy has another shape, or its rows are not probability distributions.
+    """
     array = to_array("policy", policy, booleans=True)
     check_shape("policy", array, "n S A" if array.ndim == 3 else "S A", {"n": horizon, "S": states, "A": actions})
     return np.broadcast_to(to_distributions("policy", array), (horizon, states, actions))
@@ -326,7 +345,19 @@ def _numbers(name: str, values: Any) -> Array:
 
 
 def transition_matrix(possible: npt.ArrayLike, chance: npt.ArrayLike, *, states: int, actions: int) -> "csr_array":
-    """Return a sparse matrix ``[S * A, S]`` of N possible transitions; see `TabularMDP.sparse` for the arguments."""
+    """Make the sparse matrix of transition probabilities ``[S * A, S]`` from a list of N possible transitions.
+
+    Row ``s * A + a`` contains the probabilities of the next state after action a in state s. Probabilities of repeated
+    transitions are added.
+
+    Args:
+        possible: ``[N, 3]`` whole numbers: state, action and next state of each transition.
+        chance: ``[N]`` probability of each transition, given its state and action.
+        states, actions: the numbers S and A.
+
+    Raises:
+        ValueError: if an index is out of range, or a probability is negative or not finite.
+    """
     from scipy.sparse import csr_array
 
     indices, probabilities = to_array("possible", possible), _numbers("chance", chance)
@@ -350,10 +381,12 @@ _TRANSPOSED = "transposed_by_goalscope"  # attribute with their transpose
 
 
 def sparse_transitions(table: Any, states: int) -> "csr_array":
-    """Check and normalise sparse transitions ``[S * A, S]``, and return them read-only.
+    """Check sparse transition probabilities ``[S * A, S]``, normalise their rows, and return them read-only.
+
+    A matrix that this function returned is returned as it is.
 
     Raises:
-        ValueError: the matrix has another shape, or a row is not a probability distribution.
+        ValueError: if the matrix has another shape, or a row is not a probability distribution.
     """
     rows, cols = table.shape
     if cols != states or rows == 0 or rows % states:
@@ -370,7 +403,8 @@ def sparse_transitions(table: Any, states: int) -> "csr_array":
 
 
 def transposed(table: Any) -> Any:
-    """Return the transpose of sparse transitions, which is computed once and then kept with the matrix.
+    """Return the transpose of a sparse matrix of transition probabilities, which is computed once and kept with the
+    matrix.
 
     For small matrices, building the transpose takes longer than multiplying by it.
     """

@@ -32,7 +32,7 @@ SUB_GOALS: Final = "sub-goals"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Process:
-    """The transitions of a world, without utilities.
+    """The transitions and first states of a world as a decision process of S states and A actions, without utilities.
 
     Attributes:
         transitions: ``[S, A]`` int64 next states, or sparse probabilities ``[S * A, S]``, as in `TabularMDP`; states
@@ -71,7 +71,7 @@ class Process:
 
     @property
     def chance(self) -> bool:
-        """Whether any action can have several outcomes."""
+        """Whether transitions have probabilities, so that an action can have several outcomes."""
         return not isinstance(self.transitions, np.ndarray)
 
     @property
@@ -90,7 +90,7 @@ class Process:
         return self.base.actions
 
     def mdp(self, utility: Array, horizon: int, *, terminal: Array | None, idle: bool = False) -> TabularMDP:
-        """Return the decision process of an episode.
+        """Return the process as a `TabularMDP` with a utility and a horizon.
 
         Args:
             utility: ``[S]`` utility of each decision, by the state in which it begins.
@@ -99,7 +99,7 @@ class Process:
             idle: whether to append one more action, which changes nothing.
 
         Raises:
-            ValueError: the horizon exceeds `most`.
+            ValueError: if the horizon exceeds `most`.
         """
         if self.most is not None and horizon > self.most:
             raise ValueError(
@@ -120,13 +120,16 @@ class Process:
 
     @cached_property
     def choices(self) -> tuple[Numbers, Numbers]:
-        """Number of offered actions in each state, ``[S]``, and all actions with the offered ones first, ``[S, A]``."""
+        """The number of offered actions in each state, ``[S]``, and the actions of each state in order, ``[S, A]``.
+
+        The order of the actions has the offered ones first.
+        """
         offered = np.ones((self.states, self.actions), dtype=bool) if self.offered is None else self.offered
         return offered.sum(axis=1), np.argsort(~offered, axis=1, kind="stable")
 
     @cached_property
     def with_idle(self) -> Any:
-        """The transitions with one more action at the end, which changes nothing."""
+        """The transitions, in the form of `transitions`, with one more action at the end, which changes nothing."""
         states = len(self.start)
         if isinstance(self.transitions, np.ndarray):
             return np.concatenate([self.transitions, np.arange(states)[:, None]], axis=1)
@@ -141,7 +144,10 @@ class Process:
         return csr_array((probabilities, (source, targets)), shape=(states * (actions + 1), states))
 
     def draw_start(self, count: int, rng: np.random.Generator) -> Numbers:
-        """Draw ``[count]`` first states; no random number is used if there is only one possible first state."""
+        """Draw the first states (their numbers) of several episodes, ``[count]``.
+
+        No random number is used if there is only one possible first state.
+        """
         possible = np.flatnonzero(self.start)
         if len(possible) == 1:
             return np.full(count, possible[0], dtype=np.int64)
@@ -150,7 +156,11 @@ class Process:
         return np.asarray(possible[np.minimum(drawn, len(possible) - 1)], dtype=np.int64)
 
     def draw_next(self, state: Numbers, action: Numbers, rng: np.random.Generator) -> Numbers:
-        """Draw ``[N]`` next states; no random number is used in a deterministic process."""
+        """Draw the next states (their numbers) ``[N]`` of N agents, given the state ``[N]`` and the action ``[N]`` of
+        each.
+
+        No random number is used in a deterministic process.
+        """
         if not self.chance:
             return np.asarray(self.transitions[state, action])
         total, ends, targets = self._cumulative
@@ -169,7 +179,13 @@ class Process:
 
 
 def process_of(world: World) -> Process | None:
-    """Return the decision process of a world without fog, or None if it is unknown."""
+    """Return the decision process of a world, or None if the world does not provide one.
+
+    Fog is ignored: the process is that of the fully observed world.
+
+    Raises:
+        TypeError: if the world's method ``process()`` returns something else.
+    """
     if "tasks" in world.offers:
         return task_process(world.task_map)
     if "grid" in world.offers:
@@ -183,10 +199,10 @@ def process_of(world: World) -> Process | None:
 @forgets_kinds
 @lru_cache(maxsize=4096)
 def grid_process(grid: Grid) -> Process:
-    """Return the process of a grid whose goal ends the episode, with states numbered as in `from_grid`.
+    """Return the decision process of a grid in which reaching the goal ends the episode; states are as in `from_grid`.
 
     Raises:
-        ValueError: the grid shows no goal or no agent.
+        ValueError: if the grid shows no goal or no agent.
     """
     if grid.goal is None:
         raise ValueError("the decision process of a grid needs its goal, got a grid without one: mark its cell with G")
@@ -207,19 +223,19 @@ def grid_process(grid: Grid) -> Process:
 def from_grid(
     grid: Grid, utility: Array | None = None, *, horizon: int, terminal_utility: Array | None = None
 ) -> TabularMDP:
-    """Return the deterministic process of a grid whose goal is absorbing.
+    """Return a grid as a deterministic Markov decision process whose goal is absorbing.
 
-    State ``phase * H * W + row * W + col`` combines a cell with a phase: 0 without the key, 1 with the key, 2 once the
-    door is open. Plain grids have one phase. No transition leads to a wall.
+    State ``phase * H * W + row * W + col`` combines a cell of the H by W grid with a phase: 0 without the key, 1 with
+    the key, 2 once the door is open. Plain grids have one phase. No transition leads to a wall.
 
     Args:
-        grid: a world that shows its agent and its goal.
-        utility: as in `TabularMDP`; None for a utility of 1 for each decision that begins at the goal.
+        grid: a grid that shows its agent and its goal.
+        utility: as in `TabularMDP`; by default 1 for each decision that begins at the goal.
         horizon: number of decisions.
-        terminal_utility: ``[S]`` or None.
+        terminal_utility: ``[S]`` utility of the state after the last decision, or None.
 
     Raises:
-        ValueError: the grid shows no agent or no goal, or lies under fog, or `TabularMDP` refuses the process.
+        ValueError: if the grid shows no agent or no goal, or lies under fog, or `TabularMDP` refuses the process.
     """
     if grid.fog is not None:
         raise ValueError("a decision process needs the whole grid with its goal, got one under fog")
@@ -247,20 +263,21 @@ def at_cell(grid: Grid, cell: Position) -> Array:
 
 
 class TaskProcess:
-    """The transitions of a task map over all reachable states (cell of the agent, nodes achieved so far).
+    """The transitions of a task map: a grid with tasks on some cells, which have to be done in some order.
 
     A node is a task on one cell of the map. The agent achieves it by standing on its cell while all nodes of one of its
-    prerequisite sets are achieved. The goal ends the episode, so states in which it is achieved are absorbing. A
-    blocked move does not change the state.
+    prerequisite sets are achieved. A state is the cell of the agent with the nodes achieved so far. Achieving the goal
+    ends the episode, so states in which it is achieved are absorbing. A blocked move does not change the state.
 
     Attributes:
         task_map: the map.
-        states: pairs of a cell's index on the map's `Board` and the bits of the achieved nodes; the first is the start.
-        next: ``[S, 4]`` int64, the state after each move.
+        states: the S reachable states: pairs of a cell's index on the map's `Board` and the bits of the achieved nodes;
+            the first is the start.
+        next: ``[S, 4]`` int64, the number of the state after each move.
         start: ``[S]`` probabilities of the first state.
 
     Raises:
-        ValueError: the map has more than 500,000 states.
+        ValueError: if the map has more than 500,000 states.
     """
 
     def __init__(self, task_map: TaskMap) -> None:
@@ -299,10 +316,13 @@ class TaskProcess:
         return np.array([achieved for _, achieved in self.states], dtype=np.int64)
 
     def achieved(self, node: str = "") -> npt.NDArray[np.float64]:
-        """Return ``[S]`` 1 in the states in which a node is achieved, 0 elsewhere; "" stands for all goals together.
+        """Return ``[S]`` 1 in the states in which a node (a task on one cell) is achieved, 0 in the others.
+
+        Args:
+            node: name of the node; "" for all goals together.
 
         Raises:
-            ValueError: the map has no such node.
+            ValueError: if the map has no such node.
         """
         names = self.task_map.board.names
         if not node:
@@ -313,23 +333,25 @@ class TaskProcess:
         return np.asarray(self._bits >> names.index(node) & 1, dtype=np.float64)
 
     def process(self, node: str = "", *, horizon: int | None = None) -> TabularMDP:
-        """Return the decision process with a utility of 1 for each step that begins with a node achieved.
+        """Return the decision process with a utility of 1 for each step that begins with a node (a task) achieved.
 
         Args:
             node: name of a goal or sub-goal; "" for all goals together.
-            horizon: number of decisions; None for the map's budget.
+            horizon: number of decisions; None for the number of steps that the map allows.
         """
         steps = self.task_map.budget if horizon is None else horizon
         return TabularMDP.deterministic(self.next, utility=self.achieved(node), horizon=steps, start=self.start)
 
     def utility_of(self, actions: list[int | None], node: str = "", *, horizon: int | None = None) -> float:
-        """Return the utility of an episode: the number of steps, up to the horizon, that begin with a node achieved.
+        """Return the utility of a recorded episode: the number of steps, up to the horizon, that begin with a node
+        achieved.
 
         Args:
             actions: the moves; None stands for a turn without a move, which changes nothing.
-            node: as in `process`.
-            horizon: as in `process`. An episode that ended at the goal counts as staying there until the horizon; an
-                episode that stopped earlier counts as standing still.
+            node: name of a goal or sub-goal; "" for all goals together.
+            horizon: number of decisions; None for the number of steps that the map allows. An episode that ended at the
+                goal counts as staying there until the horizon; an episode that stopped earlier counts as standing
+                still.
         """
         steps = self.task_map.budget if horizon is None else horizon
         utility, state, total = self.achieved(node), 0, 0.0
@@ -342,13 +364,13 @@ class TaskProcess:
 
 @lru_cache(maxsize=256)
 def process_of_map(task_map: TaskMap) -> TaskProcess:
-    """Return the process of a task map; the result is cached."""
+    """Return the states and transitions of a task map; the result is cached."""
     return TaskProcess(task_map)
 
 
 @lru_cache(maxsize=4096)
 def random_walk_success(task_map: TaskMap) -> float:
-    """Return the probability that a random walk achieves all goals within the budget of a map.
+    """Return the probability that a random walk achieves all goals of a task map within the steps that it allows.
 
     In each cell, the walk takes every open direction with equal probability. Let ``p_t`` be the distribution over the
     states of `TaskProcess` before step t, and P the transition matrix, in which states with the goal achieved are
@@ -359,7 +381,7 @@ def random_walk_success(task_map: TaskMap) -> float:
         task_map: the map.
 
     Raises:
-        ValueError: the map has more than 500,000 states.
+        ValueError: if the map has more than 500,000 states.
     """
     from scipy.sparse import csr_array
 
@@ -379,10 +401,13 @@ def random_walk_success(task_map: TaskMap) -> float:
 
 @lru_cache(maxsize=256)
 def task_process(task_map: TaskMap) -> Process:
-    """Return the process of a task map with its goals: the map's goal, the number of achieved sub-goals, and each node.
+    """Return the decision process of a task map with its goals by name.
+
+    The goals are "goal" (all goals of the map), "sub-goals" (the number of achieved nodes that are no goals), and each
+    node (a task on one cell) alone.
 
     Raises:
-        ValueError: the map has too many states, see `TaskProcess`.
+        ValueError: if the map has more than 500,000 states.
     """
     task = process_of_map(task_map)
     other_nodes = [task.achieved(node) for node in task_map.nodes if node not in task_map.goals]
