@@ -29,16 +29,16 @@ _RADIUS = "a radius of sight"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fog:
-    """The cells of one world that one agent has seen.
+    """What one agent has seen so far of one grid whose other cells are hidden by fog.
 
     Attributes:
-        walls: ``[H, W]`` bool, the world's walls.
-        opaque: cells that block the view at first like walls: a locked door, and things that are solid.
+        walls: ``[H, W]`` bool, rows by columns, true where the grid has a wall.
+        opaque: cells that block the view like walls at the start: a locked door, and solid things.
         radius: radius of sight in steps.
         seen: ``[H, W]`` bool, the cells seen so far.
 
     Raises:
-        ValueError: the arrays differ in shape, or the radius is not a whole number >= 1.
+        ValueError: if the arrays differ in shape, or the radius is not a whole number >= 1.
     """
 
     walls: npt.NDArray[np.bool_]
@@ -55,14 +55,14 @@ class Fog:
 
     @classmethod
     def start(cls, grid: Grid, radius: int = 3) -> "Fog":
-        """Return the fog after the agent's first view.
+        """Return the fog at the start of an episode, after the agent's first look around.
 
         Args:
             grid: the whole world, without fog.
             radius: radius of sight in steps.
 
         Raises:
-            ValueError: the grid shows no agent, or has fog already.
+            ValueError: if the grid shows no agent, or has fog already.
         """
         if grid.start is None or grid.fog is not None:
             description = "one under fog" if grid.fog is not None else "one without an agent (A)"
@@ -76,21 +76,21 @@ class Fog:
 
         Args:
             position: cell of the agent, (row, col).
-            opaque: cells that block the view now, see `goalscope.worlds.dynamics.opaque_cells`; by default those of the
-                start.
+            opaque: cells that block the view now, such as a locked door (`goalscope.worlds.dynamics.opaque_cells`); by
+                default those of the start.
         """
         solid = blocked(self.walls, self.opaque if opaque is None else opaque)
         seen = self.seen | visible(solid, position, self.radius)
         return Fog(walls=self.walls, opaque=self.opaque, radius=self.radius, seen=seen)
 
     def view(self, grid: Grid) -> Grid:
-        """Return a grid of this world in which all unseen cells are hidden, including unseen objects.
+        """Return what the agent sees of a grid: the same grid with all unseen cells hidden, including objects in them.
 
         Args:
-            grid: the current state of the world, with the agent at its cell.
+            grid: the whole grid in its current state, with the agent at its cell.
 
         Raises:
-            ValueError: the grid has another shape, or the agent's own cell is unseen.
+            ValueError: if the grid has another shape, or the agent's own cell is unseen.
         """
         check_shape("grid", grid.walls, "H W", check_shape("walls", self.walls, "H W"))
         if grid.start is not None and not self.seen[grid.start]:
@@ -103,7 +103,10 @@ class Fog:
 
 
 def blocked(walls: npt.NDArray[np.bool_], cells: Sequence[Position]) -> npt.NDArray[np.bool_]:
-    """Return the walls ``[H, W]`` together with further blocked cells; the same array if there are no further cells."""
+    """Return the walls ``[H, W]`` (bool, rows by columns) together with further blocked cells (row, col).
+
+    The same array is returned if there are no further cells.
+    """
     if not cells:
         return walls
     walls = walls.copy()
@@ -136,15 +139,15 @@ def visible(walls: npt.NDArray[np.bool_], position: Position, radius: int = 3) -
 def visible_batch(
     walls: npt.NDArray[np.bool_], position: npt.NDArray[np.integer], radius: int = 3
 ) -> npt.NDArray[np.bool_]:
-    """Return the cells that N agents see, each in its own grid.
+    """Return the cells that N agents can see, each in its own grid of the same shape.
 
     Args:
-        walls: ``[N, H, W]`` bool.
-        position: ``[N, 2]`` (row, col), inside the grid.
+        walls: ``[N, H, W]`` bool, grids by rows by columns: the cells that block the view.
+        position: ``[N, 2]`` cell of each agent, (row, col), inside the grid.
         radius: radius of sight in steps.
 
     Returns:
-        ``[N, H, W]`` bool.
+        ``[N, H, W]`` bool, true where the agent can see the cell.
     """
     count, height, width = walls.shape
     stride = width + 2 * check_whole(_RADIUS, radius, 1, "steps")

@@ -47,12 +47,12 @@ _RING_WALLS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridBatch:
-    """B generated grids of one size, stored as arrays.
+    """B generated grids of one size n, stored as arrays. An index returns one of them as a `Grid`.
 
     Attributes:
-        walls: ``[B, n, n]`` bool.
-        start: ``[B, 2]`` int64 (row, col) of the agent.
-        goal: ``[B, 2]`` int64 (row, col) of the goal.
+        walls: ``[B, n, n]`` bool, grids by rows by columns, true where a cell is a wall.
+        start: ``[B, 2]`` int64, cell (row, col) where the agent starts.
+        goal: ``[B, 2]`` int64, cell (row, col) of the goal.
     """
 
     walls: npt.NDArray[np.bool_]
@@ -71,10 +71,10 @@ class GridBatch:
 
 
 def check_size(size: int) -> int:
-    """Check that a grid size can be generated, and return it: an odd whole number >= 5.
+    """Check that grids of this size (number of rows and of columns) can be generated, and return it as an ``int``.
 
     Raises:
-        ValueError: the size is not an odd whole number >= 5.
+        ValueError: if the size is not an odd whole number >= 5.
     """
     if not is_whole(size) or size < 5 or size % 2 == 0:
         hint = f": use {int(size) - 1} or {int(size) + 1}" if is_whole(size) and size > 5 else ""
@@ -83,17 +83,17 @@ def check_size(size: int) -> int:
 
 
 def check_density(density: float) -> float:
-    """Check a wall density, and return it: a number from 0 (empty room) to 1 (maze).
+    """Check a wall density, and return it: a number from 0 (empty room) to 1 (maze without cycles).
 
     Raises:
-        ValueError: the density is not a number from 0 to 1.
+        ValueError: if the density is not a number from 0 to 1.
     """
     # -0.0 becomes 0.0, so that equal densities name the same series.
     return check_number("density", density, 0, 1, "number (0: empty room, 1: maze)") + 0.0
 
 
 def interior_walls(size: int, density: float) -> int:
-    """Return the number of walls inside the border, which is the same for all grids of this size and density.
+    """Return the number of walls inside the border, which is the same for all generated grids of this size and density.
 
     A perfect maze with ``k = (size - 1) / 2`` lattice cells per side has ``W = (size - 2)^2 - (2 k^2 - 1)`` interior
     walls. Of these, ``int((1 - density) W)`` are removed, truncated in floating point.
@@ -108,7 +108,9 @@ def _maze_walls(size: int) -> int:
 
 
 def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, minimum_distance: int = 1) -> Grid:
-    """Generate one grid whose goal can be reached from its start.
+    """Generate one random grid whose goal can be reached from its start.
+
+    A perfect maze is carved first, and then a share of its interior walls is removed.
 
     Args:
         size: number n of rows and of columns, odd and >= 5, including the border of walls.
@@ -117,8 +119,8 @@ def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, 
         minimum_distance: minimum number of steps from start to goal.
 
     Raises:
-        TypeError: rng is not a generator.
-        ValueError: size, density or minimum_distance is out of range, or no grid with a long enough path was found.
+        TypeError: if ``rng`` is not a generator.
+        ValueError: if size, density or minimum_distance is out of range, or no grid with a long enough path was found.
     """
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng must be a numpy Generator, e.g. numpy.random.default_rng(0), got {type(rng).__name__}")
@@ -137,22 +139,23 @@ def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, 
 def generate_batch(
     size: int, density: float, *, seed: int, count: int, first: int = 0, minimum_distance: int = 1, name: str = "grid"
 ) -> GridBatch:
-    """Generate the worlds ``first .. first + count - 1`` of the series (seed, name, size, density).
+    """Generate the grids with the numbers ``first .. first + count - 1`` of a series, given by seed, name, size and
+    density.
 
-    World i has the same bytes whatever ``first`` and ``count`` are, whether it is generated alone or in a batch, and
+    Grid i has the same bytes whatever ``first`` and ``count`` are, whether it is generated alone or in a batch, and
     on any number of workers.
 
     Args:
         size: number n of rows and of columns, odd and >= 5.
-        density: share of interior walls to keep, in [0, 1].
+        density: share of the perfect maze's interior walls to keep, in [0, 1].
         seed: root seed.
-        count: number of worlds B.
-        first: index of the first world.
-        minimum_distance: minimum number of steps from start to goal; worlds with a shorter path are drawn again.
+        count: number of grids B.
+        first: index of the first grid.
+        minimum_distance: minimum number of steps from start to goal; grids with a shorter path are drawn again.
         name: name of the series.
 
     Raises:
-        ValueError: size, density or minimum_distance is out of range, or no grid with a long enough path was found.
+        ValueError: if size, density or minimum_distance is out of range, or no grid with a long enough path was found.
     """
     settings = _checked(size, density, minimum_distance)
     check_whole("count", count, 0)
@@ -196,7 +199,13 @@ def key_door(*, rng: np.random.Generator) -> Grid:
 
 
 def key_no_door(*, rng: np.random.Generator) -> Grid:
-    """Generate the grid that `key_door` makes from the same random numbers, without its door: the key has no use."""
+    """Generate a grid of rooms with a key that has no use, as a control for `key_door`.
+
+    It is the grid that `key_door` makes from the same random numbers, without its door.
+
+    Args:
+        rng: source of the random numbers.
+    """
     return key_door(rng=rng).at(door=None)
 
 
@@ -229,22 +238,25 @@ def two_path(*, rng: np.random.Generator) -> Grid:
 
 
 def control(grid: Grid) -> Grid:
-    """Return the matched control of a layout: the same grid without the key and without the door that the key opens."""
+    """Return the control of a grid with a key: the same grid without the key and without the door that the key
+    opens.
+    """
     return grid.at(key=None, door=None)
 
 
 def layout(kind: str, *, seed: int, index: int) -> Grid:
-    """Return world ``index`` of a named series. It is the same alone or in a series, and on any number of workers.
+    """Return the grid with a number from a series of grids with keys or doors.
 
-    World i of "key-no-door" is world i of "key-door" without its door.
+    The grid is the same alone or in a series, and on any number of workers. Grid i of "key-no-door" is grid i of
+    "key-door" without its door.
 
     Args:
-        kind: "key-door", "key-no-door" or "two-path".
+        kind: "key-door", "key-no-door" or "two-path"; see `key_door`, `key_no_door` and `two_path`.
         seed: root seed.
-        index: index of the world, >= 0.
+        index: number of the grid, >= 0.
 
     Raises:
-        ValueError: the kind is unknown or the index is negative.
+        ValueError: if the kind is unknown or the index is negative.
     """
     if kind not in LAYOUTS:
         raise ValueError(f"a layout must be one of {', '.join(LAYOUTS)}, got {kind!r}")
@@ -254,7 +266,14 @@ def layout(kind: str, *, seed: int, index: int) -> Grid:
 
 
 def layout_series(kind: str, *, seed: int, count: int, first: int = 0) -> Iterator[Grid]:
-    """Generate the worlds ``first .. first + count - 1`` of a named series, see `layout`."""
+    """Generate the grids with the numbers ``first .. first + count - 1`` from a series of grids with keys or doors.
+
+    Args:
+        kind: "key-door", "key-no-door" or "two-path"; see `layout`.
+        seed: root seed.
+        count: number of grids.
+        first: number of the first grid.
+    """
     return (layout(kind, seed=seed, index=index) for index in range(first, first + count))
 
 
@@ -411,7 +430,10 @@ def _draw_ends(
 
 
 def path_lengths(batch: GridBatch) -> npt.NDArray[np.int64]:
-    """Return the number of steps from start to goal in each grid, ``[B]``; start and goal must be connected."""
+    """Return the number of steps on a shortest path from start to goal in each of B grids, ``[B]``.
+
+    Start and goal must be connected.
+    """
     distance = distances_batch(batch.walls, batch.goal)
     return distance[np.arange(len(batch)), batch.start[:, 0], batch.start[:, 1]].astype(np.int64)
 

@@ -160,7 +160,9 @@ class StoredEnvironment:
         return float(self._rewards(np.array(state), np.array(action), np.array(following)))
 
     def observe(self, state: int) -> Observed:
-        """Return what an agent is shown in a state: the observation text in the file, or "You are in state NAME.""""
+        """Return what an agent is shown in a state: its observation text in the file, by default a text with its
+        name.
+        """
         return Observed(text=self._observations[state])
 
     def name_state(self, state: int) -> str:

@@ -25,13 +25,13 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentView(View):
-    """What an agent sees of an environment at one moment.
+    """What an agent sees of an environment at one moment of an episode.
 
     Attributes:
-        observed: the present observation.
+        observed: the present observation, a text and possibly an array.
         names: names of all actions.
-        possible: the actions offered, None for all.
-        number: number of the true state, for scripted agents that know the world; no text of a prompt holds it.
+        possible: numbers of the actions offered now, None for all.
+        number: number of the true state, for scripted agents that know the world; prompts never contain it.
     """
 
     shows: ClassVar[str] = "an environment"
@@ -47,7 +47,7 @@ class EnvironmentView(View):
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The names of all actions."""
+        """Names of all actions of the environment; an action is its index in this tuple."""
         return self.names
 
     @property
@@ -58,9 +58,15 @@ class EnvironmentView(View):
 
 @dataclass(frozen=True, eq=False)
 class Believed:
-    """An environment whose solution can be relied on: enumerated, solved exactly, and checked by play (`play_back`).
+    """An environment that was enumerated, solved exactly, and checked by play (`play_back`), so that its solution is
+    reliable.
 
     Copies that begin in other states (`starting_at`) share everything that was computed.
+
+    Attributes:
+        environment: the environment.
+        solved: the table of its states and transitions, with distances and optimal actions.
+        played: the result of the play-back.
     """
 
     environment: Environment[Any]
@@ -76,33 +82,47 @@ class Believed:
 
     @property
     def table(self) -> StateTable[Any]:
-        """The enumerated environment."""
+        """The states and transitions of the environment as arrays."""
         return self.solved.table
 
     @property
     def expected_steps(self) -> float:
-        """The attribute `SolvedTable.expected_steps`, computed once for each distribution of the first state."""
+        """Mean number of steps to the goal of an agent that arrives as often as possible, and then as early as
+        possible.
+
+        See `SolvedTable.expected_steps`. The number is computed once for each distribution of the first state.
+        """
         steps: float = self._once(("steps", self.table.start.tobytes()), lambda: self.solved.expected_steps)
         return steps
 
     def towards(self, target: str) -> SolvedTable:
-        """Return the solution for one of the environment's goals; it is computed once."""
+        """Return distances and optimal actions for one of the environment's goals, given by its name; computed once
+        per goal.
+        """
         if target == self.solved.target:
             return self.solved
         solved: SolvedTable = self._once(("towards", target), lambda: solve_table(self.table, target))
         return solved
 
     def by_time(self, horizon: int, target: str = "goal") -> Sets:
-        """Return `SolvedTable.optimal_by_time` for a horizon and one of the environment's goals; it is
-        computed once.
+        """Return the optimal actions for each decision of a horizon of n, ``[n, S, A]`` bool: decisions by states by
+        actions.
+
+        See `SolvedTable.optimal_by_time`. Results are computed once per horizon and goal.
+
+        Args:
+            horizon: number n of decisions.
+            target: name of one of the environment's goals.
         """
         sets: Sets = self._once((horizon, target), lambda: self.towards(target).optimal_by_time(horizon))
         return sets
 
     def action_values(self, horizon: int) -> npt.NDArray[np.float64]:
-        """Return ``[n, S, A]`` the expected number of decisions at the goal after each action, for n decisions.
+        """Return the value of each action for each decision of a horizon of n, ``[n, S, A]``: decisions by states by
+        actions.
 
-        The best actions are those with the greatest values. With k decisions left, the values are at index ``n - k``.
+        A value is the expected number of later decisions that begin at the goal, if all of them are optimal. With k
+        decisions left, the values are at index ``n - k``.
         """
         values: npt.NDArray[np.float64] | None = self._computed.get("values")
         if values is None or len(values) < horizon:
@@ -112,13 +132,16 @@ class Believed:
 
     @property
     def process(self) -> Process:
-        """The decision process; worlds of one environment that begin in other states share its transitions."""
+        """The transitions, first states and goals of the environment as a `Process`.
+
+        Copies of one environment that begin in other states share the transitions.
+        """
         shared: Process = self._once("process", lambda: self.table.process)
         return replace(shared, start=self.table.start)
 
     @cached_property
     def starts(self) -> Numbers:
-        """``[N]`` numbers of the states in which an episode can begin: it is not over there, and the goal can be
+        """``[N]`` numbers of the states in which an episode may begin: it is not over there, and the goal can be
         reached.
         """
         table = self.table
@@ -126,8 +149,9 @@ class Believed:
 
     @property
     def best_at_first(self) -> frozenset[int]:
-        """The optimal actions of the first state. With chance, they assume a horizon of twice the expected number of
-        decisions.
+        """Numbers of the optimal actions in the first state (in the most probable one, if there are several).
+
+        In an environment with chance, a horizon of twice the expected number of decisions is assumed.
         """
         state = int(self.table.start.argmax())
         best = self.solved.optimal
@@ -135,7 +159,7 @@ class Believed:
         return frozenset(np.flatnonzero(optimal).tolist())
 
     def view(self, number: int) -> EnvironmentView:
-        """Return what an agent sees in the state with a number."""
+        """Return what an agent sees in a state, given by its number in the table."""
         offered = self.table.offered[number]
         return EnvironmentView(
             observed=self.environment.observe(self.table.states[number]),
@@ -148,7 +172,7 @@ class Believed:
         """Return the same environment with another first state, given by its number in the table.
 
         Raises:
-            ValueError: the goal cannot be reached from that state, or the search for states was bounded.
+            ValueError: if the goal cannot be reached from that state, or the search for states had a bound.
         """
         if self.table.bound is not None:
             raise ValueError("other first states need all states of the environment: leave depth out")
@@ -174,11 +198,13 @@ def believe(
 
     Args:
         make: function that returns a new instance of the environment.
-        limit, depth, found: see `enumerate_states`.
+        limit: maximum number of states.
+        depth: number of steps from the beginning at which the search for states ends, None for no end.
+        found: called with the number of states found, now and then during the search.
 
     Raises:
-        Mismatch: its behaviour differs from the enumerated transitions.
-        ValueError: it has too many states, or is no environment.
+        Mismatch: if the behaviour of the copy differs from the enumerated transitions.
+        ValueError: if the environment has too many states, or its methods return something of another form.
     """
     environment = make()
     beginning = environment.initial()
@@ -207,7 +233,12 @@ def _believed(source: str, parameters: str, limit: int, depth: int | None, descr
 
 
 class EnvironmentSession(Session):
-    """One episode in an enumerated environment, played in its table of transitions."""
+    """One episode in an enumerated environment, which moves through the table of transitions.
+
+    Args:
+        believed: the environment.
+        rng: source of the random numbers, for the first state and for transitions with chance.
+    """
 
     def __init__(self, believed: Believed, rng: np.random.Generator) -> None:
         self._believed, self._table, self._rng = believed, believed.table, rng
@@ -218,31 +249,37 @@ class EnvironmentSession(Session):
 
     @property
     def view(self) -> EnvironmentView:
-        """What the agent is shown now."""
+        """What the agent is shown in the present state."""
         return self._believed.view(self._number)
 
     @property
     def state(self) -> State:
-        """The number of the state in the table."""
+        """The present state as a run records it: a tuple with the number of the state in the table."""
         return (self._number,)
 
     @property
     def done(self) -> bool:
-        """Whether the episode is over."""
+        """Whether the episode is over, with or without success."""
         return bool(self._table.done[self._number])
 
     @property
     def solved(self) -> bool:
-        """Whether the goal is reached."""
+        """Whether the goal is reached in the present state."""
         return bool(self._table.goal[self._number])
 
     @property
     def reward(self) -> float | None:
-        """The reward of the last action; None if the environment defines none."""
+        """Reward of the last action; None before the first action, or if the environment defines no rewards."""
         return self._reward
 
     def step(self, action: int | None) -> None:
-        """Take an action. None, or an action that is not offered, changes nothing."""
+        """Take an action, given by its number, and move to the next state.
+
+        None (no valid action) leaves the state as it is, as does an action that is not offered.
+
+        Raises:
+            ValueError: if there is no action of this number, or the episode leaves the states that were searched.
+        """
         bound = self._table.bound
         if bound is not None and self._table.depth[self._number] >= bound:
             raise ValueError(
@@ -263,24 +300,38 @@ class EnvironmentSession(Session):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnvironmentOracle:
-    """The exact optimal policy of a deterministic environment. A state is (number,), its number in the table."""
+    """The exact optimal policy of an environment without chance.
+
+    Attributes:
+        believed: the solved environment. States are given as in a run: the number of the state in its table.
+    """
 
     believed: Believed
 
     @property
     def length(self) -> int:
-        """Fewest steps from the start to the goal; -1 if there is no path, if episodes begin in several states, or in a
-        stochastic environment.
-        """
+        """Fewest steps from the start to the goal; -1 if there is no path, or if episodes begin in several states."""
         return self.believed.solved.length
 
     @property
     def expected_steps(self) -> float:
-        """Mean number of steps that an optimal agent needs; see `SolvedTable.expected_steps`."""
+        """Mean number of steps to the goal of an agent that arrives as often as possible, and then as early as
+        possible.
+
+        See `SolvedTable.expected_steps`.
+        """
         return self.believed.expected_steps
 
     def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
-        """Return the optimal actions ``[N, A]`` and the number of steps to the goal ``[N]`` for states ``[N, D]``."""
+        """Return the optimal actions and the distances of recorded states.
+
+        Args:
+            states: ``[N, D]`` states as a run records them, with the number of the state in the first column.
+
+        Returns:
+            ``[N, A]`` bool, which of the A actions are optimal; and ``[N]`` fewest steps to the goal, -1 if it cannot
+            be reached.
+        """
         solved = self.believed.solved
         assert (
             solved.optimal is not None and solved.distance is not None
@@ -291,8 +342,10 @@ class EnvironmentOracle:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChanceOracle(EnvironmentOracle):
-    """The exact optimal policy of a stochastic environment. It depends on the number of decisions left; there are no
-    distances.
+    """The exact optimal policy of an environment with chance, in which optimal actions depend on the number of
+    decisions left.
+
+    There are no distances in such an environment.
     """
 
     def look_up(self, states: Numbers) -> tuple[Sets, Numbers]:
@@ -300,8 +353,11 @@ class ChanceOracle(EnvironmentOracle):
         raise ValueError("with chance, optimal sets must be looked up by the decisions left: call look_up_left")
 
     def look_up_left(self, states: Numbers, left: Numbers) -> Sets:
-        """Return the optimal actions ``[N, A]`` for states ``[N, D]`` with ``[N]`` decisions left, this one
-        included.
+        """Return which of the A actions are optimal for recorded states, as a mask ``[N, A]``.
+
+        Args:
+            states: ``[N, D]`` states as a run records them, with the number of the state in the first column.
+            left: ``[N]`` number of decisions left in each state, this one included.
         """
         # The optimal sets with k decisions left are the same for every horizon: V_k does not depend on it.
         numbers, horizon = self.believed.table.numbers(states), int(left.max(initial=1))
@@ -313,12 +369,14 @@ class ChanceOracle(EnvironmentOracle):
 class EnvironmentWorld(World):
     """A finite environment, such as a Gymnasium one, as a world in which agents act.
 
-    Reading a stored world does not make its environment; playing, optimal actions or MEG make it on first use.
+    Reading a stored world does not make its environment; it is made when an episode, optimal actions or MEG first need
+    it.
 
     Attributes:
         source: the name of an adapter, or "module:Class".
         parameters: keyword arguments of the environment.
-        description: its description when the study was made; a different one later raises an error.
+        description: what the environment said about itself when the study was made; a different description later
+            raises an error.
         limit, depth: see `enumerate_states`.
         start: number of the state in which episodes begin, None for the environment's own beginning.
         goal_name: what its author calls its goal, "" where it has no attribute ``goal_name``.
@@ -343,7 +401,9 @@ class EnvironmentWorld(World):
 
     @property
     def goal_noun(self) -> str:
-        """The goal as a noun phrase, with the name that the author of the environment gave it, if any."""
+        """The goal as a noun phrase for sentences: "the goal", with the name that the environment's author gave it,
+        if any.
+        """
         return f"the goal “{self.goal_name}”" if self.goal_name else "the goal"
 
     @classmethod
@@ -356,8 +416,18 @@ class EnvironmentWorld(World):
         depth: int | None = None,
         tags: Mapping[str, Tag] | None = None,
     ) -> Self:
-        """Return the world of an environment that the user names; the environment is made here, to obtain its
-        description.
+        """Return the world of an environment that the user names, and allow the environment's code to be imported.
+
+        The environment is made here, to obtain its description.
+
+        Args:
+            source: the name of an adapter, or "module:Class" of a file in the working directory.
+            parameters: keyword arguments of the environment.
+            limit, depth: see `enumerate_states`.
+            tags: named facts about the world, which reports group by.
+
+        Raises:
+            ValueError: if there is no such environment, or it does not take these parameters.
         """
         consent([source, dict(parameters)])
         return cls.construct(source, parameters, limit=limit, depth=depth, tags=tags)
@@ -372,9 +442,9 @@ class EnvironmentWorld(World):
         depth: int | None = None,
         tags: Mapping[str, Tag] | None = None,
     ) -> Self:
-        """Return the world of an environment, as `make` does, but without regarding its name as consent to run code.
+        """Return the world of an environment whose name was not typed by the user; its code must be allowed already.
 
-        See `goalscope.own`. The arguments are those of `make`.
+        Otherwise this does the same as `make`, with the same arguments; see `goalscope.own` on which code is allowed.
         """
         environment = build(source, parameters)
         try:
@@ -395,11 +465,12 @@ class EnvironmentWorld(World):
 
     @cached_property
     def believed(self) -> Believed:
-        """The environment, enumerated, solved and played back.
+        """The environment of this world, enumerated, solved and checked by a play-back; it is made on first use.
 
         Raises:
-            ValueError: it cannot be made here, its description changed, or its behaviour differs from its transitions.
-            ImportError: its package is missing; names the extra.
+            ValueError: if the environment cannot be made here, its description changed, or its behaviour differs from
+                its transitions.
+            ImportError: if the environment's package is missing; the message names the extra.
         """
         stored = canonical_json(dict(self.description))
         believed = _believed(self.source, canonical_json(dict(self.parameters)), self.limit, self.depth, stored)
@@ -417,11 +488,11 @@ class EnvironmentWorld(World):
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     def begin(self, rng: np.random.Generator) -> EnvironmentSession:
-        """Begin an episode."""
+        """Begin an episode, and return its session; ``rng`` decides the first state and the outcomes of chance."""
         return EnvironmentSession(self.believed, rng)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return source, parameters, description and limits as plain values."""
+        """Return source, parameters, description and limits as values that JSON can hold, for storing the world."""
         return {
             "source": self.source,
             "parameters": dict(self.parameters),
@@ -434,7 +505,16 @@ class EnvironmentWorld(World):
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Return the world from its plain values, without importing or making the environment."""
+        """Return the world from the values that `to_plain` stored, without importing or making the environment.
+
+        Args:
+            plain: the stored values.
+            cluster: id of the world that intervals count as one independent unit.
+            tags: named facts about the world, which reports group by.
+
+        Raises:
+            ValueError: if the values have another form.
+        """
         kinds: dict[str, Any] = {
             "source": str,
             "parameters": Mapping,
@@ -449,10 +529,10 @@ class EnvironmentWorld(World):
         return cls(**plain, cluster=cluster, tags=tags or {})
 
     def restore_state(self, recorded: State) -> Any:
-        """Return a recorded state as the environment's author gives and takes it.
+        """Return a state that a run recorded in the form in which the environment's own methods take it.
 
         Raises:
-            ValueError: the environment cannot be made here, or was another one when the run was made.
+            ValueError: if the environment cannot be made here, or was another one when the run was made.
         """
         states, number = self.believed.table.states, recorded[0]
         if not 0 <= number < len(states):
@@ -463,14 +543,19 @@ class EnvironmentWorld(World):
         return states[number]
 
     def name_state(self, number: int) -> str:
-        """Return the name of a state, given its number: its name in the file of a table, or the state as Python prints
-        it.
+        """Return a readable name of a state, given by its number: its name in the file of a table, or the state as
+        Python prints it.
         """
         name: Callable[[Any], str] = getattr(self.believed.environment, "name_state", repr)
         return name(self.restore_state((number,)))
 
     def drawing(self, state: tuple[int, ...]) -> Drawing | None:
-        """Return the picture that the environment draws of a state; None if it has no method ``drawing``."""
+        """Return the picture that the environment draws of a state that a run recorded; None if it has no method
+        ``drawing``.
+
+        Raises:
+            ValueError: if ``drawing`` returns something else than a `Drawing` or None.
+        """
         draw = getattr(self.believed.environment, "drawing", None)
         picture = None if draw is None else draw(self.restore_state(state))
         if picture is not None and not isinstance(picture, Drawing):
@@ -481,12 +566,12 @@ class EnvironmentWorld(World):
         return picture
 
     def oracle(self) -> Oracle | None:
-        """Return the exact optimal policy."""
+        """Return the exact optimal policy of the environment."""
         believed = self.believed
         return ChanceOracle(believed) if believed.solved.optimal is None else EnvironmentOracle(believed)
 
     def process(self) -> Process:
-        """Return the decision process, with the goals of the environment by name."""
+        """Return the transitions, first states and goals of the environment as a `Process`."""
         return self._process
 
     @cached_property
