@@ -72,10 +72,8 @@ class GridView(View):
         return f"({row},{col}) {action}"
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return what the agent is shown, as values that JSON can hold; a hash of them identifies the call of a model.
-
-        They contain the grid as text, what the agent carries and, for each earlier step in the history, the grid, the
-        action and the texts that the history includes.
+        """Return what the agent is shown, with the steps of its history, as JSON values that identify the call of a
+        model.
         """
         entries = []
         for past in history:
@@ -123,12 +121,9 @@ _start_nodes: WeakValueDictionary[str, _StateNode] = WeakValueDictionary()
 
 
 class GridSession(Session):
-    """One episode on a grid.
+    """One episode on a grid, with what the agent has seen under ``fog`` (None without fog).
 
-    Args:
-        node: the first state of the grid.
-        fog: what the agent has seen at first; None without fog.
-        present: function that adds to each view what else the agent is shown, such as an instruction; None for nothing.
+    The function ``present``, if any, adds to each view what else the agent is shown, such as an instruction.
     """
 
     def __init__(self, node: _StateNode, fog: Fog | None, present: Presentation | None = None) -> None:
@@ -274,13 +269,7 @@ class GridWorld(PlanarWorld):
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Return the world from the values that `to_plain` stored.
-
-        Args:
-            plain: the text of the grid and the radius of sight.
-            cluster: id of the grid that intervals count as one independent unit.
-            tags: named facts about the world, which reports group by.
-        """
+        """Return the world from the values of `to_plain`, with its ``cluster`` and ``tags`` as in `World`."""
         return cls(grid=Grid.parse(plain["grid"]), fog_radius=plain["fog_radius"], cluster=cluster, tags=tags or {})
 
 

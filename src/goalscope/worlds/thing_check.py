@@ -40,7 +40,8 @@ _IN_READING_ORDER: Final = "T"
 
 
 def check_thing(kind: type[Kind] | str, *, grids: int = 8, symmetric: bool = True) -> None:
-    """Check in random grids that a kind of thing obeys the laws common to all things.
+    """Check in random grids that a kind of thing (an object in grids, such as a coin) obeys the laws common to all
+    things.
 
     The grids also contain other registered kinds, and some contain the key K and the door D.
 
@@ -59,8 +60,8 @@ def check_thing(kind: type[Kind] | str, *, grids: int = 8, symmetric: bool = Tru
         symmetric: whether to check law 5. A thing that acts in reading order does not obey it.
 
     Raises:
-        ValueError: the kind is not registered.
-        AssertionError: the kind breaks a law; the message shows the law, the grid and a remedy.
+        ValueError: if the kind is not registered.
+        AssertionError: if the kind breaks a law; the message shows the law, the grid and a remedy.
     """
     name = kind if isinstance(kind, str) else getattr(kind, "name", "")
     if not registry.registered("thing", name):
@@ -81,7 +82,14 @@ def check_thing(kind: type[Kind] | str, *, grids: int = 8, symmetric: bool = Tru
 
 
 def grid_with(name: str, seed: int, *, size: int = 7, density: float = 0.4) -> Grid:
-    """Return a random grid with one or two things of a kind, and up to three of other kinds."""
+    """Generate a random grid with one or two things of a kind, and up to three of other kinds, to test the kind.
+
+    Args:
+        name: name of the kind, such as "coin".
+        seed: seed of the grid; with every third seed, the grid also has a key and a door.
+        size: number of rows and of columns.
+        density: share of interior walls, from 0 (empty room) to 1 (maze).
+    """
     rng = stream(seed, "things", name)
     grid = generate(size, density, rng=rng)
     registered = {kind.name: kind.symbol for kind in kinds()}
@@ -96,7 +104,7 @@ def grid_with(name: str, seed: int, *, size: int = 7, density: float = 0.4) -> G
 
 
 def reachable(grid: Grid) -> list[State]:
-    """Return all states that an agent can reach."""
+    """Return all states that an agent can reach from the start of a grid, sorted."""
     states, waiting = set[State](), [initial_state(grid)]
     while waiting:
         state = waiting.pop()

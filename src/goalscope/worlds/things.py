@@ -31,21 +31,21 @@ _MOST_STATES, _MOST_COMBINATIONS = 10, 2**48  # the latter so that flags fit int
 
 
 class ThingGrid(Protocol):
-    """Interface of what a thing may know about its grid; see `goalscope.worlds.Grid`."""
+    """Interface of a grid as its things (objects such as coins) may see it; `goalscope.worlds.Grid` has it."""
 
     @property
     def walls(self) -> npt.NDArray[np.bool_]:
-        """``[H, W]`` bool, True for walls."""
+        """``[H, W]`` bool, rows by columns, True for walls."""
         ...
 
     @property
     def door(self) -> Cell | None:
-        """Cell of the door D while it is locked."""
+        """Cell (row, col) of the door D while it is locked; None if it is open, or there is none."""
         ...
 
     @property
     def things(self) -> tuple[Thing, ...]:
-        """Cell and symbol of each thing."""
+        """Cell (row, col) and symbol of each thing that stands in a cell."""
         ...
 
     @property
@@ -55,10 +55,11 @@ class ThingGrid(Protocol):
 
 
 class Kind:
-    """A kind of object in grids, such as lava. Derive from it, set the attributes, and decorate the class with `thing`.
+    """A kind of thing: an object that grids can contain, such as lava or a coin.
 
-    Override the methods that differ. The state of a thing is one digit. Every episode begins with digit 0: the thing
-    is drawn and not carried.
+    To define a kind, derive a class, set the attributes, override the methods that differ, and decorate the class with
+    `thing`. The state of a thing is one digit, such as 0 for a closed and 1 for an open gate. Every episode begins with
+    digit 0: the thing is drawn and not carried.
 
     Attributes:
         symbol: one character that stands for the thing in grids; no digit, and none of `RESERVED`.
@@ -83,39 +84,45 @@ class Kind:
     events: ClassVar[Mapping[str, int]] = MappingProxyType({})
 
     def solid(self, own: int) -> bool:
-        """Return whether a thing in state ``own`` (a digit) blocks the agent's way and view."""
+        """Return whether the thing blocks the agent's way and view, given its state ``own`` (a digit)."""
         return False
 
     def shown(self, own: int) -> bool:
-        """Return whether a thing in state ``own`` (a digit) is drawn. It must be drawn in state 0, and only then.
+        """Return whether the thing is drawn in the grid, given its state ``own`` (a digit). It must be drawn in state 0
+        alone.
 
         A drawn thing is therefore in state 0. A thing that is neither drawn nor carried must no longer matter.
         """
         return own == 0
 
     def carried(self, own: int) -> bool:
-        """Return whether a thing in state ``own`` (a digit) is carried by the agent; true for at most one state."""
+        """Return whether the agent carries the thing, given the thing's state ``own`` (a digit); true for at most
+        one state.
+        """
         return False
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Return where the agent ends up, and the new digits (states) of all things.
+        """Let the thing act on the agent, and return where the agent ends up and the new states of all things.
 
-        The method must be pure, and may depend neither on the goal nor on the start.
-
-        It is called when a move of the agent enters the thing's cell, not when another thing moves the agent there,
-        and for kinds that are `near` also when the agent comes to stand beside the thing.
+        It is called when a move of the agent enters the thing's cell, not when another thing moves the agent there, and
+        for kinds that are `near` also when the agent comes to stand beside the thing. The method must be pure, and may
+        depend neither on the goal nor on the start.
 
         Args:
             grid: the grid.
             index: index of this thing in ``grid.things`` and ``parts``.
             cell: cell of the agent: that of this thing, or a cell beside it if the kind is `near`.
-            parts: digits (states) of all things.
+            parts: states (digits) of all things.
             action: the move that led to the cell, as the index of a `goalscope.worlds.Action`.
+
+        Returns:
+            The cell of the agent afterwards; and the states (digits) of all things.
         """
         return cell, parts
 
     def turned(self, turn: Callable[[int], int]) -> str:
-        """Return the symbol of this thing in a rotated or reflected grid.
+        """Return the symbol that stands for this thing in a rotated or reflected grid; it differs for things with a
+        direction.
 
         Args:
             turn: function that maps each action to the corresponding action in the new grid.
@@ -123,17 +130,23 @@ class Kind:
         return self.symbol
 
     def event(self, word: str) -> str:
-        """Return the hypothesis that an event has happened to a thing of this kind, such as "red key held"."""
+        """Return the name of the hypothesis that an agent seeks an event of this thing: "held" gives "red key held".
+
+        Args:
+            word: one of the keys of `events`.
+        """
         return f"{self.name} {word}"
 
     @property
     def hypotheses(self) -> tuple[str, ...]:
-        """The hypotheses about things of this kind: its place and its events."""
+        """Names of the hypotheses about goals that this kind of thing adds: its place ("at red key") and its events."""
         return f"at {self.name}", *map(self.event, self.events)
 
     @property
     def carried_digit(self) -> int:
-        """The state (digit) of a carried thing of this kind; -1 if the agent cannot carry such things."""
+        """The state (digit) of a thing of this kind that the agent carries; -1 if the agent cannot carry such
+        things.
+        """
         return next((digit for digit in range(self.states) if self.carried(digit)), -1)
 
 
@@ -148,7 +161,8 @@ class _Cached(Protocol):
 
 
 def forgets_kinds(function: Cached) -> Cached:
-    """Have the cache of a function of grids emptied when a kind of thing is registered; used as a decorator.
+    """Mark a cached function of grids, so that its cache is emptied when a kind of thing is registered; used as a
+    decorator.
 
     A class that is defined again, as in a notebook, replaces the older one in all results.
     """
@@ -157,10 +171,10 @@ def forgets_kinds(function: Cached) -> Cached:
 
 
 def thing(kind: KindClass) -> KindClass:
-    """Register a kind of thing under its name; used as a decorator.
+    """Register a class derived from `Kind` as a kind of thing (an object in grids); used as a decorator.
 
     Raises:
-        ValueError: an attribute is missing or invalid, or its name or symbol is used by another kind.
+        ValueError: if an attribute is missing or invalid, or its name or symbol is used by another kind.
     """
     instance = kind()
     _check_kind(instance, kind.__name__)
@@ -179,11 +193,11 @@ def thing(kind: KindClass) -> KindClass:
 
 
 class UnknownSymbolError(ValueError):
-    """The text of a grid holds a symbol that neither grids nor the registered kinds of things have."""
+    """Error for the text of a grid with a symbol that neither grids nor the registered kinds of things have."""
 
 
 def kind_of(symbol: str) -> Kind | None:
-    """Return the registered kind of things with this symbol; None if there is none."""
+    """Return the registered kind of thing (object in grids) with this symbol; None if there is none."""
     kind = _by_symbol.get(symbol)
     if kind is None or not _is_registered(kind):
         _by_symbol.clear()
@@ -192,12 +206,16 @@ def kind_of(symbol: str) -> Kind | None:
 
 
 def name_of(symbol: str) -> str:
-    """Return the name of the kind of things with this symbol."""
+    """Return the name of the kind of thing (object in grids) with this symbol, such as "coin" for ``c``.
+
+    Raises:
+        ValueError: if no kind is registered for the symbol.
+    """
     return _known_kind(symbol).name
 
 
 def kinds() -> tuple[Kind, ...]:
-    """Return all registered kinds, those that come with goalscope first."""
+    """Return all registered kinds of things (objects in grids), those that come with goalscope first."""
     return tuple(registry.resolve("thing", name) for name in registry.names("thing"))
 
 
@@ -243,7 +261,7 @@ def _check_kind(kind: Kind, class_name: str) -> None:
 
 
 class Arrangement:
-    """The things of one grid: their kinds, their cells, and how their digits are packed into one number.
+    """The things (objects such as coins) of one grid, and how their states are packed into one number.
 
     Attributes:
         kinds: kind of each thing, those in ``grid.things`` first, then those in ``grid.held``.
@@ -271,17 +289,19 @@ class Arrangement:
                     self.beside.setdefault(cell, []).append(index)
 
     def pack(self, parts: Parts) -> int:
-        """Return the digits (states) of all things as one number; the first digit counts least."""
+        """Return the states (digits) of all things as one number; the first digit counts least. `unpack` is the
+        inverse.
+        """
         number = 0
         for kind, digit in zip(reversed(self.kinds), reversed(parts), strict=True):
             number = number * kind.states + digit
         return number
 
     def unpack(self, number: int) -> Parts:
-        """Return the digits of a number.
+        """Return the states (digits) of all things that `pack` made into a number.
 
         Raises:
-            ValueError: the number is no combination of states of these things.
+            ValueError: if the number is no combination of states of these things.
         """
         digits, rest = [], number
         for kind in self.kinds:
@@ -293,26 +313,43 @@ class Arrangement:
 
     @property
     def states(self) -> int:
-        """Number of combinations that the digits of the things can have."""
+        """Number of combinations of states that all things together can have."""
         return math.prod(kind.states for kind in self.kinds)
 
     def solid_cells(self, parts: Parts) -> list[Cell]:
-        """Return the cells of the things that block the way and the view."""
+        """Return the cells (row, col) of the things that block the way and the view, given the states (digits) of
+        all things.
+        """
         return [cell for cell, index in self.at.items() if self.kinds[index].solid(parts[index])]
 
     def is_free(self, grid: ThingGrid, cell: Cell, parts: Parts) -> bool:
-        """Return whether a cell is open, and no thing in it is solid."""
+        """Return whether an agent can stand on a cell: it is open, and no thing in it blocks the way.
+
+        Args:
+            grid: the grid.
+            cell: the cell, (row, col).
+            parts: the states (digits) of all things.
+        """
         index = self.at.get(cell)
         return is_open(grid, cell) and (index is None or not self.kinds[index].solid(parts[index]))
 
     def enter(self, grid: ThingGrid, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Return where an agent that enters a cell ends up, and the new digits (states) of all things.
+        """Return what happens when an agent enters a cell with or beside things.
 
         The thing of that cell acts first, then those beside the cell where the agent stands after that, in order. A
         thing in a cell to which another one moves the agent does not act.
 
+        Args:
+            grid: the grid.
+            cell: the cell that the agent enters, (row, col).
+            parts: the states (digits) of all things.
+            action: the move by which the agent enters the cell, as an index of `goalscope.worlds.Action`.
+
+        Returns:
+            The cell of the agent afterwards; and the new states (digits) of all things.
+
         Raises:
-            ValueError: a thing moves the agent onto a wall or out of the grid, or sets an impossible digit.
+            ValueError: if a thing moves the agent onto a wall or out of the grid, or sets an impossible state.
         """
         index = self.at.get(cell)
         if index is not None:
@@ -334,7 +371,13 @@ class Arrangement:
 @forgets_kinds
 @lru_cache(maxsize=4096)
 def arrangement_of(things: tuple[Thing, ...], load: tuple[str, ...]) -> Arrangement:
-    """Return the arrangement of the things on a grid together with those that its agent carries."""
+    """Return the `Arrangement` of the things that stand in cells of a grid, and of those that its agent carries;
+    cached.
+
+    Args:
+        things: cell and symbol of each thing in a cell.
+        load: symbols of what the agent carries.
+    """
     return Arrangement(things, tuple(symbol for symbol in load if symbol not in RESERVED))
 
 
@@ -346,13 +389,19 @@ def _known_kind(symbol: str) -> Kind:
 
 
 def is_open(grid: ThingGrid, cell: Cell) -> bool:
-    """Return whether a cell lies in the grid and is neither a wall nor the locked door D."""
+    """Return whether a cell (row, col) lies in the grid and is neither a wall nor the locked door D."""
     (row, col), (height, width) = cell, grid.walls.shape
     return 0 <= row < height and 0 <= col < width and not grid.walls[row, col] and cell != grid.door
 
 
 def carried_index(grid: ThingGrid, parts: Parts, symbol: str) -> int:
-    """Return the index in ``parts`` of the first thing with this symbol that the agent carries; -1 if there is none."""
+    """Return the index of the first thing with this symbol that the agent carries; -1 if there is none.
+
+    Args:
+        grid: the grid.
+        parts: the states (digits) of all things.
+        symbol: symbol of the kind of thing.
+    """
     arrangement = arrangement_of(grid.things, grid.held)
     for index, kind in enumerate(arrangement.kinds):
         if kind.symbol == symbol and kind.carried(parts[index]):
@@ -361,15 +410,21 @@ def carried_index(grid: ThingGrid, parts: Parts, symbol: str) -> int:
 
 
 def indices(grid: ThingGrid, symbol: str) -> list[int]:
-    """Return the indices of all things with this symbol that stand in cells."""
+    """Return the indices, in ``grid.things``, of all things with this symbol."""
     return [index for index, (_, other) in enumerate(grid.things) if other == symbol]
 
 
 def with_digit(parts: Parts, index: int, digit: int) -> Parts:
-    """Return a copy of the digits (one per thing, its state) with the digit at an index replaced."""
+    """Return a copy of the states (digits) of all things, with the state of the thing at an index replaced."""
     return (*parts[:index], digit, *parts[index + 1 :])
 
 
 def is_free(grid: ThingGrid, cell: Cell, parts: Parts) -> bool:
-    """Return whether an agent can be moved to a cell: inside the grid, no wall, and no thing that is solid now."""
+    """Return whether an agent can be moved to a cell: inside the grid, no wall, and no thing that blocks the way now.
+
+    Args:
+        grid: the grid.
+        cell: the cell, (row, col).
+        parts: the states (digits) of all things.
+    """
     return arrangement_of(grid.things, grid.held).is_free(grid, cell, parts)

@@ -21,7 +21,10 @@ from goalscope.worlds.things import arrangement_of, kind_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """A transformation that keeps a grid equally hard: reflect or not, then rotate, then swap start and goal or not.
+    """A transformation that keeps a grid equally hard: a symmetry of the square, possibly with start and goal
+    exchanged.
+
+    The grid is first reflected or not, then rotated, and then start and goal are swapped or not.
 
     Attributes:
         turns: number of quarter turns counter-clockwise, 0 to 3.
@@ -29,7 +32,7 @@ class Transform:
         swapped: whether start and goal are exchanged.
 
     Raises:
-        ValueError: turns is not 0, 1, 2 or 3.
+        ValueError: if ``turns`` is not 0, 1, 2 or 3.
     """
 
     turns: int = 0
@@ -41,7 +44,7 @@ class Transform:
             raise ValueError(f"turns must be 0, 1, 2 or 3 quarter turns, got {self.turns!r}: take it modulo 4")
 
     def compose(self, first: "Transform") -> "Transform":
-        """Return the transformation that applies ``first`` and then this one."""
+        """Return the transformation that has the effect of applying ``first`` and then this one."""
         turns = -first.turns if self.reflected else first.turns
         return Transform(
             turns=(self.turns + turns) % 4,
@@ -55,10 +58,10 @@ class Transform:
         return Transform(turns=turns, reflected=self.reflected, swapped=self.swapped)
 
     def grid(self, grid: Grid) -> Grid:
-        """Return the transformed grid.
+        """Apply this transformation to a grid, and return the new grid.
 
         Raises:
-            ValueError: start and goal are to be swapped, but the grid does not show both, or has a locked door (the
+            ValueError: if start and goal are to be swapped, but the grid does not show both, or has a locked door (the
                 swap could put the key behind it) or things.
         """
         objects = grid.objects
@@ -89,10 +92,10 @@ class Transform:
         return symbol if kind is None else kind.turned(lambda action: self.action(Action(action)))
 
     def position(self, cell: Position, shape: Sequence[int]) -> Position:
-        """Return the new position of a cell ``(row, col)`` of an ``(H, W)`` grid.
+        """Return the cell (row, col) of the transformed grid to which a cell of an ``(H, W)`` grid moves.
 
         Raises:
-            ValueError: the cell lies outside the grid.
+            ValueError: if the cell lies outside the grid.
         """
         (row, col), (height, width) = check_inside(cell, shape), shape
         if self.reflected:
@@ -122,23 +125,24 @@ class Transform:
         return _BY_DELTA[down, right]
 
     def path(self, actions: Sequence[Action]) -> tuple[Action, ...]:
-        """Return the path in the transformed grid that visits the same cells.
+        """Return the moves in the transformed grid that visit the same cells as a sequence of moves in the original
+        grid.
 
-        A path that leads from start to goal without bumping into walls still leads from start to goal: if start and
+        Moves that lead from start to goal without bumping into walls still lead from start to goal: if start and
         goal are swapped, the path is walked backwards.
         """
         moved = [self.action(action) for action in actions]
         return tuple(action.opposite for action in reversed(moved)) if self.swapped else tuple(moved)
 
     def field(self, values: npt.NDArray[Any], rows: int = -2) -> npt.NDArray[Any]:
-        """Return an array over cells with each value moved to its cell's new position.
+        """Return an array of one value per cell, with each value moved to the new position of its cell.
 
         Args:
-            values: ``[..., H, W]``, or with further axes after the columns.
+            values: ``[..., H, W]``, rows by columns, or with further axes after the columns.
             rows: axis of the rows, counted from the end; -2 if no axes follow the columns.
 
         Raises:
-            ValueError: the array has too few axes.
+            ValueError: if the array has too few axes.
         """
         if values.ndim < -rows:
             raise ValueError(f"an array over cells must have shape [..., H, W], got {list(values.shape)}")
@@ -147,16 +151,16 @@ class Transform:
         return np.ascontiguousarray(np.rot90(values, self.turns, axes=(rows, rows + 1)))
 
     def policy(self, policy: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a policy or optimal sets in the transformed grid.
+        """Return the action probabilities, or the marks of optimal actions, in the transformed grid.
 
-        Swapping start and goal moves no cell and turns no action, so it leaves the array unchanged. Optimal sets for
+        Swapping start and goal moves no cell and turns no action, so it leaves the array unchanged. Optimal actions for
         the old goal are not optimal for the new goal; solve the swapped grid instead.
 
         Args:
-            policy: ``[..., H, W, 4]`` by cell, or ``[4]`` for one state.
+            policy: ``[..., H, W, 4]`` by row, column and action, or ``[4]`` by action for one state.
 
         Raises:
-            ValueError: the array has another shape.
+            ValueError: if the array has another shape.
         """
         if policy.ndim in (0, 2) or policy.shape[-1] != len(ACTIONS):
             raise ValueError(f"a policy must have shape [..., H, W, 4] or [4], got {list(policy.shape)}")

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A picture of one moment. Worlds without a drawing are shown by the text of their view.
+    """Data for a picture of one moment of an episode: cells, a graph, or both.
+
+    Worlds without a drawing are shown by the text of their view.
 
     Attributes:
         rows: one text per row of cells, with one symbol per cell: ``#`` wall, ``_`` open, ``*`` hidden, ``G`` goal,
@@ -38,7 +40,7 @@ class Drawing:
         edges: arrows of the graph, each (from, to).
 
     Raises:
-        ValueError: the rows differ in length, the agent or a label lies outside of them, or an edge joins unknown
+        ValueError: if the rows differ in length, the agent or a label lies outside of them, or an edge joins unknown
             nodes.
     """
 
@@ -84,7 +86,7 @@ Two more optional features are not listed: `World.oracle` and `World.process` re
 
 
 class View(ABC):
-    """Everything an agent may see at one moment; immutable.
+    """Everything that an agent may see of its world at one moment; immutable.
 
     Attributes:
         shows: what such views show, in words for messages.
@@ -114,7 +116,7 @@ class View(ABC):
         return self.admissible or tuple(range(len(self.actions)))
 
     def fields(self) -> Mapping[str, str]:
-        """Return additional fields for prompt templates, besides text and actions: placeholder -> text."""
+        """Return what prompt templates can insert besides text and actions: name of the placeholder -> text."""
         return {}
 
     @property
@@ -123,16 +125,14 @@ class View(ABC):
         return None
 
     def line(self, action: str) -> str:
-        """Return a one-line summary of this moment for a list of earlier steps, including the action that was taken
-        next.
+        """Return one line that shows this moment and the action taken next, for the list of earlier steps in a
+        prompt.
         """
         return f"{self.text} -> {action}"
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return plain values that identify the prompt in the journal of model calls, for agents without prompt texts.
-
-        Args:
-            history: the earlier steps that the agent is shown, see `goalscope.agents.Past`.
+        """Return what the agent is shown, with the steps of its ``history``, as JSON values that identify the call
+        of a model.
         """
         return [self.text, [[past.view.text, past.action, past.text, past.reasoning] for past in history]]
 
@@ -148,12 +148,12 @@ class Session(ABC):
     @property
     @abstractmethod
     def state(self) -> State:
-        """The current true state."""
+        """The true state of the world now, as whole numbers, in the form in which runs record it."""
 
     @property
     @abstractmethod
     def done(self) -> bool:
-        """Whether the episode is over, whether solved or not."""
+        """Whether the episode is over, with or without success."""
 
     @property
     @abstractmethod
@@ -167,7 +167,7 @@ class Session(ABC):
 
     @abstractmethod
     def step(self, action: int | None) -> None:
-        """Take an action; None stands for a turn without a valid action."""
+        """Take an action, given by its index; None stands for a turn without a valid action."""
 
 
 class Oracle(Protocol):
@@ -183,7 +183,9 @@ class Oracle(Protocol):
         ...
 
     def look_up(self, states: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Return the optimal actions ``[N, A]`` in N states, and the fewest actions to the goal ``[N]`` (-1: none)."""
+        """Return the optimal actions ``[N, A]`` in N states, and the fewest actions to the goal ``[N]`` (-1: no
+        path).
+        """
         ...
 
 
@@ -192,7 +194,12 @@ class TimedOracle(Oracle, Protocol):
     """The exact optimal policy of a stochastic world, whose optimal actions depend on the number of actions left."""
 
     def look_up_left(self, states: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return the optimal actions ``[N, A]`` in N states with ``[N]`` actions left, the current action included."""
+        """Return which of the A actions are optimal in N states, as a mask ``[N, A]``.
+
+        Args:
+            states: ``[N, D]`` the states as a run records them.
+            left: ``[N]`` number of actions left in each state, the current one included.
+        """
         ...
 
 
@@ -215,7 +222,7 @@ class _Reads:
 
 @dataclass(frozen=True, kw_only=True)
 class World(_Reads, ABC):
-    """A world in which agents act, such as a grid, with its metadata; the base class of every kind of world.
+    """A world in which agents act, such as a grid; the base class of every kind of world.
 
     Attributes:
         cluster: id shared by all versions of one world (mirrored, rotated, controls), which intervals count as one; by
@@ -240,37 +247,28 @@ class World(_Reads, ABC):
 
     @abstractmethod
     def begin(self, rng: np.random.Generator) -> Session:
-        """Begin an episode.
-
-        Args:
-            rng: the episode's only source of randomness, a stream of random numbers named after world and episode.
-        """
+        """Begin an episode, and return its session; ``rng`` is the only source of random numbers in the episode."""
 
     @property
     def goal_noun(self) -> str:
-        """The goal of the world as a noun phrase, with the name that its author gave it."""
+        """The goal of the world as a noun phrase for sentences, with the name that its author gave it."""
         return "the goal"
 
     def begin_episode(self, seed: int, episode_id: str) -> Session:
-        """Begin an episode with the random numbers that belong to it.
-
-        Args:
-            seed: root seed of the study.
-            episode_id: content id of the episode.
-        """
+        """Begin the episode with this id in a study with this root seed; the two determine its random numbers."""
         return self.begin(stream(seed, "world", self.id, episode_id))
 
     @abstractmethod
     def to_plain(self) -> dict[str, Any]:
-        """Return plain values that determine the world completely; the world's id is their hash."""
+        """Return values that JSON can hold and that determine the world completely; the world's id is their hash."""
 
     @classmethod
     @abstractmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Rebuild the world from the values of `to_plain`, which may be untrusted.
+        """Return the world from the values of `to_plain`, which may come from a stranger.
 
         Raises:
-            ValueError: the values do not describe a world of this kind.
+            ValueError: if the values do not describe a world of this kind.
         """
 
     @property
@@ -284,21 +282,23 @@ class World(_Reads, ABC):
 
     @property
     def shared_examples(self) -> str:
-        """Id that selects the examples in the prompts, so that worlds can share them; "" to select them by episode."""
+        """Id by which worlds share the examples in their prompts; "" if each episode has examples of its own."""
         return ""
 
     @property
     def earlier(self) -> Sequence[tuple[View, int | None]]:
-        """The turns before an episode begins here: pairs of a view and the action taken (None: no valid move)."""
+        """The turns that came before the first state of this world: pairs of a view and the action taken (None: no
+        valid move).
+        """
         return ()
 
     def described(self) -> dict[str, Any]:
-        """Return the plain values whose hash is the world's id."""
+        """Return the values, which JSON can hold, whose hash is the world's id."""
         return {"kind": self.kind, "world": self.to_plain()}
 
     @cached_property
     def id(self) -> str:
-        """Content id: a hash of everything that determines the world."""
+        """Content id of the world: a hash of everything that determines it, so that equal worlds have equal ids."""
         return content_id("world", self.described())
 
     @property
@@ -308,58 +308,58 @@ class World(_Reads, ABC):
 
     @property
     def stored(self) -> str:
-        """The world as one text for storage: its kind and plain values; grids and task maps have a shorter form."""
+        """The world as one text for storage: JSON of its kind and values; grids and task maps have a shorter form."""
         return canonical_json(self.described())
 
     def action(self, index: int) -> int:
-        """Return the action with a given index, in the form that steps store.
+        """Return the action with an index, in the form in which steps store actions.
 
         Raises:
-            ValueError: the index is not a whole number >= 0.
+            ValueError: if the index is not a whole number >= 0.
         """
         return check_whole("the index of an action", index, 0)
 
     def check_state(self, state: Any) -> State:
-        """Check a stored state, and return it in the form that sessions use.
+        """Check a state that was read from a file, and return it in the form that sessions use.
 
         Raises:
-            ValueError: the value is not a state of this world.
+            ValueError: if the value is not a state of this world.
         """
         if not isinstance(state, list | tuple) or not all(type(number) is int for number in state):
             raise ValueError(f"a state must be a list of whole numbers, got {state!r}")
         return tuple(state)
 
     def restore_state(self, recorded: State) -> Any:
-        """Convert a recorded state back to the form that the world's author uses for states.
-
-        Args:
-            recorded: the state as sessions have it and runs store it.
+        """Convert a state that a run recorded to the form that the world's author uses for states.
 
         Raises:
-            ValueError: the state cannot be recovered from the record.
+            ValueError: if the state cannot be recovered from the record.
         """
         return recorded
 
     def oracle(self) -> Oracle | None:
-        """Return the exact optimal policy, or None if it is unknown; `worlds.planning` computes that of grids."""
+        """Return the exact optimal policy, or None if it is unknown. For grids, `worlds.planning` computes it."""
         return None
 
     def drawing(self, state: State) -> Drawing | None:
-        """Return a picture of the world in a given state; without one (None), viewers show the text of the view."""
+        """Return the data for a picture of the world in a state; None if there is no picture, so that viewers show
+        text.
+        """
         return None
 
     def process(self) -> Any:
-        """Return the world's `goalscope.worlds.planning.process.Process`, or None if it is unknown."""
+        """Return the transitions as a `goalscope.worlds.planning.process.Process`, or None if they are unknown."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredWorld(World):
-    """A stored world of an unregistered kind: it can be displayed and counted, but not run.
+    """A world read from a run whose kind no installed package registers: it can be displayed and counted, but not
+    played.
 
     Attributes:
-        name: its kind.
-        plain: its plain values.
+        name: name of the kind.
+        plain: the values that describe the world, as they were stored.
     """
 
     name: str
@@ -368,7 +368,7 @@ class StoredWorld(World):
     view: ClassVar[Any] = View
 
     def described(self) -> dict[str, Any]:
-        """Return the values as they were stored."""
+        """Return the kind and the values of the world as they were stored; their hash is the world's id."""
         return {"kind": self.name, "world": self.plain}
 
     def begin(self, rng: np.random.Generator) -> Session:
@@ -379,21 +379,27 @@ class StoredWorld(World):
         )
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the plain values as they were stored."""
+        """Return the values that describe the world, as they were stored."""
         plain: dict[str, Any] = self.plain
         return plain
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Rebuild the world from its kind and plain values."""
+        """Return the world from a mapping with its kind and the values that describe it.
+
+        Args:
+            plain: the mapping, with the keys "kind" and "world".
+            cluster: id of the world that intervals count as one independent unit.
+            tags: named facts about the world, which reports group by.
+        """
         return cls(name=plain["kind"], plain=plain["world"], cluster=cluster, tags=tags or {})
 
 
 class WorldSettings(Protocol):
-    """Interface of the settings of a kind of worlds: one entry of the list ``worlds`` in a study."""
+    """Interface of the settings of a kind of worlds, as one entry of the list ``worlds`` in a study has them."""
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[World]:
-        """Yield the worlds of this entry, all different.
+        """Yield the worlds that this entry of a study describes, all different.
 
         Args:
             seed: root seed of the study.
@@ -404,15 +410,15 @@ class WorldSettings(Protocol):
 
 
 def read_plain(plain: Any, what: str, **kinds: Any) -> dict[str, Any]:
-    """Check the plain values of a world, which may be untrusted, and return them.
+    """Check the values that describe a stored world and may come from a stranger, and return them as a dictionary.
 
     Args:
-        plain: the values.
+        plain: the values; they must be a mapping with exactly the expected keys.
         what: noun for the world, for messages.
         **kinds: key -> expected type of its value.
 
     Raises:
-        ValueError: keys are missing or unknown, or a value has the wrong type.
+        ValueError: if keys are missing or unknown, or a value has the wrong type.
     """
     if not isinstance(plain, Mapping) or set(plain) != set(kinds):
         raise ValueError(f"{what} must have exactly the keys {', '.join(kinds)}, got {plain!r:.200}")
@@ -425,7 +431,7 @@ def read_plain(plain: Any, what: str, **kinds: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedView(View):
-    """One moment of a recorded episode, without the observation, which the record does not contain.
+    """One moment of an episode that another program recorded; the observation is not known.
 
     Attributes:
         number: number of actions taken so far.
@@ -438,7 +444,7 @@ class RecordedView(View):
 
     @property
     def text(self) -> str:
-        """A note that this is a record, with the number of actions taken so far."""
+        """A sentence that says that this is a record, with the number of actions taken so far."""
         return f"(a recorded episode, after {self.number} actions; what was shown is in its log)"
 
     @property
@@ -448,19 +454,23 @@ class RecordedView(View):
 
 
 class RecordedSession(Session):
-    """One recorded episode, replayed action by action; its state is the number of actions taken so far."""
+    """An episode that another program recorded, replayed action by action.
+
+    Args:
+        names: names of all actions.
+    """
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names, self._turns = names, 0
 
     @property
     def view(self) -> RecordedView:
-        """The number of actions taken so far, and the names of all actions."""
+        """What is known of the present moment: the number of actions taken so far, and the names of all actions."""
         return RecordedView(number=self._turns, names=self._names)
 
     @property
     def state(self) -> State:
-        """The number of actions taken so far."""
+        """The number of actions taken so far, in place of the true state, which is not known."""
         return (self._turns,)
 
     @property
@@ -474,13 +484,13 @@ class RecordedSession(Session):
         return False
 
     def step(self, action: int | None) -> None:
-        """Count one more action."""
+        """Count one more action; the record does not say what it changes."""
         self._turns += 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedWorld(World):
-    """An environment of another program, known by name; its rules and optimal policy are unknown.
+    """An environment of another program, known only from recorded episodes; its rules and optimal policy are unknown.
 
     Attributes:
         source: name of the recorded task.
@@ -490,7 +500,7 @@ class RecordedWorld(World):
         tags: as in `World`.
 
     Raises:
-        ValueError: there is no action, or two actions have the same name.
+        ValueError: if there is no action, or two actions have the same name.
     """
 
     kind: ClassVar[str] = "recorded"
@@ -516,16 +526,25 @@ class RecordedWorld(World):
         )
 
     def begin(self, rng: np.random.Generator) -> RecordedSession:
-        """Begin an episode."""
+        """Begin to replay a recorded episode, and return its session; ``rng`` is not used."""
         return RecordedSession(self.names)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the names of the task, the sample and the actions."""
+        """Return the names of the task, the sample and the actions, as values that JSON can hold."""
         return {"source": self.source, "sample": self.sample, "actions": list(self.names)}
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Rebuild a world from its stored plain values."""
+        """Return the world from the values that `to_plain` stored.
+
+        Args:
+            plain: the stored values.
+            cluster: id of the world that intervals count as one independent unit.
+            tags: named facts about the world, which reports group by.
+
+        Raises:
+            ValueError: if the values have another form.
+        """
         values = read_plain(plain, "a recorded world", source=str, sample=str, actions=list)
         if not all(isinstance(name, str) for name in values["actions"]):
             raise ValueError(f"the actions of a recorded world must be a list of texts, got {plain!r:.200}")

@@ -37,12 +37,14 @@ _FEW_CELLS = 600  # cells in all grids up to which a search cell by cell is fast
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortestPaths:
-    """Distances and optimal actions for every state of one grid.
+    """Distances and optimal actions for every state of one grid: for each phase and each cell.
+
+    The phase is 0 without the key, 1 with the key, 2 once the door is open. In grids with optional things, such as
+    coins, it is the combination of states of key, door and things.
 
     Attributes:
-        distance: ``[P, H, W]`` int64 steps to the goal, for each phase (without the key, with it, door open; in grids
-            with things: configuration) and cell; -1 if it cannot be reached.
-        optimal: ``[P, H, W, 4]`` bool, whether an action brings the agent nearer to the goal.
+        distance: ``[P, H, W]`` int64 steps to the goal, by phase, row and column; -1 if the goal cannot be reached.
+        optimal: ``[P, H, W, 4]`` bool, whether each action brings the agent nearer to the goal.
         grid: the grid.
     """
 
@@ -64,17 +66,17 @@ class ShortestPaths:
 
     @property
     def first(self) -> int:
-        """Index of the phase or configuration in which the grid shows its objects."""
+        """Index of the phase at the start of an episode, in which the grid shows all its objects."""
         return phase_index(self.grid, state_with(initial_flags(self.grid)))
 
 
 @forgets_kinds
 @lru_cache(maxsize=4096)
 def solve(grid: Grid) -> ShortestPaths:
-    """Return the distances and optimal actions for all states of a grid.
+    """Compute the distances to the goal and the optimal actions for all states of a grid; results are cached.
 
     Raises:
-        ValueError: the grid shows no goal.
+        ValueError: if the grid shows no goal.
     """
     if grid.goal is None:
         raise ValueError("distances need a grid that shows its goal, got a grid without one: mark its cell with G")
@@ -102,20 +104,36 @@ def solve(grid: Grid) -> ShortestPaths:
 
 @dataclass(frozen=True, slots=True)
 class GridOracle:
-    """The optimal policy on a grid, by shortest paths. A state is (row, col, phase), see `phase_column`."""
+    """The exact optimal policy on a grid, from shortest paths.
+
+    Attributes:
+        paths: distances and optimal actions of all states.
+        length: fewest steps from the start to the goal, -1 if the goal cannot be reached.
+    """
 
     paths: ShortestPaths
     length: int
 
     def look_up(self, states: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Return the optimal actions ``[N, 4]`` and the number of steps to the goal ``[N]`` of states ``[N, 3]``."""
+        """Return the optimal actions and the distances of states that a run recorded.
+
+        Args:
+            states: ``[N, 3]`` row, column and phase of each state, with phases as `phase_column` writes them.
+
+        Returns:
+            ``[N, 4]`` bool, which actions are optimal; and ``[N]`` fewest steps to the goal, -1 if it cannot be
+            reached.
+        """
         row, col, phase = states.T
         index = configuration_index(self.paths.grid, phase), row, col
         return self.paths.optimal[index], self.paths.distance[index].astype(np.int64)
 
 
 def oracle(world: World) -> Oracle | None:
-    """Return the exact optimal policy of a world: shortest paths on grids, `World.oracle` in other worlds."""
+    """Return the exact optimal policy of a world: from shortest paths on grids, by `World.oracle` in other worlds.
+
+    It is None for a world whose optimal policy is unknown.
+    """
     if "grid" not in world.offers:
         return world.oracle()
     paths = solve(world.grid)
@@ -147,14 +165,14 @@ def fewest_steps(
 
 
 def distances(grid: Grid, carrying_key: bool = False) -> npt.NDArray[np.int64]:
-    """Return the number of steps from each cell to the goal, with the door as the grid shows it.
+    """Return the number of steps from each cell to the goal, with a door in the state that the grid shows.
 
     Args:
         grid: a grid that shows its goal.
         carrying_key: whether the agent has the key.
 
     Returns:
-        ``[H, W]`` int64; -1 for walls, a locked door, and cells from which the goal cannot be reached.
+        ``[H, W]`` int64, rows by columns; -1 for walls, a locked door, and cells from which the goal cannot be reached.
     """
     by_phase = solve(grid).distance
     field: npt.NDArray[np.int64] = by_phase[min(int(carrying_key), len(by_phase) - 1)]
@@ -162,7 +180,7 @@ def distances(grid: Grid, carrying_key: bool = False) -> npt.NDArray[np.int64]:
 
 
 def optimal_actions(grid: Grid, position: Position, carrying_key: bool = False) -> frozenset[Action]:
-    """Return every action that lies on a shortest path from one state to the goal.
+    """Return every action that begins a shortest path to the goal, for an agent at a cell.
 
     Args:
         grid: the grid; if it shows a door, the door is locked until the agent stands next to it with the key.
@@ -173,7 +191,7 @@ def optimal_actions(grid: Grid, position: Position, carrying_key: bool = False) 
         All optimal actions; empty at the goal, and if the goal cannot be reached.
 
     Raises:
-        ValueError: the position is outside the grid, a wall or a locked door, or the grid shows no goal.
+        ValueError: if the position is outside the grid, a wall or a locked door, or the grid shows no goal.
     """
     chosen = solve(grid).optimal_in(settle(grid, position, carrying_key))
     return frozenset(action for action in ACTIONS if chosen[action])
@@ -189,7 +207,7 @@ def shortest_length(grid: Grid) -> int:
 
 
 def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt.NDArray[np.int64]:
-    """Return the number of steps from each cell to the nearest of the given cells, moving over open cells only.
+    """Return the number of steps from each cell to the nearest of some target cells, moving over open cells only.
 
     Args:
         walls: ``[H, W]`` bool, True for cells that cannot be entered.
@@ -202,14 +220,14 @@ def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt
 
 
 def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-    """Return the number of steps from each cell to the goal, for B plain grids of one shape.
+    """Return the number of steps from each cell to the goal, for B grids of one shape that have walls only.
 
     Grids of up to 64 columns are searched with one bit per cell; wider grids and few small ones are searched cell by
     cell.
 
     Args:
-        walls: ``[B, H, W]`` bool.
-        goal: ``[B, 2]`` (row, col) of each goal.
+        walls: ``[B, H, W]`` bool, grids by rows by columns.
+        goal: ``[B, 2]`` cell (row, col) of each goal.
 
     Returns:
         ``[B, H, W]`` int32; -1 for walls, and for cells from which the goal cannot be reached.
@@ -226,13 +244,13 @@ def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer])
 
 
 def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Return which actions are optimal, given the distances in plain grids.
+    """Return which actions are optimal in each cell of grids that have walls only, given the distances to the goal.
 
     Args:
-        distance: ``[..., H, W]`` steps to the goal, negative if the goal cannot be reached.
+        distance: ``[..., H, W]`` steps to the goal, negative if the goal cannot be reached; the axes before are grids.
 
     Returns:
-        ``[..., H, W, 4]`` bool.
+        ``[..., H, W, 4]`` bool, cells by actions.
     """
     height, width = distance.shape[-2:]
     optimal = np.zeros((*distance.shape, 4), dtype=bool)

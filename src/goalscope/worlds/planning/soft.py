@@ -53,10 +53,9 @@ _SMALL = 48  # number of states up to which a dense, single-threaded product by 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReachedProcess:
-    """A decision process restricted to the states that are reachable within its horizon.
+    """A Markov decision process restricted to the K states that are reachable within its horizon, for fast backups.
 
-    Arrays are stored by action, ``[A, K]`` over the K reachable states, so that sums over actions run along contiguous
-    memory.
+    Arrays are stored by action, ``[A, K]``, so that sums over actions run along contiguous memory.
 
     Attributes:
         kept: ``[K]`` index of each kept state in the whole process.
@@ -85,7 +84,7 @@ class ReachedProcess:
 
     @property
     def weights(self) -> Array:
-        """``[n + 1]`` discount factor of the utility of each decision, and of that of the final state."""
+        """``[n + 1]`` discount factors: one for each of the n decisions, and one for the utility of the final state."""
         return np.asarray(self.discount ** np.arange(self.horizon + 1))
 
     @property
@@ -94,7 +93,14 @@ class ReachedProcess:
         return int(self.reward.shape[0])
 
     def expect(self, columns: Array) -> Array:
-        """Return the expected value of the next state, ``[C, A, K]``, for C columns of state values ``[C, K]``."""
+        """Return the expected value of the next state by action and state, for C sets of state values at once.
+
+        Args:
+            columns: ``[C, K]`` value of each of the K states in each set.
+
+        Returns:
+            ``[C, A, K]`` expected values.
+        """
         shape = (len(columns), *self.reward.shape)
         if not isinstance(self.table, np.ndarray):
             return np.ascontiguousarray(np.asarray(self.table @ columns.T).T).reshape(shape)
@@ -107,7 +113,9 @@ class ReachedProcess:
         return product.reshape(shape)
 
     def flow(self, mass: Array) -> Array:
-        """Return the distribution of the next state, ``[K]``, given that of actions and states ``[A, K]``."""
+        """Return the distribution of the next state, ``[K]``, given the joint distribution of action and state,
+        ``[A, K]``.
+        """
         flat = mass.reshape(-1)
         if not isinstance(self.table, np.ndarray):
             return np.asarray(transposed(self.table) @ flat, dtype=np.float64)
@@ -121,13 +129,16 @@ class ReachedProcess:
         return product
 
     def policy(self, policy: npt.NDArray[Any]) -> Array:
-        """Return a normalised policy over the kept states: ``[n, A, K]``, or ``[1, A, K]`` if it is constant in time.
+        """Restrict a policy of the whole process to the K reachable states, and normalise it.
 
         Args:
             policy: action probabilities ``[S, A]``, or ``[n, S, A]`` if they depend on time.
 
+        Returns:
+            ``[n, A, K]`` probabilities by time, action and state, or ``[1, A, K]`` if they do not depend on time.
+
         Raises:
-            ValueError: the policy has another shape, or its rows are not probability distributions.
+            ValueError: if the policy has another shape, or its rows are not probability distributions.
         """
         by_time = policy_by_time(policy, self.horizon, self.states, self.actions)
         by_time = by_time if np.ndim(policy) == 3 else by_time[:1]
@@ -137,7 +148,7 @@ class ReachedProcess:
 
 
 def reached_process(mdp: TabularMDP) -> ReachedProcess:
-    """Restrict a process to its reachable states, in the form with the fastest backups.
+    """Restrict a Markov decision process to its reachable states, in the form with the fastest backups.
 
     A process whose actions all have one outcome is stored as deterministic, even if it was given by probabilities.
     Other probabilities are normalised, since `TabularMDP` accepts sums that differ slightly from 1.
@@ -217,7 +228,10 @@ def _table(mdp: TabularMDP, reachable: Numbers) -> Any:
 
 @contextmanager
 def passes_reported_to(progress: Callable[[int, int], None]) -> Iterator[None]:
-    """While this context lasts, call a function with the progress of each pass: (decisions done, all decisions)."""
+    """While this context lasts, report the progress of each long backward pass to a function.
+
+    The function is called with the number of decisions done and the number of all decisions.
+    """
     token = _PROGRESS.set(progress)
     try:
         yield
@@ -227,13 +241,15 @@ def passes_reported_to(progress: Callable[[int, int], None]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StartValues:
-    """Values of a process from one first state, with one horizon.
+    """Attainable utilities and soft values of a decision process from one first state, with one horizon.
+
+    See `SoftProcess` for W, the expected log mean exponential utility, and W*, its convex conjugate.
 
     Attributes:
         uniform: expected utility of the uniform policy.
         low, high: least and greatest attainable expected utility minus ``uniform``.
-        bound_low, bound_high: W* at ``low`` and ``high`` in nats, at infinite rationality (see `SoftProcess`).
-        values: ``[3, B]`` W, W' and W'' at B rationalities, in nats and units of utility.
+        bound_low, bound_high: W* at ``low`` and ``high`` in nats, at infinite rationality.
+        values: ``[3, B]`` W and its first and second derivative at B rationalities, in nats and units of utility.
     """
 
     uniform: float
@@ -297,13 +313,15 @@ class SoftProcess:
     # -- one backward pass ---------------------------------------------------------------------------------------
 
     def backup(self, rationality: npt.ArrayLike) -> tuple[Array, Array, Array]:
-        """Return W, W' and W'' at several finite rationalities, for utilities in the internal units of the class.
+        """Compute W and its first two derivatives at several finite rationalities, in one backward pass.
+
+        W is the expected log mean exponential utility; utilities are in units of the attainable range ``span``.
 
         Args:
             rationality: ``[B]`` rationalities in nats per unit of ``span``, finite.
 
         Returns:
-            Three arrays ``[B]``: W(b), its slope (the expected utility of the soft-optimal policy) and its curvature.
+            Three arrays ``[B]``: W, its slope (the expected utility of the soft-optimal policy) and its curvature.
         """
         b = np.atleast_1d(np.asarray(rationality, dtype=np.float64))
         check_finite("rationality", b)
@@ -354,7 +372,8 @@ class SoftProcess:
         return earlier.reshape(3 * count, states)
 
     def from_starts(self, rationality: Array, starts: Array, horizons: Sequence[int]) -> list["StartValues"]:
-        """Return the values of the process from several first states, each with a horizon, in one pass for all of them.
+        """Return the soft values of the process from several first states, each with its own horizon, in one pass for
+        all.
 
         Utilities here are the same in every decision, so the values with k decisions left do not depend on the horizon.
 
@@ -363,8 +382,11 @@ class SoftProcess:
             starts: ``[R, S]`` probabilities of the first state; all of these states are reachable in this process.
             horizons: number of decisions for each of the R starts, at most that of this process.
 
+        Returns:
+            The values of each of the R starts.
+
         Raises:
-            ValueError: the process has a discount or a terminal utility.
+            ValueError: if the process has a discount or a terminal utility.
         """
         if self.mdp.discount != 1.0 or self.mdp.terminal_utility is not None:
             raise ValueError("values from several starts need a process without discount and terminal utility")
@@ -401,10 +423,14 @@ class SoftProcess:
         return [found[index] for index in range(len(horizons))]
 
     def soft_policy(self, rationality: float) -> Array:
-        """Return the soft-optimal policy at each time, ``[n, S, A]``; it is uniform in states without a decision.
+        """Return the action probabilities of the soft-optimal policy at each time, ``[n, S, A]``: times by states by
+        actions.
+
+        The policy is uniform in states that cannot be reached before the last decision.
 
         Args:
-            rationality: in nats per unit of ``span``; infinite values give the limit policies.
+            rationality: in nats per unit of ``span``; infinite values give the limit policies, which are optimal (or,
+                at minus infinity, worst).
         """
         n, states, actions = self.mdp.horizon, self.mdp.states, self.mdp.actions
         policy = np.full((n, states, actions), 1 / actions)
@@ -416,13 +442,14 @@ class SoftProcess:
         return policy
 
     def relative_utility(self, policy: npt.NDArray[Any]) -> float:
-        """Return the expected utility of a policy minus that of the uniform policy, in units of ``span``.
+        """Return the expected utility of a policy minus that of the uniform policy, in units of the attainable range
+        ``span``.
 
         Args:
             policy: action probabilities ``[S, A]``, or ``[n, S, A]`` if they depend on time.
 
         Raises:
-            ValueError: the policy has another shape, its rows are not probability distributions, or it takes actions
+            ValueError: if the policy has another shape, its rows are not probability distributions, or it takes actions
                 that are not offered.
         """
         by_time = self.reached.policy(policy)

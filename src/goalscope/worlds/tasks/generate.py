@@ -49,7 +49,10 @@ WIDE_COOKING = tuple(f"wide-{name}" for name in COOKING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """The distribution from which task maps are drawn.
+    """Parameters of the distribution from which task maps are drawn.
+
+    A task map is a map with nodes (tasks on single cells) that an agent has to find and achieve in an order that
+    respects their prerequisites.
 
     Attributes:
         nodes: number of nodes, including the goals, 2 to 20.
@@ -67,10 +70,10 @@ class TaskSpec:
         corridors: where the corridor to a node begins: at the "start" of the map, as in the paper, or at the carved
             cell "nearest" to the node, which gives small maps. Maps with "nearest" have no window: if `size` is given,
             the density has no effect.
-        alpha: the budget is ``floor(alpha * |M|)`` actions on a map of |M| cells.
+        alpha: the number of actions per episode (the budget) is ``floor(alpha * |M|)`` on a map of |M| cells.
 
     Raises:
-        ValueError: an attribute is invalid; the message names it and its valid values.
+        ValueError: if an attribute is invalid; the message names it and its valid values.
     """
 
     nodes: int = 6
@@ -138,8 +141,9 @@ class TaskSpec:
         return width, max(1, -int(-area // width))
 
     def described(self) -> str:
-        """Return canonical JSON that names the random stream of the map. Attributes that were added later are left out
-        if they have their default.
+        """Return these parameters as canonical JSON, which names the random stream of the map.
+
+        Attributes that were added later are left out if they have their default, so that older maps keep their streams.
         """
         attributes = asdict(self)
         if self.goals == 1:
@@ -182,7 +186,7 @@ _DEMANDS: dict[str, dict[str, Any]] = {
 
 
 def task_spec(demand: str = "medium", graph: str = "medium", **changes: Any) -> TaskSpec:
-    """Return the spec of one configuration of the paper.
+    """Return the parameters of task maps for one configuration of the paper.
 
     Args:
         demand: exploitation demand: "low", "medium" or "high"; the exploration demand is the reverse.
@@ -190,7 +194,7 @@ def task_spec(demand: str = "medium", graph: str = "medium", **changes: Any) -> 
         changes: attributes of `TaskSpec` to change, e.g. ``size=(8, 8)``.
 
     Raises:
-        ValueError: a name is unknown, or `TaskSpec` refuses a value.
+        ValueError: if a name is unknown, or `TaskSpec` refuses a value.
     """
     if demand not in _DEMANDS or graph not in _GRAPHS:
         raise ValueError(
@@ -223,28 +227,30 @@ carved cell. For the paper's demand study, use ``task_spec(demand, graph, size=(
 
 
 def preset_tags(preset: str) -> dict[str, str]:
-    """Return the exploration demand and the graph of a preset as tags. The two small presets of a fixed size have no
+    """Return the exploitation demand and the task graph of a preset, such as {"demand": "low", "graph": "large"}, as
     tags.
+
+    Tags are named facts about a world, which reports group by. The result is empty for the presets "10x10" and "8x8".
     """
     configuration = _CONFIGURATIONS.get(preset.removeprefix(_PAPER))
     return {} if configuration is None else {"demand": configuration[0], "graph": configuration[1]}
 
 
 def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) -> TaskMap:
-    """Generate the task map of a seed.
+    """Generate the random task map that belongs to a seed.
 
     Every map is checked: its cells are connected, its graph has no cycle, and every node leads to a goal. A map whose
-    shortest successful walk exceeds the budget is drawn again.
+    shortest successful walk exceeds the number of actions allowed is drawn again.
 
     Args:
-        spec: the distribution to draw from, or the name of one of `PRESETS`.
+        spec: the parameters of the distribution, or the name of one of `PRESETS`.
         seed: seed of the map; the same spec and seed give the same bytes.
 
     Returns:
         The map. x lies in 0 to width - 1 and y in 0 to height - 1, but corridors need not fill the rectangle.
 
     Raises:
-        ValueError: the preset is unknown, or no map that was drawn fits into its budget (alpha is too small).
+        ValueError: if the preset is unknown, or no map that was drawn fits into its budget (alpha is too small).
     """
     if isinstance(spec, str):
         if spec not in PRESETS:
@@ -262,20 +268,25 @@ def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) 
 
 
 def symbolic_twin(task_map: TaskMap, *, seed: int = 0) -> TaskMap:
-    """Return a map with the same cells and graph but random names; the same map and seed give the same names."""
+    """Return a copy of a task map with the same cells and graph, but random names of the tasks, which have no meaning.
+
+    Comparing agents on both maps shows what the meaning of names contributes. The same map and seed give the same
+    names.
+    """
     names = random_names(len(task_map.nodes), stream(seed, "symbolic twin", task_map.id))
     return task_map.renamed(dict(zip(task_map.nodes, names, strict=True)))
 
 
 def cooking_map(name: str, *, symbolic: bool = False) -> TaskMap:
-    """Return one of the cooking maps.
+    """Return one of the task maps with kitchens, whose tasks are the steps of a recipe.
 
     Args:
-        name: one of `COOKING` or `WIDE_COOKING`.
-        symbolic: whether to return the map with the same cells and graph whose names have no meaning (its twin).
+        name: one of `COOKING` or `WIDE_COOKING`, such as "lentil-soup".
+        symbolic: whether to return the map with the same cells and graph whose names have no meaning
+            (`symbolic_twin`).
 
     Raises:
-        ValueError: the name is unknown.
+        ValueError: if the name is unknown.
     """
     valid = (*COOKING, *WIDE_COOKING)
     if name not in valid:
@@ -357,11 +368,14 @@ def _carve(
 
 
 def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
-    """Draw an acyclic graph whose only sinks are its last nodes, the goals.
+    """Draw the graph of prerequisites of a task map: acyclic, with the goals as its last nodes and only sinks.
 
     Layer sizes are uniform on 1 to ``spec.layer_size`` until all nodes but the goals are placed; the goals form the
     last layer. Parents lie in earlier layers. A set that equals or contains another set of its node is redundant and
     dropped. Nodes that nothing depends on are added to the set of the goal, or of a random goal if there are several.
+
+    Returns:
+        For each node, its alternative prerequisite sets, each a tuple of node numbers.
     """
     depth: list[int] = []
     layer = 0
@@ -392,7 +406,7 @@ def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
 
 
 def random_names(count: int, rng: np.random.Generator) -> list[str]:
-    """Draw different names of four characters from A to Z and 2 to 9, each with a letter and a digit.
+    """Draw ``count`` different names of four characters from A to Z and 2 to 9, each with a letter and a digit.
 
     Names are drawn independently of everything else, so their order carries no information.
     """

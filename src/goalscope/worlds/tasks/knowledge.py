@@ -23,14 +23,14 @@ Rejection = Literal["blocked", "unparsable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """What an agent is told about a node, a task on one cell of the map, while it stands on that cell.
+    """What an agent is told about a node (a task on one cell of a task map) while it stands on that cell.
 
     Attributes:
-        name: its name.
-        options: alternative sets of nodes that must be achieved before it; one of the sets suffices.
-        children: names of the nodes that depend on it, sorted; a node without children is a goal.
-        achieved: whether it is achieved now.
-        fresh: whether it was achieved in this step.
+        name: name of the node.
+        options: alternative sets of nodes that must be achieved before this one; one of the sets suffices.
+        children: names of the nodes that depend on this one, sorted; a node without children is a goal.
+        achieved: whether the node is achieved now.
+        fresh: whether the node was achieved in this step.
     """
 
     name: str
@@ -42,12 +42,12 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The observation at one step: the agent's cell, what is on it, and the open directions.
+    """What an agent observes at one step on a task map: its cell, the task on this cell, and the open directions.
 
     Attributes:
         position: cell of the agent, (x, y).
         available: moves in open directions, in the order of `Action`.
-        node: the node on this cell, or None.
+        node: what the agent is told about the node (task) on this cell, or None if there is none.
         rejected: why the last action did nothing; None if it was a move, or if there was no action yet.
         goals: number of goals on the map.
     """
@@ -60,7 +60,7 @@ class Report:
 
 
 class AgentKnowledge:
-    """What an agent can know of a task map from its reports, the observations of one episode. Only `add` changes it.
+    """What an agent can know of a task map from the observations (reports) of one episode. Only `add` changes it.
 
     A node is a task on one cell of the map; some nodes are goals.
 
@@ -103,13 +103,14 @@ class AgentKnowledge:
 
     @property
     def pending_goals(self) -> Mapping[str, Cell]:
-        """Names of the goals that can be achieved now -> their cells."""
+        """The goals that the agent has found and could achieve now: name -> cell (x, y)."""
         return {name: cell for name, cell in self.pending.items() if name in self.goals}
 
     @property
     def pending(self) -> Mapping[str, Cell]:
-        """Names of the nodes that can be achieved now -> their cells. They are discovered and not achieved, but their
-        prerequisites are.
+        """The nodes (tasks) that the agent has found and could achieve now: name -> cell (x, y).
+
+        They are not achieved, but all nodes of one of their prerequisite sets are.
         """
         done = self.achieved.keys()
         return MappingProxyType(
@@ -121,10 +122,10 @@ class AgentKnowledge:
         )
 
     def add(self, report: Report, action: int | None = None) -> None:
-        """Add the next report.
+        """Add the next observation of the episode, and update all attributes.
 
         Args:
-            report: the report.
+            report: the observation.
             action: the move that led to it; None for the first report, or for a turn without a move.
         """
         before, after = self.position, report.position
@@ -145,11 +146,11 @@ class AgentKnowledge:
                 self.achieved.setdefault(report.node.name)
 
     def known(self, cell: Cell) -> bool:
-        """Return whether a cell is known to be passable: it was visited, or is on the frontier."""
+        """Return whether the agent knows that a cell (x, y) can be entered: it was visited, or is on the frontier."""
         return cell in self.visited or cell in self.frontier
 
     def recent(self, count: int) -> "AgentKnowledge":
-        """Return the knowledge of an agent that remembers only its last ``count`` reports (at least one)."""
+        """Return the knowledge of an agent that remembers only its last ``count`` observations (at least one)."""
         short = AgentKnowledge(axes_told=len(self.axes) == len(MOVES))
         for index, (action, report) in enumerate(self.turns[-count:]):
             short.add(report, action if index else None)
@@ -185,7 +186,7 @@ _GOAL = "Activate the goal, the one state that leads to nothing further, in as f
 
 
 def rules_of(goals: int) -> str:
-    """Return the rules of a world with the given number of goals, all of which the agent has to activate."""
+    """Return the rules of a task map as text for the agent, for a map with this number of goals, all to be achieved."""
     several = f"Activate all {goals} goals, the states that lead to nothing further, in as few steps as you can."
     return RULES if goals == 1 else RULES.replace(_GOAL, several)
 
@@ -206,7 +207,7 @@ _REJECTED: dict[Rejection | None, str] = {
 
 
 def report_text(report: Report) -> str:
-    """Return the report as one line of text, as the agent reads it."""
+    """Write an observation on a task map as one line of text, as the agent reads it."""
     sentence = _NOTHING
     if (node := report.node) is not None:
         status = _STATUS[node.achieved, node.fresh]
@@ -220,10 +221,11 @@ def report_text(report: Report) -> str:
 
 
 def write_log(turns: Sequence[tuple[Action | None, Report]]) -> str:
-    """Return the text log of an episode: the rules, then observations and actions in turn, one per line.
+    """Write an episode on a task map as text: the rules, then observations and actions in turn, one per line.
 
     Args:
-        turns: (action that led to the report, report) for each report, as in `AgentKnowledge.turns`.
+        turns: for each observation, the action that led to it (None for no move) and the observation, as in
+            `AgentKnowledge.turns`.
     """
     lines = [rules_of(turns[0][1].goals if turns else 1)]
     for index, (action, report) in enumerate(turns):
@@ -234,10 +236,10 @@ def write_log(turns: Sequence[tuple[Action | None, Report]]) -> str:
 
 
 def memory_text(knowledge: AgentKnowledge) -> str:
-    """Return a summary of past observations, which can be shown next to the current observation.
+    """Write what an agent knows of a task map as text, which can be shown next to its current observation.
 
     Raises:
-        ValueError: there is no report yet.
+        ValueError: if there is no observation yet.
     """
     if knowledge.position is None:
         raise ValueError("a summary of an agent's knowledge needs at least one report, got none: call add first")

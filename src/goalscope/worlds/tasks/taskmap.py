@@ -46,7 +46,7 @@ _LONGEST_NAME = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskNode:
-    """One task of a map.
+    """One task of a task map, which an agent achieves by standing on its cell once its prerequisites are achieved.
 
     Attributes:
         cell: cell of the node, (x, y).
@@ -81,21 +81,29 @@ class Frame:
 
     @classmethod
     def around(cls, cells: Iterable[Cell]) -> "Frame":
-        """Return the frame around some cells, of which there must be at least one."""
+        """Return the smallest rectangle that contains all given cells (x, y); there must be at least one."""
         xs, ys = zip(*cells, strict=True)
         return cls(left=min(xs), top=max(ys), width=max(xs) - min(xs) + 1, height=max(ys) - min(ys) + 1)
 
     def row_col(self, cell: Cell) -> Position:
-        """Return (row, col) of a cell (x, y)."""
+        """Return the row and column, counted from the top left of the rectangle, of a cell (x, y)."""
         return self.top - cell[1], cell[0] - self.left
 
     def cell(self, position: Position) -> Cell:
-        """Return the cell (x, y) at (row, col)."""
+        """Return the cell (x, y) at a row and column, counted from the top left of the rectangle."""
         return position[1] + self.left, self.top - position[0]
 
 
 def check_cell(value: Any, name: str) -> Cell:
-    """Check a cell, and return it as two plain integers; raise a ValueError that names the value if it is invalid."""
+    """Check that a value is a cell (x, y), two whole numbers, and return it as plain integers.
+
+    Args:
+        value: a list, tuple or array of two whole numbers.
+        name: what the error calls the cell.
+
+    Raises:
+        ValueError: if the value is not a cell.
+    """
     pair = tuple(value) if isinstance(value, list | tuple | np.ndarray) else ()
     if len(pair) != 2 or not all(is_whole(item) and abs(int(item)) < 10**9 for item in pair):
         raise ValueError(f"{name} must be [x, y], two whole numbers below 10**9, got {value!r:.60}")
@@ -103,13 +111,13 @@ def check_cell(value: Any, name: str) -> Cell:
 
 
 def read_action(value: Action | str | None) -> Action | None:
-    """Return the move that a recorded action names, or None if it names no move.
+    """Return the move that a recorded action names, or None if the action names no move.
 
     Args:
         value: a move, the name of a move in any case ("up", "DOWN"), other text, or None.
 
     Raises:
-        ValueError: the value is neither a move nor text nor None.
+        ValueError: if the value is neither a move nor text nor None.
     """
     if value is None or isinstance(value, Action):
         return value
@@ -120,12 +128,12 @@ def read_action(value: Action | str | None) -> Action | None:
 
 
 class Board:
-    """A task map as numbers: each cell and each node has one. It never changes, so all who use a map share one board.
+    """A task map in numbers, for fast computation: cells and nodes (tasks) are indices, and sets of them are integers.
 
     Every cell of the rectangle around a map is one bit, so a set of cells is one Python integer. Keeping the set of an
     earlier step costs nothing, since integers are immutable. Four shifts grow a set by one move in all directions. Each
     row has one padding column, so that no shift carries a cell into another row. Tests check that results equal those
-    of plain sets of cells.
+    of plain sets of cells. A board never changes, so all who use a map share one board.
 
     Attributes:
         width: number of bits per row, including one padding bit.
@@ -169,31 +177,45 @@ class Board:
         self.node_at = {cell_index: index for index, cell_index in enumerate(self.places)}
 
     def index(self, cell: Cell) -> int:
-        """Return the index of a cell (x, y) of the rectangle."""
+        """Return the index (bit number) of a cell (x, y) in the rectangle around the map."""
         return (cell[1] - self._bottom + 1) * self.width + cell[0] - self._left
 
     def cell(self, index: int) -> Cell:
-        """Return the cell (x, y) at an index."""
+        """Return the cell (x, y) with an index (bit number)."""
         row, column = divmod(index, self.width)
         return column + self._left, row + self._bottom - 1
 
     def listed(self, board: int) -> tuple[Cell, ...]:
-        """Return the cells whose bits are set in a number, sorted by y, then x."""
+        """Return the cells (x, y) of a set, sorted by y, then x. The set is an integer with one bit per cell."""
         return tuple(self.cell(index) for index in indices(board))
 
     def met(self, number: int, achieved: int) -> bool:
-        """Return whether a node can be achieved, given the nodes achieved so far as bits of node numbers."""
+        """Return whether the prerequisites of a node (a task) are achieved.
+
+        Args:
+            number: number of the node.
+            achieved: the nodes achieved so far, as an integer with one bit per node.
+        """
         options = self.options[number]
         return not options or any(option & achieved == option for option in options)
 
     def grow(self, board: int) -> int:
-        """Return the cells next to the cells of a set, within the padded rectangle; the result may include cells of the
-        set.
+        """Return the cells next to the cells of a set; both sets are integers with one bit per cell.
+
+        The result may include cells of the set itself, and cells that cannot be walked on.
         """
         return board << 1 | board >> 1 | board << self.width | board >> self.width
 
     def field(self, passable: bytes | bytearray, source: int) -> list[int]:
-        """Return the number of moves from one cell to every other over passable cells, -1 if there is no path."""
+        """Return the number of moves from one cell to every other cell, -1 if there is no path.
+
+        Args:
+            passable: one byte per cell index, not 0 for cells that can be entered.
+            source: index of the first cell.
+
+        Returns:
+            One number per cell index.
+        """
         field = [-1] * self.size
         field[source] = 0
         wave, steps = [source], 0
@@ -211,17 +233,20 @@ class Board:
 
 
 def bits(flags: bytearray) -> int:
-    """Return a set of cells from one flag (0 or 1) per cell."""
+    """Return a set of cells as an integer with one bit per cell, given one flag (0 or 1) per cell; see `flags`."""
     return int(flags.translate(bytes.maketrans(b"\x00\x01", b"01"))[::-1], 2)
 
 
 def flags(board: int, size: int) -> bytes:
-    """Return one flag (0 or 1) per cell, the inverse of `bits`."""
+    """Return one flag (0 or 1) for each of ``size`` cells, given a set of cells as an integer with one bit per cell.
+
+    This is the inverse of `bits`.
+    """
     return format(board, f"0{size}b").encode()[::-1].translate(bytes.maketrans(b"01", b"\x00\x01"))
 
 
 def indices(board: int) -> Iterator[int]:
-    """Yield the indices of the cells in a set, in increasing order."""
+    """Yield the indices of the cells in a set, in increasing order. The set is an integer with one bit per cell."""
     if board.bit_count() * 64 < board.bit_length():
         while board:
             lowest = board & -board
@@ -237,7 +262,11 @@ def indices(board: int) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskMap:
-    """A map and its tasks, complete and checked.
+    """A map of cells with tasks on some of them, which an agent has to find and achieve in an order; checked when it is
+    made.
+
+    A node is a task on one cell. An agent achieves it by standing on the cell while all nodes of one of its
+    prerequisite sets are achieved.
 
     Attributes:
         cells: the traversable cells M, (x, y) with y upwards; in any order, stored sorted by y, then x.
@@ -246,10 +275,10 @@ class TaskMap:
             names. All goals must be achieved.
         nodes: name -> `TaskNode`, or a mapping with its ``cell`` and ``options`` (or ``type`` "and"/"or" and
             ``parents``); stored sorted by name.
-        alpha: the budget is ``floor(alpha * |M|)`` actions.
+        alpha: the number of actions per episode (the budget) is ``floor(alpha * |M|)``.
 
     Raises:
-        ValueError: cells are not connected; a node lies outside the map, on the start or on another node; a
+        ValueError: if cells are not connected; a node lies outside the map, on the start or on another node; a
             prerequisite is unknown; the graph has a cycle or a sink that is not a goal; or the budget is below one
             action. The message names the value.
     """
@@ -296,7 +325,7 @@ class TaskMap:
 
     @cached_property
     def frame(self) -> Frame:
-        """The rectangle around the cells, which converts between (x, y) and (row, col)."""
+        """The smallest rectangle around all cells, which converts between (x, y) and (row, col)."""
         return Frame.around(self.cells)
 
     @cached_property
@@ -309,7 +338,7 @@ class TaskMap:
 
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
-        """Name -> sorted names of the nodes that list it in one of their prerequisite sets."""
+        """Name of each node -> sorted names of the nodes that have it in one of their prerequisite sets."""
         by_parent: dict[str, list[str]] = {name: [] for name in self.nodes}
         for name, node in self.nodes.items():
             for parent in node.parents:
@@ -318,12 +347,14 @@ class TaskMap:
 
     @cached_property
     def id(self) -> str:
-        """Content id of the map and its tasks."""
+        """Content id of the map: a hash of its cells and tasks, so that equal maps have equal ids."""
         return content_id("taskmap", self.to_plain())
 
     @cached_property
     def walls(self) -> npt.NDArray[np.bool_]:
-        """``[H, W]`` bool in rows and columns of `frame`, True for cells that cannot be entered; read-only."""
+        """``[H, W]`` bool, rows by columns of the rectangle `frame`, True for cells that cannot be entered;
+        read-only.
+        """
         walls = np.ones((self.frame.height, self.frame.width), dtype=bool)
         rows, cols = zip(*(self.frame.row_col(cell) for cell in self.cells), strict=True)
         walls[list(rows), list(cols)] = False
@@ -332,24 +363,26 @@ class TaskMap:
 
     @cached_property
     def board(self) -> Board:
-        """The map as bits, shared by its episodes and scorers."""
+        """The map as numbers and bits, for fast computation; made once and shared by all episodes on this map."""
         return Board(self.frame, self.cells, self.start, self.nodes, self.goals)
 
     def __hash__(self) -> int:
         return hash(self.id)
 
     def grid(self) -> Grid:
-        """Return the map as a grid without tasks: the agent at the start, and the first goal's cell as the goal."""
+        """Return the map as a `Grid` without tasks, with the agent at the start and the goal at the cell of the
+        first goal.
+        """
         row_col = self.frame.row_col
         return Grid(walls=self.walls, start=row_col(self.start), goal=row_col(self.nodes[self.goals[0]].cell))
 
     def available(self, cell: Cell) -> tuple[Action, ...]:
-        """Return the moves that lead from a cell to another cell of the map, in the order of `Action`."""
+        """Return the moves that lead from a cell (x, y) to another cell of the map, in the order of `Action`."""
         index, board = self.board.index(cell), self.board
         return tuple(action for action in Action if board.open[index + board.offsets[action]])
 
     def renamed(self, names: Mapping[str, str]) -> "TaskMap":
-        """Return the same map and graph with other names.
+        """Return a copy of the map whose nodes have other names.
 
         Args:
             names: old name -> new name for every node.
@@ -363,7 +396,7 @@ class TaskMap:
         return replace(self, nodes=nodes, goal=[names[goal] for goal in self.goals])
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the map as plain values for JSON."""
+        """Return the map as nested mappings, lists, texts and numbers, which JSON can hold."""
         return {
             "cells": [list(cell) for cell in self.cells],
             "start": list(self.start),
@@ -376,15 +409,15 @@ class TaskMap:
         }
 
     def to_json(self) -> str:
-        """Return the map's canonical JSON text; equal maps have equal texts."""
+        """Return the map as canonical JSON text (sorted keys, no blanks), so that equal maps have equal texts."""
         return canonical_json(self.to_plain())
 
     @classmethod
     def from_plain(cls, value: Any) -> "TaskMap":
-        """Build a map from plain values, the inverse of `to_plain`.
+        """Make a map from the values that `to_plain` returns, for example read from JSON.
 
         Raises:
-            ValueError: keys are missing or unknown, or `TaskMap` refuses a value.
+            ValueError: if keys are missing or unknown, or `TaskMap` refuses a value.
         """
         *needed, optional = ("cells", "start", "goal", "nodes", "alpha")
         must = f"a map must be an object with the keys {', '.join(needed)} and optionally {optional}"
@@ -400,13 +433,14 @@ class TaskMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """A shortest walk from the start that achieves all goals of a task map.
+    """A shortest walk from the start of a task map that achieves all its goals.
 
     Attributes:
         length: number of moves.
-        order: the nodes in the order in which the walk heads for them; other nodes may be achieved in passing.
+        order: names of the nodes (tasks) in the order in which the walk heads for them; other nodes may be achieved in
+            passing.
         actions: the moves; ties are broken in the order of `Action`.
-        within_budget: whether the map's budget allows the walk.
+        within_budget: whether the map allows this many actions.
     """
 
     length: int
@@ -417,13 +451,16 @@ class TaskPlan:
 
 @lru_cache(maxsize=1024)
 def plan_task(task_map: TaskMap) -> TaskPlan:
-    """Return a shortest walk from the start that achieves all goals, by a search over (cell, set of achieved nodes).
+    """Find a shortest walk from the start of a task map that achieves all its goals.
+
+    The search runs over pairs of the last node and the set of achieved nodes, and is exact; results are cached.
 
     Args:
-        task_map: the map. The plan ignores its budget; `TaskPlan.within_budget` says whether the budget suffices.
+        task_map: the map. The plan ignores how many actions it allows; `TaskPlan.within_budget` says whether they
+            suffice.
 
     Raises:
-        ValueError: the map has more than 20 nodes.
+        ValueError: if the map has more than 20 nodes.
     """
     board = task_map.board
     if len(board.names) > _MOST_PLANNED:

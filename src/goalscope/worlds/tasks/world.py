@@ -26,7 +26,8 @@ _UNKNOWN, _UNOBSERVED, _OBSERVED = 0, 1, 2
 class TaskState:
     """The true state of one episode on a task map, updated move by move; the agent sees only each step's `report`.
 
-    A set of cells is one whole number with a bit per cell, which `Board.listed` turns into a list of cells.
+    A node is a task on one cell of the map. A set of cells is one whole number with a bit per cell, which
+    `Board.listed` turns into a list of cells.
 
     Attributes:
         map: the task map.
@@ -55,7 +56,10 @@ class TaskState:
 
     @property
     def ending(self) -> Literal["goal", "budget"] | None:
-        """How the episode ended; None while it is still running."""
+        """How the episode ended: "goal" if all goals are achieved, "budget" if the allowed actions are used up.
+
+        It is None while the episode is still running.
+        """
         if self._done:
             return "goal"
         return "budget" if self.steps >= self.map.budget else None
@@ -66,26 +70,26 @@ class TaskState:
 
     @property
     def achieved_names(self) -> tuple[str, ...]:
-        """Names of the achieved nodes, sorted."""
+        """Names of the nodes (tasks) achieved so far, in the order of the map (sorted by name)."""
         return self._names_of(self._achieved)
 
     @property
     def last_achieved(self) -> str | None:
-        """Name of the node that the last action achieved; None if it achieved none."""
+        """Name of the node (task) that the last action achieved; None if it achieved none."""
         return None if self._last_node < 0 else self.board.names[self._last_node]
 
     def move(self, action: int | None) -> int:
-        """Take one action.
+        """Take one action, and return its effect.
 
         Args:
             action: a move; None for a turn without a move.
 
         Returns:
-            `INVALID` if nothing changed; otherwise `MOVED` (0), plus `NEW_CELL` if the cell is entered for the first
-            time, plus `ACHIEVED` if the move achieves a node.
+            `INVALID` (-1) if nothing changed; otherwise `MOVED` (0), plus `NEW_CELL` (1) if the cell is entered for the
+            first time, plus `ACHIEVED` (2) if the move achieves a node (a task).
 
         Raises:
-            ValueError: the episode is over.
+            ValueError: if the episode is over.
         """
         if self.steps >= self.map.budget or self._done:
             how = "achieved the goal" if self.ending == "goal" else "used up the budget"
@@ -107,7 +111,7 @@ class TaskState:
         return MOVED
 
     def report(self) -> Report:
-        """Return the agent's current observation."""
+        """Return what the agent observes now: its cell, the task on this cell, and the open directions."""
         cell = self.board.cell(self.position)
         number = self.board.node_at.get(self.position)
         node = None
@@ -166,7 +170,8 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(View):
-    """What an agent sees of a task map: all reports so far, but not the map, undiscovered nodes or the budget.
+    """What an agent sees of a task map: all observations so far, but not the map, undiscovered tasks or the number of
+    actions left.
 
     Attributes:
         memory: all reports and moves so far. It grows during the episode, so read it while acting and keep no
@@ -185,17 +190,19 @@ class TaskView(View):
 
     @property
     def text(self) -> str:
-        """The report as text."""
+        """The current observation as one line of text."""
         return report_text(self.report)
 
     @property
     def admissible(self) -> tuple[int, ...]:
-        """Indices of the actions in open directions."""
+        """Indices of the moves in open directions."""
         return self.report.available
 
     @property
     def drawing(self) -> Drawing:
-        """The nodes that the agent has found or heard of, each with its state."""
+        """A graph of the nodes (tasks) that the agent has found or heard of, each marked as achieved, found or not
+        found.
+        """
         reports = {name: report for name, (_, report) in self.memory.nodes.items()}
         achieved = set(self.memory.achieved)
         arrows = {(parent, name) for name, node in reports.items() for option in node.options for parent in option}
@@ -207,13 +214,16 @@ class TaskView(View):
         return Drawing(nodes=nodes, edges=tuple(sorted(arrows)))
 
     def journalled(self, history: Sequence[Any]) -> list[Any]:
-        """Return the log of the episode, and any texts of the agent that the history includes."""
+        """Return what the agent is shown, as values that JSON can hold; a hash of them identifies the call of a model.
+
+        They are the log of the episode, and any texts of the agent that its history includes.
+        """
         with_text = [past for past in history if past.text is not None or past.reasoning is not None]
         return [write_log(self.memory.turns), [past.answer for past in with_text]]
 
 
 class TaskSession(Session):
-    """An episode on a task map; the map's budget is the horizon."""
+    """One episode on a task map."""
 
     def __init__(self, task_map: TaskMap) -> None:
         self._truth, self._memory = TaskState(task_map), AgentKnowledge()
@@ -221,33 +231,37 @@ class TaskSession(Session):
 
     @property
     def view(self) -> TaskView:
-        """Everything the agent has observed so far."""
+        """Everything that the agent has observed so far."""
         return TaskView(memory=self._memory)
 
     @property
     def state(self) -> State:
-        """The agent's cell, in rows and columns of the map's rectangle."""
+        """The cell of the agent as a `State` (row, col, flags), in rows and columns of the rectangle around the map."""
         return State(self._truth.map.frame.row_col(self._truth.board.cell(self._truth.position)))
 
     @property
     def done(self) -> bool:
-        """Whether all goals are achieved."""
+        """Whether all goals of the map are achieved."""
         return self._truth.ending == "goal"
 
     solved = done
 
     def step(self, action: int | None) -> None:
-        """Make a move; a turn without a move counts as a step in place."""
+        """Make a move, given by its index; None (a turn without a move) counts as a step in place.
+
+        Raises:
+            ValueError: if the episode is over.
+        """
         self._truth.move(action)
         self._memory.add(self._truth.report(), action)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskWorld(PlanarWorld):
-    """A task map as a world, in which an agent explores and achieves tasks; with its metadata.
+    """A task map as a world: an agent explores the map, and achieves its tasks in an order that respects prerequisites.
 
     Attributes:
-        task_map: the map; its budget is the horizon of every episode.
+        task_map: the map, which also sets the number of actions per episode.
         grid: the map as a grid without tasks, which gives positions as (row, col).
         cluster: as in `World`.
         tags: as in `World`.
@@ -264,29 +278,35 @@ class TaskWorld(PlanarWorld):
 
     @property
     def horizon(self) -> int:
-        """The budget of the map."""
+        """Maximum number of actions per episode, which the map sets (its budget)."""
         return self.task_map.budget
 
     def drawing(self, state: Any) -> Drawing:
-        """Return a picture of the map with the names of its nodes, and the agent in a given state."""
+        """Return the data for a picture of the map in a state: its cells, the names of its tasks, and the agent."""
         cells = drawn(self.grid.at(start=state.position, goal=None))
         places = ((*self.task_map.frame.row_col(node.cell), name) for name, node in self.task_map.nodes.items())
         return Drawing(rows=cells.rows, agent=cells.agent, labels=tuple(places))
 
     def begin(self, rng: np.random.Generator | None = None) -> TaskSession:
-        """Begin an episode; no random numbers are used, since task maps are deterministic."""
+        """Begin an episode, and return its session; ``rng`` is not used, since task maps are deterministic."""
         return TaskSession(self.task_map)
 
     @property
     def stored(self) -> str:
-        """The map as JSON text."""
+        """The map as JSON text, as a run stores it."""
         return self.task_map.to_json()
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the map as plain values."""
+        """Return the map as values that JSON can hold."""
         return {"task_map": self.task_map.to_plain()}
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Rebuild the world from the plain values of its map."""
+        """Return the world from the values that `to_plain` stored.
+
+        Args:
+            plain: the stored values.
+            cluster: id of the map that intervals count as one independent unit.
+            tags: named facts about the world, which reports group by.
+        """
         return cls(task_map=TaskMap.from_plain(plain["task_map"]), cluster=cluster, tags=tags or {})
