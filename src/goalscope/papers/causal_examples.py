@@ -20,7 +20,8 @@ def _turned(side: str, turned: bool) -> str:
 
 
 def mouse(towards: float = 0.8) -> CausalModel:
-    """Return the model of a mouse that sees the side of the cheese (S), moves (D) and obtains the cheese or not (T).
+    """Build the causal model of a mouse that sees the side of the cheese (S), moves (D) and obtains the cheese or not
+    (T).
 
     Args:
         towards: probability that the mouse moves towards the cheese.
@@ -35,7 +36,8 @@ def mouse(towards: float = 0.8) -> CausalModel:
 
 
 def mouse_diagram() -> InfluenceDiagram:
-    """Return the mouse as an influence diagram with decision D and utility U, +1 with the cheese and -1 without.
+    """Build the influence diagram of a mouse that chooses a side (decision D); its utility U is +1 with the cheese,
+    else -1.
 
     Source: MacDermott et al. 2024, Figure 1(c).
     """
@@ -46,10 +48,10 @@ def mouse_diagram() -> InfluenceDiagram:
 
 
 def mechanised_mouse(towards: float = 1.0) -> CausalModel:
-    """Return the mouse with the mechanisms of its movement and of the meal as explicit variables.
+    """Build the causal model of `mouse` in which the mechanisms of its movement and of the meal are explicit variables.
 
-    The mechanism of the meal (T~) determines whether the mouse finds the cheese on the side where it lies, as usual,
-    or on the other side. The mechanism of the movement (D~) depends on it as far as the mouse has learned.
+    The mechanism of the meal (T~) determines whether the mouse finds the cheese on the side where it lies, as usual, or
+    on the other side. The mechanism of the movement (D~) depends on it as far as the mouse has learned.
 
     Args:
         towards: probability that the mouse has learned to move to the side where the cheese is found.
@@ -71,7 +73,8 @@ def mechanised_mouse(towards: float = 1.0) -> CausalModel:
 
 
 def two_rooms(kitchen: float = 1.0) -> CausalModel:
-    """Return a mouse in a room (X) that goes to the cheese in the kitchen and moves at random in the hall.
+    """Build the causal model of a mouse in a room (X) that goes to the cheese in the kitchen and moves at random in the
+    hall.
 
     Args:
         kitchen: probability that the mouse is in the kitchen.
@@ -92,10 +95,11 @@ def two_rooms(kitchen: float = 1.0) -> CausalModel:
 
 
 def pomdp_mouse(towards: float = 1.0, *, smell: float = 1.0, recall: bool = True) -> CausalModel:
-    """Return a mouse that smells twice and moves twice, with the variables S1, O1, D1, S2, O2, D2, S3, U3.
+    """Build the causal model of a mouse that smells twice and moves twice: states S1 to S3, smells O1, O2, moves D1,
+    D2.
 
     A state is the mouse's position from -2 to 2 and the side of the cheese, which lies at -2 or 2. The mouse begins at
-    0. U3 is 1 if the mouse ends at the cheese, otherwise 0.
+    0. The utility U3 is 1 if the mouse ends at the cheese, otherwise 0.
 
     Args:
         towards: probability that the mouse moves where it smells the cheese.
@@ -136,7 +140,7 @@ def pomdp_mouse(towards: float = 1.0, *, smell: float = 1.0, recall: bool = True
 
 
 def instructed(obeys: float = 1.0) -> CausalModel:
-    """Return an agent that receives an instruction (I), decides (D) and fetches an object (T).
+    """Build the causal model of an agent that receives an instruction (I), decides (D) and fetches an object (T).
 
     Its goal-directedness is visible only if the instruction is part of the target.
 

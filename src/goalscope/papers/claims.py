@@ -66,15 +66,15 @@ _OPPOSITE: Final[dict[Answer, Answer]] = {"yes": "no", "no": "yes"}
 
 
 def word_of(answer: Verdict) -> str:
-    """Return the word that is printed for an answer, for example "holds"."""
+    """Return the word that is printed for the answer to a sentence of a paper, for example "holds" for "yes"."""
     return TEXTS(f"answers/{answer}")
 
 
 def on_side(parts: Sequence[Estimate], sign: int, bound: float = 0.0) -> Answer:
-    """Answer whether the intervals of all estimates in ``parts`` lie above (``sign`` 1) or below (-1) a bound.
+    """Answer whether the intervals of all estimates lie above (``sign`` 1) or below (-1) a bound.
 
     The answer is "yes" if all do, "no" if at least one interval lies entirely on the other side of the bound, and
-    "undecided" otherwise, for example if an interval contains the bound.
+    "undecided" otherwise, for example if an interval contains the bound or if there are no estimates.
     """
     sides = [sorted((sign * (estimate.low - bound), sign * (estimate.high - bound))) for estimate in parts]
     if any(high < 0 for _, high in sides):
@@ -83,10 +83,11 @@ def on_side(parts: Sequence[Estimate], sign: int, bound: float = 0.0) -> Answer:
 
 
 def inside(parts: Sequence[Estimate], margin: float) -> Answer:
-    """Answer whether the intervals of all estimates lie within a margin of 0.
+    """Answer whether the intervals of all estimates lie between ``-margin`` and ``margin``, i.e. whether all are
+    negligible.
 
-    The answer is "yes" if all do, "no" if at least one interval lies entirely outside the margin, and "undecided"
-    otherwise, for example if an interval lies partly outside, or if there are no estimates.
+    The answer is "yes" if all do, "no" if at least one interval lies entirely outside, and "undecided" otherwise, for
+    example if an interval lies partly outside, or if there are no estimates.
     """
     if any(part.low > margin or part.high < -margin for part in parts):
         return "no"
@@ -94,16 +95,20 @@ def inside(parts: Sequence[Estimate], margin: float) -> Answer:
 
 
 def beyond(parts: Sequence[Estimate], margin: float) -> Answer:
-    """Answer whether the interval of at least one estimate lies entirely beyond a margin of 0.
+    """Answer whether at least one estimate is certainly above ``margin`` or below ``-margin``.
 
-    The answer is "yes" if so, "no" if all intervals lie within the margin, and "undecided" otherwise.
+    The answer is "yes" if the interval of one estimate lies entirely outside the margin, "no" if all intervals lie
+    inside, and "undecided" otherwise.
     """
     answer = inside(parts, margin)
     return _OPPOSITE.get(answer, answer)
 
 
 def joined(answers: Sequence[Answer]) -> Answer:
-    """Combine the answers on the parts of a statement, all of which must hold for it to hold."""
+    """Combine the answers on the parts of a statement, which holds only if all its parts do.
+
+    The result is "no" if any answer is "no", "yes" if all are "yes", and "undecided" otherwise or without answers.
+    """
     if "no" in answers:
         return "no"
     return "yes" if answers and all(answer == "yes" for answer in answers) else "undecided"
@@ -130,8 +135,8 @@ class NullAgent:
     Attributes:
         name: its name, such as "random" or "state-blind".
         agents: its names in the rows: usually one for each tested agent, in whose place it plays.
-        rows: rows of measures, among them those of this agent.
-        tags: tags that select its rows, in place of those of the item (the figure or table).
+        rows: values of measures, among them those of this agent.
+        tags: named values, such as the kind of weights, that select its rows, in place of those of the figure or table.
     """
 
     name: str
@@ -156,12 +161,14 @@ class StateBlind(ScriptedAgent):
 
 
 def nulls_of(item: Item, path: Path, rows: Rows, agents: Sequence[str]) -> list[NullAgent]:
-    """Return the null agents of an item's sentences: agents without the property that the sentences claim.
+    """Return the null agents for testing an item's sentences: agents without the property that the sentences claim.
+
+    Depending on the item, they are in the run already or play the episodes of the tested agents now.
 
     Args:
         item: the item, a figure, table or passage of a paper.
         path: directory of the run.
-        rows: all rows of the run.
+        rows: all values of measures of the run.
         agents: names of the tested agents.
     """
     if not item.claims:
@@ -263,14 +270,17 @@ class Tested(StrictRecord):
 def decide(
     item: Item, rows: Rows, subject: ReadAgents, agents: Sequence[str] = (), nulls: Sequence[NullAgent] = ()
 ) -> list[Tested]:
-    """Test each claim of an item on a run.
+    """Test each sentence of a figure or table (an item) of a paper on a run, and on null agents if there are any.
 
     Args:
-        item: an item with claims.
-        rows: all rows of the run.
+        item: the item with its sentences (claims).
+        rows: all values of measures of the run.
         subject: the tested agents.
-        agents: all agents of the run, for claims that compare agents.
-        nulls: null agents (see `NullAgent`), on which each claim is tested as well.
+        agents: names of all agents of the run, for sentences that compare agents.
+        nulls: null agents (see `NullAgent`), on which each sentence is tested as well.
+
+    Returns:
+        One result per sentence, in order.
     """
     tested = []
     for claim in item.claims:
@@ -281,7 +291,7 @@ def decide(
 
 
 def fits(claim: QuotedClaim, null: NullAgent) -> bool:
-    """Return whether a null agent suits a claim.
+    """Return whether a null agent (an agent without the claimed property, see `NullAgent`) can serve to test a claim.
 
     Claims that compare agents need `SCRIPTED`, which stands for several agents; all other claims need another one. A
     claim can also list the names of the null agents that suit it.
@@ -330,7 +340,16 @@ def _half_width(estimate: Estimate) -> float:
 
 
 def decide_exact(item: Item, lines: Sequence[ItemLine]) -> list[Tested]:
-    """Test each claim of an exact item on its computed lines, where values decide without intervals."""
+    """Test each sentence of an item (a figure or table of a paper) whose numbers are computed exactly, without
+    intervals.
+
+    Args:
+        item: the item with its sentences (claims).
+        lines: the computed numbers.
+
+    Returns:
+        One result per sentence; "yes" if all compared values are on the claimed side, else "no".
+    """
     tested = []
     for claim in item.claims:
         values, other_values = (
@@ -626,10 +645,18 @@ _STRONG = 0.5  # minimum share of the variance of success that a strong predicto
 
 
 def predicts(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that the logarithm of one error explains most of the variance of success, and more than a second error does.
+    """Test that one error of agents predicts their success well, and better than a second error does.
 
-    The slope must be below 0, and the two intervals must not overlap, which is stricter than an interval of the
-    difference.
+    The regression of success on the logarithm of an error gives R^2. The claim holds if the slope is below 0, and the
+    interval of the first R^2 lies above .5 and above the interval of the second R^2, which is stricter than an interval
+    of the difference.
+
+    Args:
+        claim: the claim; ``measure`` and ``than`` are the two errors.
+        rows: values of measures of all agents.
+
+    Returns:
+        Answer, (name, estimate) of both R^2, and a sentence with the number of agents and the slope.
     """
     agents = list(dict.fromkeys(rows["agent"].tolist()))
     first_relation, other = (log_relation(rows, name, agents) for name in (claim.measure, claim.than))
@@ -648,6 +675,14 @@ def equal_but_different(claim: QuotedClaim, rows: Rows) -> Found:
 
     Intervals are simultaneous over the tenths of all pairs of agents, because a single pair is sufficient. The claim
     does not hold if all intervals lie inside the margin.
+
+    Args:
+        claim: the claim, with the compared measure and the margin.
+        rows: values of measures of all agents.
+
+    Returns:
+        Answer, (name, estimate) of the tenth that is furthest apart, and an explanation; "untestable" if no two agents
+        have equal success.
     """
     agents = list(dict.fromkeys(rows["agent"].tolist()))
     measured, margin = (rows.measure == claim.measure).any(), claim.margin or 0.0
@@ -674,6 +709,14 @@ def moved_differently(claim: QuotedClaim, rows: Rows) -> Found:
     """Test that a measure changes differently in two agents between the first and second value of a tag, paired by map.
 
     The claim does not hold if all differences between the changes of two agents lie inside the margin.
+
+    Args:
+        claim: the claim; ``over`` and ``among`` are the tag (a named condition of the episodes) and its two values.
+        rows: values of measures of all agents.
+
+    Returns:
+        Answer, (name, estimate) of the difference for each pair of agents, and an explanation; "untestable" with fewer
+        than two agents.
     """
     agents = list(dict.fromkeys(rows["agent"].tolist()))
     if len(agents) < 2 or not rows.known(claim.over).any():
@@ -702,7 +745,13 @@ Sides = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
 def unmoved(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that a measure is the same under each transform, i.e. each mean paired difference lies inside the margin."""
+    """Test that a measure is the same on transformed (mirrored, rotated, ...) grids as on the originals, on average.
+
+    The claim holds if, for each transform, the interval of the mean paired difference lies inside the claim's margin.
+
+    Returns:
+        Answer, (name, estimate) of the difference for each transform, and an explanation.
+    """
     margin, sides = claim.margin or 0.0, list(_transforms(rows))
     confidence = 1 - 0.05 / len(sides)
     parts = [
@@ -714,10 +763,14 @@ def unmoved(claim: QuotedClaim, rows: Rows) -> Found:
 
 
 def unmoved_on_each(claim: QuotedClaim, rows: Rows) -> Found:
-    """Test that a measure is the same on single grids, i.e. the root mean square difference is below the margin.
+    """Test that a measure is the same on each single transformed grid as on its original, not only on average.
 
-    Differences can cancel in a mean over random grids. For example, an agent that fails whenever the goal lies to the
-    left loses by a reflection on as many grids as it gains.
+    The claim holds if the root mean square difference over grids is below the claim's margin. Differences can cancel in
+    a mean over random grids. For example, an agent that fails whenever the goal lies to the left loses by a reflection
+    on as many grids as it gains.
+
+    Returns:
+        Answer, (name, estimate) of the difference for each transform, and an explanation.
     """
     margin, sides = claim.margin or 0.0, list(_transforms(rows))
     parts, answers = [], list[Answer]()
@@ -750,9 +803,16 @@ def _transforms(rows: Rows) -> Iterator[Sides]:
 
 
 def one_size(judge: Callable[[list[Estimate], QuotedClaim], Answer]) -> Callable[[QuotedClaim, Rows], Found]:
-    """Build the test of the difference between probes for a single grid size and the general probe for all sizes.
+    """Build the test that compares probes trained on a single grid size with the general probe trained on all sizes.
 
     The two are compared for each size, on the same grids.
+
+    Args:
+        judge: function from the differences (single size minus general, one per size) and the claim to the answer.
+
+    Returns:
+        A function from a claim and values of measures to answer, (name, estimate) of each difference, and an
+        explanation.
     """
 
     def test(claim: QuotedClaim, rows: Rows) -> Found:
@@ -813,13 +873,19 @@ OF_ALL: Final = ("predicts", "equal but different")
 
 
 def null_text(null: Tested) -> str:
-    """Return the name of a null agent, its answer, and its estimate for the first part of the claim, if any."""
+    """Describe the test of a claim on a null agent (an agent without the claimed property): its name, answer and
+    estimate.
+
+    The estimate is that for the first part of the claim; it is left out if there is none.
+    """
     figures = f", {null.parts[0][1]}" if null.parts else ""
     return f"{null.said}: {word_of(null.answer)}{figures}"
 
 
 def lines_of(tested: Tested) -> Iterator[str]:
-    """Yield the lines to print for a claim and for its parts."""
+    """Yield the lines to print for a tested claim: the sentence with its answer, then one line per part, then null
+    agents.
+    """
     quoted = f"“{tested.quoted}” ({tested.place}). Tested: " if tested.quoted else ""
     yield f"{quoted}{tested.said}: {word_of(tested.answer)}{f' ({tested.why})' if tested.why else ''}"
     if tested.about:

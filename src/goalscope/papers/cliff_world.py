@@ -56,7 +56,7 @@ PRINTED: Mapping[str, Mapping[float, tuple[float, float, float]]] = {
 
 
 def cliff_world(goal_length: int = 1, *, wind: float = WIND) -> TabularMDP:
-    """Build a Cliff World, where an agent walks from the top left to the goal at the top right, past a cliff in
+    """Build the Cliff World, where an agent walks from the top left to the goal at the top right, past a cliff in
     between.
 
     The state is ``row * 10 + col``, with row 0 at the top. An action moves diagonally, clamped to the grid, and wind
@@ -69,6 +69,8 @@ def cliff_world(goal_length: int = 1, *, wind: float = WIND) -> TabularMDP:
 
     Raises:
         ValueError: a goal region that does not fit into the grid, or wind outside [0, 1].
+
+    Source: MacDermott et al. 2024, Section 6 and Appendix D.
     """
     if goal_length not in GOAL_LENGTHS:
         raise ValueError(
@@ -89,12 +91,12 @@ def cliff_world(goal_length: int = 1, *, wind: float = WIND) -> TabularMDP:
 
 
 def greedy(mdp: TabularMDP, epsilon: float = 0.0, *, ties: Literal["computed", "true"] = "computed") -> Array:
-    """Return the epsilon-greedy policy ``[n, S, A]`` for each time and state.
+    """Return the epsilon-greedy policy ``[n, S, A]`` of a world: action probabilities by time, state and action.
 
     The first of the best actions has probability 1 - epsilon; the other actions share epsilon equally.
 
     Args:
-        mdp: the world.
+        mdp: the world, with n decisions, S states and A actions.
         epsilon: probability of an action other than the best.
         ties: "computed" compares floating-point numbers exactly, so rounding errors decide between equally good
             actions; "true" treats values that agree to 1e-9 as equal.
@@ -112,15 +114,19 @@ def greedy(mdp: TabularMDP, epsilon: float = 0.0, *, ties: Literal["computed", "
 
 
 def off_by_one(curve: RationalityCurve, policy: npt.NDArray[Any]) -> float:
-    """Compute goal-directedness (known-utility MEG) in nats with the off-by-one error that explains the printed table.
+    """Compute known-utility MEG (goal-directedness in nats) with an off-by-one error that explains a table of the
+    paper.
 
     The soft policy is backed up over n states, which is correct. However, its rationality is fitted so that expected
     utilities agree over n + 1 states, including the state after the last decision. The value is the score of the
     prediction at this rationality, which is not the maximum.
 
     Args:
-        curve: a world with utilities of states ``[S]``.
-        policy: ``[S, A]`` or ``[n, S, A]``.
+        curve: a world with utilities of states ``[S]``, and its soft policies by rationality.
+        policy: action probabilities ``[S, A]`` by state and action, or ``[n, S, A]`` by time, too.
+
+    Returns:
+        The value; minus infinity if no rationality gives the policy's utility.
 
     Raises:
         ValueError: utilities that do not depend on states alone, or a terminal utility.
@@ -152,7 +158,8 @@ def off_by_one(curve: RationalityCurve, policy: npt.NDArray[Any]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CliffCase:
-    """Row of a table of the study.
+    """Results for one setting of the Cliff World: MEG (maximum-entropy goal-directedness, in nats) beside the printed
+    values.
 
     Attributes:
         setting: epsilon, or the goal length.
@@ -166,7 +173,7 @@ class CliffCase:
         utility, uniform: expected utility of the policy and of uniform decisions.
         printed_known, printed_unknown, printed_spread: values printed in the paper; the spread is two standard
             deviations.
-        occupancy: ``[H, W]`` expected number of decisions in each cell.
+        occupancy: ``[H, W]`` (rows by columns) expected number of decisions in each cell.
         best_utility: ``[H, W]`` the best unknown utility in nats, or an approximation if the best utility is a limit.
     """
 
@@ -194,8 +201,8 @@ class CliffStudy:
     """Results of both Cliff World experiments of the paper on maximum-entropy goal-directedness (MEG).
 
     Attributes:
-        by_epsilon: one row per epsilon, at goal length 1.
-        by_goal_length: one row per goal length, at epsilon 0.
+        by_epsilon: results for each epsilon (probability of a random action), at goal length 1.
+        by_goal_length: results for each goal length (number of goal squares along an edge), at epsilon 0.
     """
 
     by_epsilon: tuple[CliffCase, ...]
@@ -203,10 +210,12 @@ class CliffStudy:
 
 
 def cliff_study(*, neural_seeds: int = 0) -> CliffStudy:
-    """Compute both experiments.
+    """Compute both Cliff World experiments of the paper: MEG against the share of random actions and against goal
+    length.
 
     Args:
-        neural_seeds: number of networks per row (needs the extra ``lm``); 0 for none.
+        neural_seeds: number of networks to train per setting for MEG with an unknown utility (needs the extra ``lm``);
+            0 for none.
 
     Raises:
         ImportError: ``neural_seeds`` is above 0 and PyTorch is not installed.
@@ -254,7 +263,9 @@ _BLUE, _RED, _GREEN, _GREY = "#4477aa", "#cc3311", "#228833", "#555555"
 
 
 def write_json(study: CliffStudy, path: Path) -> None:
-    """Write both tables and the maps as JSON. Numbers that are not finite become strings ("inf", "nan")."""
+    """Write the results of both Cliff World experiments to a JSON file. Numbers that are not finite become "inf" or
+    "nan".
+    """
 
     def plain(value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -282,7 +293,14 @@ def write_json(study: CliffStudy, path: Path) -> None:
 
 
 def write_figures(study: CliffStudy, folder: Path) -> list[Path]:
-    """Draw goal-directedness (MEG) against epsilon and goal length, and the occupancy maps, as PNG and SVG.
+    """Draw goal-directedness (MEG) against epsilon and goal length, and maps of visited cells, as PNG and SVG files.
+
+    Args:
+        study: the results.
+        folder: existing folder for the files.
+
+    Returns:
+        The paths of the files.
 
     Raises:
         ImportError: matplotlib is not installed (it comes with the extra ``report``).

@@ -85,7 +85,9 @@ def reproduce(
 
 
 def list_items() -> None:
-    """Print all items by paper, with the access that each needs and its title or the reason why it has no command."""
+    """Print all figures and tables of the papers that can be reproduced, with the access that each needs, and why
+    others cannot.
+    """
     from goalscope.papers import PAPERS, items
 
     for short, paper in PAPERS.items():

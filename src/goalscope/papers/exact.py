@@ -48,13 +48,21 @@ Computed = tuple[Sequence[ItemLine], Sequence[Path], Sequence[str]]
 
 
 def compute(item: Item, folder: Path) -> Computed:
-    """Compute an item that needs no run of a study (an exact item), and write its files into an existing folder."""
+    """Compute a figure or table (an item) of a paper that follows from definitions, without running an agent.
+
+    Args:
+        item: the item.
+        folder: existing folder for the files that belong to it.
+
+    Returns:
+        The computed numbers beside the printed ones, the paths of the written files, and texts to show.
+    """
     name, _, argument = item.exact.partition(" ")
     return _EXACT[name](folder, argument)
 
 
 def exact_value(value: float, unit: str) -> Estimate:
-    """Wrap an exact number as an estimate without an interval."""
+    """Return an exactly computed number in the form of an estimate, with NaN as the ends of its interval."""
     return Estimate(value=value, low=nan, high=nan, n=1, clusters=1, method="exact", unit=unit, note="exact")
 
 
@@ -109,10 +117,16 @@ def _mouse(folder: Path, which: str) -> Computed:
 
 
 def counted(table: int) -> list[tuple[int, int, int, int]]:
-    """Compute c, e, n and S of the exploration paper for each step of the walk in one of its tables.
+    """Compute the counts c, e, n and S of the exploration paper for each step of the walk in one of its tables.
 
     c is the number of closed loops; e and n count visits of edges and cells beyond the second. S is their sum, the
     stale score.
+
+    Args:
+        table: number of the table in Appendix B, 4 to 9.
+
+    Returns:
+        (c, e, n, S) for each step, beginning with the start.
     """
     cells = [row[0] for row in TABLES[table]]
     number = {cell: index for index, cell in enumerate(dict.fromkeys(cells))}

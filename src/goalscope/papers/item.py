@@ -44,19 +44,23 @@ MIDDLE: Final = "middle"
 
 
 class ItemReading(StudyPart):
-    """Declaration of one line of an item (a figure or table of a paper), or of one line per value of a tag.
+    """Declares one number (or one per value of a tag) in a figure or table of a paper, and how it is computed from a
+    run.
+
+    A tag is a named value of the results, such as ``size: 7``, by which they are grouped.
 
     Attributes:
         label: name of the line in the paper.
         measure: the measure.
-        where: tags of the rows, in addition to those of `Item.where`.
+        where: tags of the results to use, in addition to those of `Item.where`.
         by: the tag with one line per value, "" for a single line.
-        how: how a number is computed from the rows.
+        how: how a number is computed from the results.
         percent: whether the paper prints the number in per cent.
         published: printed values for the item's model.
         others: other model -> printed values.
         basis: field -> what this line was measured on and where that is printed, in place of the item's declaration.
-        control: tags that are changed to select the rows of the control; empty for a random agent in the same worlds.
+        control: tags that are changed to select the results of the control; empty for a random agent in the same
+            worlds.
         control_is: description of the control in words.
         called: value of the tag `by` -> the paper's name for the value.
     """
@@ -83,7 +87,9 @@ class ItemReading(StudyPart):
 
 
 class QuotedClaim(StudyPart):
-    """Declaration of a sentence of a paper that is tested.
+    """Declares a sentence of a paper and how it is tested on the results of a run.
+
+    A tag is a named value of the results, such as ``size: 7``, by which they are grouped.
 
     Attributes:
         quoted: the sentence or a part of it, as printed; "" for a statement of our own.
@@ -92,7 +98,7 @@ class QuotedClaim(StudyPart):
         about: the papers' names for the models that the sentence is about; by default those of the item.
         test: name of the test; see `goalscope.papers.claims.TESTS`.
         measure: the tested measure.
-        where: tags of the rows. None removes a condition that the item sets on a tag.
+        where: tags of the results to use. None removes a condition that the item sets on a tag.
         over: the tag whose values are compared. A condition on this tag in `Item.where` is dropped.
         among: the values of the tag to compare, in this order; by default all values in ascending order.
         below: exclusive upper bound on the values of `over` to use.
@@ -137,7 +143,9 @@ class QuotedClaim(StudyPart):
 
 
 class Item(StudyPart):
-    """Declaration of an item, which is a figure, a table or a passage of a paper, and of how to reproduce it.
+    """Declares an item, i.e. a figure, a table or a passage of a paper, and how to reproduce it.
+
+    A tag is a named value of the results, such as ``size: 7``, by which they are grouped.
 
     Attributes:
         name: the paper's short name and the place in it, e.g. "telos table 2".
@@ -147,19 +155,19 @@ class Item(StudyPart):
         study: name of the shipped study that generates the data.
         changes: KEY=VALUE changes that give that study the published sizes.
         full: whether the run is read with the settings of `--full`, as published.
-        least: minimum number of worlds per cell at a reduced scale, because probes need grids on both sides of their
-            split.
-        tested: minimum number of tested worlds per cell at a reduced scale. Two are needed for the control of beliefs
-            of other states of the same size and density.
+        least: minimum number of worlds per size and density at a reduced scale, because probes need grids on both sides
+            of their split.
+        tested: minimum number of tested worlds per size and density at a reduced scale. Two are needed for the control
+            of beliefs of other states of the same size and density.
         model: the model to which the printed numbers belong.
         exact: name of the function that computes the item without a study.
         section: section of the report that shows the item.
-        where: tags of the rows of all readings.
+        where: tags of the results that all lines use.
         prompts: the printed prompts that the published numbers used, see `goalscope.agents.prompts`.
-        nulls: tags that select the rows of each null agent, which lacks the claimed property, such as a network with
+        nulls: tags that select the results of each null agent, which lacks the claimed property, such as a network with
             random weights. Empty for null agents that act in the same worlds, see `goalscope.papers.claims.NullAgent`.
         basis: declaration of what the printed numbers were measured on, see `goalscope.papers.readings`.
-        readings, claims: lines to read and sentences to test.
+        readings, claims: numbers to compute and sentences to test.
         note: caveat about the numbers.
     """
 
@@ -207,7 +215,7 @@ def items() -> Mapping[str, Item]:
 
 
 def find(name: str) -> Item:
-    """Find an item by name, ignoring case and accepting "fig." for "figure".
+    """Find a figure or table (an item) of a paper by name, ignoring case and accepting "fig." for "figure".
 
     Raises:
         ValueError: there is no item with this name.

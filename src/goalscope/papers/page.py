@@ -30,7 +30,7 @@ RESULT: Final = "reproduction.json"
 
 
 class Reproduction(SealedRecord, Records):
-    """A reproduced item (a figure, table or passage of a paper), as stored in the file `RESULT`.
+    """A reproduced item (a figure, table or passage of a paper), as stored in the file ``reproduction.json``.
 
     Attributes:
         version: version of the file format. Files with another version are not read.
@@ -71,7 +71,17 @@ class Reproduction(SealedRecord, Records):
         agents: Sequence[str] = (),
         made_here: bool = False,
     ) -> Self:
-        """Build the result of an item at a scale, 0 if there is none."""
+        """Build the result of reproducing an item, a figure or table of a paper.
+
+        Args:
+            item: the item.
+            scale: fraction of the published size, 0 if there is none.
+            lines: our numbers beside the printed ones.
+            claims: the tested sentences.
+            declared: what the printed numbers and ours were measured on, field by field.
+            agents: names of the agents whose numbers are read; empty if none acted.
+            made_here: whether all agents are models that come with this package.
+        """
         results: dict[str, Any] = {
             "lines": tuple(lines),
             "claims": tuple(claims),
@@ -83,8 +93,10 @@ class Reproduction(SealedRecord, Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per line: label, tag value, printed values by model, our value and interval, n, grids and
-        control.
+        """The numbers as dictionaries, one per line of the figure or table.
+
+        Each has the label, the tag's value, printed values by model, our value with interval, n and grids, the control,
+        whether the printed number lies in our interval (``within``), and why it may not be compared (``differs``).
         """
         return [
             {
@@ -108,16 +120,17 @@ def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 
 def key_of(item: Item, scale: float) -> str:
-    """Return one id of a result: a hash of the item's declaration, the scale and the version of goalscope.
+    """Return an id of the result of reproducing an item (a figure or table of a paper) at a fraction of its size.
 
-    A result with the same key need not be computed again.
+    It is a hash of the item's declaration, the scale and the version of goalscope. A result with the same key need not
+    be computed again.
     """
     basis = {field: list(texts) for field, texts in blocks().get(item.basis, {}).items()}
     return content_id("reproduction", [item.model_dump(mode="json"), basis, float(scale), __version__])
 
 
 def read_result(folder: Path) -> Reproduction | None:
-    """Read the result in a folder; None if there is none.
+    """Read the result of a reproduced figure or table from its folder; None if there is none.
 
     Raises:
         ValueError: the file is not a result, or was changed after it was written.
@@ -131,7 +144,13 @@ _DECLARED = ("headings/field", "headings/printed", "headings/place", "headings/o
 
 
 def sentence(item: Item, result: Reproduction) -> str:
-    """Write the introductory sentence: which agents acted and which printed numbers are comparable."""
+    """Write the introduction of a reproduced figure or table: which agents acted, and how many printed numbers ours
+    confirm.
+
+    Args:
+        item: the figure or table.
+        result: its result.
+    """
     printed = [line for line in result.lines if any(value is not None for value in line.published.values())]
     if item.exact:
         equal = sum(equal_as_printed(line) for line in printed)
@@ -165,7 +184,7 @@ def sentence(item: Item, result: Reproduction) -> str:
 
 
 def table_of(item: Item, lines: Sequence[ItemLine]) -> Table:
-    """Tabulate our numbers for the lines of an item beside the printed numbers.
+    """Tabulate our numbers beside the printed numbers, for one figure or table (item) of a paper.
 
     A letter marks each reason not to compare two numbers.
     """
@@ -207,7 +226,9 @@ def _control(line: ItemLine, notes: Footnotes) -> str:
 
 
 def declarations_of(declared: Sequence[Term]) -> Table:
-    """Tabulate what the printed numbers and ours were measured on, and where the paper says so."""
+    """Tabulate what the printed numbers and ours were measured on, such as horizon and temperature, and where that is
+    printed.
+    """
     rows = tuple(
         (
             TEXTS(f"fields/{entry.field}"),
@@ -222,7 +243,9 @@ def declarations_of(declared: Sequence[Term]) -> Table:
 
 
 def sections(item: Item, result: Reproduction) -> list[Declared]:
-    """Build the sections of an item's page."""
+    """Build the sections of the page that shows a reproduced figure or table (item): its numbers and its tested
+    sentences.
+    """
     sections = [
         Declared(
             anchor=item.name,
@@ -250,7 +273,17 @@ def sections(item: Item, result: Reproduction) -> list[Declared]:
 
 
 def write_page_of(item: Item, result: Reproduction, run: Path, path: Path) -> Path:
-    """Write the page of an item, with its result as JSON and the collapsed report of its run below.
+    """Write the HTML page of a reproduced figure or table, with its result as JSON and the collapsed report of its run
+    below.
+
+    Args:
+        item: the figure or table.
+        result: its result.
+        run: directory of the run.
+        path: file to write.
+
+    Returns:
+        The path.
 
     Raises:
         ImportError: jinja2 is not installed (it comes with the extra ``report``).
@@ -264,7 +297,10 @@ def write_page_of(item: Item, result: Reproduction, run: Path, path: Path) -> Pa
 
 
 def printed_in(lines: Sequence[ItemLine]) -> str:
-    """Format the printed values of the lines with one label, by model if there are several, e.g. ``97.3 (7)``."""
+    """Format the printed values of lines that have the same label, e.g. ``97.3 (7)``; by model if there are several.
+
+    The number in brackets is the value of the tag (such as the grid size) that distinguishes the lines.
+    """
     models = list(dict.fromkeys(name for line in lines for name in line.published))
     texts = []
     for model in models:
@@ -279,10 +315,14 @@ def _at(line: ItemLine) -> str:
 
 
 def overview(results: Mapping[str, Reproduction], items: Mapping[str, Item]) -> tuple[Table, Table]:
-    """Build two tables of items (figures and tables of papers): those with printed numbers, and those without.
+    """Build two tables of the papers' figures and tables (items): those with printed numbers, and those without.
 
     The first table shows printed numbers beside ours, or the reasons why they are not comparable. Items with equal rows
     share them. An empty cell in the first table has the value of the cell above.
+
+    Args:
+        results: name of the item -> its result; items that were not run are missing.
+        items: name -> item, in the order of the tables.
     """
     rows, other_rows, notes = list[tuple[str, ...]](), list[tuple[str, ...]](), Footnotes()
     for name, item in items.items():
@@ -315,7 +355,7 @@ def _shared(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def names_together(names: Sequence[str]) -> str:
-    """Join names of items, leaving out words repeated from the previous name, e.g. ``meg figure 3, table epsilon``."""
+    """Join names of figures and tables, leaving out repeated words, e.g. ``meg figure 3, table epsilon``."""
     texts = list(names[:1])
     for before, name in pairwise(map(str.split, names)):
         shared = takewhile(lambda pair: pair[0] == pair[1], zip(before, name, strict=False))
@@ -369,7 +409,16 @@ def _compared(lines: Sequence[ItemLine], notes: Footnotes) -> str:
 
 
 def write_all(results: Mapping[str, Reproduction], items: Mapping[str, Item], path: Path) -> Path:
-    """Write one page with the table of all items and the content of each item's page, without the reports of runs.
+    """Write one HTML page with the results of all reproduced figures and tables (items), without the reports of their
+    runs.
+
+    Args:
+        results: name of the item -> its result; items that were not run are missing.
+        items: name -> item, in the order of the page.
+        path: file to write.
+
+    Returns:
+        The path.
 
     Raises:
         ImportError: jinja2 is not installed (it comes with the extra ``report``).

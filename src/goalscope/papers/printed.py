@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 
 def sizes_that_fit(percentages: Sequence[str], *, means: Mapping[str, str] | None = None, most: int = 100) -> list[int]:
-    """Return the sample sizes up to ``most`` that are consistent with all printed numbers of a row.
+    """Infer a sample size that a paper does not state: return the sizes for which all printed numbers of a row are
+    possible.
 
     Report such a size as inferred, because it is valid only if all numbers refer to the same cases. All numbers of a
     row must be consistent, because a few numbers fit many sizes by chance.

@@ -64,10 +64,11 @@ _GENERATORS: Final[Mapping[str, str]] = {
 
 
 class Term(StrictRecord):
-    """What the printed numbers and ours were measured on, in one respect (`field`), e.g. the temperature.
+    """What the printed numbers and ours were measured on in one respect, e.g. the temperature, to see if they are
+    comparable.
 
     Attributes:
-        field: one of `FIELDS`.
+        field: the respect, one of `FIELDS`.
         printed: what the printed numbers were measured on; begins with `UNKNOWN` if that is not known.
         place: where this is printed: a section, "not printed", or "authors' code".
         ours: the same for our numbers.
@@ -80,22 +81,25 @@ class Term(StrictRecord):
 
     @property
     def equal(self) -> bool:
-        """Whether both are known and the same."""
+        """Whether the printed numbers and ours were measured on the same, and both are known."""
         return self.printed == self.ours and not self.printed.startswith(UNKNOWN)
 
     @property
     def difference(self) -> str:
-        """The difference in words."""
+        """In words, what the printed numbers and ours were measured on, such as "temperature: 0 (section 3), ours
+        0.7".
+        """
         return f"{self.field}: {self.printed} ({self.place}), ours {self.ours}"
 
 
 @cache
 def blocks() -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """Return what printed numbers were measured on, as `measured_on.yaml` declares it.
+    """Return what printed numbers were measured on, such as model, worlds and horizon, as `measured_on.yaml` declares
+    it.
 
-    The result maps name -> field -> printed value, place, and our value if it is fixed.
+    The result maps the name of a declaration -> field -> printed value, place, and our value if it is fixed.
 
-    A block with the key `like` copies another block and changes some of its fields; null removes one.
+    In the file, a block with the key `like` copies another block and changes some of its fields; null removes one.
 
     Raises:
         ValueError: a field is unknown or has too few or too many texts.
@@ -116,13 +120,13 @@ def blocks() -> Mapping[str, Mapping[str, Sequence[str]]]:
 
 
 def declare(item: Item, ours: Mapping[str, str], reading: ItemReading | None = None) -> list[Term]:
-    """Declare, field by field, what the printed numbers of an item (or of one of its readings) and ours were measured
-    on.
+    """Declare, field by field, what printed numbers of a paper and ours were measured on, to see if they are
+    comparable.
 
     Args:
         item: the item, a figure, table or passage of a paper.
         ours: field -> what our numbers were measured on, see `ours_of`; empty for an item that is computed.
-        reading: one line of the item; declarations of its own replace those of the item.
+        reading: one line of the item; declarations of its own replace those of the item. None for the item as a whole.
     """
     texts = {**blocks().get(item.basis, {}), **(reading.basis if reading is not None else {})}
     declared = []
@@ -139,7 +143,7 @@ def declare(item: Item, ours: Mapping[str, str], reading: ItemReading | None = N
 
 
 def differences(declared: Sequence[Term], reading: ItemReading) -> Iterator[str]:
-    """Yield the differences that stand in the way of a comparison.
+    """Yield, in words, the differences because of which a printed number and ours may not be compared.
 
     Args:
         declared: what the printed numbers and ours were measured on, field by field, see `declare`.
@@ -151,7 +155,7 @@ def differences(declared: Sequence[Term], reading: ItemReading) -> Iterator[str]
 
 
 def too_few(ours: Estimate | None) -> Iterator[str]:
-    """Yield a reason if the estimate rests on too few grids."""
+    """Yield the reason, if our estimate rests on too few grids, why it may not be compared with a printed number."""
     if ours is not None and ours.method != "exact" and ours.clusters < LEAST_GRIDS:
         yield f"fewer than {LEAST_GRIDS} grids"
 
@@ -257,7 +261,9 @@ def _times(trajectories: int) -> str:
 
 
 def count_tested_grids(item: Item, study: Study) -> int:
-    """Return the number of grids or maps on which an item is measured, those of the test set if it has probes."""
+    """Return on how many grids or maps a study measures a figure or table (item): those of the test set if it has
+    probes.
+    """
     inside = study.analysis.inside if study.analysis is not None else None
     if inside is not None and item.full:
         return _grid_counts(study.dump()["worlds"], inside)[1]
@@ -330,13 +336,13 @@ class ReadAgents:
 
 
 class ItemLine(StrictRecord):
-    """A line of an item (a figure or table of a paper), with our number and the printed values.
+    """One number of a figure or table of a paper: ours, the printed one, a control, and whether they agree.
 
     Attributes:
         label: name of the line.
-        value: the value of the tag by which the reading is split, or None.
+        value: the value of the tag by which the reading is split, such as a grid size, or None.
         published: model -> printed value.
-        ours: our estimate, None if the run has no such rows.
+        ours: our estimate, None if the run has no such results.
         control: estimate for the reading's control or, if the reading declares none, for the agent `CONTROL` in the
             same run; None if there is neither.
         control_is: description of the control if it is not that agent.
@@ -358,11 +364,11 @@ class ItemLine(StrictRecord):
 
 
 def read(item: Item, rows: Rows, subject: ReadAgents) -> list[ItemLine]:
-    """Read the lines of an item from the rows of a run, in the order of the paper.
+    """Compute the numbers of a figure or table (item) of a paper from the results of a run, in the order of the paper.
 
     Args:
         item: an item with a study.
-        rows: all rows of the run.
+        rows: all values of measures of the run.
         subject: the agents and their model.
     """
     return [
@@ -388,7 +394,16 @@ def _arms(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents) -> 
 
 
 def selected(item: Item, tags: Mapping[str, Tag], rows: Rows, subject: ReadAgents, measures: Sequence[str]) -> Rows:
-    """Select the rows of an item: those with its tags and ``tags``, of the given measures and the subject's agents."""
+    """Select the results of a run that belong to a figure or table (item): those of some measures, agents and tags.
+
+    Args:
+        item: the item, whose tags (named values of the results, such as ``size: 7``) select rows.
+        tags: further tags, which have priority. The layer `MIDDLE` stands for the middle one of the layers that were
+            read.
+        rows: values of measures of the run.
+        subject: the agents.
+        measures: names of the measures.
+    """
     matching = rows.where(rows.among("measure", measures) & rows.among("agent", subject.agents))
     for name, value in {**item.where, **tags}.items():
         if name == "layer" and value == MIDDLE:
@@ -457,7 +472,12 @@ def _lines(item: Item, reading: ItemReading, rows: Rows, subject: ReadAgents, en
 
 
 def in_figures(estimate: Estimate | None, percent: bool) -> str:
-    """Format an estimate with its interval, in per cent if the paper does so, or the reason why it is missing."""
+    """Format an estimate with its interval as text, such as "0.912 [0.870, 0.944]".
+
+    Args:
+        estimate: the estimate; for None the text is "not in this run". An undefined value is shown with its reason.
+        percent: whether to write it in per cent, as the paper does.
+    """
     if estimate is None:
         return "not in this run"
     if estimate.method == "exact":
@@ -472,7 +492,9 @@ def in_figures(estimate: Estimate | None, percent: bool) -> str:
 
 
 def printed_number(printed: float | str | None) -> float | None:
-    """Parse the number of a printed value, i.e. the number before any ``±``; None for a word."""
+    """Return the number in a value that a paper prints, i.e. the number before any ``±``; None if the value is a
+    word.
+    """
     if isinstance(printed, str):
         try:
             return float(printed.partition("±")[0])
@@ -495,7 +517,10 @@ def _digits(printed: object) -> int:
 
 
 def equal_as_printed(line: ItemLine) -> bool:
-    """Return whether our number, rounded to the printed digits, equals the printed number."""
+    """Return whether our number, rounded to the printed digits, equals the printed number; False if either is missing.
+
+    If several models have printed numbers, the first is compared.
+    """
     for printed in line.published.values():
         number = printed_number(printed)
         if number is not None and line.ours is not None:
@@ -584,6 +609,9 @@ _HOW: Final[Mapping[How, Callable[[Rows, str, Sequence[str]], list[Grouped]]]] =
 
 
 def with_all_agents(item: Item, subject: ReadAgents, agents: Sequence[str]) -> ReadAgents:
-    """Extend the subject to all agents of a run if the item compares agents."""
+    """Return the agents from which a figure or table (item) is read: all agents of the run if the item compares agents.
+
+    Otherwise ``subject`` is returned unchanged.
+    """
     related = any(reading.how == "relation" for reading in item.readings)
     return replace(subject, agents=tuple(agents)) if related else subject

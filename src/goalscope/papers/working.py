@@ -69,7 +69,7 @@ def reproduce(
     settings: Sequence[str] = (),
     workers: int = 1,
 ) -> Reproduction:
-    """Reproduce one figure or table of a paper, print it beside the printed numbers, write its page, and return the
+    """Reproduce one figure or table of a paper: print it beside the printed numbers, write its page, and return the
     result.
 
     Called again with the same directory, it continues where it stopped.
@@ -161,7 +161,13 @@ def asked_in(study: Study) -> list[str]:
 
 
 def published_study(item: Item, scale: float, model: str | None = None) -> Study:
-    """Return the study of an item at a fraction of its published size."""
+    """Return the study that generates the data of a figure or table (item), at a fraction of its published size.
+
+    Args:
+        item: the item.
+        scale: the fraction, in (0, 1].
+        model: model to use instead of the study's own; None to keep it.
+    """
     options = StudyOptions(settings=item.changes, model=model)
     study = load_study(item.study, options.read(network=True))
     return scaled(study, scale, least=item.least, tested=item.tested)
@@ -170,7 +176,16 @@ def published_study(item: Item, scale: float, model: str | None = None) -> Study
 def run_item(
     item: Item, study: Study, out: Path, scale: float, workers: int = 1, origin: Mapping[str, Any] | None = None
 ) -> None:
-    """Run the study of an item, or continue it."""
+    """Run the study of a figure or table (item), or continue it: play its episodes and compute its measures.
+
+    Args:
+        item: the item.
+        study: its study, at the size to be run.
+        out: the run directory.
+        scale: fraction of the published size, for the record.
+        workers: number of concurrent calls.
+        origin: further entries for the record of the run's arguments.
+    """
     full = item.full and scale == 1
     arguments = {"item": item.name, "scale": scale, **(origin or {})}
     options: dict[str, Any] = {"full": full, "guide": False, "command": "reproduce", "stage": progress}
@@ -178,7 +193,13 @@ def run_item(
 
 
 def compute_exact(item: Item, out: Path) -> Reproduction:
-    """Compute an exact item (one that needs no run of a study), print and write the result, and return it."""
+    """Compute a figure or table (item) that needs no agent, print it beside the printed numbers, write it and return
+    it.
+
+    Args:
+        item: the item.
+        out: directory for the result and its files.
+    """
     Folder(out).make()
     lines, files, texts = compute(item, out)
     for text in texts:
@@ -193,7 +214,20 @@ def compute_exact(item: Item, out: Path) -> Reproduction:
 
 
 def read_run(item: Item, path: Path, out: Path, agents: Sequence[str], *, scale: float = 0) -> Reproduction:
-    """Measure a run if necessary, print and write the lines of an item, and return them."""
+    """Compute the numbers of a figure or table (item) from a run, print them beside the printed ones, and write the
+    result.
+
+    Args:
+        item: the item.
+        path: directory of the run, which is measured first if necessary.
+        out: directory for the result and its page.
+        agents: names of the agents to read; those that the run lacks are ignored. By default its language models, or
+            else its first agent.
+        scale: fraction of the published size, 0 if there is none.
+
+    Returns:
+        The result.
+    """
     rows = measured_rows(path, progress)
     with Store(path) as store:
         descriptions = dict(store.agents().values())
@@ -240,7 +274,11 @@ def _probed_with(store: Store) -> Inside | None:
 
 
 def takes(seconds: Sequence[float] | None) -> str:
-    """Describe a time estimate in words, e.g. ``about 4 min (3 min to 8 min) on two cores``."""
+    """Describe a time estimate in words, e.g. ``about 4 min (3 min to 8 min) on two cores``.
+
+    Args:
+        seconds: least, expected and greatest number of seconds; None if they are not known.
+    """
     if seconds is None:
         return "how long it takes is not known: it was not measured at this size"
     low, middle, high = map(duration, seconds)
@@ -286,8 +324,17 @@ _MARKS = ("<!-- items: written by goalscope reproduce --all -->\n", "<!-- end of
 
 
 def reproduce_all(begin: str, out: Path, scale: str, markdown: Path | None, workers: int) -> None:
-    """Run all items whose name begins with ``begin`` and that are not done, then write the table and page of all
+    """Reproduce all figures and tables (items) whose name begins with a text, and write one table and one page of all
     results.
+
+    Items whose result exists already are not run again.
+
+    Args:
+        begin: the text, such as "telos"; "" for all items.
+        out: directory for the runs, results and page.
+        scale: fraction of the published size, or "small".
+        markdown: Markdown file for the table; None for ``table.md`` in the directory.
+        workers: number of concurrent calls.
 
     Raises:
         ValueError: no item has such a name, or some items failed; the others are run first.
@@ -411,10 +458,10 @@ _SCHEMA: Final = "schema"  # variant of the bundled prompts that describes the a
 
 
 def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
-    """Give a study's chat agents the sampling settings of an item's paper and copies of its prompts.
+    """Return a study whose chat agents have the sampling settings of a paper, and prompts copied from it.
 
     Args:
-        item: the item.
+        item: the figure or table to be reproduced.
         study: its study.
         templates: the user's copies of prompts. Each is used for the agents for which the paper prints it.
 
@@ -449,7 +496,8 @@ def as_printed(item: Item, study: Study, templates: Sequence[Path]) -> Study:
 
 
 def with_nearest_prompts(study: Study) -> Study:
-    """Give chat agents without a prompt the bundled prompts that are closest to the printed prompts.
+    """Return a study whose chat agents without a prompt of their own use the bundled prompts closest to the printed
+    ones.
 
     These prompts show no example move and, in task worlds, only the facts in the paper. A model whose card names a
     prompt variant keeps it, because it was trained only on that variant.
@@ -520,7 +568,11 @@ _CORES: Final = (0.5, 0.7, 1.4)
 
 
 def scale_of(item: Item, text: str) -> float:
-    """Parse the option --scale, which is a number or `SMALL`.
+    """Return the fraction of the published size that the option --scale asks for.
+
+    Args:
+        item: the figure or table to be reproduced.
+        text: the option: a number, or "small" for a size that takes minutes.
 
     Raises:
         ValueError: any other text.
@@ -534,12 +586,15 @@ def scale_of(item: Item, text: str) -> float:
 
 
 def seconds(item: Item, study: Study | None, *, shared: bool = False) -> tuple[float, float, float] | None:
-    """Estimate the least, expected and greatest number of seconds that an item takes on two cores; None if unknown.
+    """Estimate how long a figure or table (item) takes on two cores: least, expected and greatest number of seconds.
 
     Args:
         item: the item.
         study: the study of the item, at the size to be run and with the item's own agents; None for an exact item.
         shared: whether the run already exists, so that it only needs to be read.
+
+    Returns:
+        The three numbers; None if the time is unknown.
     """
     processor = _COMPUTED.get(item.exact.partition(" ")[0], 1.5)
     if study is not None:
