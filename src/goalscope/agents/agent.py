@@ -50,7 +50,7 @@ HISTORIES: Final[tuple[str, ...]] = get_args(History)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """An earlier step of an episode, as shown to the agent.
+    """An earlier step of an episode, as a later prompt shows it to the agent.
 
     Attributes:
         view: what the agent saw.
@@ -106,7 +106,9 @@ class Observation:
 
     @property
     def example_id(self) -> str:
-        """Id from which the examples in the prompt are drawn; observations with the same id show the same examples."""
+        """Id by which the worked examples of the prompt are drawn; observations with the same id show the same
+        examples.
+        """
         return self.shared_examples or self.episode_id
 
     def seen(self, kind: type[ViewType]) -> ViewType:
@@ -254,7 +256,7 @@ class Agent(Protocol):
 
     @property
     def name(self) -> str:
-        """Short name, as tables show it."""
+        """Short name of the agent, as tables show it."""
         ...
 
     @property
@@ -363,8 +365,12 @@ def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
 def decisive_parameters(kind: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of an agent that can change a result; only these enter the id of a study.
 
-    For models, this excludes addresses, waiting times, prices and caps. For all other agents it includes every
-    parameter, whether their kind is registered here or not.
+    For chat agents, addresses, waiting times, prices and caps of their models are left out. Agents of all other kinds
+    keep every parameter.
+
+    Args:
+        kind: kind of the agent.
+        parameters: all its parameters in the study.
     """
     if kind not in (CHAT, TASK_CHAT):
         return dict(parameters)

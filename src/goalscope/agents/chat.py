@@ -180,8 +180,9 @@ class ChatAgent:
 
     @property
     def largest_batch(self) -> int:
-        """Maximum number of observations per call: 1 if answers arrive one by one, unlimited if a model decodes
-        batches.
+        """Maximum number of observations per call of `act`.
+
+        It is 1 if answers arrive one by one, as from a server, and unlimited if the model decodes batches.
         """
         return int(getattr(self.model, "largest_batch", sys.maxsize))
 
@@ -516,7 +517,15 @@ class TaskChatAgent(ChatAgent):
 
     @classmethod
     def build(cls, parameters: Mapping[str, Any]) -> Self:
-        """Build an agent as `ChatAgent.build` does, but without the parameter ``task``."""
+        """Build an agent for task maps from the parameters of a study; this reads no weights and sends nothing.
+
+        Args:
+            parameters: those of `ChatAgent.build` without ``task``, and ``strategy``, ``reasoned`` and ``memory``.
+
+        Raises:
+            FileNotFoundError: a folder, a strategy or a template does not exist.
+            ValueError: a parameter is unknown, the model is missing, or a value has the wrong type or is out of range.
+        """
         if "task" in parameters:
             raise ValueError(
                 "agents of kind task-chat have no parameter task, since strategy, reasoned and memory determine their "
@@ -727,10 +736,17 @@ CHOICE_KEYS: Final[Mapping[str, Any]] = {"answer": str, "answer_after": str, "le
 
 
 def take_choice(parameters: dict[str, Any]) -> Choice | None:
-    """Remove the choice settings from a chat agent's parameters and return them; None for generated answers.
+    """Remove from a chat agent's parameters the settings for drawing actions by likelihood, and return them as a
+    `Choice`.
+
+    Args:
+        parameters: the parameters of the agent in the study, which are changed in place.
+
+    Returns:
+        The settings; None if the model generates its answers.
 
     Raises:
-        ValueError: the kind of answer is unknown, or there are choice settings although answers are generated.
+        ValueError: the kind of answer is unknown, or there are such settings although answers are generated.
     """
     answer = parameters.pop("answer", ANSWERS[0])
     settings = {name: parameters.pop(key) for key, name in _KEYS.items() if key in parameters}

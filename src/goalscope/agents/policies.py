@@ -261,7 +261,7 @@ class WordsForm(StrictRecord):
 
 
 class PolicyForm(SealedRecord):
-    """The description of a policy in its file.
+    """The description of a trained policy in its file: which layers it has and how observations are preprocessed.
 
     Attributes:
         version: version of the file format; other versions are refused.
@@ -761,7 +761,7 @@ def read_policy(path: Path | str) -> PolicyNetwork:
 @agent_kind("policy")
 @dataclass(frozen=True)
 class PolicyFile(Scripted):
-    """Agent whose actions come from a policy that was trained elsewhere, given the arrays that its world shows.
+    """Agent that acts by a trained policy, which it reads from a file; the policy is shown the arrays of its world.
 
     Args:
         file: a file that `save_policy` wrote.

@@ -491,7 +491,9 @@ class InstructedAgent(ScriptedAgent):
 
 @dataclass(frozen=True)
 class ScriptedTaskAgent(Scripted):
-    """Base class of agents for task worlds that follow a fixed rule."""
+    """Base class of scripted agents for task maps: each follows a fixed rule, and moves at random where the rule is
+    silent.
+    """
 
     prefix: ClassVar[str] = TASK_PREFIX
     needs: ClassVar[type[View]] = TaskView
@@ -511,7 +513,7 @@ class ScriptedTaskAgent(Scripted):
 
 @dataclass(frozen=True)
 class TaskOracle(ScriptedTaskAgent):
-    """Agent that knows the whole map and takes a shortest walk that achieves all goals.
+    """Agent that knows the whole task map and takes a shortest walk that achieves all goals.
 
     Such a walk has the fewest steps, but may contain exploration errors.
     """
@@ -581,7 +583,8 @@ class DepthFirst(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class NoisyGreedy(ScriptedTaskAgent):
-    """Agent that moves in a random open direction with probability epsilon, and otherwise acts as `Greedy`.
+    """Agent for task maps that moves in a random open direction with probability epsilon, and otherwise acts as
+    `Greedy`.
 
     Args:
         epsilon: probability of a random move, in [0, 1].
@@ -609,7 +612,8 @@ class FrontierOnly(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class ShortMemory(ScriptedTaskAgent):
-    """Agent that acts as `Greedy` but remembers only its last reports, so that cells seen earlier are new to it again.
+    """Agent for task maps that acts as `Greedy` but forgets all but its last reports, so that earlier cells are new
+    again.
 
     Args:
         span: number of reports that it remembers, >= 1.
@@ -624,7 +628,7 @@ class ShortMemory(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class RandomWalk(ScriptedTaskAgent):
-    """Agent that takes each open direction with equal probability."""
+    """Agent for task maps that takes each open direction with equal probability."""
 
     kind: ClassVar[str] = "random-walk"
 
@@ -634,7 +638,7 @@ class RandomWalk(ScriptedTaskAgent):
 
 @dataclass(frozen=True)
 class Oscillator(ScriptedTaskAgent):
-    """Agent that leaves the start in the first open direction, steps back, and repeats this."""
+    """Agent for task maps that leaves the start in the first open direction, steps back, and repeats this."""
 
     kind: ClassVar[str] = "oscillator"
 
@@ -849,7 +853,7 @@ class EnvironmentWrongGoal(EnvironmentAgent):
 class EnvironmentStateBlind(EnvironmentAgent):
     """Agent that ignores the state: it takes each action as often as an optimal agent does on average over all states.
 
-    It is a baseline for measures that look for goals: its actions look optimal on average without depending on the
+    It serves as a control: its actions have the frequencies of an optimal agent's actions, but do not depend on the
     state.
     """
 

@@ -147,7 +147,7 @@ class NullAgent:
 
 @dataclass(frozen=True)
 class StateBlind(ScriptedAgent):
-    """Agent that draws its moves with given frequencies, whatever it sees.
+    """Agent that draws its moves on a grid with fixed frequencies, whatever it sees.
 
     Args:
         frequencies: probability of each of the four moves.
@@ -195,7 +195,12 @@ def nulls_of(item: Item, path: Path, rows: Rows, agents: Sequence[str]) -> list[
 
 
 def null_of(name: str, episodes: Sequence[Episode]) -> NullAgent:
-    """Compute the behavioural measures of a null agent (see `NullAgent`) from its episodes."""
+    """Measure the episodes of an agent that lacks the property a sentence claims, and return it as a `NullAgent`.
+
+    Args:
+        name: name of the null agent.
+        episodes: its episodes.
+    """
     agents = tuple(dict.fromkeys(episode.agent for episode in episodes))
     return NullAgent(name=name, agents=agents, rows=measure_episodes(episodes))
 
@@ -203,14 +208,15 @@ def null_of(name: str, episodes: Sequence[Episode]) -> NullAgent:
 def null_agents(
     world: World, accuracy: npt.NDArray[np.float64] | Sequence[float] = (), moves: Sequence[int] = ()
 ) -> Iterator[tuple[str, Agent]]:
-    """Yield name and agent of each null agent (see `NullAgent`) that can act in worlds like this one.
+    """Yield (name, agent) of each agent that can serve as a null agent, one without a claimed property, in worlds like
+    this.
 
     Args:
         world: one of the worlds.
         accuracy: action accuracies of the tested agent. They set the lapse rate (share of random moves) of the null
             agent `LAPSE`, so that it is about as accurate.
-        moves: all moves of the tested agent. The null agent `STATE_BLIND` draws its moves with the same frequencies;
-            it is left out if there are no moves.
+        moves: all moves of the tested agent. The null agent `STATE_BLIND` draws its moves with the same frequencies; it
+            is left out if there are no moves.
     """
     if "tasks" in world.offers:
         yield from ((OPTIMAL, Greedy()), (LAPSE, NoisyGreedy(_RATE)), (RANDOM, RandomWalk()))
@@ -223,10 +229,11 @@ def null_agents(
 
 
 def play_planned(planned: Sequence[Planned], agent: Agent, name: str, at: int) -> Iterator[Episode]:
-    """Let another agent play the episodes that are planned for one agent: in the same worlds, with the same tags.
+    """Let another agent play the episodes that are planned for one agent, in the same worlds, and yield its episodes.
 
     Args:
-        planned: the episodes planned for the first agent.
+        planned: specification, world and tags (named values by which results are grouped) of each episode of the first
+            agent.
         agent: the agent that plays instead.
         name: its name in the episodes.
         at: number of the first agent, which gives the episodes random numbers of their own.

@@ -204,7 +204,8 @@ class Item(StudyPart):
 def items() -> Mapping[str, Item]:
     """Return all items (figures, tables and passages of papers) by name, in the order of the papers.
 
-    An entry with the key `like` copies another entry and changes some of its keys.
+    They are declared in ``items.yaml``, where an entry with the key `like` copies another entry and changes some of its
+    keys.
     """
     text = package_text("goalscope.papers", "items.yaml")
     by_paper: dict[str, list[dict[str, Any]]] = read_yaml_text(text, "items")
@@ -229,7 +230,7 @@ def find(name: str) -> Item:
 
 
 def scaled(study: Study, scale: float, *, least: int = 1, tested: int = 1) -> Study:
-    """Reduce the size of a study.
+    """Reduce a study to a fraction of its size, so that it runs faster but still fills every entry of its tables.
 
     Args:
         study: the study at the published size.
@@ -241,8 +242,9 @@ def scaled(study: Study, scale: float, *, least: int = 1, tested: int = 1) -> St
         The study itself if ``scale`` is 1. Otherwise, the number of worlds of each entry is multiplied by ``scale``
         but is at least ``least``; if that is not enough, the number of trajectories is reduced too, to at least one.
         Numbers of random networks and of intervention pairs are multiplied as well, and three steps per grid are read
-        instead of all. Sizes, densities and agents do not change, so every cell of a table is filled. The part of the
-        worlds that is tested grows only as far as ``tested`` needs, and is at most a half.
+        instead of all. Sizes, densities and agents do not change. The part of the worlds that is tested grows only as
+        far
+        as ``tested`` needs, and is at most a half.
 
     Raises:
         ValueError: a scale outside (0, 1].

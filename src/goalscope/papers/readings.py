@@ -167,7 +167,9 @@ def ours_of(
     model: str = "",
     inside: Inside | None = None,
 ) -> dict[str, str]:
-    """Declare what the numbers of a run were measured on.
+    """Describe in words what the numbers of a run were measured on, such as model, worlds and horizon, field by field.
+
+    The descriptions are compared with those of printed numbers, to see if the numbers are comparable.
 
     Args:
         item: the item (a figure, table or passage of a paper) whose numbers come from the run.
@@ -177,8 +179,8 @@ def ours_of(
         inside: the settings of the probes, if the item shows results of probes.
 
     Returns:
-        Field (one of `FIELDS`, such as "horizon" or "temperature") -> the declaration in words. Fields that the run
-        does not settle are missing.
+        Field (one of `FIELDS`, such as "horizon" or "temperature") -> the description. Fields that the run does not
+        settle are missing.
     """
     fields = {"model": model or ", ".join(descriptions), **_of_agents(item, list(descriptions.values()))}
     if study is None:
@@ -322,7 +324,7 @@ _FURTHER_MEASURES: Final[Mapping[How, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAgents:
-    """Agents whose numbers are read from a run.
+    """The agents of a run whose numbers are compared with those that a paper prints.
 
     Attributes:
         agents: names of the model's agents in the run.

@@ -156,7 +156,7 @@ def _warn_of_few_grids(item: Item, study: Study) -> None:
 
 
 def asked_in(study: Study) -> list[str]:
-    """Return the names of the language models among the agents of a study."""
+    """Return the names of those agents of a study that are language models."""
     return [entry.build().name for entry in study.agents_ if entry.kind in _KINDS]
 
 

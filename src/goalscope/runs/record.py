@@ -155,10 +155,11 @@ class Episode:
         return self.spec.id
 
     def path(self) -> list[Any]:
-        """Return the T + 1 states of an episode with T steps, including the final one, in the form of the environment.
+        """Return the T + 1 states of an episode with T steps, including the final one, in the form that the environment
+        uses.
 
         Raises:
-            ValueError: if the states are unknown here, see `World.restore_state`.
+            ValueError: the states cannot be restored here, see `World.restore_state`.
         """
         return [self.world.restore_state(state) for state in (*(step.state for step in self.steps), self.final)]
 

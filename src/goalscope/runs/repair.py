@@ -67,7 +67,8 @@ class VerifiedPart:
 def verify(store: Store) -> Iterator[VerifiedPart]:
     """Compare all contents of a run with their checksums, and yield the result for each kind as soon as it is checked.
 
-    The kinds are pages of the file, study, agents, worlds, calls, episodes, costs and rows (values of measures).
+    The kinds are the pages of the file, entries such as study, agents, worlds and calls, episodes, costs, and rows
+    (values of measures).
 
     Raises:
         AbsentPartError: a package that the run's worlds need is not installed here.
@@ -240,16 +241,21 @@ class Repair:
 
 
 def repair(directory: str | Path, *, write: bool) -> Repair:
-    """Report which parts of a run can be rebuilt, and rebuild them if ``write`` is set.
+    """Repair the damaged database of a run: copy what is undamaged to a new file, and replay lost episodes where
+    possible.
 
-    The new run.db is written beside the old one, which is kept as `run.db.damaged`. Files with activations and probes
-    are not touched. Nothing changes if everything is sound or ``write`` is not set.
+    The new run.db replaces the old one, which is kept as `run.db.damaged`. Files with activations and probes are not
+    touched. Nothing changes if everything is undamaged.
+
+    Args:
+        directory: the run directory.
+        write: whether to replace the file; otherwise the repair is only tried, and the report says what it would keep.
 
     Raises:
-        AbsentPartError: if a package that the run's worlds need is not installed here, since all would seem damaged.
-        FileNotFoundError: if there is no run.
-        ValueError: if the file is not a run.db, or its first page is damaged: restore it from a copy.
-        BlockingIOError: if another process is writing to the directory.
+        AbsentPartError: a package that the run's worlds need is not installed here, since all would seem damaged.
+        FileNotFoundError: there is no run.
+        ValueError: the file is not a run.db, or its first page is damaged: restore it from a copy.
+        BlockingIOError: another process is writing to the directory.
     """
     directory_path = Path(directory)
     folder = Folder(directory_path)

@@ -93,8 +93,8 @@ def run(
     """Run the episodes of a study that its run directory does not contain yet.
 
     The number of workers, the batch size and interruptions do not change results, except for the last bits of the
-    likelihoods of a model on this machine. Each answer is committed when it arrives; answers of an agent that does not
-    hand them out arrive when `Agent.act` returns, see `dispatch.Caller`.
+    likelihoods of a model on this machine. Each answer is committed when it arrives; if an agent reports its answers
+    only at the end of a call of `Agent.act`, they are committed together (see `dispatch.Caller`).
 
     Args:
         study: the study.
@@ -105,10 +105,10 @@ def run(
         batch: maximum number of simultaneous episodes per agent.
         arguments: the user's arguments and the defaults, for the record; see `provenance.session`.
         shard: run only this part of the episodes; `merge` joins the directories of all shards.
-        executor: where journalled agents act, see `executors.open_executor`; "auto" chooses by `executors.suited`.
-            Other agents act in threads of this process, as do agents behind a server, whose requests are counted one by
-            one. New
-            processes import the main module of the program: guard its code by ``if __name__ == "__main__":``.
+        executor: where agents with models act: "threads", "processes" or "ray" (see `dispatch.open_executor`); "auto"
+            chooses by `dispatch.suited`. Other agents act in threads of this process, as do agents behind a server,
+            whose requests are counted one by one. New processes import the main module of the program: guard its code
+            by ``if __name__ == "__main__":``.
         gpus: number of GPUs per Ray worker.
         again: instruction for resuming, shown to a user who interrupts the run.
 
@@ -116,10 +116,10 @@ def run(
         The summary of the run.
 
     Raises:
-        BlockingIOError: if another process is running on the directory.
-        ValueError: if the directory contains another study, another part of it, or damaged or invalid data.
-        KeyboardInterrupt: if the run was stopped; finished episodes are stored, and the message says how to resume.
-        Exception: for an agent's error; finished episodes and journalled answers are stored.
+        BlockingIOError: another process is running on the directory.
+        ValueError: the directory contains another study, another part of it, or damaged or invalid data.
+        KeyboardInterrupt: the run was stopped; finished episodes are stored, and the message says how to resume.
+        Exception: an agent's error; finished episodes and journalled answers are stored.
     """
     if executor not in ("threads", AUTO) and agents is not None:
         raise ValueError(

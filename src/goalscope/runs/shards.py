@@ -184,9 +184,9 @@ def merge(
 ) -> MergeSummary:
     """Write the run of a whole study from the runs of all its shards (parts that were run separately).
 
-    Study, agents, worlds, episodes, journal, costs and sessions are copied; the shards are only read. Rows of measures,
-    activations and probes are not copied, because some measures compare worlds across shards. The run has a temporary
-    name until it is complete, so that an interrupted merge leaves no partial run and can be repeated.
+    Study, agents, worlds, episodes, journal, costs and sessions are copied; the shards are only read. Values of
+    measures, activations and probes are not copied, because some measures compare worlds across shards. The run has a
+    temporary name until it is complete, so that an interrupted merge leaves no partial run and can be repeated.
 
     Args:
         shards: the run directories, in any order.
@@ -195,13 +195,13 @@ def merge(
         arguments: the user's arguments, for the record; see `provenance.session`.
 
     Returns:
-        The contents of the merged run.
+        What the merged run contains.
 
     Raises:
-        FileNotFoundError: if a shard has no `run.db`.
-        FileExistsError: if the directory is not empty.
-        ValueError: if a shard is missing, repeated, unfinished, damaged, not a shard, or from another study.
-        BlockingIOError: if another process is merging into the same directory.
+        FileNotFoundError: a shard has no `run.db`.
+        FileExistsError: the directory is not empty.
+        ValueError: a shard is missing, repeated, unfinished, damaged, not a shard, or from another study.
+        BlockingIOError: another process is merging into the same directory.
     """
     out = Path(directory)
     parent = Folder(out.parent)

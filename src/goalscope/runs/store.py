@@ -265,7 +265,11 @@ class Store:
             yield self.world(identity)
 
     def world(self, identity: str) -> World:
-        """Return a world by its id; the most recent ones are cached."""
+        """Return the stored world with this id; worlds that were read recently are kept in memory.
+
+        Raises:
+            ValueError: there is no such world, so the file is damaged.
+        """
         return self._cached_world(identity)
 
     def put_episodes(self, episodes: Iterable[Episode], usage: Mapping[str, Usage] | None = None) -> int:

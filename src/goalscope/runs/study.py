@@ -327,7 +327,10 @@ class Study(StudyPart):
 
     @cached_property
     def id(self) -> str:
-        """Content id of all settings that can change a result (not name, durability, a server's address or prices)."""
+        """Content id of the study: a hash of all settings that can change a result.
+
+        Name, durability, the declared analysis, and addresses and prices of servers are left out.
+        """
         agents = [entry.dump(decisive=True) for entry in self.agents_]
         return content_id("study", {**self._decisive(), "agents": agents})
 

@@ -438,15 +438,17 @@ class Full(StudyPart):
 
 
 class Inside(StudyPart):
-    """Probing of an agent's activations: what to read, at which layers and sites, with which controls and training.
+    """Setting of a study: how to probe an agent's activations, i.e. what to read, where, and with which controls.
 
     A *site* is a token position: "pre" is before the reasoning, "post" after it. A *head* is a form of probe, such as
     linear or MLP.
 
+    * `agent`: name of the agent; may be omitted if only one agent has token ids.
+    * `reads`: names of the analyses, such as "cognitive-map" or "plans".
+    * `heads`: registered heads, fitted in addition to the built-in ones.
     * `sites`: the token positions to read; by default pre and post, if the agent's steps have them. A named site that
       the steps lack is left out, with a notice.
-    * `agent`: may be omitted if only one agent has token ids.
-    * `heads`: registered heads, fitted in addition to the built-in ones.
+    * `layers`: numbers of decoder blocks, "thirds" or "all".
     * `random`: the random networks used as controls, null for none.
     * `test`: fraction of the grids of each size and density on which probes are tested.
     * `steps`: maximum number of captured steps per grid (the first one, and others drawn at random); null for all.

@@ -261,10 +261,12 @@ class Comparison:
         return sums
 
     def number_of(self, name: str) -> int | None:
-        """Return a number that the file stores about itself; None if it does not store it.
+        """Return how many episodes, or how many rows of one analysis, the file states to contain; None if it does not
+        say.
 
         Args:
-            name: "episodes" for the number of episodes, or "rows NAME" for the number of rows of the source NAME.
+            name: "episodes" for the number of episodes, or "rows NAME" for the rows (values of measures) that the
+                analysis NAME computed.
         """
         return self.known(COUNT, [name]).get(name)
 
@@ -602,7 +604,7 @@ def remove_episodes(database: sqlite3.Connection, ids: Sequence[str]) -> None:
 
 
 def episode_ids(database: sqlite3.Connection) -> set[str]:
-    """Return the ids of all stored episodes."""
+    """Return the ids of all episodes in a run's database."""
     # Read from the table, because the index of a damaged file may name other ids, which no reader would find.
     return {identity for (identity,) in database.execute("SELECT id FROM episodes NOT INDEXED")}
 
@@ -703,7 +705,7 @@ def damaged(file: Path, must: str, why: object = "") -> DamagedError:
 
 
 def reached_limit(path: Path | None, error: BaseException) -> str:
-    """Return the message for an error caused by a file-size limit or a quota, "" for other errors.
+    """Return the message for an error of writing that a file-size limit or a quota has caused; "" for other errors.
 
     SQLite reports both as "disk I/O error". A file-size limit of this process is recognised by the size of the file,
     and a quota by writing a byte to a file beside it.

@@ -114,7 +114,10 @@ class ChatFormat(TypedDict, total=False):
 
 
 class NotSentError(ValueError):
-    """An error raised before anything is sent to a model; the call then does not count as lost."""
+    """Error that is raised before anything is sent to a model, for example because a cap is reached.
+
+    Nothing has been spent then, so the call is not counted as one whose answer was lost.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +296,13 @@ class Reply:
 
     @classmethod
     def of(cls, answer: str, *, reasoning: str | None = None, **others: Any) -> "Reply":
-        """Return a reply with one answer and optionally one text of reasoning; other fields are given by name."""
+        """Make a reply that consists of one answer and, if given, reasoning before it.
+
+        Args:
+            answer: the text of the answer.
+            reasoning: the text of the reasoning.
+            others: further fields of the reply, by name.
+        """
         thoughts = () if reasoning is None else (Part(kind="reasoning", text=reasoning),)
         return cls(parts=(*thoughts, Part(kind="answer", text=answer)), **others)
 
@@ -397,11 +406,13 @@ class AskedElsewhere:
     library: str
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the library and the model; the library records all other settings."""
+        """Return the names of the library and the model, as part of the agent's description; the library records its
+        own settings.
+        """
         return {"kind": self.library, **({} if self.name == self.library else {"model": self.name})}
 
     def render(self, messages: Sequence[Message], sampling: Sampling) -> None:
-        """Return None, because only the library knows the rendered text."""
+        """Return None, because only the other library knows the text that the model reads."""
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """Raise a TypeError, because only the other library can query this model."""

@@ -728,8 +728,9 @@ def share_cores(workers: int) -> int:
 def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
     """Divide prompts into batches of similar lengths and about equal work.
 
-    There are at least two batches if there are enough prompts. The division depends only on the lengths, so the number
-    of cores changes no output. A process that is limited to one core makes no second batch.
+    If there are enough prompts, there are at least two batches, for two cores; a process that is limited to one core
+    makes only as many as ``rows`` requires. The division depends only on the lengths, so the number of cores changes no
+    output.
 
     Args:
         lengths: ``[N]`` number of tokens of each prompt.

@@ -108,7 +108,7 @@ class LongPrompt:
 
     @property
     def text(self) -> str:
-        """The complete text of the long prompt."""
+        """The complete prompt: the word to be repeated, many other words, and the request to write the first word."""
         filler = " ".join(_FILLER[number % len(_FILLER)] for number in range(self.words))
         return f"The secret word is {self.head}. Remember it.\n{filler}\nWrite the secret word and nothing else."
 
@@ -296,7 +296,7 @@ class HttpModel:
 
     @property
     def name(self) -> str:
-        """Short name for tables."""
+        """Short name of the model, as tables show it."""
         return self._name
 
     @property

@@ -80,7 +80,9 @@ class ServerWatch:
 
     @property
     def silence(self) -> float:
-        """Seconds for which the server has sent nothing while requests were waiting."""
+        """How many seconds the server may send nothing while requests are waiting before it is probed (the setting
+        ``silence``).
+        """
         return self._server.silence
 
     @contextmanager
@@ -247,7 +249,7 @@ def _not_installed(error: ImportError) -> ImportError:
 
 
 class Client:
-    """Send requests to one server over connections that are kept open; safe to use from several threads.
+    """Sends requests to one server over connections that are kept open, with retries; safe to use from several threads.
 
     Args:
         server: the settings of the server.

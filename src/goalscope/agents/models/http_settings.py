@@ -189,7 +189,7 @@ class Prices(Settings):
         return text
 
     def usd(self, prompt_tokens: float, output_tokens: float) -> float:
-        """Return the cost of the given numbers of tokens in USD."""
+        """Return the price in USD of so many prompt and output tokens."""
         return (prompt_tokens * self.input + output_tokens * self.output) / 1e6
 
 
@@ -369,7 +369,7 @@ class Reservation:
 
     @property
     def most(self) -> Mapping[str, float]:
-        """Maximum cost of one request of this call, by the name of the cap (tokens_at_most, usd)."""
+        """Maximum cost of one request of this call: ``tokens_at_most``, and ``usd`` if prices are known."""
         return {"tokens_at_most": self.tokens, **({"usd": self.usd} if self._budget.priced else {})}
 
     @contextmanager
@@ -495,7 +495,7 @@ class CallBudget:
         return self._prices is not None
 
     def usd_of(self, prompt_tokens: int, output_tokens: int) -> float:
-        """Return the price of tokens in USD; 0 if USD are not counted."""
+        """Return the price in USD of so many prompt and output tokens; 0 if no prices are known."""
         return self._prices.usd(prompt_tokens, output_tokens) if self._prices else 0.0
 
     def begin(self, spent: Mapping[str, float], journal: Requests | None = None) -> None:

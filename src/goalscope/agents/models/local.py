@@ -349,7 +349,7 @@ class LocalModel(Answering):
 
     @contextmanager
     def alone(self) -> Iterator[Any]:
-        """Yield the transformers model for exclusive use inside the context."""
+        """Context in which the caller alone uses the transformers model, which it yields; other threads wait."""
         loaded = self._load()
         with loaded.lock:
             yield loaded.model

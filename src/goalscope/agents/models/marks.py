@@ -305,14 +305,19 @@ def left_over(text: str) -> bool:
 
 
 def end_token(text: str) -> str | None:
-    """Return the end-of-output token in a text if it is the only mark left in the text, else None."""
+    """Return the token that should have ended an output but is part of its text, such as ``<|im_end|>``.
+
+    The result is None if there is no such token, or if the text contains other marks, too.
+    """
     match = _END_TOKEN.search(text)
     rest = _END_TOKEN.sub("", text)
     return match[0] if match is not None and not left_over(rest) else None
 
 
 def tags_in(text: str) -> tuple[str, str] | None:
-    """Return the tags around reasoning in a text, which can be suggested as a setting; None if there are none."""
+    """Return the opening and the closing tag around reasoning in a text, to suggest them as a setting; None if there
+    are none.
+    """
     for match in _REASONING_MARKER.finditer(text):
         partner = next(iter(_partners(match[0])), None)
         if partner is not None:

@@ -47,7 +47,10 @@ def importer(name: str, format: Format) -> Format:
 
 
 def exporter(name: str) -> Callable[[Exporter], Exporter]:
-    """Return a decorator that registers a function for `goalscope export --format NAME`."""
+    """Return a decorator that registers a function under a name, so that `goalscope export --format NAME` calls it.
+
+    The function receives the run, a folder and a progress callback, writes files and returns their paths.
+    """
     return registry.register("exporter", name)
 
 

@@ -162,7 +162,7 @@ class ImportLog(Records):
         return int(self.problem_count > 0)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines to print: counts, comparisons, then one line per problem."""
+        """Yield the lines that describe the import to the user: counts, comparisons, then one line per problem."""
         for name, count in self.counts.items():
             yield f"{name}: {count}"
         for name, (checked, agreeing) in self.compared.items():
