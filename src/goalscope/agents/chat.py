@@ -160,8 +160,9 @@ class ChatAgent:
 
     @property
     def card_form(self) -> str | None:
-        """Form of the prompt ("completion", "example", ...) that the model's card or kind suggests; None if neither
-        suggests one.
+        """Form of the prompt ("completion", "example", ...) that the model's card or kind suggests.
+
+        It is None if neither suggests one.
         """
         # A model behind a server has a card if its tokenizer is in a local folder.
         sources = (self.model, getattr(self.model, "dialect", None))
@@ -169,8 +170,9 @@ class ChatAgent:
 
     @property
     def form(self) -> str:
-        """Form of the bundled prompt template that the agent uses, such as "example"; "" if it uses a template of its
-        own.
+        """Form of the bundled prompt template that the agent uses, such as "example".
+
+        It is "" if it uses a template of its own.
         """
         return (self.template or self._card()) if self.task in TASKS else ""
 

@@ -330,8 +330,9 @@ class PolicyNetwork:
     embeddings: Array | None = None
 
     def begin(self) -> Memory:
-        """Return the memory of the recurrent layers at the beginning of an episode: zeros; empty if no layer is
-        recurrent.
+        """Return the memory of the recurrent layers at the beginning of an episode: zeros.
+
+        The result is empty if no layer is recurrent.
         """
         recurrent = [layer for layer in self.layers if layer.kept_weights is not None]
         return tuple((np.zeros(layer.outputs), np.zeros(layer.outputs)) for layer in recurrent)
@@ -459,8 +460,9 @@ def _pooled(values: Array, side: int) -> Array:
 
 
 def digest_of(tensors: Mapping[str, npt.NDArray[Any]]) -> str:
-    """Return the SHA-256 of named arrays: their names, data types, shapes and values. The order of the arrays does not
-    matter.
+    """Return the SHA-256 of named arrays: their names, data types, shapes and values.
+
+    The order of the arrays does not matter.
     """
     digest = sha256()
     for name, array in sorted(tensors.items()):

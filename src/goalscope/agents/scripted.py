@@ -82,8 +82,9 @@ class Scripted(ABC):
             object.__setattr__(self, "name", f"{self.kind}({values})" if values else self.kind)
 
     def describe(self) -> Mapping[str, Any]:
-        """Return kind, version and parameters of the agent; its id is the hash of them. The name is left out: it
-        changes nothing.
+        """Return kind, version and parameters of the agent; its id is the hash of them.
+
+        The name is left out: it changes nothing.
         """
         return {"kind": f"{self.prefix}{self.kind}", "version": self.version, **self._parameters()}
 
@@ -465,8 +466,9 @@ class InstructedAgent(ScriptedAgent):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """The named value ``wording`` of the agent's episodes, by which results can be grouped; empty for the default
-        wording.
+        """The named value ``wording`` of the agent's episodes, by which results can be grouped.
+
+        It is empty for the default wording.
         """
         return {"wording": self.wording} if self.wording else {}
 

@@ -263,8 +263,9 @@ _BLUE, _RED, _GREEN, _GREY = "#4477aa", "#cc3311", "#228833", "#555555"
 
 
 def write_json(study: CliffStudy, path: Path) -> None:
-    """Write the results of both Cliff World experiments to a JSON file. Numbers that are not finite become "inf" or
-    "nan".
+    """Write the results of both Cliff World experiments to a JSON file.
+
+    Numbers that are not finite become "inf" or "nan".
     """
 
     def plain(value: Any) -> Any:

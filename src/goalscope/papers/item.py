@@ -239,12 +239,11 @@ def scaled(study: Study, scale: float, *, least: int = 1, tested: int = 1) -> St
         tested: minimum number of them on which probes are tested.
 
     Returns:
-        The study itself if ``scale`` is 1. Otherwise, the number of worlds of each entry is multiplied by ``scale``
-        but is at least ``least``; if that is not enough, the number of trajectories is reduced too, to at least one.
+        The study itself if ``scale`` is 1. Otherwise, the number of worlds of each entry is multiplied by ``scale`` but
+        is at least ``least``; if that is not enough, the number of trajectories is reduced too, to at least one.
         Numbers of random networks and of intervention pairs are multiplied as well, and three steps per grid are read
         instead of all. Sizes, densities and agents do not change. The part of the worlds that is tested grows only as
-        far
-        as ``tested`` needs, and is at most a half.
+        far as ``tested`` needs, and is at most a half.
 
     Raises:
         ValueError: a scale outside (0, 1].

@@ -494,8 +494,9 @@ def in_figures(estimate: Estimate | None, percent: bool) -> str:
 
 
 def printed_number(printed: float | str | None) -> float | None:
-    """Return the number in a value that a paper prints, i.e. the number before any ``±``; None if the value is a
-    word.
+    """Return the number in a value that a paper prints, i.e. the number before any ``±``.
+
+    The result is None if the value is a word.
     """
     if isinstance(printed, str):
         try:

@@ -626,8 +626,9 @@ def _safe_path() -> Iterator[None]:
 
 
 def lost_worker(problem: BaseException) -> OSError | None:
-    """Return the error to raise if a problem means that a worker process died before it answered; None for other
-    problems.
+    """Return the error to raise if a problem means that a worker process died before it answered.
+
+    The result is None for other problems.
     """
     if not isinstance(problem, BrokenExecutor):
         return None

@@ -175,8 +175,9 @@ def begin(world: World) -> State:
 
 
 def policy_of(step: Step) -> list[float] | None:
-    """Return the probabilities ``[A]`` of the A actions from which the action of a step was drawn; None if not
-    recorded.
+    """Return the probabilities ``[A]`` of the A actions from which the action of a step was drawn.
+
+    The result is None if they were not recorded.
     """
     policy = step.extra.get("policy")
     if not isinstance(policy, list) or not all(

@@ -156,10 +156,10 @@ class StoredRows:
     def groups(
         self, source: str, *, measures: Collection[str] | None = None, names: Iterable[str] | None = None
     ) -> Iterator[Rows]:
-        """Yield the rows of a source, a group at a time, in order.
+        """Yield the rows (values of measures) that one analysis computed, a stored group at a time, in order.
 
         Args:
-            source: name of the analysis that computed the rows.
+            source: name of the analysis.
             measures: measures to return; all by default.
             names: text columns to read in addition to measure and tags; others are "". All by default.
 

@@ -459,8 +459,9 @@ class Study(StudyPart):
 
 
 def write_rules(history: History, failure: FailurePolicy, answers: int = 1) -> str:
-    """Return the settings that apply to an episode as canonical JSON, for `EpisodeSpec.rules`; "" if all are the
-    defaults.
+    """Return the settings that apply to an episode as canonical JSON, for `EpisodeSpec.rules`.
+
+    The result is "" if all are the defaults.
 
     Args:
         history: which earlier steps the agent is shown.

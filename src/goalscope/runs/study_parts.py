@@ -85,8 +85,9 @@ def with_twins(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 class StudyPart(BaseModel):
-    """Base class for the parts of a study, such as its horizon. Unknown keys, wrong types and infinite numbers are
-    errors.
+    """Base class for the parts of a study, such as its horizon.
+
+    Unknown keys, wrong types and infinite numbers are errors.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)

@@ -261,8 +261,9 @@ class Comparison:
         return sums
 
     def number_of(self, name: str) -> int | None:
-        """Return how many episodes, or how many rows of one analysis, the file states to contain; None if it does not
-        say.
+        """Return how many episodes, or how many rows of one analysis, the file states to contain.
+
+        The result is None if it does not say.
 
         Args:
             name: "episodes" for the number of episodes, or "rows NAME" for the rows (values of measures) that the

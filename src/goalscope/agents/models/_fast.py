@@ -44,8 +44,7 @@ class LongMask:
 
         Returns:
             The mask ``[B, 1, end - first, columns]`` (batch, one for all heads, query tokens, key tokens), and the
-            first and
-            the end of its columns among all columns.
+            first and the end of its columns among all columns.
         """
         from transformers.masking_utils import eager_mask
 
@@ -96,8 +95,7 @@ def grouped_attention(
 
     Returns:
         Outputs ``[B, T, heads, width]`` and attention weights ``[B, heads, T, columns]``; the weights are None if the
-        fused
-        kernel or several blocks were used.
+        fused kernel or several blocks were used.
     """
     import torch
 

@@ -671,8 +671,9 @@ def needing_record(report: ServerReport) -> list[str]:
 
 
 def other_names(served: str, names: Mapping[str, int]) -> str:
-    """Describe the names other than the requested one that a server gives the model in its answers; "" if there are
-    none.
+    """Describe the names other than the requested one that a server gives the model in its answers.
+
+    The result is "" if there are none.
 
     Another name may mean that the server answers with another model.
 

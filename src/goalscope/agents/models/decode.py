@@ -253,8 +253,9 @@ def new_prefixes(model: Any) -> Prefixes:
 
 
 def check_prompts(model: Any, prompts: Prompts) -> int | None:
-    """Check that a model can read prompts, given as token ids, and return its number of token positions; None if
-    unlimited.
+    """Check that a model can read prompts, given as token ids, and return its number of token positions.
+
+    The result is None if there is no limit.
 
     Raises:
         ValueError: a prompt is empty, or leaves no position for an output.

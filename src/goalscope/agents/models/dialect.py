@@ -215,8 +215,9 @@ class Dialect:
 
     @property
     def template(self) -> str | None:
-        """Form of prompt templates that the model needs, such as "completion" for a base model; None for the default
-        form.
+        """Form of prompt templates that the model needs, such as "completion" for a base model.
+
+        It is None for the default form.
 
         A file in the model's folder can name the form. Models on the hub have the default.
         """
@@ -338,8 +339,9 @@ class Dialect:
         return () if effort_supported else ("reasoning_effort",)
 
     def parts(self, prompt: str, tokens: Sequence[int]) -> tuple[Part, ...]:
-        """Divide a model's output into its parts: reasoning, answer and tool calls. A stop token at the end belongs to
-        no part.
+        """Divide a model's output into its parts: reasoning, answer and tool calls.
+
+        A stop token at the end belongs to no part.
 
         Args:
             prompt: the rendered prompt, which may already open the reasoning.

@@ -249,8 +249,9 @@ def read_training(folder: Path) -> dict[str, str]:
 
 
 def read_template_form(folder: Path) -> str | None:
-    """Return the form of the prompt templates that a model needs, such as "schema" or "completion"; None for the
-    default.
+    """Return the form of the prompt templates that a model needs, such as "schema" or "completion".
+
+    The result is None for the default.
 
     The form is read from the model's card, the file `CARD` in its folder. Without a card, a base model (a model without
     a chat template) needs `COMPLETION`, and other models have the default. The card is not part of a model's identity,

@@ -155,8 +155,9 @@ class PromptCounts:
         self._whole = 0  # tokens of the longest prompt that the server is known to read completely
 
     def expected_if_cut(self, prompt_bytes: int, count: int | None) -> int:
-        """Return how many tokens a prompt should have if the server seems to have cut it off; 0 if the server's count
-        may be right.
+        """Return how many tokens a prompt should have if the server seems to have cut it off.
+
+        The result is 0 if the server's count may be right.
 
         The expectation is the prompt's length in bytes times the greatest number of tokens per byte so far.
 

@@ -374,8 +374,7 @@ def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Served, pre
 
     Returns:
         Field name -> value. The ids of the output are reconstructed from its text if the server returns none; None if
-        this
-        is impossible.
+        this is impossible.
 
     Raises:
         ValueError: the server read other tokens than those that were sent.
@@ -440,8 +439,7 @@ def continued(prefill: str, answer: Served, marks: Marks | None = None) -> dict[
 
     Returns:
         ``parts``, the reasoning and the answer with the given beginning, and ``prompt_tokens`` and ``output_tokens``,
-        which
-        are None.
+        which are None.
     """
     marks = marks if marks is not None and marks.style == "tags" else THINK
     text, reasoning = answer.reply.answer, answer.reply.reasoning

@@ -429,8 +429,7 @@ class Client:
 
         Returns:
             The page, decoded from JSON, and the header ``Server``, which names the software; a missing page is returned
-            as
-            empty. None if the server does not answer.
+            as empty. None if the server does not answer.
 
         Raises:
             PermissionError: the key is missing.

@@ -218,8 +218,7 @@ def ending(reason: object) -> Literal["withheld", "length", "failed"] | None:
 
     Returns:
         "withheld" (such as by a content filter), "length" (the token limit was reached) or "failed"; None for an
-        ordinary
-        end.
+        ordinary end.
     """
     name = reason[:_LONGEST_REASON].lower().replace("-", "_") if isinstance(reason, str) else ""
     return next((kind for kind, pattern in _ENDINGS.items() if pattern.search(name)), None)

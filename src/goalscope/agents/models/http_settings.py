@@ -208,8 +208,9 @@ class Caps(Settings):
 
 
 def constraint_name(how: str | None) -> str:
-    """Return the name of the request parameter that constrains answers in the given way; "" if answers are not
-    constrained.
+    """Return the name of the request parameter that constrains answers in the given way.
+
+    The result is "" if answers are not constrained.
 
     Args:
         how: value of the setting `Server.constrained`.
@@ -257,7 +258,7 @@ def kept_to(text: str, answers: Sequence[str]) -> bool:
 
 
 class GarbledError(ValueError):
-    """Error for a malformed response body, after which the request is retried."""
+    """Error for a server's response whose body is malformed; the request is then retried."""
 
 
 class PassingError(ConnectionError):

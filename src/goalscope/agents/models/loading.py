@@ -430,8 +430,7 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
 
     Returns:
         The transformers tokenizer, and the tokenizer.json that it must agree with. The file is None if there is none,
-        or if
-        it comes with the package, in which case no comparison is needed.
+        or if it comes with the package, in which case no comparison is needed.
 
     Raises:
         ValueError: the tokenizer cannot be read; the message says why.

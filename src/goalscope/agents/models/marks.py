@@ -93,8 +93,9 @@ class Marks:
 
     @classmethod
     def of(cls, setting: str | Mapping[str, Any]) -> "Marks | None":
-        """Return the marks that a study's setting ``reasoning`` names; None for "auto", where they are found in the
-        tokenizer.
+        """Return the marks that a study's setting ``reasoning`` names.
+
+        The result is None for "auto", where they are found in the tokenizer.
 
         Args:
             setting: "auto", one of `NAMES`, or the model's own tags, ``{"open": ..., "close": ...}``.
@@ -315,8 +316,9 @@ def end_token(text: str) -> str | None:
 
 
 def tags_in(text: str) -> tuple[str, str] | None:
-    """Return the opening and the closing tag around reasoning in a text, to suggest them as a setting; None if there
-    are none.
+    """Return the opening and the closing tag around reasoning in a text, to suggest them as a setting.
+
+    The result is None if there are none.
     """
     for match in _REASONING_MARKER.finditer(text):
         partner = next(iter(_partners(match[0])), None)

@@ -79,8 +79,9 @@ def check_layers(config: Any) -> None:
 
 
 def token_octets(config: Any, octets: int) -> int | None:
-    """Return how many bytes the cached keys and values of one token take, over all layers; None if the sizes are
-    unknown.
+    """Return how many bytes the cached keys and values of one token take, over all layers.
+
+    The result is None if the sizes are unknown.
 
     Args:
         config: the configuration of the text model.
@@ -560,8 +561,7 @@ class PromptReader:
 
         Returns:
             The logits ``[B, V]`` after the last token, over a vocabulary of V tokens, or ``[B, T, V]`` after every
-            token; and
-            the transformers cache.
+            token; and the transformers cache.
         """
         import torch
         from transformers import DynamicCache

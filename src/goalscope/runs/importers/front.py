@@ -81,8 +81,8 @@ def import_path(path: str | Path, *, check: bool = False, reader: SampleReader |
         reader: reads the samples of logs that contain other tasks than goalscope's.
 
     Returns:
-        Without ``check``: the log with the episodes, which are read lazily; it is complete after the last episode.
-        With it: the complete log without episodes.
+        Without ``check``: the log with the episodes, which are read lazily; it is complete after the last episode. With
+        it: the complete log without episodes.
 
     Raises:
         ImportError: a package that a format needs is not installed.
