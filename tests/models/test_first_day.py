@@ -2,16 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import o200k
 import pytest
+import torch
 from server import Loopback
 from server_modes import VALID, Asked, Sent
 from tiny_models import HARMONY_TEMPLATE, gpt_oss
+from transformers import AutoModelForCausalLM
 
 from command_line import call
 from goalscope.inside.activations import load_activations
@@ -47,6 +50,32 @@ def weights(words: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with random weights of GPT-OSS's class and depth."""
     folder = tmp_path_factory.mktemp("weights") / "gpt-oss"
     model = gpt_oss(128, layers=24, positions=4096, words=o200k.SIZE, ends=o200k.SPECIAL["<|return|>"])
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder
+
+
+def speaking(weights: Path, words: Any, prompts: Sequence[Sequence[int]], folder: Path) -> Path:
+    """Change random weights so that they answer with a move: each token of an answer leads to the next, by its
+    embedding, and which move it is depends on what the blocks read of the prompt.
+    """
+    texts = [f'assistant<|channel|>final<|message|>{{"action": "{move.name}"}}<|return|>' for move in ACTIONS]
+    answers = [words.encode(text, add_special_tokens=False) for text in texts]
+    branch = next(at for at, tokens in enumerate(zip(*answers, strict=False)) if len(set(tokens)) > 1)
+    model = AutoModelForCausalLM.from_pretrained(weights).eval()
+    embedding, head = model.model.embed_tokens.weight, model.lm_head.weight
+    chain = dict.fromkeys(token for answer in answers for token in answer[:-1])
+    axes = dict(zip(chain, torch.eye(embedding.shape[1]), strict=False))
+    with torch.no_grad():
+        for token, axis in axes.items():
+            embedding[token] = 1000 * axis  # far more than the blocks add, which still see it at length 1
+        for first, second in {pair for answer in answers for pair in pairwise(answer)}:
+            head[second] = 10 * axes[first]
+        asked = [[*prompt, *answers[0][1:branch]] for prompt in prompts]
+        middle = torch.stack([model.model(torch.tensor([ids])).last_hidden_state[0, -1] for ids in asked]).mean(dim=0)
+        axis = axes[answers[0][branch - 1]]
+        for answer, read in zip(answers, torch.randn(4, len(axis), generator=torch.manual_seed(0)), strict=True):
+            head[answer[branch]] += 10 * (read - read @ middle / (axis @ middle) * axis)  # none is preferred overall
     model.save_pretrained(folder)
     words.save_pretrained(folder)
     return folder
@@ -116,7 +145,7 @@ def test_grids_have_the_tokens_that_learners_and_estimates_assume(
         assert count_pieces(text) == pytest.approx(len(pieces), rel=0.15)
 
 
-def test_the_day(server: Loopback, weights: Path, tmp_path: Path) -> None:
+def test_the_day(server: Loopback, weights: Path, words: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
     call("run", "baseline", *options(server, weights, *SMALL), "--out", run)
     with Store(run) as store:
@@ -140,6 +169,16 @@ def test_the_day(server: Loopback, weights: Path, tmp_path: Path) -> None:
 
     refused = call("patch", run, "--model", weights, "--pairs", 2, "--set", "pairs.tries=1", status=2)
     assert "acts optimally on both sides, but found none" in refused, "random weights write no move"
+
+    prompts = [step.prompt_tokens for step in steps[::4] if step.prompt_tokens]
+    spoken = speaking(weights, words, prompts, tmp_path / "speaking")
+    patched = ("--pairs", 2, "--sites", "grid,pre,action", "--layers", "7,15,23", "--set", "pairs.tries=8")
+    call("patch", run, "--model", spoken, *patched)
+    with Store(run) as store:
+        rows = Rows.concatenate(store.rows_of("patching")).select(pairs="counterfactual", patch="source")
+    follows = rows.select(measure="action follows the source", site="action", reading="free", component="residual")
+    assert follows.select(layer=23).value.all() and follows.select(layers="all").value.all(), "nothing is read after it"
+    assert len(follows.select(layer=23)) >= 2 and not follows.select(layer=7).value.all()
 
     table = tmp_path / "figure-4"
     call("reproduce", "telos figure 4", *options(server, weights), "--scale", "small", "--out", table)

@@ -621,6 +621,9 @@ def test_a_sentence_is_uninformative_if_a_null_agent_satisfies_it_or_cannot_be_t
     assert beside(claim, own, optimal=low, random=high).answer == "uninformative"
     assert beside(claim, own, random=wide).answer == "uninformative"
     assert "random" in beside(claim, own, random=wide).why
+    other = Rows.from_rows(rows_of("path ratio", FLAT))
+    assert beside(claim, own, optimal=other).answer == "undecided"  # no null agent has a number of it
+    assert beside(claim, own, optimal=other, random=low).answer == "yes"
     assert beside(claim, low, random=high).answer == "no"  # what does not hold needs no null agent
     only = claim.model_copy(update={"nulls": ("optimal",)})
     assert beside(only, own, optimal=low, random=high).answer == "yes"

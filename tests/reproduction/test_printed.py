@@ -15,7 +15,7 @@ from goalscope.agents.chat import TaskChatAgent
 from goalscope.agents.prompts import PAPER, PRINTED, PrintedPrompt, normalised, read_template, recognised, system_prompt
 from goalscope.papers import find, items
 from goalscope.papers.printed import sizes_that_fit
-from goalscope.papers.working import as_printed, with_nearest_prompts
+from goalscope.papers.working import as_printed, published_study, with_nearest_prompts
 from measured_runs import small_study
 
 REPOSITORY = Path(__file__).parents[2]
@@ -243,13 +243,25 @@ def test_a_file_that_is_no_copy_is_refused_before_anything_is_run(tmp_path: Path
         path.write_text(text, encoding="utf-8")
         said = call("reproduce", item, "--template", path, "--out", tmp_path / "out", status=2)
         assert "telos G.3" in said and not (tmp_path / "out").exists()
-    path.write_text(OWN.replace("grid-based", "grid-\nbased"), encoding="utf-8")  # recognised, and cut from a PDF
-    said = " ".join(
-        call("reproduce", "telos table 1 rooms", "--template", path, "--out", tmp_path / "out", status=2).split()
-    )
-    assert "line 1" in said and "grid-based" in said and not (tmp_path / "out").exists()
+    for broken in ("grid-\nbased", "grid- \n\nbased", "grid- based"):  # recognised, and cut from a PDF
+        path.write_text(OWN.replace("grid-based", broken), encoding="utf-8")
+        said = " ".join(
+            call("reproduce", "telos table 1 rooms", "--template", path, "--out", tmp_path / "out", status=2).split()
+        )
+        assert "line 1" in said and "grid-based" in said and not (tmp_path / "out").exists()
     call("reproduce", "telos table 1 rooms", "--template", tmp_path / "none", "--out", tmp_path / "out", status=2)
     call("reproduce", "meg figure 1", "--template", path, "--out", tmp_path / "out", status=2)
+
+
+@pytest.mark.usefixtures("known")
+def test_lines_that_a_pdf_may_have_broken_are_named_before_they_are_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, item = tmp_path / "copy.txt", find("telos table 1 rooms")
+    for text, noted in ((OWN, False), (OWN.replace("Go to", "Go\nto"), True), (OWN.replace("goal.", "goal.\n"), False)):
+        path.write_text(text, encoding="utf-8")
+        as_printed(item, published_study(item, 0.1), [path])
+        assert ("line 1" in " ".join(capsys.readouterr().err.split())) == noted, text
 
 
 @pytest.mark.full

@@ -293,7 +293,8 @@ def decide(
     for claim in item.claims:
         result = _tested(item, claim, rows, subject, agents or subject.agents)
         fitting = [null for null in nulls if fits(claim, null)]
-        tested.append(_compare_with_nulls(result, [_null_result(item, claim, null) for null in fitting]))
+        null_results = [_null_result(item, claim, null) for null in fitting]
+        tested.append(_compare_with_nulls(result, null_results) if nulls else result)
     return tested
 
 
@@ -320,7 +321,7 @@ def _compare_with_nulls(result: Tested, nulls: Sequence[Tested]) -> Tested:
 
     A sentence that would hold is uninformative if it also holds for a null agent, or if no part of it differs from that
     of the null agent by more than both intervals allow. The two are independent samples, so that their half-widths add
-    in squares.
+    in squares. It is undecided if the run has no null agent's numbers.
     """
     indistinct = [null.said for null in nulls if null.parts and not _differ(result.parts, null.parts)]
     satisfying = [null.said for null in nulls if null.answer == "yes"]
@@ -328,6 +329,8 @@ def _compare_with_nulls(result: Tested, nulls: Sequence[Tested]) -> Tested:
     if result.answer == "yes" and (satisfying or indistinct):
         why = "" if satisfying else TEXTS("notes/same", names=listed(indistinct))
         changes |= {"answer": "uninformative", "why": "; ".join(filter(None, (result.why, why)))}
+    elif result.answer == "yes" and all(null.answer == "untestable" for null in nulls):
+        changes |= {"answer": "undecided", "why": TEXTS("notes/alone")}
     return result.model_copy(update=changes)
 
 

@@ -301,7 +301,7 @@ def printed_in(lines: Sequence[ItemLine]) -> str:
 
     The number in brackets is the value of the tag (such as the grid size) that distinguishes the lines.
     """
-    models = list(dict.fromkeys(name for line in lines for name in line.published))
+    models = sorted({name for line in lines for name in line.published})  # a stored result is sorted, too
     texts = []
     for model in models:
         values = [(line.published.get(model), line) for line in lines]

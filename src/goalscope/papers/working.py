@@ -453,7 +453,8 @@ def _around(path: Path) -> tuple[str, str]:
 
 
 _KINDS: Final = (CHAT, TASK_CHAT)
-_BROKEN: Final = re.compile(r"([^\W\d_]+)[-\u2010\u2011\u00ad]\n\s*([^\W\d_]+)")  # a word over the end of a line
+_BROKEN: Final = re.compile(r"([^\W\d_]+)[-\u2010\u2011\u00ad]\s+([^\W\d_]+)")  # a word over the end of a line
+_INSIDE: Final = re.compile(r"(?<=[\w,])[ \t]*\n(?=[a-z])")  # the end of a line inside a sentence
 _SCHEMA: Final = "schema"  # variant of the bundled prompts that describes the answer without an example
 
 
@@ -531,6 +532,9 @@ def _copy(item: Item, path: Path) -> PrintedPrompt:
             f"{template}: words, symbols and their order must agree; line breaks, quotation marks and "
             "names of slots may differ. For a prompt of your own use --set agents.0.task=FILE"
         )
+    ends = [text.count("\n", 0, end.start()) + 1 for end in _INSIDE.finditer(text)]
+    if ends:
+        say(TEXTS("notes/broken", path=path, line=ends[0], others=len(ends) - 1), error=True)
     return printed
 
 
