@@ -534,7 +534,7 @@ def _copy(item: Item, path: Path) -> PrintedPrompt:
         )
     ends = [text.count("\n", 0, end.start()) + 1 for end in _INSIDE.finditer(text)]
     if ends:
-        say(TEXTS("notes/broken", path=path, line=ends[0], others=len(ends) - 1), error=True)
+        say(TEXTS("notes/broken", path=str(path), line=ends[0], others=len(ends) - 1), error=True)
     return printed
 
 
