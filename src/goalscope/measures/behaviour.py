@@ -62,18 +62,18 @@ def _nothing(sentence: str) -> None:
 
 
 def measure_bounds() -> Mapping[str, tuple[float, float]]:
-    """Return the lower and upper bound of each measure in `behaviour_measures`."""
+    """Return name -> (smallest, largest value that the definition allows) of each measure in `behaviour_measures`."""
     return {measure.name: measure.bounds for measure in behaviour_measures()}
 
 
 def measure_table(table: StepTable, measures: Iterable[Measure] | None = None) -> Rows:
-    """Apply measures to one step table (episodes as columns), and return their rows: one value of one measure each.
+    """Apply measures to one table of episodes, and return their rows: one value of one measure each.
 
-    Measures that need something the worlds do not have are skipped (see `left_out`). On task worlds only success and
+    Measures that need something the worlds do not have are skipped (see `left_out`). On task maps only success and
     the measures that need tasks apply.
 
     Args:
-        table: the steps of the episodes.
+        table: the episodes and their steps.
         measures: the measures to apply, `behaviour_measures` by default.
     """
     if measures is not None:
@@ -96,8 +96,8 @@ def left_out(worlds: Iterable[World], names: Collection[str] | None = None) -> s
     """Explain in one sentence which measures do not apply to these worlds and why; "" if all apply.
 
     Args:
-        worlds: the worlds.
-        names: the measures that were asked for; None for all.
+        worlds: the worlds of a run.
+        names: names of the measures to report on; None for all.
     """
     offers = offers_of((world, oracle(world)) for world in worlds if "cells" not in world.offers)
     parts = []
@@ -118,7 +118,12 @@ def left_out(worlds: Iterable[World], names: Collection[str] | None = None) -> s
 
 
 def why_left_out(name: str, worlds: Iterable[World]) -> str:
-    """Explain why a measure has no rows in a run with these worlds; "" if there is no such measure or it applies."""
+    """Explain in one sentence why a measure has no rows in a run; "" if there is no such measure, or it applies.
+
+    Args:
+        name: name of the measure.
+        worlds: the worlds of the run.
+    """
     measures = [measure for measure in behaviour_measures() if measure.name == name]
     offers = offers_of((world, oracle(world)) for world in worlds)
     if not measures or any(not _lacking(measure, offers) for measure in measures):
@@ -133,10 +138,13 @@ def _lacking(measure: Measure, offers: Collection[str]) -> set[str]:
 
 
 def measure_episodes(episodes: Iterable[Episode], measures: Iterable[Measure] | None = None) -> Rows:
-    """Apply measures to episodes; grids, task worlds and other worlds are each measured in a table of their own.
+    """Apply measures to episodes, and return their rows: one value of one measure each.
+
+    Grids, task maps and other worlds are each measured in a table of their own.
 
     Args:
-        episodes: must include all episodes of an agent on a world, because policies are estimated from them.
+        episodes: the episodes; they must include all episodes of an agent on a world, because policies are estimated
+            from them.
         measures: the measures to apply, `behaviour_measures` by default.
     """
     tables = [table for _, table in _tables(episodes)]
@@ -144,14 +152,16 @@ def measure_episodes(episodes: Iterable[Episode], measures: Iterable[Measure] | 
 
 
 def measure_store(store: Store, progress: Callable[[int, int], None] | None = None) -> Rows:
-    """Apply all measures to the episodes of a store; faster than `measure_episodes` and with less memory.
+    """Apply all measures to the episodes of a run's store, and return their rows: one value of one measure each.
+
+    This is faster than `measure_episodes`, and takes less memory.
 
     Args:
-        store: the run to measure.
+        store: the store of the run to measure.
         progress: called with the number of episodes read so far and the number of all episodes.
 
     Raises:
-        ValueError: a stored value is invalid.
+        ValueError: if a stored value is invalid.
     """
     return _without_failed(
         lambda failed: Rows.concatenate(
@@ -161,14 +171,14 @@ def measure_store(store: Store, progress: Callable[[int, int], None] | None = No
 
 
 def put_measured(store: Store, progress: Callable[[int, int], None] | None = None) -> None:
-    """Measure a store and save the rows in it under the source `BEHAVIOUR`, replacing earlier ones.
+    """Apply all measures to the episodes of a run's store, and save the rows in the store, replacing earlier ones.
 
     Args:
-        store: the run, open for writing.
+        store: the store of the run, open for writing. The rows get the source `BEHAVIOUR`.
         progress: called with the number of episodes read so far and the number of all episodes.
 
     Raises:
-        ValueError: a stored value is invalid.
+        ValueError: if a stored value is invalid.
     """
     _without_failed(lambda failed: store.put_rows(measured_parts(store, progress, failed=failed), source=BEHAVIOUR))
     note_packages(store, [("measure", name) for name in store.row_counts(BEHAVIOUR)], anew="measure")
@@ -197,20 +207,23 @@ def measured_parts(
     most: int = PART_EPISODES,
     failed: set[str] | None = None,
 ) -> Iterator[tuple[int, Rows]]:
-    """Measure a store part by part; yield rows with their positions, as `Store.put_rows` takes them.
+    """Measure the store of a run in parts that fit in memory, and yield the rows of each measure and part.
 
     Each part holds whole clusters (all versions of a world), so memory does not grow with the number of episodes.
     Which measures apply is decided once, for all worlds of a table together.
 
     Args:
-        store: the run to measure.
+        store: the store of the run to measure.
         progress: called with the number of episodes read so far and the number of all episodes.
         most: maximum number of episodes per part.
         failed: names of measures to skip. A measure of another package that raises is added to it, with a
             `PartWarning`. With None, every exception propagates.
 
+    Yields:
+        A number by which `Store.put_rows` sorts the rows, and the rows.
+
     Raises:
-        ValueError: a stored value is invalid.
+        ValueError: if a stored value is invalid.
     """
     empty, offers, begun = True, dict[int, frozenset[str]](), set[str]()
     for columns, task_episodes in episode_column_parts(store, progress, most=most):
@@ -299,17 +312,18 @@ _REPEATS = PROVENANCE | {"start", "index", "agent"}
 
 
 def conditions_of(rows: Rows) -> tuple[str, ...]:
-    """Find the tags that split a measured run into conditions.
+    """Find the tags that split a measured run into conditions, such as transformed and original grids.
 
-    A tag of `CONDITIONS` counts if it varies. Any other tag counts if one agent meets the same grid with two or more of
-    its values, as with the prompt or temperature of imported episodes. A tag that differs for every episode of an agent
-    merely numbers the episodes and is not a condition.
+    Tags are named facts about episodes and their worlds. A tag of `CONDITIONS` counts if it varies. Any other tag
+    counts if one agent meets the same grid with two or more of its values, as with the prompt or temperature of
+    imported episodes. A tag that differs for every episode of an agent merely numbers the episodes and is not a
+    condition.
 
     Args:
         rows: rows from `measure_store`; only measures of whole episodes are used.
 
     Returns:
-        The tags of `CONDITIONS` in its order, then the others in the order of the tags.
+        Names of the tags of `CONDITIONS` in its order, then of the others in the order of the tags.
     """
     episodes = _episodes(rows)
     conditions = [name for name in CONDITIONS if len(set(_column(episodes, (name,)))) > 1]
@@ -324,8 +338,15 @@ def conditions_of(rows: Rows) -> tuple[str, ...]:
 
 
 def mixed(rows: Rows, conditions: Sequence[str], by: Sequence[str]) -> Mapping[str, list[Tag]]:
-    """Return the conditions over which estimates would average if rows are grouped only by the tags ``by``: name ->
-    values.
+    """Find the conditions that an estimate would mix, by averaging over them, if rows are grouped by certain tags only.
+
+    Args:
+        rows: rows from `measure_store`.
+        conditions: names of the tags that split the run into conditions, from `conditions_of`.
+        by: names of the tags to group by.
+
+    Returns:
+        Name of each mixed condition -> its values.
     """
     episodes = _episodes(rows)
     groups = len(set(_column(episodes, by)))

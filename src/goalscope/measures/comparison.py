@@ -56,7 +56,17 @@ _PAPER_ORDER = ("reflect", "rotate", "swap", "transpose")
 
 @dataclass(frozen=True, slots=True)
 class SideRows:
-    """One side of a comparison: its name, and its rows of each measure."""
+    """One of the two sides of a comparison, such as one of two agents: its name, and its rows of each measure.
+
+    Attributes:
+        name: name of the side.
+        rows: its rows, one value of one measure each.
+        left_out: number of its worlds that the other side does not have.
+        episodes: number of its episodes; 0 unless the sides may share some.
+        copies: number of these episodes that the other side has, too, as in a run and its copy.
+        elsewhere: whether the sides share no world and are compared nevertheless.
+        tags: named facts that distinguish this pair of sides from others, besides the names.
+    """
 
     name: str
     rows: Rows
@@ -68,7 +78,7 @@ class SideRows:
 
     @property
     def copied(self) -> bool:
-        """Whether the other side contains all of its episodes."""
+        """Whether the other side contains all episodes of this side, so that there is nothing to compare."""
         return 0 < self.copies == self.episodes
 
 
@@ -78,19 +88,19 @@ Pair = Sequence[SideRows]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Comparison of one measure on two sides (first minus second), with its tests.
+    """Comparison of one measure between two sides, such as two agents (first minus second), with its tests.
 
     Attributes:
-        measure: the measure compared.
+        measure: name of the measure.
         first, second: names of the sides.
-        tags: tags that both sides share beyond their worlds, e.g. head and control of a probe. For a transform
+        tags: named facts that both sides share beyond their worlds, e.g. head and control of a probe. For a transform
             (such as a rotation of the grids): its name, the agent, and the tags of `APART` that vary.
         paired: the difference with its interval, and the grids without a partner.
-        test: p-value of the mean difference, derived from its interval, after Holm's correction within the family.
+        test: p value of the mean difference, derived from its interval, after Holm's correction within the family.
         equivalence: two one-sided tests against the margin of the measure; None without a margin.
-        shown: p-value of these two tests after Holm's correction within the family of all equivalence tests.
+        shown: p value of these two tests after Holm's correction within the family of all equivalence tests.
         sensitivity: size of the differences on single grids; None where they were not tested.
-        exchange: p-value, after Holm's correction, of the test whether the sides differ on any single grid.
+        exchange: p value, after Holm's correction, of the test whether the sides differ on any single grid.
         about: further notes on the two sides.
     """
 
@@ -108,7 +118,9 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """Verdict: "differs", "equivalent", "differs within the margin", "undecided" or "undefined"."""
+        """What the tests say in words: "differs", "equivalent", "differs within the margin", "undecided" or
+        "undefined".
+        """
         if math.isnan(self.test.p_value):
             return "undefined"
         equal = self.shown is not None and self.shown.rejected
@@ -118,7 +130,7 @@ class Compared:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes to print beside the numbers: exclusions, and why a result is undefined."""
+        """Notes to print beside the numbers: what was left out, and why a result is undefined."""
         paired, equal = self.paired, self.equivalence
         texts = ["no common grid with a value on both sides"]
         if paired.labels:
@@ -143,29 +155,29 @@ def compare(
     level: float = LEVEL,
     single_grids: bool = False,
 ) -> list[Compared]:
-    """Compare pairs of sides in all measures on the grids that they share; tests of one kind are corrected together.
+    """Compare pairs of sides (such as two agents) in several measures, on the grids that both sides of a pair share.
 
-    Values that differ in a tag of ``apart`` are not averaged: each combination found on both sides is compared
-    separately.
-
-    A pair without a common grid, or without values, has no test. It still counts in its family and is never rejected.
-    The same holds for two sides with identical episodes; if they share only some episodes, equivalence is not tested.
-    Sides marked `elsewhere` are compared on their own grids.
+    Tests of one kind are corrected together for multiple testing (Holm). A pair without a common grid, or without
+    values, has no test. It still counts in its family and is never rejected. The same holds for two sides with
+    identical episodes; if they share only some episodes, equivalence is not tested. Sides marked `elsewhere` are
+    compared on their own grids.
 
     Args:
         pairs: the pairs to compare, each with names of its own.
-        measures: the measures to compare.
-        name: name of the family.
+        measures: names of the measures to compare.
+        name: name of the family of tests.
         margin: measure -> largest difference that counts as none. Without it, equivalence is not tested.
-        apart: measure -> tags whose values are compared separately; none by default.
+        apart: measure -> names of tags. Values that differ in one of these tags are not averaged: each combination of
+            values found on both sides is compared separately. None by default.
         level: family-wise error rate of each kind of test.
-        single_grids: whether to measure and test the differences on single grids too.
+        single_grids: whether to measure and test the differences on single grids, too.
 
     Returns:
         The comparisons, ordered by measure, then pair, then combination of tags.
 
     Raises:
-        ValueError: there is no measure, a measure is repeated, or a margin is given for a measure outside the family.
+        ValueError: if there is no measure, a measure is repeated, or a margin is given for a measure outside the
+            family.
     """
     margins = dict(margin or {})
     check_family(measures, margins)
@@ -191,18 +203,18 @@ def contrast(
     exchange: str | None = None,
     **scale: Any,
 ) -> Compared:
-    """Compare two sides that hold the rows of one measure; its tests form a family of their own.
+    """Compare one measure between two sides (such as two agents), without correction for other comparisons.
 
     Args:
-        measure: the measure to compare.
-        first, second: the sides; the comparison takes its tags from the first.
+        measure: name of the measure.
+        first, second: the sides, with rows of this measure only; the comparison takes its tags from the first.
         margin: largest difference that counts as none. Without it, equivalence is not tested.
         level: error rate of each kind of test.
         exchange: label that seeds the random exchanges of single grids; None skips the exchange test.
         scale: unit, bounds or confidence, if not those of the rows and 95 %.
 
     Raises:
-        ValueError: the rows have several units, or values outside the bounds.
+        ValueError: if the rows have several units, or values outside the bounds.
     """
     sides, own_scale = both_sides(first.rows, second.rows, bounds_of(Rows.concatenate([first.rows, second.rows])))
     scale = own_scale | scale
@@ -235,12 +247,18 @@ def _alone(name: str, p_value: float, level: float) -> Corrected:
 
 
 def in_family(comparisons: Sequence[Compared], name: str, level: float) -> list[Compared]:
-    """Apply Holm's correction to each kind of test over all comparisons.
+    """Correct the tests of several comparisons for multiple testing by Holm's method, each kind of test separately.
 
     Args:
         comparisons: comparisons from `contrast` with different names.
-        name: name of the family.
+        name: name of the family of tests.
         level: family-wise error rate of each kind of test.
+
+    Returns:
+        The comparisons with corrected tests.
+
+    Raises:
+        ValueError: if two comparisons have the same name.
     """
     members = {comparison.test.name: comparison for comparison in comparisons}
     if len(members) < len(comparisons):
@@ -279,8 +297,8 @@ def compare_transforms(
 ) -> list[Compared]:
     """Compare each agent on transformed (e.g. rotated) grids with itself on the originals, transformed minus original.
 
-    The family of an agent holds every measure under every transform in the rows, in every condition of `APART`. A test
-    that cannot be computed still counts in its family and is never rejected.
+    The tests of one agent are corrected together: every measure under every transform in the rows, in every combination
+    of the tags in `APART`. A test that cannot be computed still counts in its family and is never rejected.
 
     Args:
         rows: measured rows with the tags ``agent`` and ``transform``.
@@ -333,10 +351,15 @@ def _conditions(rows: Rows) -> list[dict[str, Tag]]:
 
 
 def check_family(measures: Sequence[str], margin: Mapping[str, float]) -> None:
-    """Check that a family names its measures and has margins only for these.
+    """Check that a family of tests has measures, and equivalence margins only for these measures.
+
+    Args:
+        measures: names of the measures.
+        margin: measure -> largest difference that counts as none.
 
     Raises:
-        ValueError: there is no measure, a measure is repeated, or a margin is given for a measure outside the family.
+        ValueError: if there is no measure, a measure is repeated, or a margin is given for a measure outside the
+            family.
     """
     if not measures or len(set(measures)) != len(measures):
         raise ValueError(
@@ -352,14 +375,14 @@ def check_family(measures: Sequence[str], margin: Mapping[str, float]) -> None:
 
 
 def check_declared(margin: Mapping[str, float], unbounded: Sequence[str] = ()) -> None:
-    """Check the margins that a study declares before it runs and cannot change afterwards.
+    """Check the equivalence margins that a study declares before it runs and cannot change afterwards.
 
     Args:
-        margin: measure -> margin.
+        margin: measure -> largest difference that counts as none.
         unbounded: additional measures that may have a margin, e.g. those of MEG.
 
     Raises:
-        ValueError: an unknown measure, or a margin so wide that any two conditions would be equal.
+        ValueError: if a measure is unknown, or a margin is so wide that any two conditions would be equal.
     """
     bounds = dict(measure_bounds()) | dict.fromkeys(unbounded, UNBOUNDED) if margin else {}
     for measure, width in margin.items():
@@ -376,10 +399,10 @@ def check_declared(margin: Mapping[str, float], unbounded: Sequence[str] = ()) -
 
 
 def check_transformed(rows: Rows) -> None:
-    """Check that rows contain both original and transformed grids.
+    """Check that rows contain both original and transformed (e.g. rotated) grids, by their tag "transform".
 
     Raises:
-        ValueError: originals or transformed grids are missing.
+        ValueError: if originals or transformed grids are missing.
     """
     kinds = {str(name) for name in rows.tags.get("transform", ()) if name is not None}
     if ORIGINAL not in kinds or len(kinds) < 2:
@@ -391,10 +414,18 @@ def check_transformed(rows: Rows) -> None:
 
 
 def both_sides(first: Rows, second: Rows, bounds: tuple[float, float]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Turn the rows of one measure on two sides into arguments for tests: values and grids, then unit and bounds.
+    """Turn the rows of one measure on two sides into arguments for tests such as `paired_difference`.
+
+    Args:
+        first, second: rows of the two sides.
+        bounds: least and greatest possible value of the measure.
+
+    Returns:
+        Positional arguments (values and grids of the first side, then of the second), and keyword arguments (unit and
+        bounds).
 
     Raises:
-        ValueError: the rows have several units.
+        ValueError: if the rows have several units.
     """
     units = sorted({*first.unit.tolist(), *second.unit.tolist()})
     if len(units) > 1:
@@ -404,7 +435,10 @@ def both_sides(first: Rows, second: Rows, bounds: tuple[float, float]) -> tuple[
 
 
 def bounds_of(rows: Rows) -> tuple[float, float]:
-    """Return the bounds of the measure in the rows: the declared ones, or [0, 1] for shares within that range."""
+    """Return the least and greatest possible value of the measure in the rows.
+
+    These are the bounds that the measure declares, or [0, 1] for shares within that range; otherwise they are infinite.
+    """
     names = set(rows.measure.tolist())
     by_measure = {name: bounds for name, bounds in measure_bounds().items() if name in names}
     if len(by_measure) == 1:
@@ -461,7 +495,12 @@ def _side_notes(first: SideRows, second: SideRows, drawn: bool) -> tuple[str, ..
 
 
 def worlds_of(rows: Rows, between: str = "") -> list[World]:
-    """Return the world of each row: its grid and conditions, without the tag ``between`` whose values are compared."""
+    """Return, for each row, what identifies its world in a comparison: its grid and the values of its conditions.
+
+    Args:
+        rows: the rows.
+        between: name of the condition whose values are compared, which is left out; "" for none.
+    """
     columns = [
         [_PLAIN.get(name) if value is None else value for value in rows.tags.get(name, [None] * len(rows))]
         for name in CONDITIONS
@@ -471,7 +510,12 @@ def worlds_of(rows: Rows, between: str = "") -> list[World]:
 
 
 def shared_worlds(*sides: SideRows, between: str = "") -> list[SideRows]:
-    """Restrict sides to the worlds that all of them have: same grid, same conditions except ``between``."""
+    """Restrict the sides of a comparison to the worlds that all of them have: the same grid under the same conditions.
+
+    Args:
+        sides: the sides.
+        between: name of the condition whose values are compared, in which worlds may differ; "" for none.
+    """
     worlds = [worlds_of(side.rows, between) for side in sides]
     common = set.intersection(*map(set, worlds))
     return [

@@ -34,13 +34,16 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What a measure may return instead of an array: values of some units (episodes, steps or groups), or with tags.
+    """Values of a measure for only some of its units (episodes, steps or groups of episodes), or with tags of their
+    own.
+
+    A measure may return this instead of an array with one value per unit.
 
     Attributes:
         value: ``[K]`` values, NaN where undefined.
         of: ``[K]`` index of the episode, step or group of each value; indices may repeat. By default all of them in
             order.
-        tags: name -> ``[K]`` tags that are added to those of the episodes.
+        tags: name -> ``[K]`` tags (named facts to group by) that are added to those of the episodes.
     """
 
     value: npt.NDArray[Any]
@@ -49,7 +52,12 @@ class Entries:
 
     @classmethod
     def where(cls, mask: npt.NDArray[np.bool_], value: npt.NDArray[Any]) -> "Entries":
-        """Select the values under a mask; ``mask`` and ``value`` cover all episodes, steps or groups."""
+        """Keep only the values that a mask selects.
+
+        Args:
+            mask: bool, one entry per episode, step or group.
+            value: values of the same length.
+        """
         return cls(value[mask], np.flatnonzero(mask))
 
 
@@ -58,7 +66,9 @@ Function = Callable[[StepTable], npt.NDArray[Any] | Entries]
 
 @runtime_checkable
 class Measure(Protocol):
-    """Interface of a measure: a quantity of behaviour that turns episodes into rows."""
+    """Interface of a measure: a quantity of behaviour that is computed from episodes, such as the share of optimal
+    actions.
+    """
 
     @property
     def name(self) -> str:
@@ -67,7 +77,7 @@ class Measure(Protocol):
 
     @property
     def unit(self) -> str:
-        """The unit of its values."""
+        """Unit of the values, such as "share" or "bits"."""
         ...
 
     @property
@@ -76,27 +86,31 @@ class Measure(Protocol):
         ...
 
     def rows(self, table: StepTable) -> Rows:
-        """Compute one row for each step, each episode, or each group of `StepTable.groups`."""
+        """Compute the values of the measure for a table of episodes, as rows.
+
+        There is one row for each step, for each episode, or for each group of `StepTable.groups` (all episodes of an
+        agent on a world).
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMeasure:
-    """A measure defined by a function of the step table; create it with the decorator `measure`.
+    """A measure that is defined by a function of a table of episodes; create it with the decorator `measure`.
 
     Attributes:
         name: name of the measure, which its rows carry.
-        unit: the unit of its values.
+        unit: unit of the values, such as "share".
         bounds: smallest and largest value that the definition allows.
         per: what one value belongs to: "episode", "step" or "group" (all episodes of an agent on a world).
-        needs: what the function needs besides the steps.
+        needs: what the function needs besides the steps, such as "oracle" (see `Need`).
         text: the definition, in words.
         source: source of the definition.
         base: name of the measure of which it is a variant, "" if none.
         function: maps a table to ``[E]``, ``[N]`` or ``[K]`` values, one per episode, step or group, or to `Entries`.
 
     Raises:
-        ValueError: the definition is incomplete or contradictory.
+        ValueError: if the definition is incomplete or contradictory.
     """
 
     name: str
@@ -125,14 +139,14 @@ class StepMeasure:
                 raise ValueError(f"a measure can use {', '.join(allowed)}, got {values} for {self.name!r}")
 
     def __call__(self, table: StepTable) -> npt.NDArray[Any] | Entries:
-        """Compute the values for a table."""
+        """Compute the values for a table of episodes: one per episode, step or group, or `Entries`."""
         return self.function(table)
 
     def rows(self, table: StepTable) -> Rows:
-        """Compute one row per value.
+        """Compute the values for a table of episodes, as rows: one row per value.
 
         Raises:
-            ValueError: the function did not return one value per episode, step or group.
+            ValueError: if the function did not return one value per episode, step or group.
         """
         for need in self.needs:
             if need.startswith(f"{ENVIRONMENT} "):
@@ -152,14 +166,14 @@ def measure(
     per: Per = "episode",
     needs: str | tuple[str, ...] = (),
 ) -> Callable[[Function], StepMeasure]:
-    """Register a function of the step table as a measure (decorator).
+    """Register a function of a table of episodes as a measure (decorator).
 
-    The function returns an array with one value per episode (``[E]``), step (``[N]``) or group (``[K]``, the groups of
-    `StepTable.groups`), with NaN where undefined; or `Entries`.
+    The function receives a `StepTable`. It returns an array with one value per episode (``[E]``), step (``[N]``) or
+    group (``[K]``, the groups of `StepTable.groups`), with NaN where undefined; or `Entries`.
 
     Args:
         name: name of the measure, a noun phrase; its rows carry it.
-        unit: the unit of its values.
+        unit: unit of the values, such as "share".
         text: definition in words, shown in reports, help and documentation; by default the docstring of the function up
             to its first blank line.
         bounds: smallest and largest value that the definition allows, infinite where unbounded. Default: 0 to 1 for the
@@ -169,7 +183,7 @@ def measure(
         needs: one need or several, see `Need`: what the function reads besides the steps.
 
     Raises:
-        ValueError: the name is taken, or the definition is incomplete.
+        ValueError: if the name is taken, or the definition is incomplete.
     """
 
     def add(function: Function) -> StepMeasure:
@@ -195,13 +209,15 @@ def _definition(function: Function) -> str:
 
 
 def add_measures(*measures: StepMeasure) -> None:
-    """Register measures that were built from parameters, and not by the decorator `measure`."""
+    """Register measures that were made as `StepMeasure` objects, for example in a loop, and not by the decorator
+    `measure`.
+    """
     for step_measure in measures:
         registry.register("measure", step_measure.name, made_of=step_measure.function)(step_measure)
 
 
 def ratio(numerator: npt.NDArray[np.generic], denominator: npt.NDArray[np.generic]) -> Values:
-    """Return ``numerator / denominator``, NaN where the denominator is 0."""
+    """Divide two arrays of the same shape entry by entry; the result is NaN where the denominator is 0."""
     over, under = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     result: Values = np.divide(over, under, out=np.full(under.shape, np.nan), where=under != 0)
     return result

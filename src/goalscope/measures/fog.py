@@ -41,7 +41,10 @@ _FOG = f"{PAPER}, Appendix A.1 (defined here)"
 
 @measure("redundant backtracking", unit="share", needs=("grid",), source=_FOG)
 def redundant_moves(table: StepTable) -> Entries:
-    """Share of an episode's actions that return to a cell although nothing new was seen since the last visit there."""
+    """Share of an episode's actions that return to a cell although nothing new was seen since the last visit there.
+
+    Returns one value per episode under fog; NaN without actions.
+    """
     return _shares(table, _moves(table, _redundant))
 
 
@@ -49,13 +52,18 @@ def redundant_moves(table: StepTable) -> Entries:
 def dead_end_moves(table: StepTable) -> Entries:
     """Share of an episode's actions that enter a part of the grid that is a dead end without goal, key or usable door,
     as the agent has already seen.
+
+    Returns one value per episode under fog; NaN without actions.
     """
     return _shares(table, _moves(table, _into_dead_ends))
 
 
 @measure("repeated wall bumps", unit="share", needs=("grid",), source=_FOG)
 def repeated_bumps(table: StepTable) -> Entries:
-    """Share of an episode's actions without effect that repeat an earlier action without effect in the same state."""
+    """Share of an episode's actions without effect that repeat an earlier action without effect in the same state.
+
+    Returns one value per episode under fog; NaN without actions.
+    """
     flags = np.zeros(len(table.episode), dtype=bool)
     bumped = _fogged(table)[table.episode] & (table.action >= 0) & (table.state == table.following).all(axis=1)
     before: set[tuple[int, ...]] = set()

@@ -33,8 +33,17 @@ _STAGES = {
 
 
 def stage_accuracy(*, stage: str) -> StepMeasure:
-    """Create the measure of accuracy at one stage: share of optimal turns on the way to "key", "door" or "goal"; one
-    row per episode.
+    """Create the measure of accuracy at one stage of an episode with key and door: the share of optimal turns in that
+    stage.
+
+    It has one row per episode in a world with a door.
+
+    Args:
+        stage: "key" (before the key is picked up), "door" (with the key, while the door is locked) or "goal" (once the
+            door is open).
+
+    Raises:
+        ValueError: if the stage is none of these.
     """
     check_choice("stage", stage, _STAGES)
 
@@ -60,7 +69,10 @@ add_measures(*(stage_accuracy(stage=stage) for stage in _STAGES))
 
 @measure("key pickup", unit="share", needs=("grid",), source=_KEYS)
 def key_pickup(table: StepTable) -> Entries:
-    """Share of episodes that reached the key's cell (in a control world, the cell where the key lies in its twin)."""
+    """Share of episodes that reached the key's cell (in a control world, the cell where the key lies in its twin).
+
+    Returns 1 or 0 for each episode in a world with a key or in its control.
+    """
     cell, has_cell = table.once(key_cells)
     reached_key = table.per_episode((table.state[:, :2] == cell[table.episode]).all(axis=1)) > 0
     reached_key |= (table.final[:, :2] == cell).all(axis=1)
@@ -74,6 +86,8 @@ def key_attraction(table: StepTable) -> Entries:
 
     An action approaches the key if it shortens the shortest path to the key with the door locked. Turns without an
     action do not count as actions.
+
+    Returns one value per group (all episodes of an agent on a world) in worlds with a key and in their controls.
     """
     group, first = table.groups()
     errors = table.once(_key_errors)
@@ -88,6 +102,8 @@ def errors_towards_key(table: StepTable) -> Entries:
 
     This is the error rate times the share of errors that lead towards the key. Unlike the attraction bias, it is
     defined for an agent without errors, so that a world and its control can always be paired.
+
+    Returns one value per episode in a world with a key or in its control.
     """
     errors = table.once(_key_errors)
     return Entries.where(errors.known, ratio(table.per_episode(errors.nearer), table.per_episode(errors.before)))
@@ -99,6 +115,8 @@ def error_approaches_key(table: StepTable) -> Entries:
 
     Pooled over all actions of an agent, with grids as units, this is the attraction bias as the paper computes it,
     with equal weight per action. A mean over grids gives equal weight to every grid instead.
+
+    Returns 1 or 0 for each non-optimal action before the key is reached.
     """
     errors = table.once(_key_errors)
     return Entries.where(errors.wrong, errors.nearer.astype(np.float64))
@@ -108,6 +126,8 @@ def error_approaches_key(table: StepTable) -> Entries:
 def key_path_taken(table: StepTable) -> Entries:
     """Whether the episode reached the goal along the path with the key, if there are two equally short paths.
     Undefined if it reached the goal along neither.
+
+    Returns 1, 0 or NaN for each episode in a world with two equally short paths and a key on one of them.
     """
     return _key_path(table, first=False)
 
@@ -116,6 +136,8 @@ def key_path_taken(table: StepTable) -> Entries:
 def key_path_first(table: StepTable) -> Entries:
     """Whether the episode entered the path with the key first, if there are two equally short paths. Undefined if it
     entered neither.
+
+    Returns 1, 0 or NaN for each episode in a world with two equally short paths and a key on one of them.
     """
     return _key_path(table, first=True)
 
@@ -128,6 +150,8 @@ def control_overlap(table: StepTable) -> Entries:
     A trajectory in a world with a key is paired with the trajectory of the same agent and number in its matched
     control (same cluster, walls, start and goal, no key). Two trajectories in the same condition differ too, so
     compare this value with the similarity of pairs within the control.
+
+    Returns one value per episode in a world with a key that has a partner.
     """
     keyed = np.array([world.grid.key is not None for world in table.worlds], dtype=bool)
     value = np.full(len(table.length), np.nan)
@@ -173,7 +197,12 @@ def _key_path(table: StepTable, *, first: bool) -> Entries:
 def two_paths(grid: Grid, key: Position) -> tuple[frozenset[Position], frozenset[Position]] | None:
     """Return the inner cells of the two shortest paths of a grid, the path with the key first.
 
-    None unless the grid has exactly two shortest paths, which share only start and goal, with the key on one of them.
+    The result is None unless the grid has exactly two shortest paths, which share only start and goal, with the key on
+    one of them.
+
+    Args:
+        grid: the grid.
+        key: cell of the key, (row, col), also if the grid does not show it (a control).
     """
     if grid.start is None or grid.goal is None or grid.door is not None:
         return None
@@ -225,9 +254,13 @@ def _key_errors(table: StepTable) -> _Errors:
 
 
 def key_cells(table: StepTable) -> tuple[npt.NDArray[np.int64], Mask]:
-    """Return ``[E, 2]`` the key's cell for each episode, and ``[E]`` whether its world has a key or is a control.
+    """Find the cell of the key for each episode of a table; in a control world, the cell where its twin has the key.
 
-    A control gets the key's cell of its twin in the table; other worlds get (-1, -1).
+    A control is a world in the same cluster with the same walls, start and goal, but without the key.
+
+    Returns:
+        ``[E, 2]`` cell (row, col) for each of the E episodes, (-1, -1) in other worlds; and ``[E]`` bool, whether the
+        episode's world has a key or is a control.
     """
     keyed = [world for world in table.worlds if world.grid.key is not None]
     twins = {(world.cluster_id, world.grid.at(key=None)): world.grid.key for world in keyed}

@@ -19,7 +19,10 @@ _B1 = f"{PAPER}, Appendix B.1"
 
 @measure("success", unit="share", source=f"{_B1}, equation 1")
 def success(table: StepTable) -> Values:
-    """Share of episodes that end at the goal."""
+    """Share of episodes that end at the goal.
+
+    Returns ``[E]`` 1 or 0 for each episode of the table.
+    """
     return np.asarray(table.outcome == "goal", dtype=np.float64)
 
 
@@ -28,6 +31,8 @@ def action_accuracy(table: StepTable) -> Values:
     """Share of an episode's turns whose action is on a shortest path to the goal. A turn without an action counts as
     wrong. Turns in states from which the goal cannot be reached are not counted; without other turns the value is
     undefined. Values are averaged over the episodes of a grid, then over grids.
+
+    Returns ``[E]`` one value per episode of the table.
     """
     return ratio(table.per_episode(table.is_optimal), table.per_episode(np.any(table.optimal, axis=1)))
 
@@ -36,6 +41,8 @@ def action_accuracy(table: StepTable) -> Values:
 def valid_action_accuracy(table: StepTable) -> Values:
     """Share of an episode's turns with an action whose action is on a shortest path to the goal. Turns in states from
     which the goal cannot be reached are not counted; without other turns the value is undefined.
+
+    Returns ``[E]`` one value per episode of the table.
     """
     valid = table.valid & np.any(table.optimal, axis=1)
     return ratio(table.per_episode(table.is_optimal), table.per_episode(valid))
@@ -45,6 +52,8 @@ def valid_action_accuracy(table: StepTable) -> Values:
 def action_optimality(table: StepTable) -> Entries:
     """Whether the action of a single turn is on a shortest path, by distance to the goal. Undefined if no action is
     optimal in that state.
+
+    Returns 1, 0 or NaN for each step of the table, with the tag "distance" (steps to the goal).
     """
     value = np.where(table.optimal.any(axis=1), table.is_optimal.astype(np.float64), np.nan)
     return Entries(value, tags={"distance": distance_tag(table.distance)})
@@ -52,7 +61,10 @@ def action_optimality(table: StepTable) -> Entries:
 
 @measure("steps to goal", unit="steps", source=OURS)
 def steps_to_goal(table: StepTable) -> Values:
-    """Number of steps of an episode that reached the goal. Undefined for other episodes."""
+    """Number of steps of an episode that reached the goal. Undefined for other episodes.
+
+    Returns ``[E]`` one value per episode of the table, NaN where undefined.
+    """
     return np.where(table.outcome == "goal", table.length, np.nan)
 
 
@@ -64,7 +76,10 @@ def steps_to_goal(table: StepTable) -> Values:
     source="Sutton and Barto (2018), equation 3.7",
 )
 def total_reward(table: StepTable) -> Values:
-    """Undiscounted sum of an episode's rewards."""
+    """Undiscounted sum of an episode's rewards.
+
+    Returns ``[E]`` one value per episode of the table.
+    """
     rewards = np.nan_to_num(table.reward)
     return np.asarray(np.bincount(table.episode, weights=rewards, minlength=len(table.length)), dtype=np.float64)
 
@@ -85,6 +100,8 @@ def regret(table: StepTable) -> Values:
     the value of the best offered action minus the value of the chosen action, both for the remaining number of
     decisions; the costs are summed over the turns. A turn without an action has no cost itself, but uses up a decision.
     Defined in environments, stochastic ones included, unless they are too large.
+
+    Returns ``[E]`` one value per episode of the table, NaN where undefined.
     """
     lost = decisions_lost(table)
     total = np.bincount(table.episode, weights=np.nan_to_num(lost), minlength=len(table.length))
@@ -93,7 +110,10 @@ def regret(table: StepTable) -> Values:
 
 
 def decisions_lost(table: StepTable) -> Values:
-    """Return what each step of the episodes cost, ``[N]``, see `regret`; NaN in worlds where that is undefined."""
+    """Return how many expected decisions at the goal each step of a table cost, ``[N]``; see `regret`.
+
+    The values are NaN in worlds where `regret` is undefined.
+    """
     lost = np.zeros(len(table.episode))
     left = table.horizon[table.episode] - table.step
     world_of_step = table.world[table.episode]
@@ -127,13 +147,18 @@ def _has_values(table: StepTable, index: int) -> bool:
 def path_ratio(table: StepTable) -> Values:
     """Number of steps of an episode that reached the goal, divided by the length of the shortest path (1 is best).
     Undefined for other episodes.
+
+    Returns ``[E]`` one value per episode of the table, NaN where undefined.
     """
     return np.where(table.outcome == "goal", ratio(table.length, np.maximum(table.optimal_length, 0)), np.nan)
 
 
 @measure("success weighted by path length", unit="share", needs=("distance",), source="Anderson et al. (2018)")
 def path_efficiency(table: StepTable) -> Values:
-    """Length of the shortest path divided by the number of steps, or 0 for an episode that did not reach the goal."""
+    """Length of the shortest path divided by the number of steps, or 0 for an episode that did not reach the goal.
+
+    Returns ``[E]`` one value per episode of the table.
+    """
     return np.where(table.outcome == "goal", ratio(np.maximum(table.optimal_length, 0), table.length), 0.0)
 
 
@@ -141,6 +166,8 @@ def path_efficiency(table: StepTable) -> Values:
 def invalid_turns(table: StepTable) -> Values:
     """Share of an episode's turns without an action because the answer did not have the required format. Turns whose
     answer the server withheld are not counted; without other turns the value is undefined.
+
+    Returns ``[E]`` one value per episode of the table.
     """
     answered = ~table.withheld
     return ratio(table.per_episode((table.action < 0) & answered), table.per_episode(answered))
@@ -150,6 +177,8 @@ def invalid_turns(table: StepTable) -> Values:
 def withheld_turns(table: StepTable) -> Values:
     """Share of an episode's turns whose answer the server withheld (by a content filter or a refusal). Undefined
     without turns.
+
+    Returns ``[E]`` one value per episode of the table.
     """
     return ratio(table.per_episode(table.withheld), table.length)
 
@@ -158,6 +187,8 @@ def withheld_turns(table: StepTable) -> Values:
 def wall_bumps(table: StepTable) -> Values:
     """Share of an episode's actions that changed nothing, i.e. moves into a wall, a locked door or the edge. Undefined
     without actions.
+
+    Returns ``[E]`` one value per episode of the table.
     """
     acted = table.action >= 0
     bumped = acted & (table.state == table.following).all(axis=1)
@@ -165,22 +196,24 @@ def wall_bumps(table: StepTable) -> Values:
 
 
 def distance_tag(distance: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-    """Convert distances to tags: plain integers, None where the goal cannot be reached."""
+    """Convert distances to the goal ``[K]`` to values of a tag: plain integers, None where the goal cannot be
+    reached (-1).
+    """
     column = distance.astype(object)
     column[distance < 0] = None
     return column
 
 
 def with_distance_bands(rows: Rows, width: int) -> Rows:
-    """Add a tag ``distance_band`` such as "05-08", which pools sparse distances.
+    """Add a tag ``distance_band`` such as "05-08" to rows, by which rare distances to the goal can be pooled.
 
     Args:
         rows: rows with the tag ``distance`` in steps, None where undefined.
         width: number of distances per band, >= 1. The bands are 1..width, width + 1..2 width, ...
 
     Raises:
-        ValueError: the width is below 1.
-        KeyError: no row has the tag ``distance``.
+        ValueError: if the width is below 1.
+        KeyError: if no row has the tag ``distance``.
     """
     check_whole("width", width, 1, "steps")
     codes, distances = rows.numbered("distance")

@@ -48,7 +48,8 @@ _SHAPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTable:
-    """Episodes as columns: E episodes, N steps, G worlds; all arrays are read-only.
+    """Episodes and their steps as columns, the input of every measure: E episodes, N steps, G worlds. Arrays are
+    read-only.
 
     Attributes:
         episode_id, agent, outcome, world_id, cluster: ``[E]`` text for each episode.
@@ -120,11 +121,11 @@ class StepTable:
         """Build the table from episodes; the optimal actions of each different world are computed once.
 
         Args:
-            episodes: episodes on grids, on task worlds, or on other worlds.
-            tasks: whether they are on task worlds, to which measures of grids do not apply.
+            episodes: episodes on grids, on task maps, or on other worlds.
+            tasks: whether they are on task maps, to which measures of grids do not apply.
 
         Raises:
-            ValueError: a task world although ``tasks`` is False, or a mix of grids and other worlds.
+            ValueError: a task map although ``tasks`` is False, or a mix of grids and other worlds.
         """
         all_episodes = tuple(episodes)
         foreign = next((episode for episode in all_episodes if "tasks" in episode.world.offers and not tasks), None)
@@ -197,10 +198,10 @@ class StepTable:
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
-        """The episodes themselves, in order, including their texts.
+        """The recorded episodes, in the order of the table, including their texts.
 
         Raises:
-            ValueError: the table was read from a store without them.
+            ValueError: if the table was read from a store without the episodes.
         """
         if self._episodes is None:
             raise ValueError(
@@ -222,57 +223,69 @@ class StepTable:
 
     @property
     def has_texts(self) -> bool:
-        """Whether `episodes` is available: False if the table was read from a store without them."""
+        """Whether the episodes with their texts (`episodes`) are available; False if the table was read from a store
+        without them.
+        """
         return self._episodes is not None
 
     @property
     def is_optimal(self) -> npt.NDArray[np.bool_]:
-        """``[N]`` whether the action is optimal; False for a turn without an action."""
+        """``[N]`` bool: whether the action of each step is optimal; False for a turn without an action."""
         acted = self.action >= 0
         result: npt.NDArray[np.bool_] = acted & self.optimal[np.arange(len(acted)), np.where(acted, self.action, 0)]
         return result
 
     @property
     def valid(self) -> npt.NDArray[np.bool_]:
-        """``[N]`` whether the turn had an action."""
+        """``[N]`` bool: whether the turn of each step had an action."""
         result: npt.NDArray[np.bool_] = self.action != NO_ACTION
         return result
 
     @property
     def states(self) -> tuple[Any, ...]:
-        """The N states before the actions, as their world defines them: a `State` on grids and task maps; in an
-        environment, what its ``step`` takes and returns. Computed once.
+        """The N states before the actions, as their world defines them; computed once.
+
+        On grids and task maps they are of type `State`; in an environment, they have the form that its ``step`` takes.
 
         Raises:
-            ValueError: the states cannot be reconstructed, see `goalscope.worlds.World.restore_state`.
+            ValueError: if the states cannot be reconstructed, see `goalscope.worlds.World.restore_state`.
         """
         return self.once(_states)
 
     @property
     def state(self) -> Ints:
-        """``[N, S]`` int64 coordinates of the states, (row, col, phase) on grids, phase as in `State`.
+        """``[N, S]`` int64 coordinates of the state before each action: (row, col, phase) on grids, phase as in
+        `State`.
 
         Raises:
-            AttributeError: the states of a world have no coordinates, as in an environment; use `states`.
+            AttributeError: if the states of a world have no coordinates, as in an environment; use `states`.
         """
         self._check_coordinates("state")
         return self.codes
 
     @property
     def final(self) -> Ints:
-        """``[E, S]`` int64 coordinates of the state after the last step, like `state`."""
+        """``[E, S]`` int64 coordinates of the state after the last step of each episode: (row, col, phase) on grids.
+
+        Raises:
+            AttributeError: if the states of a world have no coordinates, as in an environment.
+        """
         self._check_coordinates("final")
         return self.final_codes
 
     @property
     def following(self) -> Ints:
-        """``[N, S]`` int64 coordinates of the state after each action, like `state`."""
+        """``[N, S]`` int64 coordinates of the state after each action: (row, col, phase) on grids.
+
+        Raises:
+            AttributeError: if the states of a world have no coordinates, as in an environment.
+        """
         self._check_coordinates("following")
         return self.following_codes
 
     @property
     def following_codes(self) -> Ints:
-        """``[N, S]`` int64 code of the state after each action, like `codes`."""
+        """``[N, S]`` int64 recorded code of the state after each action, in the form of `codes`."""
         return _following(self.codes, self.final_codes, self.length)
 
     def _check_coordinates(self, name: str) -> None:
@@ -287,14 +300,17 @@ class StepTable:
 
     @property
     def begin(self) -> Ints:
-        """``[E]`` int64 index of the first step of each episode."""
+        """``[E]`` int64 index, among all N steps, of the first step of each episode."""
         return self.once(_begin)
 
     def path(self, index: int) -> list[Any]:
-        """Return the T + 1 states of an episode with T steps, including the final one, in the form of `states`.
+        """Return all states of one episode in the form of `states`: T + 1 states for T steps, including the final one.
+
+        Args:
+            index: index of the episode in the table.
 
         Raises:
-            ValueError: as for `states`.
+            ValueError: if the states cannot be reconstructed.
         """
         first, world = self.begin[index], self.worlds[self.world[index]]
         in_cells = "cells" in world.offers
@@ -304,12 +320,16 @@ class StepTable:
         return [_cell_state(code) if in_cells else world.restore_state(tuple(code)) for code in codes]
 
     def of_environment(self, source: str) -> "StepTable":
-        """Return the table of the episodes in one environment, named by a registered name or module:Class."""
+        """Return a table of only those episodes that took place in one environment.
+
+        Args:
+            source: the environment as a study names it: a registered name, or module:Class.
+        """
         episodes = [episode for episode in self.episodes if getattr(episode.world, "source", None) == source]
         return StepTable.from_episodes(episodes)
 
     def per_episode(self, steps: npt.NDArray[np.bool_]) -> Ints:
-        """Count for each episode how many of its steps a mask ``[N]`` selects; the result is ``[E]``."""
+        """Count, for each episode, how many of its steps a mask ``[N]`` (bool) selects; the result is ``[E]``."""
         return np.bincount(self.episode[steps], minlength=len(self.length)).astype(np.int64)
 
     def rows(
@@ -322,18 +342,19 @@ class StepTable:
         of: Ints | None = None,
         tags: Mapping[str, Texts] | None = None,
     ) -> Rows:
-        """Build one row per value.
+        """Build the rows of a measure from its values, one row per value, with the agent, world and tags of its
+        episode.
 
         Args:
             measure: name of the measure.
-            unit: unit of its values.
+            unit: unit of the values.
             value: ``[K]`` values, NaN where undefined.
-            per: "episode", "step" or "group": what one value belongs to.
+            per: what one value belongs to: "episode", "step" or "group" (all episodes of an agent on a world).
             of: ``[K]`` index of the episode, step or group of each value; indices may repeat. By default all in order.
             tags: name -> ``[K]`` tags in addition to those of the episode or group (a group has none of `PROVENANCE`).
 
         Raises:
-            ValueError: there is not one value per episode, step or group.
+            ValueError: if there is not one value per episode, step or group.
         """
         episode_of_unit = (
             self.groups()[1] if per == "group" else self.episode if per == "step" else np.arange(len(self.length))
@@ -364,18 +385,19 @@ class StepTable:
         )
 
     def groups(self) -> tuple[Ints, Ints]:
-        """Group the episodes by world and tags (including the agent): the trajectories of one policy on one world.
+        """Group the episodes by agent, world and tags: a group has the trajectories of one policy on one world.
 
-        Tags of `PROVENANCE` are ignored.
+        Tags of `PROVENANCE`, which only describe the origin of an episode, are ignored.
 
         Returns:
-            ``[E]`` int64 group of each episode, and ``[K]`` int64 first episode of each of the K groups.
+            ``[E]`` int64 number of each episode's group; and ``[K]`` int64 index of the first episode of each of the K
+            groups.
         """
         return self.once(_groups)
 
 
 def offers_of(worlds: Iterable[tuple[World, Oracle | None]]) -> frozenset[str]:
-    """Return which attributes the worlds of a table offer to measures, as in `StepTable.offers`.
+    """Return which needs of measures all given worlds meet, such as "oracle" and "grid"; see `StepTable.offers`.
 
     "reward" is not included, because it depends on the steps.
 

@@ -60,16 +60,16 @@ class _VisitsLine(_Played):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedEpisode:
-    """One scored episode of a log.
+    """One scored episode that was read from a log of an exploration task.
 
     Attributes:
-        line: number of its line, 1-based.
+        line: number of its line in the log, 1-based.
         episode: its name in the log; "line N" if it has none.
         agent: name of the agent, "" if it has none.
-        tags: plain values by name.
+        tags: named facts about the episode that the log states.
         map_id: content id of the map or graph.
         task_map: the map; None for an episode on a graph.
-        score: steps and summary.
+        score: exploration and exploitation errors, by step and as a summary.
     """
 
     line: int
@@ -88,16 +88,18 @@ def score_task_log(
     distances: Distances = "known",
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[LoggedEpisode]:
-    """Score the episodes of a log one by one; a line that cannot be scored is reported as a problem with its number.
+    """Score the exploration and exploitation errors of the episodes in a log of JSON lines, one episode at a time.
+
+    A line that cannot be scored is reported as a problem with its number.
 
     Args:
         path: path of the log.
         ledger: collects problems and counts.
-        distances: see `score_episode`.
+        distances: graph on which distances to targets are measured, see `score_episode`.
         progress: called with the number of bytes read so far.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: if the file cannot be read.
     """
     log = _Log(distances)
     bytes_read, rejected = 0, "lines refused"
@@ -117,7 +119,7 @@ def score_task_log(
 
 
 class LoggedRun:
-    """A run directory filled with the episodes of a log, so that measures and reports work as for any run.
+    """Writes the episodes of a log into the store of a run, so that measures and reports work as for any run.
 
     Args:
         store: a store open for writing.
@@ -130,10 +132,10 @@ class LoggedRun:
         self._group: list[Episode] = []
 
     def add(self, line: LoggedEpisode) -> None:
-        """Add an episode; episodes are written in groups.
+        """Add a scored episode to the run; episodes are written in groups.
 
         Raises:
-            ValueError: the episode is on a graph, which is not a world.
+            ValueError: if the episode is on a graph, which is not a world.
         """
         steps = line.score.steps
         if line.task_map is None or not isinstance(steps, AllSteps):
@@ -156,7 +158,12 @@ class LoggedRun:
             self._store_group()
 
     def close(self, source: str, ledger: ImportLog) -> None:
-        """Write the last group, the agents, and the counts of the log."""
+        """Write the last episodes, the agents, and what is known about the log.
+
+        Args:
+            source: name of the log, to be stored.
+            ledger: the counts and problems of the log.
+        """
         self._store_group()
         self._store.put_agents((agent_id, name, {"recorded": name}) for agent_id, name in sorted(self._agents.items()))
         origin = {"source": source, "counts": dict(ledger.counts), "problems": ledger.problem_count}

@@ -52,7 +52,8 @@ def roll_out(
     horizon: int | None = None,
     invalid: float = 0.0,
 ) -> list[Episode]:
-    """Run episodes of an agent on one world in memory; under fog the agent sees all cells seen so far.
+    """Run episodes of an agent on one world in memory, for tests of measures. Under fog the agent sees all cells seen
+    so far.
 
     Args:
         agent: the agent to run.
@@ -105,8 +106,9 @@ def play(
 
 
 def sample_worlds(seed: int = 0) -> list[GridWorld]:
-    """Build plain worlds of two sizes, a world with key and door, one with two paths and its control, and one with
-    fog.
+    """Build ten small grids of different kinds, on which measures are tried.
+
+    There are plain grids of two sizes, one with key and door, one with two paths and its control, and one with fog.
     """
     worlds = [
         GridWorld(grid=grid, tags={"size": size, "density": density, "index": index})
@@ -125,7 +127,14 @@ def sample_worlds(seed: int = 0) -> list[GridWorld]:
 def sample_episodes(
     seed: int = 0, trajectories: int = 3, invalid: float = 0.1, *, tasks: bool = False
 ) -> list[Episode]:
-    """Run scripted agents on `sample_worlds` or on task worlds; some turns lose their action."""
+    """Run scripted agents on small worlds in memory, to have episodes on which measures can be tried.
+
+    Args:
+        seed: root seed.
+        trajectories: number of episodes of each agent on each world.
+        invalid: probability that a turn loses its action, as if the answer could not be parsed.
+        tasks: whether to use task maps instead of the grids of `sample_worlds`.
+    """
     worlds: Sequence[World]
     agents: Sequence[Agent]
     if tasks:
@@ -143,10 +152,14 @@ def sample_episodes(
 
 
 def transformed(episode: Episode, transform: Transform) -> Episode:
-    """Return the episode as it would be on the transformed world, in the same cluster.
+    """Return a recorded episode as it would be on the rotated or reflected grid, in the same cluster.
+
+    Args:
+        episode: an episode on a grid.
+        transform: the rotation or reflection.
 
     Raises:
-        ValueError: the transform exchanges start and goal, so recorded episodes have no counterpart.
+        ValueError: if the transform exchanges start and goal, so that recorded episodes have no counterpart.
     """
     if transform.swapped:
         raise ValueError("transform must rotate or reflect; exchanging start and goal gives no valid episode")
@@ -196,7 +209,7 @@ _Key = tuple[str, str, str, str, int, tuple[tuple[str, str], ...]]
 
 
 def check_measure(measure: Measure, episodes: Iterable[Episode] | None = None, *, invariant: bool = True) -> None:
-    """Check that a measure obeys the laws common to all measures.
+    """Check that a measure obeys the laws common to all measures, for example in a test of your own measure.
 
     1. It has a name, a unit and bounds, and its rows carry this name and unit.
     2. Every value is NaN, or finite and within the bounds.
@@ -210,12 +223,12 @@ def check_measure(measure: Measure, episodes: Iterable[Episode] | None = None, *
 
     Args:
         measure: a function decorated by `measure`, or any object that implements `Measure`.
-        episodes: episodes of at least two agents; by default `sample_episodes`, on task worlds for a measure that needs
+        episodes: episodes of at least two agents; by default `sample_episodes`, on task maps for a measure that needs
             tasks.
         invariant: whether to check law 8. A measure of directions ("share of moves to the left") does not obey it.
 
     Raises:
-        AssertionError: the measure breaks a law; the message names the law, the row and a remedy.
+        AssertionError: if the measure breaks a law; the message names the law, the row and a remedy.
     """
     _check_declaration(measure)
     tasks = "tasks" in getattr(measure, "needs", ())

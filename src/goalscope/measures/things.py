@@ -22,7 +22,10 @@ _ANY = "thing"
 
 
 def add_measures_of_kinds() -> None:
-    """Register the measures of all kinds of things that have none yet."""
+    """Register the measures of each kind of thing (object in grids, such as a coin) that has none yet.
+
+    These are for example "coin visited" and "coin used".
+    """
     for kind in kinds():
         for word in ("visited", "used") if kind.events else ("visited",):
             if not registry.registered("measure", f"{kind.name} {word}"):

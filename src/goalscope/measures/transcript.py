@@ -26,7 +26,7 @@ OUTCOMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCheck:
-    """What is known about the action of a step.
+    """What is known about the action of one step: whether it was valid and optimal, and how it changed the distance.
 
     Attributes:
         action: name of the action, None if the turn had none.
@@ -53,7 +53,7 @@ class StepCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptStep:
-    """One step of an episode.
+    """One step of an episode, with everything that a reader of the episode wants to see.
 
     Attributes:
         step: the recorded step.
@@ -81,11 +81,11 @@ class TranscriptStep:
 
 
 def transcript(episode: Episode, agent: Agent | None = None) -> Iterator[TranscriptStep]:
-    """Yield the steps of an episode by replaying the recorded actions in its world.
+    """Yield the steps of a recorded episode, with what the agent saw, by replaying the recorded actions in its world.
 
     Args:
-        episode: the record.
-        agent: its agent, rebuilt. It writes its prompts, but its model is not called.
+        episode: the recorded episode.
+        agent: the agent, rebuilt, to write its prompts; its model is not called. None leaves the prompts out.
     """
     table = StepTable.from_episodes([episode], tasks="tasks" in episode.world.offers)
     history, failure = read_rules(episode.spec.rules)
@@ -138,10 +138,15 @@ def _policy(step: Step, agent: Agent | None, observation: Observation) -> tuple[
 
 
 def agent_of(study: Study | None, identity: str) -> Agent | None:
-    """Rebuild the agent of a study with this content id; None if that is impossible here.
+    """Rebuild the agent of a study that has a content id; None if the study has no such agent, or it cannot be built
+    here.
+
+    Args:
+        study: the study; None gives None.
+        identity: content id of the agent.
 
     Raises:
-        ImportError: the libraries of the agent are not installed.
+        ImportError: if the libraries of the agent are not installed.
     """
     for entry in (*study.agents_, *study.further_agents_) if study is not None else ():
         try:
@@ -178,7 +183,9 @@ def _verdict(table: StepTable, index: int, action: str | None, failure: str | No
 
 
 def write_step(entry: TranscriptStep, lines: Sequence[str], sent: str | None = None, most: int | None = None) -> str:
-    """Format a step as text; foreign texts are marked with a bar, so that they cannot pass for the program's own.
+    """Format one step of an episode as text for the terminal.
+
+    Texts of a model are marked with a bar at the left, so that they cannot pass for the program's own.
 
     Args:
         entry: the step.

@@ -102,7 +102,7 @@ def _of_part(part: Part, visits: Visits, observed: _Figure, baseline: _Figure) -
 
 
 def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
-    """Create the measure of the entropy of action frequencies, averaged over visited states (0 to 2 bits).
+    """Create the measure of the entropy of action frequencies on grids, averaged over visited states (0 to 2 bits).
 
     It has one row per group: all episodes of an agent on a world. States without an optimal action are excluded
     (`undecided_states` counts them).
@@ -115,15 +115,16 @@ def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per =
             "distance" (one row per group and distance to the goal).
 
     Raises:
-        ValueError: an argument has another value.
+        ValueError: if an argument has another value.
     """
     return _of_states("policy entropy", part, least_visits, per)
 
 
 def action_entropy(*, part: Part = "observed", per: Per = "state") -> StepMeasure:
-    """Create the measure of `policy_entropy` for environments other than grids: any number of actions, no upper bound.
+    """Create the measure of the entropy of action frequencies in environments other than grids, in bits.
 
-    Arguments and errors are those of `policy_entropy`.
+    It is defined like `policy_entropy`, for any number of actions and therefore without an upper bound, with the same
+    arguments and errors.
     """
     return _of_states("action entropy", part, 1, per)
 
@@ -131,9 +132,8 @@ def action_entropy(*, part: Part = "observed", per: Per = "state") -> StepMeasur
 def policy_divergence(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
     """Create the measure of how far action frequencies are from the uniform policy over optimal actions (0 to 1 bit).
 
-    It is the mean Jensen-Shannon divergence over visited states, with one row per group.
-
-    Arguments and errors are those of `policy_entropy`.
+    It is the mean Jensen-Shannon divergence over visited states, with one row per group: all episodes of an agent on a
+    world. Arguments and errors are those of `policy_entropy`.
     """
     return _of_states("JSD from optimal", part, least_visits, per)
 
@@ -194,19 +194,18 @@ def _defined(
 
 
 def calibration_error(*, part: Part = "observed") -> StepMeasure:
-    """Create the measure of the expected calibration error of action frequencies (equations 6 to 8).
+    """Create the measure of the expected calibration error of action frequencies (equations 6 to 8 of the paper).
 
-    It has one row per group: all episodes of an agent on a world.
-
-    Every step counts once. Its confidence is the empirical probability of its action, its accuracy whether the action
-    is optimal. Bins are [lo, hi), the last one closed at 1; counts decide them exactly, without rounding.
+    It has one row per group: all episodes of an agent on a world. Every step counts once. Its confidence is the
+    empirical probability of its action in that state, its accuracy whether the action is optimal. Bins are [lo, hi),
+    the last one closed at 1; counts decide them exactly, without rounding.
 
     Args:
         part: "observed", "optimal baseline" (expected of an optimal agent with the same visits) or "excess" (the
             difference of the two).
 
     Raises:
-        ValueError: an unknown part.
+        ValueError: if the part is unknown.
     """
     check_choice("part", part, PARTS)
 
@@ -222,8 +221,9 @@ def calibration_error(*, part: Part = "observed") -> StepMeasure:
 
 
 def rare_states(*, least_visits: int = ENOUGH_VISITS) -> StepMeasure:
-    """Create the measure of the share of visited states with fewer than ``least_visits`` visits. It has one row per
-    group.
+    """Create the measure of the share of visited states with fewer than ``least_visits`` visits.
+
+    It has one row per group: all episodes of an agent on a world.
     """
     check_whole("least_visits", least_visits, 1)
 
@@ -249,7 +249,10 @@ add_measures(
 
 @measure("visits per state", unit="visits", bounds=(1, math.inf), per="group", needs=("oracle",), source=OURS)
 def visits_per_state(table: StepTable) -> Values:
-    """Mean number of visits of a visited state."""
+    """Mean number of visits of a visited state.
+
+    Returns ``[K]`` one value per group (all episodes of an agent on a world).
+    """
     visits = table.once(Visits.from_table)
     return visits.mean(visits.number.astype(np.float64))
 
@@ -259,7 +262,10 @@ add_measures(rare_states())
 
 @measure("states without an optimal action", unit="states", per="group", needs=("oracle",), source=OURS)
 def undecided_states(table: StepTable) -> Values:
-    """Number of visited states from which the goal cannot be reached, which the other measures exclude."""
+    """Number of visited states from which the goal cannot be reached, which the other measures exclude.
+
+    Returns ``[K]`` one value per group (all episodes of an agent on a world).
+    """
     return table.once(Visits.from_table).undecided.astype(np.float64)
 
 

@@ -28,7 +28,18 @@ _DRAWN = 1 << 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visits:
-    """The V states visited in the K groups (agent and world) of a table; turns without an action are not counted."""
+    """The V states that agents visited, with action counts, for the K groups (agent and world) of a table of episodes.
+
+    Turns without an action are not counted.
+
+    Attributes:
+        group: ``[V]`` number of each state's group, see `StepTable.groups`.
+        first: ``[K]`` index of the first episode of each group.
+        counts: ``[V, A]`` how often each action was taken in each state, pooled over the group's trajectories.
+        optimal: ``[V, A]`` bool, the optimal actions of each state, at least one.
+        distance: ``[V]`` steps to the goal.
+        undecided: ``[K]`` number of visited states without an optimal action, which are excluded above.
+    """
 
     group: Counts  # [V] group of each state, see `StepTable.groups`
     first: Counts  # [K] first episode of each group
@@ -39,7 +50,10 @@ class Visits:
 
     @classmethod
     def from_table(cls, table: StepTable) -> "Visits":
-        """Count the actions in each visited state of each group; in stochastic worlds, per state and actions left."""
+        """Count the actions in each visited state of each group (agent and world) of a table of episodes.
+
+        In stochastic worlds, a state is counted separately for each number of actions left.
+        """
         group_of, first = table.groups()
         acted = np.flatnonzero(table.action >= 0)
         left = table.horizon[table.episode] - table.step if "distance" not in table.offers else None
@@ -75,28 +89,43 @@ class Visits:
 
     @property
     def policy(self) -> Values:
-        """``[V, A]`` empirical probability of each action."""
+        """``[V, A]`` empirical probability of each action in each visited state."""
         shares: Values = self.counts / self.number[:, None]
         return shares
 
     def at_least(self, visits: int) -> "Visits":
-        """Select the states with at least this many visits."""
+        """Return the visits of only those states that were visited at least this often."""
         enough = self.number >= visits
         return replace(
             self, **{name: getattr(self, name)[enough] for name in ("group", "counts", "optimal", "distance")}
         )
 
     def mean(self, value: Values, weight: Values | None = None) -> Values:
-        """Return ``[K]`` weighted means of ``[V]`` values over the states of each group, NaN without states."""
+        """Average values over the states of each group.
+
+        Args:
+            value: ``[V]`` value of each visited state.
+            weight: ``[V]`` weight of each state; equal weights by default.
+
+        Returns:
+            ``[K]`` mean of each group, NaN for a group without states.
+        """
         weight = np.ones(len(self.group)) if weight is None else weight
         size = np.bincount(self.group, weights=weight, minlength=len(self.first))
         return ratio(np.bincount(self.group, weights=weight * value, minlength=len(self.first)), size)
 
 
 def state_keys(table: StepTable, state: Counts, group: Counts, left: Counts | None = None) -> Counts:
-    """Return ``[N]`` numbers that identify the states ``[N, S]`` within their groups ``[N]``.
+    """Return a number for each of N states, such that equal numbers mean equal states of the same group.
 
-    With ``left`` ``[N]``, states that differ in the number of actions left get different numbers.
+    Args:
+        table: the table of episodes.
+        state: ``[N, S]`` recorded codes of the states.
+        group: ``[N]`` group (agent and world) to which each state belongs.
+        left: ``[N]`` number of actions left, in which states with equal numbers must agree, too; None to ignore it.
+
+    Returns:
+        ``[N]`` numbers.
     """
     keys = group if left is None else group * (int(table.horizon.max(initial=0)) + 1) + left
     # -1 pads shorter states.
@@ -111,21 +140,32 @@ def state_keys(table: StepTable, state: Counts, group: Counts, left: Counts | No
 
 
 def entropy(policy: Values) -> Values:
-    """Compute the entropy of distributions ``[..., A]`` in bits."""
+    """Compute the entropy, in bits, of distributions over A actions ``[..., A]``; the result is ``[...]``."""
     bits: Values = _surprise(policy).sum(axis=-1)
     return bits
 
 
 def divergence(policy: Values, optimal: npt.NDArray[np.bool_]) -> Values:
-    """Compute the Jensen-Shannon divergence of ``[V, A]`` policies from uniform ones over optimal actions, in bits."""
+    """Compute the Jensen-Shannon divergence, in bits, of policies from the uniform policy over optimal actions.
+
+    Args:
+        policy: ``[V, A]`` action probabilities in each of V states.
+        optimal: ``[V, A]`` bool, the optimal actions, at least one per state.
+
+    Returns:
+        ``[V]`` divergences from 0 to 1.
+    """
     target = optimal / optimal.sum(axis=1, keepdims=True)
     bits: Values = np.clip(_divergence_terms(policy, target).sum(axis=1), 0.0, 1.0)
     return bits
 
 
 def binomial(number: int, options: int) -> Values:
-    """Return ``[n + 1]`` probabilities of 0..n hits in n = ``number`` draws, each of which hits with probability 1 /
-    ``options``.
+    """Return the probabilities of 0, 1, ..., n hits in n draws, each of which hits with probability 1 / k: ``[n + 1]``.
+
+    Args:
+        number: number n of draws.
+        options: number k of equally likely options, one of which is the hit.
     """
     if options == 1:
         return np.where(np.arange(number + 1) == number, 1.0, 0.0)
@@ -152,9 +192,10 @@ def _over_pairs(expected: Callable[[int, int], float]) -> Callable[[Counts, Coun
 
 @_over_pairs
 def expected_entropy(number: int, options: int) -> float:
-    """Return the expected entropy (bits) of an optimal agent's policy with n visits and k optimal actions, ``[V]``.
+    """Return the expected entropy, in bits, of the empirical policy of an optimal agent, ``[V]`` for V states.
 
-    Exact: ``k E[h(X / n)]`` with X binomial(n, 1 / k) and ``h(p) = -p log2 p``.
+    The agent visits a state n (``number``) times and draws uniformly from its k (``options``) optimal actions. The
+    result is exact: ``k E[h(X / n)]`` with X binomial(n, 1 / k) and ``h(p) = -p log2 p``.
     """
     fraction = np.arange(number + 1) / number
     return options * float(binomial(number, options) @ _surprise(fraction))
@@ -162,9 +203,12 @@ def expected_entropy(number: int, options: int) -> float:
 
 @_over_pairs
 def expected_divergence(number: int, options: int) -> float:
-    """Return the expected divergence (bits) of an optimal agent's empirical policy from its own policy, ``[V]``.
+    """Return the expected divergence, in bits, of the empirical policy of an optimal agent from its true policy,
+    ``[V]``.
 
-    Exact, because the divergence is a sum with one term per action, whose count is binomial(n, 1 / k).
+    The agent visits each of V states n (``number``) times and draws uniformly from its k (``options``) optimal actions.
+    The result is exact, because the Jensen-Shannon divergence is a sum with one term per action, whose count is
+    binomial(n, 1 / k).
     """
     fraction = np.arange(number + 1) / number
     terms = _divergence_terms(fraction, np.full(number + 1, 1 / options))
@@ -191,6 +235,8 @@ def state_overlap(table: StepTable) -> Values:
     """Number of states visited by both of two trajectories, divided by the number visited by either, averaged over all
     pairs of trajectories on a grid. With more than 8,192 trajectories, four million random pairs are used, with a
     standard error below 0.0003. Undefined with fewer than two trajectories.
+
+    Returns ``[K]`` one value per group (all episodes of an agent on a world).
     """
     group, first = table.groups()
     value = np.full(len(first), np.nan)
@@ -232,12 +278,12 @@ def _sampled_overlap(present: npt.NDArray[np.bool_]) -> float:
 
 
 def jaccard(first: set[tuple[int, ...]], second: set[tuple[int, ...]]) -> float:
-    """Divide the size of the intersection of two sets by that of their union."""
+    """Return the Jaccard similarity of two sets: the size of their intersection divided by that of their union."""
     return len(first & second) / len(first | second)
 
 
 def visited_cells(table: StepTable) -> list[set[tuple[int, ...]]]:
-    """Return the cells visited in each episode."""
+    """Return, for each episode of a table, the set of cells (row, col) that it visited, including the final one."""
     cells: list[set[tuple[int, ...]]] = [set() for _ in table.length]
     episode, state = _visited(table)
     for index, cell in zip(episode.tolist(), state[:, :2].tolist(), strict=True):

@@ -55,11 +55,12 @@ def score_fogged_episode(episode: Episode) -> EpisodeErrors[AllSteps]:
         episode: an episode of a world with a fog radius and without a locked door.
 
     Returns:
-        The score. Cells are (x, y) with y upwards and the bottom left corner of the grid at (0, 0). A turn without an
-        action is "unparsable", a move into a wall "blocked". There are no nodes (tasks) and there is no budget.
+        The steps and their summary. Cells are (x, y) with y upwards and the bottom left corner of the grid at (0, 0). A
+        turn without an action is "unparsable", a move into a wall "blocked". There are no nodes (tasks) and there is no
+        budget of actions.
 
     Raises:
-        ValueError: the world has no fog, or has a door.
+        ValueError: if the world has no fog, or has a door.
     """
     world = episode.world
     if world.fog_radius is None or world.grid.door is not None:
@@ -72,7 +73,21 @@ def score_fogged_episode(episode: Episode) -> EpisodeErrors[AllSteps]:
 def score_walk(
     grid: Grid, radius: int, positions: Sequence[Position], actions: Sequence[Action | None], outcome: str
 ) -> EpisodeErrors[AllSteps]:
-    """Score an episode of a maze under fog, given its T actions and T + 1 positions."""
+    """Score the exploration and exploitation errors of an episode of a maze under fog, given its actions and positions.
+
+    Args:
+        grid: the whole maze.
+        radius: radius of sight in steps.
+        positions: the T + 1 cells (row, col) at which the agent was, including the first and the last one.
+        actions: the T actions, None for a turn without an action.
+        outcome: how the episode ended, such as "goal".
+
+    Returns:
+        The steps and their summary.
+
+    Raises:
+        ValueError: if the maze shows no agent or no goal.
+    """
     walk = _FoggedWalk(grid, radius, positions)
     steps = list(judge(walk, actions, walk.view))
     summary = Summary(
@@ -254,13 +269,19 @@ add_measures(
 
 @measure(PROGRESS_SHARE, unit="share", needs=("tasks",), source=_TASKS)
 def progress_share(table: StepTable) -> Entries:
-    """Share of steps that entered an unobserved cell, per tenth of the episode."""
+    """Share of steps that entered an unobserved cell, per tenth of the episode.
+
+    Returns ten values per episode of the table, with the tag "progress" (0.1, 0.2, ..., 1.0: the end of the tenth).
+    """
     return _by_tenth(table, 0)
 
 
 @measure(ONLY_EXPLORATION, unit="share", needs=("tasks",), source=f"{_TASKS}, Fig. 4a")
 def exploration_only_share(table: StepTable) -> Entries:
-    """Share of steps with only exploration possible, as no node was pending (case 1), per tenth of an episode."""
+    """Share of steps with only exploration possible, as no node was pending (case 1), per tenth of an episode.
+
+    Returns ten values per episode of the table, with the tag "progress" (0.1, 0.2, ..., 1.0: the end of the tenth).
+    """
     return _by_tenth(table, 1)
 
 
@@ -314,7 +335,8 @@ def _scored(table: StepTable) -> dict[int, tuple[Summary, Values]]:
 
 
 def progress_shares(marked: Sequence[int]) -> Values:
-    """Return ``[10]`` shares of marked steps, one per tenth of an episode; NaN without steps.
+    """Return, for each tenth of an episode, the share of its steps that are marked, ``[10]``; NaN if there are no
+    steps.
 
     A step that spans two tenths counts proportionally in both, so episodes of any length have ten values.
 
@@ -333,7 +355,7 @@ def progress_shares(marked: Sequence[int]) -> Values:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorEstimate:
-    """Estimate of one of the two errors over many episodes.
+    """The exploration error or the exploitation error, estimated over many episodes of one agent.
 
     Attributes:
         kind: "exploration" or "exploitation".
@@ -355,18 +377,18 @@ class ErrorEstimate:
 def estimate_errors(
     summaries: Sequence[Summary], grids: Sequence[Any], *, confidence: float = 0.95
 ) -> tuple[ErrorEstimate, ErrorEstimate]:
-    """Estimate the exploration and the exploitation error over many episodes.
+    """Estimate the exploration and the exploitation error of an agent over many episodes.
 
     Args:
         summaries: ``[N]`` summaries of one agent's episodes.
-        grids: ``[N]`` map of each episode; intervals treat maps as the units.
+        grids: ``[N]`` map of each episode; intervals treat maps as the independent units.
         confidence: nominal coverage of the intervals.
 
     Returns:
         The exploration error and the exploitation error.
 
     Raises:
-        ValueError: the sequences differ in length, or the summaries used different graphs for distances.
+        ValueError: if the sequences differ in length, or the summaries measured distances on different graphs.
     """
     graphs = {summary.distances for summary in summaries}
     if len(graphs) > 1:
@@ -402,10 +424,11 @@ MOST_APART = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """Straight line through success against the base-10 logarithm of an error, with one point per agent.
+    """A straight line fitted over agents, of success against the base-10 logarithm of an error, with one point per
+    agent.
 
     Attributes:
-        error: measure on the horizontal axis.
+        error: name of the error measure on the horizontal axis.
         agents: ``[A]`` agents whose error is defined and above 0.
         errors, success: ``[A]`` mean over maps of each agent.
         left_out: agent -> why it has no point.
@@ -425,15 +448,15 @@ class Relation:
 
 
 def log_relation(rows: Rows, error: str, agents: Sequence[str], *, confidence: float = 0.95) -> Relation:
-    """Fit success against the logarithm of an error.
+    """Fit a straight line of success against the base-10 logarithm of an error, over agents.
 
     Agents without errors have no logarithm and are left out: replacing 0 by a small number would determine the fit.
     The interval of R squared is a percentile bootstrap over maps (the same for all agents); the agents are fixed.
 
     Args:
-        rows: rows of "success" and of the error.
+        rows: rows of "success" and of the error, one value each.
         error: name of the error measure.
-        agents: the agents, in order.
+        agents: names of the agents, in order.
         confidence: nominal coverage of the interval.
     """
     success_of, grids = _by_map(rows.where(rows.measure == "success"), agents)
@@ -486,8 +509,8 @@ class Divergence:
     """Two agents with equal success, and where in an episode their exploration diverges.
 
     Attributes:
-        first, second: the agents.
-        maps: maps on which both have a successful episode.
+        first, second: names of the agents.
+        maps: number of maps on which both have a successful episode.
         apart: mean over the tenths of the absolute difference of their shares.
         tenths: ``[10]`` difference of the shares, first minus second, each with an interval at 1 - 0.05 / 10 coverage
             (with several pairs, 1 - 0.05 / 10 / pairs, so that all hold jointly).
@@ -507,12 +530,15 @@ class Divergence:
 def divergences(
     rows: Rows, agents: Sequence[str], *, measure: str = PROGRESS_SHARE, families: int = 1
 ) -> list[Divergence]:
-    """Compare the exploration of agents that succeed equally often, in successful episodes paired by map.
+    """Compare the exploration over time of pairs of agents that succeed equally often.
+
+    Only successful episodes are used, paired by map. Pairs of agents whose success rates differ by more than
+    `MOST_APART`, that succeed in less than half of their episodes, or that share fewer than two maps are left out.
 
     Args:
-        rows: rows of "success" and of the measure.
-        agents: the agents, in order.
-        measure: a share per tenth of an episode.
+        rows: rows of "success" and of ``measure``, one value each.
+        agents: names of the agents, in order.
+        measure: name of a measure that is a share per tenth of an episode.
         families: number of pairs over which the intervals should hold jointly, in addition to the tenths.
     """
     success = rows.where(rows.measure == "success")

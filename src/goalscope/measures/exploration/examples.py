@@ -19,7 +19,8 @@ _LETTERS: Final = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Acti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A map with walks that the metric should distinguish, or should score equally.
+    """An example from the exploration paper: a map with walks that the metric should distinguish, or should score
+    equally.
 
     Attributes:
         figure: the figure in the paper.
@@ -36,25 +37,27 @@ class Example:
     walks: Mapping[str, str]
 
     def actions(self, walk: str) -> list[Action]:
-        """Return all moves of a walk, including the common beginning."""
+        """Return all moves of a walk, given by its name, including the beginning that all walks share."""
         return [_LETTERS[letter] for letter in self.before + self.walks[walk]]
 
     def score(self, walk: str) -> EpisodeErrors[AllSteps]:
-        """Score a walk, including the common beginning."""
+        """Score the exploration and exploitation errors of a walk, given by its name, including the beginning that
+        all share.
+        """
         return score_episode(self.task_map, self.actions(walk))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalkCounts:
-    """Counts over the moves of one walk of an example, without the common beginning.
+    """Counts over the moves of one walk of an `Example`, without the beginning that all walks share.
 
     Attributes:
         steps: number of moves.
-        errors: number of errors by Eq. (1).
+        errors: number of errors by Eq. (1) of the paper.
         without_gain: moves that neither progress nor get closer to a target: the errors without the stale score.
         new_cells: moves into unobserved cells.
         stale: stale score (loops, reused edges and cells since the last progress) after the last move.
-        cases: cases of Table 1 that occur, in order.
+        cases: cases of Table 1 of the paper that occur, in order.
     """
 
     steps: int
@@ -66,7 +69,7 @@ class WalkCounts:
 
 
 def counts(example: Example, walk: str) -> WalkCounts:
-    """Count what the metric finds on one walk of an example."""
+    """Count errors, new cells and other events on one walk of an example, given by its name."""
     steps = list(example.score(walk).steps)[len(example.before) :]
     return WalkCounts(
         steps=len(steps),

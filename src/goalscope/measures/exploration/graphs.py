@@ -28,7 +28,7 @@ _Names = Annotated[tuple[_Name, ...], Field(strict=False, max_length=_MOST)]
 
 
 class TaskGraph(StudyPart):
-    """A graph with tasks, checked when it is created.
+    """A graph of named places, some of which hold tasks that an agent has to achieve; checked when it is created.
 
     Attributes:
         edges: pairs of place names; usable both ways, or only from the first to the second if ``directed``.
@@ -53,7 +53,11 @@ class TaskGraph(StudyPart):
     budget: Annotated[int, Field(ge=1)] | None = None
 
     def model_post_init(self, context: Any) -> None:
-        """Check conditions that involve several fields."""
+        """Check conditions that involve several fields, after pydantic has checked each field.
+
+        Raises:
+            ValueError: if an edge, the start, a goal or a prerequisite is invalid, or prerequisites form a cycle.
+        """
         if wrong := next((edge for edge in self.edges if len(edge) != 2 or edge[0] == edge[1]), None):
             raise ValueError(f"each edge must be a pair of different places, got {list(wrong)}")
         options = self.options
@@ -76,7 +80,7 @@ class TaskGraph(StudyPart):
 
     @cached_property
     def ways(self) -> Mapping[str, tuple[str, ...]]:
-        """Map each place to the places that it leads to."""
+        """The graph by place: name of each place -> names of the places that it leads to."""
         ways: dict[str, dict[str, None]] = {}
         for source, target in self.edges:
             ways.setdefault(source, {})[target] = None
@@ -87,17 +91,32 @@ class TaskGraph(StudyPart):
 
     @cached_property
     def options(self) -> Mapping[str, tuple[tuple[str, ...], ...]]:
-        """For each place with a task, the alternative sets of places that must be achieved before."""
+        """For each place with a task: name of the place -> alternative sets of places whose tasks must be achieved
+        before.
+        """
         return MappingProxyType({**dict.fromkeys(self.goals, ()), **self.tasks})
 
     @cached_property
     def id(self) -> str:
-        """Content id of the graph and its tasks."""
+        """Content id of the graph: a hash of its places and tasks, so that equal graphs have equal ids."""
         return content_id("taskgraph", self.model_dump(mode="json"))
 
 
 class GraphStep(NamedTuple):
-    """One visit of a place, judged by what was known before it; the fields have the names of those of `MapStep`."""
+    """One visit to a place of a `TaskGraph`, judged by what the agent knew before; fields are named as those of
+    `MapStep`.
+
+    Attributes:
+        number: number of the visit, 0-based.
+        here, there: names of the places before and after the visit.
+        rejected: "blocked" or "unparsable" for an action without effect, otherwise None.
+        case: which of exploration (1), the goal (2), a task (3), or task and exploration (4) the situation calls for.
+        targets: names of the places that the agent should approach.
+        new_cell: whether the place was visited for the first time.
+        achieved: name of the place whose task was achieved, None if none.
+        error: whether the visit is an error.
+        stale: stale score (loops, reused edges and places since the last progress) after the visit.
+    """
 
     number: int
     here: str
@@ -112,17 +131,20 @@ class GraphStep(NamedTuple):
 
     @property
     def progress(self) -> bool:
-        """Whether the visit entered an unobserved place or achieved a pending task."""
+        """Whether the visit entered a place for the first time or achieved a task."""
         return self.new_cell or self.achieved is not None
 
 
 def score_graph(graph: TaskGraph, visits: Iterable[str | None]) -> EpisodeErrors[tuple[GraphStep, ...]]:
-    """Score the exploration and exploitation errors of an episode on any graph, step by step.
+    """Score the exploration and exploitation errors of an episode on any graph of places, step by step.
 
     Args:
         graph: the places, the ways between them, and the tasks.
         visits: the visited places in order, without the start. None, or the place where the agent already is, counts as
             an action without effect.
+
+    Returns:
+        The steps and their summary.
 
     Raises:
         ValueError: a visit to a place that is not yet known or, without ``jumps``, more than one step away; a visit

@@ -32,12 +32,21 @@ for both."""
 
 
 class MapView:
-    """The agent's knowledge between two events of progress (immutable).
+    """What an agent knows between two events of progress, and which cells it should approach (immutable).
 
-    Sets of cells are bit masks of the board. The case is 1 (only exploration is possible), 2 (the goal is pending), 3
-    (only exploitation: a task is pending), 4 (both), or 0 if nothing is left to explore or exploit, which no task map
-    allows. Shortest paths use the cells in `known` and pass through those in `through`; other known cells can only be
-    the end of a path.
+    Sets of cells are integers with one bit per cell. The case is 1 (only exploration is possible), 2 (the goal is
+    pending), 3 (only exploitation: a task is pending), 4 (both), or 0 if nothing is left to explore or exploit, which
+    no task map allows. Shortest paths use the cells in `known` and pass through those in `through`; other known cells
+    can only be the end of a path.
+
+    Args:
+        board: the numbering of the map's cells.
+        unobserved: cells that the agent knows of and has not entered.
+        pending: cells of tasks that can be achieved now.
+        goals: cells of goals among ``pending``.
+        known_cells: cells that shortest paths may use.
+        through: cells that shortest paths may pass through.
+        progress: function that says whether entering a cell is progress; by default, if it is unobserved or pending.
     """
 
     def __init__(
@@ -65,7 +74,12 @@ class MapView:
 
     @classmethod
     def of(cls, knowledge: TaskState, distances: Distances) -> "MapView":
-        """Build the view of the current knowledge in a task world."""
+        """Build the view from the state of an episode on a task map.
+
+        Args:
+            knowledge: the state of the episode.
+            distances: graph on which distances are measured, as in `score_episode`.
+        """
         board = knowledge.board
         goals = knowledge.pending_goals
         observed, unobserved, pending = knowledge.observed, knowledge.unobserved, knowledge.pending
@@ -84,7 +98,11 @@ class MapView:
     __hash__ = None  # type: ignore[assignment]
 
     def gain(self, cell: int, next_cell: int) -> bool:
-        """Return whether a move between adjacent cells enters a target or gets closer to at least one."""
+        """Return whether a move enters a target or gets closer to at least one target.
+
+        Args:
+            cell, next_cell: indices of the adjacent cells before and after the move.
+        """
         if self.targets >> next_cell & 1:
             return True
         key = (cell, next_cell)
@@ -94,7 +112,9 @@ class MapView:
         return nearer
 
     def progress(self, next_cell: int) -> bool:
-        """Return whether entering a cell is progress: by default, if the cell is unobserved or pending."""
+        """Return whether entering a cell, given by its index, is progress: by default, if the cell is unobserved or
+        pending.
+        """
         return bool(self.progressing >> next_cell & 1) if self._progress is None else self._progress(next_cell)
 
     def _search(self, cell: int, next_cell: int) -> bool:
@@ -142,11 +162,11 @@ _Place = TypeVar("_Place", int, str)
 
 
 class StaleCounter:
-    """Counters of loops (c), reused edges (e) and reused cells (n) since the last progress, updated move by move.
+    """Counter of going in circles: loops (c), reused edges (e) and reused cells (n) since the last progress.
 
     c_t = |E| - |V| + 1 is the cyclomatic number, e_t = sum over edges of max(m(e) - 2, 0), n_t = sum over cells of
-    max(m(v) - 2, 0), S_t = c_t + e_t + n_t. Edges are undirected; the cell where the stretch begins counts as visited
-    once.
+    max(m(v) - 2, 0), and the stale score is S_t = c_t + e_t + n_t, where m counts uses. Edges are undirected; the cell
+    where the stretch begins counts as visited once.
     """
 
     __slots__ = ("_edges", "_visits", "cell_reuse", "edge_reuse", "loops")
@@ -158,11 +178,16 @@ class StaleCounter:
 
     @property
     def total(self) -> int:
-        """The stale score S."""
+        """The stale score S: loops plus reused edges plus reused cells."""
         return self.loops + self.edge_reuse + self.cell_reuse
 
     def rising(self, board: Board, cell: int) -> int:
-        """Return a bit mask of the moves from a cell that would raise the score (bit a for move a)."""
+        """Return which moves from a cell would raise the stale score, as an integer in which bit a stands for move a.
+
+        Args:
+            board: the numbering of the map's cells.
+            cell: index of the cell.
+        """
         rising = 0
         for action, offset in enumerate(board.offsets):
             next_cell = cell + offset
@@ -174,7 +199,7 @@ class StaleCounter:
         return rising
 
     def move(self, place: _Place, next_place: _Place) -> bool:
-        """Count a move and return whether the score rose."""
+        """Count a move from one place to the next, and return whether the stale score rose."""
         edge = (place, next_place) if place < next_place else (next_place, place)
         traversals, visits = self._edges.get(edge, 0), self._visits.get(next_place, 0)
         self._edges[edge], self._visits[next_place] = traversals + 1, visits + 1
@@ -198,7 +223,7 @@ grows with the square of the number of cells."""
 
 
 class MapStep(NamedTuple):
-    """One action, judged by the state before it. Expensive properties are computed on access.
+    """One action of an episode, judged by what the agent knew before it. Expensive properties are computed on access.
 
     Attributes:
         index: number of the step, 0-based.
@@ -207,10 +232,10 @@ class MapStep(NamedTuple):
         rejected: "blocked" or "unparsable" for an action without effect, otherwise None.
         view: the agent's knowledge by which the action is judged.
         new_cell: whether the action entered an unobserved cell.
-        achieved: the node (task) that it achieved, None if none.
-        error: whether the action is an error by Eq. (1).
-        loops, edge_reuse, cell_reuse: c, e and n after the action. Progress resets them to 0.
-        rising: bit mask; bit a is set where move a would have raised the stale score.
+        achieved: name of the node (task) that the action achieved, None if none.
+        error: whether the action is an error by Eq. (1) of the paper.
+        loops, edge_reuse, cell_reuse: c, e and n of `StaleCounter` after the action. Progress resets them to 0.
+        rising: integer in which bit a is set where move a would have raised the stale score.
     """
 
     index: int  # type: ignore[assignment]
@@ -229,27 +254,30 @@ class MapStep(NamedTuple):
 
     @property
     def position(self) -> Cell:
-        """Cell before the action; (x, y) on task maps."""
+        """Cell (x, y) of the agent before the action."""
         return self.view.board.cell(self.here)
 
     @property
     def after(self) -> Cell:
-        """Cell after the action."""
+        """Cell (x, y) of the agent after the action."""
         return self.view.board.cell(self.there)
 
     @property
     def case(self) -> int:
-        """Case 1 to 4 (see `MapView`); 0 without a target, which happens only in mazes with no way to the goal."""
+        """What the situation calls for: 1 exploration, 2 the goal, 3 a task, 4 a task or exploration (see `MapView`).
+
+        It is 0 without a target, which happens only in mazes with no way to the goal.
+        """
         return self.view.case
 
     @property
     def targets(self) -> tuple[Cell, ...]:
-        """The target cells T, sorted."""
+        """The cells (x, y) that the agent should approach, sorted by y, then x."""
         return self.view.board.listed(self.view.targets)
 
     @property
     def gain(self) -> bool:
-        """Whether the move enters a target or gets closer to at least one."""
+        """Whether the move enters a target or gets closer to at least one target."""
         return self.rejected is None and self.view.gain(self.here, self.there)
 
     @property
@@ -269,7 +297,7 @@ class MapStep(NamedTuple):
 
     @property
     def free_moves(self) -> tuple[Action, ...]:
-        """Moves that would not have been errors here."""
+        """The moves that would not have been errors in this situation."""
         return tuple(action for action in ACTIONS if self._free(action))
 
     def _free(self, action: Action) -> bool:
@@ -281,14 +309,22 @@ class MapStep(NamedTuple):
         return view.gain(self.here, next_cell) and (view.count == 1 or not self.rising >> action & 1)
 
     def plain(self) -> dict[str, Any]:
-        """Return all published values of the step as plain values by name."""
+        """Return the published values of the step by name, such as "position", "case" and "error", for writing them
+        to a file.
+        """
         names = "index position after action rejected case targets gain progress new_cell achieved loops edge_reuse"
         names += " cell_reuse stale error attribution free_moves"
         return {name: getattr(self, name) for name in names.split()}
 
 
 class AllSteps(Sequence[MapStep]):
-    """The steps of an episode. Those of a large map are not stored, but scored again on access."""
+    """The scored steps of an episode, as a sequence. Steps of a large map are not stored, but scored again on access.
+
+    Args:
+        count: number of steps.
+        again: function that scores the steps again.
+        stored: the steps, or None if they are not stored.
+    """
 
     def __init__(
         self, count: int, again: Callable[[], Iterator[MapStep]], stored: Sequence[MapStep] | None = None
@@ -315,13 +351,17 @@ class AllSteps(Sequence[MapStep]):
         return tuple(by_number[number] for number in selected)
 
     def column(self, name: Literal["case", "error", "stale", "new_cell"]) -> list[int]:
-        """Return one number per step, for curves over time."""
+        """Return one property of each step as a list of whole numbers, for curves over time.
+
+        Args:
+            name: name of the property of `MapStep`.
+        """
         return [int(getattr(step, name)) for step in self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Summary of an episode; `MapView` explains the cases 1 to 4.
+    """Exploration and exploitation errors of one episode, with counts. `MapView` explains the cases 1 to 4.
 
     Attributes:
         exploration_error: errors in cases 1 and 4 divided by steps in these cases; None without such steps.
@@ -332,7 +372,7 @@ class Summary:
             numerators and denominators.
         steps: number of actions.
         budget: maximum number of actions; None in a maze.
-        outcome: how the episode ended.
+        outcome: how the episode ended: "goal", "budget" or "stopped".
         success: whether the goal was achieved.
         blocked, unparsable: moves that were impossible, and turns that named no move.
         detours: steps into a new cell while the goal was pending. They are not errors by Eq. (1) and are counted here.
@@ -372,23 +412,28 @@ class Summary:
 
     @property
     def invalid_actions(self) -> int:
-        """Number of actions without effect."""
+        """Number of actions without effect: impossible moves, and turns that named no move."""
         return self.blocked + self.unparsable
 
     @property
     def progress_rate(self) -> float | None:
-        """Share of steps that made progress, None without steps."""
+        """Share of steps that made progress (entered a new cell or achieved a task); None without steps."""
         return self.progress_steps / self.steps if self.steps else None
 
     @property
     def coverage(self) -> float:
-        """Share of cells that were observed."""
+        """Share of the map's cells that were observed."""
         return self.observed_cells / self.cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeErrors(Generic[Steps]):
-    """Exploration and exploitation errors of an episode: one record per action or visit, and the summary."""
+    """Exploration and exploitation errors of an episode.
+
+    Attributes:
+        steps: the judgement of each action or visit.
+        summary: the errors and counts over the whole episode.
+    """
 
     steps: Steps
     summary: Summary
@@ -397,7 +442,7 @@ class EpisodeErrors(Generic[Steps]):
 def score_episode(
     task_map: TaskMap, actions: Iterable[Action | str | None], *, distances: Distances = "known"
 ) -> EpisodeErrors[AllSteps]:
-    """Score the exploration and exploitation errors of an episode, step by step.
+    """Score the exploration and exploitation errors of an episode on a task map, step by step.
 
     Args:
         task_map: the map on which the episode took place.
@@ -439,10 +484,10 @@ def score_episode(
 
 
 def score_recorded(episode: Episode) -> EpisodeErrors[AllSteps]:
-    """Score a recorded episode of a task world.
+    """Score the exploration and exploitation errors of a recorded episode on a task map.
 
     Raises:
-        ValueError: the episode took place in another kind of world, or its actions are impossible on the map.
+        ValueError: if the episode took place in another kind of world, or its actions are impossible on the map.
     """
     task_map = getattr(episode.world, "task_map", None)
     if task_map is None:
@@ -469,7 +514,13 @@ class _Walk(Protocol):
 
 
 def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], MapView]) -> Iterator[MapStep]:
-    """Replay the actions and yield their scores; `look` returns the knowledge after each progress."""
+    """Replay the actions of an episode, and yield the judgement of each.
+
+    Args:
+        walk: the episode, which makes each move.
+        actions: the actions, None for a turn without a move.
+        look: function that returns what the agent knows; called at the beginning and after each progress.
+    """
     board, view, stale = walk.board, look(), StaleCounter(walk.position)
     for index, action in enumerate(actions):
         cell, judged = walk.position, view
@@ -489,7 +540,11 @@ def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], MapV
 
 
 def counted(steps: Iterable[Any]) -> dict[str, Any]:
-    """Count steps in one pass, without storing them; return the fields of `Summary`."""
+    """Count errors and other events over judged steps in one pass, without storing the steps.
+
+    Returns:
+        The fields of `Summary` that are counts or ratios of counts, by name.
+    """
     tally = Counter((step.case, step.rejected, step.error, step.new_cell, step.progress) for step in steps)
     counts: dict[str, Any] = {}
     for kind, cases in CASES.items():
