@@ -109,15 +109,19 @@ def decide(
     """Decide what goal one agent pursues in one group of worlds.
 
     Args:
-        states: its recorded episodes, see `goalscope.goals.hypotheses.states.states_of`.
-        hypotheses: name -> hypothesis; the candidates.
-        where: tags of the group of worlds.
-        level: error rate of each one-sided end of a score interval, and of the two-sided MEG intervals.
+        states: the recorded episodes of the agent, see `goalscope.goals.hypotheses.states.states_of`.
+        hypotheses: name -> hypothesis; the candidates for the agent's goal.
+        where: tags that describe the group of worlds, such as ``{"phase": "trained"}``; None for all worlds.
+        level: error rate of each one-sided end of a consistency interval, and of the two-sided intervals of MEG
+            (maximum-entropy goal-directedness).
         seed: root seed of resamples and of simulated random agents.
         by_visits: where a step was answered only once, use the answer of another episode in the same state as its
             second answer.
         measured: the MEG of these states if already computed, with ``pairs="all"`` and ``state_blind=True``; or a
             function that computes it, called only if MEG decides.
+
+    Returns:
+        The finding: yes, no, undecided or untestable, the hypotheses that it names, and the figure that decided.
 
     Raises:
         ValueError: there are no states, or states of several agents.
@@ -152,7 +156,11 @@ def by_single_answers(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Finding:
-    """Decide as `decide` would if no step had a second answer; the arguments are those of `decide`."""
+    """Decide what goal an agent pursues from the first answer to each step alone; second answers are ignored.
+
+    The result shows what could be said if the agent had been asked only once per step. The arguments are those of
+    `decide`.
+    """
     single = [replace(episodes, repeat=None) for episodes in states]
     return decide(single, hypotheses, level=level, seed=seed, by_visits=False, measured=measured)
 
@@ -166,9 +174,15 @@ def findings(
 ) -> list[Finding]:
     """Decide what goal each agent pursues: in all worlds together, or in each phase if there are several.
 
+    A phase is a named group of worlds in a study, such as "trained" and "shifted".
+
     Args:
-        states, hypotheses, level: as in `decide`.
-        phases: names of the study's phases, which are groups of worlds, in the order of the findings.
+        states: the recorded episodes of all agents.
+        hypotheses, level: as in `decide`.
+        phases: names of the phases, in the order in which their findings are returned.
+
+    Returns:
+        One finding for each agent and phase, agent by agent.
     """
     by_agent, all_states = dict[str, list[States]](), list(states)
     for episodes in all_states:
@@ -211,12 +225,15 @@ def _all_meg(
 def groups(
     states: Sequence[States], *, by: Sequence[str] = (), phases: Sequence[str] = ()
 ) -> Iterator[tuple[dict[str, Tag], list[States]]]:
-    """Yield the groups of worlds that are decided separately, each with its tags and its states.
+    """Divide the recorded episodes into the groups of worlds that are decided separately.
 
     Args:
         states: the recorded episodes.
-        by: tags whose values form further groups within each phase.
-        phases: names of the study's phases, which are groups of worlds, in the order of the results.
+        by: names of tags, such as "size"; each of their values forms a further group within each phase.
+        phases: names of the study's phases, which are named groups of worlds, in the order of the results.
+
+    Yields:
+        For each group, the tags that describe it (empty for all worlds) and its episodes.
 
     Raises:
         ValueError: no world has one of the tags.
@@ -571,9 +588,17 @@ class _Rules:
 
 
 def turns_after(sums: AnswerSums, name: str, confidence: float) -> Estimate | None:
-    """Return the share of turns after the event of a hypothesis, if it is large and the agent repeats its moves there.
+    """Return the share of an agent's turns that come after the event of a hypothesis, such as "the key is held".
 
-    In these turns the hypothesis makes no prediction, and the agent may pursue a goal that was not compared.
+    In these turns the hypothesis makes no prediction, so the agent may pursue a goal there that was not compared.
+
+    Args:
+        sums: the evidence in the agent's answers.
+        name: name of the hypothesis.
+        confidence: coverage of the interval.
+
+    Returns:
+        The share with its interval; None if the share is small or the agent does not repeat its moves in these turns.
     """
     at = sums.names.index(name)
     kept, total = sums.kept[:, at], sums.kept_agreement[:, at]
@@ -585,12 +610,14 @@ def turns_after(sums: AnswerSums, name: str, confidence: float) -> Estimate | No
 
 
 def noun_in(name: str, bank: Mapping[str, Hypothesis], worlds: Sequence[World]) -> str:
-    """Return the noun phrase of a hypothesis in some worlds; goals and states are named as their author names them.
+    """Return the noun phrase by which sentences mention a hypothesis, such as "the top-left corner".
+
+    Goals and states of the worlds have the names that the author of the worlds gave them.
 
     Args:
-        name: name of the hypothesis: one of the bank, or of a rival that was added.
-        bank: name -> hypothesis.
-        worlds: the worlds, at least one.
+        name: name of the hypothesis: one of `bank`, or of a rival that goalscope added.
+        bank: name -> hypothesis, as compared by the user.
+        worlds: the worlds in which hypotheses were compared, at least one.
     """
     if name == GOAL and name in bank:
         goals = {world.goal_noun for world in worlds}
@@ -609,7 +636,11 @@ def nan_less(value: float) -> float:
 
 
 def share_of(goal: GoalEstimate) -> Estimate | None:
-    """Return signed MEG as a share of an optimal agent's MEG, with its interval; None if that MEG is near 0."""
+    """Return the signed MEG of an agent towards a goal as a share of an optimal agent's MEG, with its interval.
+
+    The share is 1 for an optimal agent, 0 for a random one, and negative for an agent that avoids the goal. None if the
+    MEG (maximum-entropy goal-directedness) of an optimal agent is near 0.
+    """
     if math.isnan(goal.signed) or not goal.bound >= LEAST_BOUND:
         return None
     value, low, high = goal.signed / goal.bound, goal.share_low, goal.share_high
@@ -631,15 +662,19 @@ def _estimate(goal: GoalEstimate, ends: tuple[float, float, float], unit: str) -
 
 
 def blind_share(goal: GoalEstimate) -> float:
-    """Return the MEG share of the state-blind baseline, >= 0; 0 if it was not measured.
+    """Return the MEG of an agent's state-blind baseline as a share of an optimal agent's MEG, >= 0.
 
-    The baseline has the move frequencies of the agent but ignores the state.
+    The state-blind baseline draws its moves with the agent's move frequencies, but ignores the state. The share is 0 if
+    the baseline was not measured.
     """
     return max(0.0, nan_less(goal.state_blind) / goal.bound)
 
 
 def contrasts_of(measured: RunDirectedness, agent: str, hypothesis: str) -> Iterator[tuple[str, GoalContrast]]:
-    """Yield each rival of a hypothesis, with the MEG of the hypothesis minus that of the rival over all worlds."""
+    """Yield how one hypothesis compares with each of its rivals in explaining an agent, over all worlds together.
+
+    Each result is the name of a rival and the MEG (in nats) towards the hypothesis minus the MEG towards this rival.
+    """
     for contrast in measured.contrasts:
         if contrast.agent != agent or contrast.cell or hypothesis not in (contrast.first, contrast.second):
             continue
@@ -657,9 +692,10 @@ def _rejected(contrasts: Mapping[str, GoalContrast], level: float) -> set[str]:
 
 
 def gain_share(states: Sequence[States], hypotheses: Mapping[str, Hypothesis], name: str) -> Estimate | None:
-    """Estimate an agent's gain towards one hypothesis: 1 if it follows the hypothesis strictly, 0 if it acts at random.
+    """Estimate how strictly an agent follows one hypothesis in the steps in which its rivals call for other moves.
 
-    The result is None if no step separates the hypothesis from its rivals.
+    This figure is called the gain. It is 1 if the agent follows the hypothesis in all of these steps, and 0 if it acts
+    at random. The result is None if no step separates the hypothesis from its rivals.
 
     Args:
         states: the recorded episodes of one agent.
@@ -694,8 +730,16 @@ def gain_share(states: Sequence[States], hypotheses: Mapping[str, Hypothesis], n
 
 
 def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
-    """Add a bar to a finding that names one hypothesis: the gain that the agent must exceed in other worlds to confirm
-    it.
+    """Turn a finding into a claim that new worlds can refute, by adding a bar to it.
+
+    The bar is the gain (see `gain_share`) that the agent must exceed in other worlds to confirm the claim: half of what
+    it reached in these worlds. The finding is returned unchanged if it does not name exactly one hypothesis, or if the
+    gain is not positive.
+
+    Args:
+        finding: the finding on one agent.
+        states: the episodes that the finding is based on.
+        hypotheses: name -> hypothesis, as compared in the finding.
     """
     if finding.answer != "yes" or len(finding.names) != 1:
         return finding
@@ -706,7 +750,16 @@ def with_bar(finding: Finding, states: Sequence[States], hypotheses: Mapping[str
 
 
 def tested_in(finding: Finding, states: Sequence[States], hypotheses: Mapping[str, Hypothesis]) -> Finding:
-    """Add to a finding with a bar (`with_bar`) the gain that the agent reached in other worlds."""
+    """Test a claim in new worlds: return the finding with the gain that the agent reached there.
+
+    The gain (see `gain_share`) is compared with the bar that `with_bar` set. The finding is returned unchanged if it
+    has no bar, or if no step in the new worlds separates the claimed hypothesis from its rivals.
+
+    Args:
+        finding: a finding with a bar.
+        states: episodes of the same agent in the new worlds.
+        hypotheses: name -> hypothesis, as compared in the finding.
+    """
     if finding.bar is None:
         return finding
     share = gain_share(states, hypotheses, finding.names[0])

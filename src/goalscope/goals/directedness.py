@@ -83,12 +83,16 @@ _UNDEFINED: Final[dict[str, Any]] = dict.fromkeys(("difference", "low", "high", 
 
 
 def soft_gains(world: FiniteWorld, process: TabularMDP, beta: float) -> tuple[Array, Array]:
-    """Return the soft-optimal policy, and the gain in nats of each action over a random one, both ``[n, S, A]``.
+    """Compute the soft-optimal policy for a goal, and how much better it predicts each action than random choice.
 
     Args:
         world: the world.
         process: its decision process with the utility of the goal.
-        beta: rationality in nats per unit of utility, clipped to [-`TOP`, `TOP`].
+        beta: rationality (inverse temperature) in nats per unit of utility, clipped to [-`TOP`, `TOP`].
+
+    Returns:
+        The policy, and the log ratio of its probability of each action to that of uniform choice, in nats. Both are
+        ``[n, S, A]``: decisions by states by actions.
     """
     policy = RationalityCurve(process).policy(float(np.clip(beta, -TOP, TOP)))
     even = world.even
@@ -97,12 +101,18 @@ def soft_gains(world: FiniteWorld, process: TabularMDP, beta: float) -> tuple[Ar
 
 
 def shown_after(states: States, step: Mask, gains: Array) -> Array:
-    """Return the gain in nats of each episode after it first reached the intermediate step, ``[E]``; 0 if it never did.
+    """Return how well a soft-optimal policy predicts each episode after an intermediate step of its goal.
+
+    An intermediate step is an event that every agent must reach on the way to the goal, such as holding the key.
 
     Args:
-        states: the episodes. If a step stores the policy that its action was drawn from, the expected gain is used.
+        states: E episodes. Where a step stores the policy that its action was drawn from, the expected gain is used.
         step: ``[S]`` mask of the states in which the intermediate step is reached.
-        gains: ``[n, S, A]`` of `soft_gains`.
+        gains: log ratio of each action's probability to that of random choice, from `soft_gains`.
+
+    Returns:
+        ``[E]`` sum of the gains of the later actions of each episode, in nats; 0 if it never reached the intermediate
+        step.
     """
     after = reached_before(states.episode, step[states.state]) & (states.action >= 0)
     value = gains[states.time, states.state, np.maximum(states.action, 0)]
@@ -115,8 +125,15 @@ def shown_after(states: States, step: Mask, gains: Array) -> Array:
 
 
 def expected_after(world: FiniteWorld, step: Mask, policy: Array, gains: Array) -> float:
-    """Compute the expected gain, in nats, that the soft-optimal agent makes after it has passed the intermediate step.
-    The value is exact.
+    """Compute the expected gain, in nats, of a soft-optimal agent after an intermediate step of its goal.
+
+    An intermediate step is an event that every agent must reach on the way to the goal, such as holding the key. The
+    gain is the sum of `gains` over the later actions; its expectation is exact, by forward propagation.
+
+    Args:
+        world: the world.
+        step: ``[S]`` mask of the states in which the intermediate step is reached.
+        policy, gains: ``[n, S, A]`` (decisions by states by actions), from `soft_gains`.
     """
     before = np.where(step, 0.0, world.process.start)
     after, total = world.process.start - before, 0.0
@@ -129,7 +146,7 @@ def expected_after(world: FiniteWorld, step: Mask, policy: Array, gains: Array) 
 
 
 def goal_measure(hypothesis: str) -> str:
-    """Return the measure name of MEG towards a hypothesis."""
+    """Return the name of the measure of MEG towards a hypothesis, as in "MEG towards the goal"."""
     return f"MEG towards the {hypothesis}"
 
 
@@ -186,12 +203,12 @@ def directedness(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WorldSample:
-    """The complete episodes of one agent in one world, as utilities under one hypothesis.
+    """The complete episodes of one agent in one world, each with its utility under one hypothesis.
 
     Attributes:
-        entries: the agent's complete episodes there; usually one entry.
-        key: key of the rationality curve in the `CurveBank`.
-        values: ``[m]`` utility of each episode.
+        entries: the agent's complete episodes there, usually as one `States` object.
+        key: identifies the rationality curve of this world and hypothesis in the `CurveBank`, a cache of such curves.
+        values: ``[m]`` utility of each of the m episodes.
     """
 
     entries: tuple[States, ...]
@@ -200,33 +217,35 @@ class WorldSample:
 
     @property
     def world(self) -> FiniteWorld:
-        """The world."""
+        """The world in which the episodes were played, with its decision process and horizon."""
         return self.entries[0].world
 
     @property
     def moves(self) -> Array:
-        """``[m, A]`` how often each action was taken in each episode."""
+        """``[m, A]`` (episodes by actions) number of times that each action was taken in each episode."""
         return np.concatenate([entry.moves() for entry in self.entries])
 
     @property
     def exact(self) -> bool:
-        """Whether exact policies replace all drawn actions."""
+        """Whether every action was stored with its policy, so that expectations can replace drawn actions."""
         return all(bool(entry.exact.all()) for entry in self.entries)
 
     @property
     def acted(self) -> bool:
-        """Whether any turn has an action."""
+        """Whether the agent took an action in any turn of these episodes."""
         return any(bool(entry.acted.any()) for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HypothesisLine:
-    """A hypothesis and the episodes on which it is measured.
+    """One hypothesis, together with the episodes on which MEG towards it is measured.
 
     Attributes:
         hypothesis: the hypothesis.
-        states: the episodes of all agents; on the maps that the agents believe in if beliefs are measured.
-        everywhere: keep worlds in which no policy changes the utility, so that all draws have the same worlds.
+        states: the episodes of all agents. If beliefs are measured, they are placed on the maps that the agents believe
+            in.
+        everywhere: also keep worlds in which no policy changes the utility. Needed for several random draws of one
+            hypothesis, which must be compared in the same worlds.
     """
 
     hypothesis: Hypothesis
@@ -236,18 +255,18 @@ class HypothesisLine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AgentSample:
-    """One agent's episodes under one hypothesis.
+    """The episodes of one agent, world by world, with their utilities under one hypothesis.
 
     Attributes:
-        worlds: in order of `WorldKey`.
-        out_of_reach: number of worlds left out in which no policy changes the utility within the horizon.
+        worlds: `WorldKey` (cluster, world id, horizon) -> the agent's episodes in this world, in the order of the keys.
+        out_of_reach: number of worlds left out because no policy changes the utility within the horizon.
     """
 
     worlds: Mapping[WorldKey, WorldSample]
     out_of_reach: int = 0
 
     def on(self, keys: Sequence[WorldKey]) -> "AgentSample":
-        """Restrict the sample to some of its worlds."""
+        """Return the sample with the given worlds only; every key must be a world of the sample."""
         return AgentSample({key: self.worlds[key] for key in keys}, self.out_of_reach)
 
 
@@ -269,10 +288,12 @@ _Fitted = Mapping[str, tuple[GoalEstimate, _Fit]]
 
 
 class MeasuredLines:
-    """Measures hypotheses in each group of worlds (cell), and collects estimates, contrasts and rows.
+    """Measures MEG towards hypotheses in each group of worlds (called a cell), and collects the results.
+
+    Call `measure` with one or more sets of hypotheses, then `found` for all estimates, contrasts and rows.
 
     Args:
-        states: all episodes; they define the cells.
+        states: all episodes. Their conditions and the tags in `by` define the cells.
         by, kind, invalid, seed, confidence, progress: as in `directedness`, where ``kind`` is called ``utility``.
 
     Raises:
@@ -317,13 +338,14 @@ class MeasuredLines:
         state_blind: bool = False,
         less: Mapping[str, str] | None = None,
     ) -> None:
-        """Measure hypotheses in each cell.
+        """Measure MEG towards hypotheses in each group of worlds (cell); `found` returns the results.
 
         Args:
-            lines: name -> the draws of a hypothesis, usually one. With several draws, all figures are means over them,
-                in the worlds common to all draws.
+            lines: name of a hypothesis -> the versions of it that are measured, usually one. Of several versions, such
+                as random draws, all figures are means, in the worlds common to all of them.
             pairs: which hypotheses are compared, see `Pairs`.
-            state_blind: also measure the state-blind baseline of hypotheses with a single draw.
+            state_blind: also measure the state-blind baseline of hypotheses with a single version: an agent that draws
+                its moves with the same frequencies, whatever it sees.
             less: name -> short name of hypotheses to subtract: rows "MEG towards the FIRST less SHORT NAME" hold the
                 difference between the first hypothesis and this one in each world.
 
@@ -388,7 +410,12 @@ class MeasuredLines:
                 self._add_contrast(first, second, samples, fitted, less)
 
     def found(self, names: Sequence[str], *, believed: bool = False) -> RunDirectedness:
-        """Return everything that was measured so far as one result."""
+        """Return everything that `measure` has measured so far as one result.
+
+        Args:
+            names: names of the hypotheses, to be recorded in the settings of the result.
+            believed: whether hypotheses were measured on maps that the agents believe in; recorded likewise.
+        """
         return RunDirectedness(
             estimates=tuple(self.estimates),
             contrasts=one_family(self.contrasts),
@@ -752,7 +779,7 @@ class MeasuredLines:
 
 
 def on_common(samples: Sequence[AgentSample]) -> list[AgentSample]:
-    """Restrict samples to their common worlds; empty if there are none."""
+    """Restrict each sample to the worlds that all samples have; return an empty list if they have none in common."""
     common = [key for key in samples[0].worlds if all(key in other.worlds for other in samples)]
     return [sample.on(common) for sample in samples] if common else []
 

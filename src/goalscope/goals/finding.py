@@ -87,13 +87,13 @@ _ERRORS: Final = 0.05
 
 
 class BehaviourPart(StrictRecord):
-    """The part of its behaviour in which an agent follows a hypothesis.
+    """The part of an agent's behaviour in which it follows a hypothesis, for agents that follow it only in part.
 
     Attributes:
-        kind: what limits the part.
+        kind: what limits the part: turns, the distance to the place, the size of the grid, or a side of the place.
         limit: the number of the turn (from 1), of steps, or of rows of a small grid; 0 for a side.
-        side: for the kinds "side" and "other side", a direction such as "left": the part consists of the turns in
-            which the place lies in this direction, seen from the agent, or does not.
+        side: for the kinds "side" and "other side", a direction such as "left". "side" means the turns in which the
+            place of the hypothesis lies in this direction, seen from the agent; "other side" means all other turns.
         share: share of the agent's turns that lie in the part.
     """
 
@@ -164,7 +164,7 @@ class Finding(StrictRecord):
 
     @property
     def confirmed(self) -> Answer | None:
-        """Whether the claim was confirmed in new worlds; None if it was not tested."""
+        """Whether the claim was confirmed in new worlds: yes, no or undecided; None if it was not tested."""
         if self.bar is None or self.tested is None or self.tested.low is None or self.tested.high is None:
             return None
         return "yes" if self.tested.low > self.bar else "no" if self.tested.high < self.bar else "undecided"
@@ -196,21 +196,26 @@ class Finding(StrictRecord):
         return self.method == "meg" and share is not None and share.high is not None and share.high < EXPLAINS
 
     def figure(self, quantity: str, name: str = "") -> EstimateRecord | None:
-        """Return the estimate of a quantity for a hypothesis from the evidence; None if it was not estimated."""
+        """Return an estimate that the finding reports beside the one that decided; None if there is no such estimate.
+
+        Args:
+            quantity: what is estimated, such as "meg", "share", "consistency" or "random errors".
+            name: name of the hypothesis that the estimate is about; "" for a quantity that is about none.
+        """
         return self.evidence.get(f"{quantity} {name}".strip())
 
 
 def where_text(where: Mapping[str, Any]) -> str:
-    """Describe a group of worlds by its tags, "" for all worlds."""
+    """Describe a group of worlds by its tags, as in "phase shifted"; "" without tags, which means all worlds."""
     return ", ".join(f"{name} {value}" for name, value in where.items())
 
 
 def say(finding: Finding, who: str = "") -> str:
-    """Word a finding: the answer in its first sentence, then the figures behind it.
+    """Put a finding into words: the answer in the first sentence, then the figures behind it.
 
     Args:
         finding: the finding.
-        who: the subject of the first sentence; the name of the agent by default, which is written as it stands.
+        who: the subject of the first sentence, such as "The model"; by default the name of the agent.
     """
     return _join(_sentences(finding, who or finding.agent), finding.agent)
 
@@ -230,11 +235,11 @@ def say_all(findings: Sequence[Finding]) -> str:
 
 
 def quantity_in_words(quantity: str, subject: str) -> str:
-    """Say what a deciding number is of.
+    """Name the quantity that decided a finding, as in "MEG towards the goal".
 
     Args:
         quantity: "consistency", "strength", "predictable", "meg" or "share", see `Finding.quantity`.
-        subject: the hypothesis as a noun phrase; "" for "predictable", which is of none.
+        subject: the hypothesis that the number is about, as a noun phrase; "" for "predictable", which is about none.
     """
     return filled(f"quantities/{quantity}", subject=subject)
 
@@ -279,7 +284,12 @@ def _sentences(finding: Finding, who: str) -> list[str]:
 
 
 def filled(key: str, **fields: str | int) -> str:
-    """Return a text of the catalogue with those of the fields that it has."""
+    """Return a text of the catalogue ``goals/texts.yaml`` with its placeholders replaced.
+
+    Args:
+        key: key of the text in the catalogue.
+        fields: placeholder -> value; values for placeholders that the text lacks are ignored.
+    """
     return TEXTS(key, **{field: value for field, value in fields.items() if field in TEXTS.fields(key)})
 
 

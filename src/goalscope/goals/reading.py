@@ -27,10 +27,10 @@ USUAL = "grids"
 
 
 def default_hypotheses(worlds: Iterable[World]) -> dict[str, Hypothesis]:
-    """Return the default hypotheses of some worlds.
+    """Return the hypotheses that are compared in some worlds if the user names none, by name.
 
-    In grids these are `IN_GRIDS`, and the places and events of their things. Other worlds supply goals of their own,
-    and may mark some of them as defaults.
+    In grids these are the set `IN_GRIDS`, and the places and events of objects in the grids, such as "red key held".
+    Other worlds supply goals of their own, and may mark some of them as defaults.
     """
     worlds = tuple(worlds)
     processes = [process for world in worlds if "grid" not in world.offers and (process := process_of(world))]
@@ -89,12 +89,16 @@ def asked_hypotheses(
 
 
 def read_states(store: Store, agent: str, *, by: Sequence[str] = ()) -> tuple[list[States], dict[str, int]]:
-    """Read the states of one agent of a run, and count the unusable worlds by reason.
+    """Read the episodes of one agent from a stored run, in the form that goal inference needs.
 
     Args:
         store: the run.
         agent: name of the agent.
-        by: tags that separate groups of worlds, in addition to the conditions of the run.
+        by: names of tags that separate groups of worlds, in addition to the conditions of the run.
+
+    Returns:
+        The episodes, one entry for each world and condition; and reason -> number of worlds left out for this reason,
+        such as fog.
 
     Raises:
         Undefined: the agent took no action in a world whose decision process is known.
@@ -105,7 +109,19 @@ def read_states(store: Store, agent: str, *, by: Sequence[str] = ()) -> tuple[li
 def states_among(
     episodes: Iterable[Episode], source: str, *, by: Sequence[str] = ()
 ) -> tuple[list[States], dict[str, int]]:
-    """Read states from episodes, as `read_states` does from a run; errors name ``source`` as their origin."""
+    """Convert episodes into the form that goal inference needs, as `read_states` does for a stored run.
+
+    Args:
+        episodes: the episodes.
+        source: where they come from, to be named in errors.
+        by: names of tags that separate groups of worlds, in addition to the conditions of the run.
+
+    Returns:
+        The episodes, one entry for each world and condition; and reason -> number of worlds left out for this reason.
+
+    Raises:
+        Undefined: no episode has an action in a world whose decision process is known.
+    """
     states, left_out = states_of_episodes(episodes, by=by)
     if not any(group.acted.any() for group in states):
         reasons = "; ".join(left_out) or "no step holds an action"
@@ -117,7 +133,10 @@ def states_among(
 
 
 def remembers(store: Store, agent: str) -> bool:
-    """Return whether the agent sees its earlier steps, according to its description or the study."""
+    """Return whether an agent of a run sees its own earlier steps when it acts.
+
+    The answer comes from the agent's stored description, or from the study if the description does not say it.
+    """
     study = store.study()
     described = dict(store.agents().values()).get(agent, {})
     history = described.get("history") or ("none" if study is None else study.history)
@@ -125,19 +144,22 @@ def remembers(store: Store, agent: str) -> bool:
 
 
 def hypotheses_of(study: Study | None) -> dict[str, Hypothesis]:
-    """Return the hypotheses listed under ``analysis`` in a study; those of the bank `USUAL` if there are none."""
+    """Return the hypotheses that a study lists under its key ``analysis``, by name.
+
+    Without such a list, or without a study (None), these are the hypotheses of the set `USUAL`.
+    """
     named = () if study is None or study.analysis is None else study.analysis.hypotheses
     return restore_hypotheses(list(named)) if named else load_hypotheses(USUAL)
 
 
 def phases_in(study: Study | None) -> tuple[str, ...]:
-    """Return the names of a study's phases, in the order of the study."""
+    """Return the names of a study's phases (named groups of worlds), in their order; empty without a study."""
     worlds = [] if study is None else study.dump()["worlds"]
     return tuple(dict.fromkeys(str(entry["phase"]) for entry in worlds if "phase" in entry))
 
 
 def by_phase(worlds: Iterable[World]) -> Mapping[str, list[World]]:
-    """Group worlds by the phase of their study; worlds without a phase are under ""."""
+    """Map each phase (a named group of worlds of a study) to its worlds; worlds without a phase are under ""."""
     groups: dict[str, list[World]] = {}
     for world in worlds:
         groups.setdefault(str(world.tags.get("phase", "")), []).append(world)

@@ -106,14 +106,15 @@ class GoalEstimate:
 
     @property
     def value(self) -> float:
-        """MEG in nats, >= 0."""
+        """Unsigned MEG in nats, >= 0: the absolute value of ``signed``."""
         return abs(self.signed)
 
     @property
     def share(self) -> float:
-        """``signed`` as a fraction of an optimal agent's MEG.
+        """``signed`` as a fraction of an optimal agent's MEG: 1 for an optimal agent, 0 for a random one.
 
-        NaN if the interval contains 0, the agent does worse than a random one, or the bound is below `LEAST_BOUND`.
+        NaN if the interval contains 0, if the agent does worse than a random one, or if the bound (an optimal agent's
+        MEG) is below `LEAST_BOUND`.
         """
         if math.isnan(self.signed) or chance_note(self.low, self.high) or self.signed < 0:
             return math.nan
@@ -176,7 +177,10 @@ class GoalContrast:
 
     @property
     def told_apart(self) -> bool:
-        """Whether enough worlds separate the two to name one: `FEWEST` grids, or all grids if there are 2 to 5."""
+        """Whether enough clusters of worlds separate the two hypotheses to name one of them.
+
+        `FEWEST` clusters are required, or all of them if there are only 2 to 5.
+        """
         return self.grids >= min(FEWEST, max(self.common, 2))
 
     @property
@@ -193,7 +197,7 @@ class GoalContrast:
 
 
 def one_family(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
-    """Apply Holm's correction to the p values of all contrasts of a run together."""
+    """Return contrasts with p values adjusted by Holm's correction over all of them, as tests of one family."""
     by_name = {str(index): contrast for index, contrast in enumerate(contrasts)}
     tests = corrected({name: entry.p_value for name, entry in by_name.items()}, "goal hypotheses")
     return tuple(replace(by_name[name], adjusted=test.adjusted) for name, test in tests.items())
@@ -235,9 +239,12 @@ class HeldOut:
 class RunDirectedness(Records):
     """How strongly the agents of a run are directed at each hypothesis, and which hypothesis explains them best.
 
+    A cell is a group of worlds: those of one condition of the run, or among them those with one value of a tag that the
+    user asked for, such as a size.
+
     Attributes:
-        estimates: one for each agent, cell and hypothesis.
-        contrasts: first hypothesis against each of the others, for groups of worlds (cells) without a requested tag.
+        estimates: MEG (maximum-entropy goal-directedness) for each agent, cell and hypothesis.
+        contrasts: MEG of one hypothesis minus that of another for the pairs compared, in cells without a requested tag.
         held_out: prediction with unknown utilities; empty unless requested.
         rows: one row for each agent, world and hypothesis (cells without a requested tag): the world's part
             of the signed MEG at the agent's common rationality; their mean over grids is the signed MEG.
@@ -245,7 +252,7 @@ class RunDirectedness(Records):
         episodes: number of episodes.
         left_out: number of episodes without a return, because the record is incomplete or has no grid.
         failed: number of episodes ended by a turn without an action; they count as standing still from there on.
-        beliefs: origin of the beliefs that some hypotheses refer to, as plain values; empty if there are none.
+        beliefs: origin of the beliefs that some hypotheses refer to, as JSON values; empty if there are none.
         findings: the decision for each agent and phase (`goalscope.goals.decision`); empty if not requested.
     """
 
@@ -262,13 +269,16 @@ class RunDirectedness(Records):
 
     @property
     def sentences(self) -> list[str]:
-        """The findings in words, one sentence per agent."""
+        """The findings in words: one text for each agent, which covers all of its groups of worlds."""
         agents = dict.fromkeys(finding.agent for finding in self.findings)
         return [say_all([finding for finding in self.findings if finding.agent == agent]) for agent in agents]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per estimate: agent, cell, hypothesis, figures with intervals, counts, method and note."""
+        """The estimates as a list of dictionaries, one for each agent, cell (group of worlds) and hypothesis.
+
+        Each has the names, the figures with their intervals, the counts, the method and the note.
+        """
         return [
             {**{name: value for name, value in _to_plain(estimate).items() if name != "cell"}, **estimate.cell}
             for estimate in self.estimates
