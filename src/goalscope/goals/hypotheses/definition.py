@@ -68,21 +68,28 @@ FAR: Final = np.iinfo(np.int64).max // 2
 
 @dataclass(frozen=True, slots=True)
 class ById(Generic[AnyWorld]):
-    """A world with its id, by which caches compare worlds."""
+    """A world together with its id, for use as a key of caches.
+
+    Two values are equal if the ids are equal, so that the worlds themselves are not compared.
+    """
 
     id: str
     world: AnyWorld = field(compare=False)
 
 
 class Undefined(ValueError):  # noqa: N818 - callers catch it by this name
-    """Raised if a hypothesis is undefined in a world, or a method does not apply; the message is the reason."""
+    """Raised if a hypothesis is undefined in a world, or if a method does not apply; the message is the reason."""
 
 
 def view_of(world: World, state: int) -> View:
-    """Return the view of an agent in a state.
+    """Return what an agent would see in a state of a world.
+
+    Args:
+        world: a grid or an environment whose views show the whole state.
+        state: number of the state in the world's decision process.
 
     Raises:
-        Undefined: in this kind of world, the view depends on more than the state.
+        Undefined: in this kind of world, the view depends on more than the state, or cannot be computed from it.
     """
     if "seen state" not in world.offers:
         raise Undefined(f"in a world of kind {world.kind}, the view depends on more than the state")
@@ -150,7 +157,10 @@ PARTS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A registered written form and its function; the attributes are those of `hypothesis`."""
+    """A way to write a hypothesis, such as ``mirror of {place}``, with the function that defines what it means.
+
+    The fields are the arguments of `hypothesis`, which registers forms.
+    """
 
     kind: Kind
     function: Callable[..., Any]
@@ -210,7 +220,11 @@ class FiniteWorld:
 
     @cached_property
     def grid(self) -> Grid:
-        """The grid; raises `Undefined` in worlds that are not grids."""
+        """The grid of the world, or the grid that the agent believes in if one is given.
+
+        Raises:
+            Undefined: the world is not a grid.
+        """
         if self.believed is not None:
             return self.believed
         if "grid" not in self.world.offers:
@@ -232,19 +246,22 @@ class FiniteWorld:
 
     @cached_property
     def flags(self) -> Numbers:
-        """Flags of each state of a grid, ``[S]``, see `goalscope.worlds.State`."""
+        """``[S]`` what was done before each state of a grid, as bits: 1 if the key is held, 2 if the door is open.
+
+        Higher bits say where the other things of the grid are, see `goalscope.worlds.State`.
+        """
         return np.repeat(configurations(self.grid), self.grid.walls.size)
 
     @cached_property
     def even(self) -> Array:
-        """``[S, A]`` uniform policy over the offered actions."""
+        """``[S, A]`` (states by actions) policy that takes all offered actions with equal probability."""
         shape, offered = (self.process.states, self.process.actions), self.process.offered
         weights = np.ones(shape) if offered is None else offered.astype(np.float64)
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     @cached_property
     def live(self) -> Mask:
-        """``[S]`` states in which some action changes the state; all other states end the episode."""
+        """``[S]`` bool: the states in which some action changes the state. In all other states the episode is over."""
         if not self.process.chance:
             return np.asarray(self.changing.any(axis=1))
         matrix = self.process.transitions.tocoo()
@@ -253,18 +270,26 @@ class FiniteWorld:
 
     @cached_property
     def changing(self) -> Mask:
-        """``[S, A]`` actions that change the state; raises `Undefined` in a stochastic world."""
+        """``[S, A]`` bool: in each state, the actions that change the state.
+
+        Raises:
+            Undefined: the world is stochastic, so that an action has no single result.
+        """
         if self.process.chance:
             raise Undefined("in a stochastic world, whether an action changes the state depends on chance")
         return np.asarray(self.process.transitions != np.arange(self.process.states)[:, None])
 
     @cached_property
     def reached(self) -> Mask:
-        """``[S]`` states that can be reached from the start, including those that end the episode."""
+        """``[S]`` bool: the states that can be reached from the start, including those that end the episode."""
         return self.reached_without(np.zeros(self.process.states, dtype=bool))
 
     def reached_without(self, blocked: Mask) -> Mask:
-        """Return the states that can be reached from the start without entering blocked states, ``[S]``."""
+        """Return the states that can be reached from the start without entering a blocked state, ``[S]`` bool.
+
+        Args:
+            blocked: ``[S]`` bool, the states that must not be entered.
+        """
         seen, after = np.zeros(self.process.states, dtype=bool), (self.process.start > 0) & ~blocked
         while not (after == seen).all():
             seen = after
@@ -272,17 +297,20 @@ class FiniteWorld:
         return seen
 
     def at(self, cell: Position) -> Mask:
-        """Return the mask of the states in which the agent is at a cell, ``[S]``."""
+        """Return the states in which the agent stands at a cell of the grid, ``[S]`` bool."""
         return np.asarray(np.arange(self.process.states) % self.grid.walls.size == cell[0] * self.grid.width + cell[1])
 
     def further(self, cell: Position) -> Array:
-        """Return the offset (rows, columns) from the agent's cell in each state to a given cell, ``[S, 2]``."""
+        """Return for each state how many rows and columns a given cell is away from the agent's cell, ``[S, 2]``.
+
+        Rows count downwards and columns to the right, so (-1, 0) means that the cell is directly above the agent.
+        """
         cells = np.stack(np.unravel_index(np.arange(self.grid.walls.size), self.grid.walls.shape), axis=1)
         return np.tile(np.array(cell) - cells, (phases(self.grid), 1)).astype(np.float64)
 
     @cached_property
     def cell_steps(self) -> Numbers:
-        """Minimum number of steps from the start to each cell of a grid, ``[H, W]``; `FAR` if unreachable."""
+        """``[H, W]`` (rows by columns) steps on the shortest path from the start to each cell; `FAR` if none."""
         steps, near, level = np.full(self.process.states, FAR), self.process.start > 0, 0
         while near.any():
             steps[near], level = level, level + 1
@@ -293,9 +321,9 @@ class FiniteWorld:
 
     @cached_property
     def entered(self) -> Mask:
-        """``[H, W]`` cells of a grid that a move of the agent enters in some episode.
+        """``[H, W]`` bool (rows by columns): the cells of the grid that the agent can enter in some episode.
 
-        A thing may move the agent on at once, so that the agent never stands on such a cell.
+        They include cells on which the agent never stands, because an object there, such as ice, moves it on at once.
         """
         shape, changes = self.grid.walls.shape, self.changing & self.reached[:, None]
         left: Mask = np.asarray(changes.reshape(-1, *shape, len(DELTAS)).any(axis=0))
@@ -325,11 +353,13 @@ class FiniteWorld:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solved:
-    """The policy and utility that a hypothesis implies in one world.
+    """The policy and the utility that a hypothesis implies in one world.
 
     Attributes:
-        policy: ``[1, S, A]`` action probabilities, or ``[n, S, A]`` by decision.
-        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision; None for a hypothesis without a utility.
+        policy: ``[1, S, A]`` probability of each action in each state, or ``[n, S, A]`` if it differs between the n
+            decisions of an episode.
+        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision, by state, action and next state; None for
+            a hypothesis that is only a policy.
     """
 
     policy: Array
@@ -338,7 +368,10 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A goal or rule that an agent may follow: a registered form with its values, or a function (`Hypothesis.of`).
+    """A goal or a rule of behaviour that an agent may follow.
+
+    It is either a registered form with values for its placeholders, such as ``corner {corner}`` with "top-right", or a
+    Python function (`Hypothesis.of`).
 
     Attributes:
         form: the registered form; for a function, its name.
@@ -382,25 +415,33 @@ class Hypothesis:
 
     @property
     def registered(self) -> Form:
-        """The function of the hypothesis and its kind."""
+        """The function that defines the hypothesis: a registered one, or the user's own (`Hypothesis.of`)."""
         form: Form = registry.resolve("hypothesis", self.form) if self.own is None else self.own
         return form
 
     @property
     def kind(self) -> Kind:
-        """Kind of the hypothesis."""
+        """ "place", "event", "utility", "condition", or "table" and "policy" for action probabilities."""
         return self.registered.kind
 
     @property
     def says(self) -> str:
-        """Noun phrase, such as "the top-left corner"; names given by users and worlds, and policies, are quoted."""
+        """Noun phrase for sentences, such as "the top-left corner".
+
+        Policies, and names that were given by users or worlds, are put in quotation marks.
+        """
         template = self.registered.says
         if self.name != self.text or not template:
             return f"“{self.name}”"
         return template.format(*map(_phrase, self.parts))
 
     def value(self, *arguments: Any) -> Any:
-        """Call the function with a `FiniteWorld` or view (for a condition also the hypothesis that it qualifies)."""
+        """Call the function that defines the hypothesis, and return its result.
+
+        Args:
+            arguments: the `FiniteWorld`; for a condition, then the hypothesis that it qualifies. Values of placeholders
+                follow by themselves.
+        """
         returned = self.registered.function(*arguments, *self.parts)
         if self.kind != "place":
             return returned
@@ -410,7 +451,7 @@ class Hypothesis:
         return int(cell[0]), int(cell[1])
 
     def cell(self, world: FiniteWorld) -> Position:
-        """Return the cell of a place.
+        """Return the cell (row, column) of a hypothesis of kind "place" in a grid.
 
         Raises:
             Undefined: the cell lies outside of the grid or is a wall.
@@ -423,9 +464,10 @@ class Hypothesis:
         return cell
 
     def where(self, world: FiniteWorld) -> Mask:
-        """Return the mask of the states in which a place or an event holds, ``[S]``.
+        """Return the states in which a place is reached or an event holds, ``[S]`` bool.
 
-        A goal of the world with the same name takes precedence over a registered form.
+        If the world has a goal with the same name, its states are returned, even if a registered form has this name
+        too.
         """
         if (named := self._named(world)) is not None:
             return np.asarray(named > 0)
@@ -494,7 +536,11 @@ class Hypothesis:
 
 
 def finite_world(world: World, horizon: int) -> FiniteWorld:
-    """Combine a world with its decision process.
+    """Return a world with its decision process and a horizon, as hypotheses and measures need it.
+
+    Args:
+        world: the world.
+        horizon: number of decisions per episode.
 
     Raises:
         Undefined: the world has fog (optimal actions then depend on what was seen), or its process is not known.
@@ -508,7 +554,10 @@ def finite_world(world: World, horizon: int) -> FiniteWorld:
 
 
 def place_of(hypothesis: Hypothesis) -> Hypothesis | None:
-    """Return the place or event that a hypothesis is about, None if there is no single one."""
+    """Return the place or event that a hypothesis refers to, as "corner top-right" for "flee corner top-right".
+
+    A hypothesis that is a place or an event is returned itself. None if it refers to no place or event, or to several.
+    """
     if hypothesis.kind in ("place", "event"):
         return hypothesis
     parts = [part for part in hypothesis.parts if isinstance(part, Hypothesis) and part.kind in ("place", "event")]
@@ -516,7 +565,15 @@ def place_of(hypothesis: Hypothesis) -> Hypothesis | None:
 
 
 def solved_in(world: FiniteWorld, hypotheses: Mapping[Key, Hypothesis]) -> dict[Key, Solved]:
-    """Solve hypotheses in a world; those that are undefined there are left out."""
+    """Compute the policies and utilities of several hypotheses in one world.
+
+    Args:
+        world: the world.
+        hypotheses: any key -> hypothesis.
+
+    Returns:
+        Key -> solution, without the hypotheses that are undefined in this world.
+    """
     solutions = dict[Key, Solved]()
     for key, hypothesis in hypotheses.items():
         with suppress(Undefined):
@@ -525,7 +582,10 @@ def solved_in(world: FiniteWorld, hypotheses: Mapping[Key, Hypothesis]) -> dict[
 
 
 def place_states(world: FiniteWorld, places: Sequence[Hypothesis]) -> Mask:
-    """Return the states in which each of K places or events holds, ``[K, S]``; one that is undefined has none."""
+    """Return the states in which each of K places is reached or events holds, ``[K, S]`` bool.
+
+    The row of a place or event that is undefined in the world is False everywhere.
+    """
     masks = np.zeros((len(places), world.process.states), dtype=bool)
     for number, place in enumerate(places):
         with suppress(Undefined):
@@ -534,7 +594,10 @@ def place_states(world: FiniteWorld, places: Sequence[Hypothesis]) -> Mask:
 
 
 def policy_or_even(hypothesis: Hypothesis, world: FiniteWorld) -> Array:
-    """Return the policy of a hypothesis, ``[n, S, A]``; the uniform one where it is undefined."""
+    """Return the policy of a hypothesis in a world; where it is undefined, the uniform policy over the offered actions.
+
+    The result is ``[n, S, A]`` (decisions by states by actions), with n = 1 if the policy does not depend on time.
+    """
     try:
         return hypothesis.solved(world).policy
     except Undefined:
@@ -542,7 +605,15 @@ def policy_or_even(hypothesis: Hypothesis, world: FiniteWorld) -> Array:
 
 
 def distributions(world: FiniteWorld, policy: Array) -> Iterator[Array]:
-    """Yield the distribution over the states ``[S]`` before each decision and after the last, under a policy."""
+    """Yield the distribution over the S states before each decision of an episode, and after the last one.
+
+    Args:
+        world: the world, which has a start and a number of decisions.
+        policy: ``[S, A]`` action probabilities in each state.
+
+    Yields:
+        ``[S]`` probabilities, one array more than there are decisions.
+    """
     mass = world.process.start
     for _ in range(world.horizon):
         yield mass
@@ -551,7 +622,18 @@ def distributions(world: FiniteWorld, policy: Array) -> Iterator[Array]:
 
 
 def check_reached(world: FiniteWorld, targets: Mask, description: str) -> None:
-    """Raise `Undefined` if no policy reaches any target state from the start; the world's own goal ends an episode."""
+    """Raise an error if no policy reaches any of the target states from the start.
+
+    A target behind the world's own goal counts as unreachable, because the goal ends the episode.
+
+    Args:
+        world: the world.
+        targets: ``[S]`` bool, the target states.
+        description: name of the targets in the error.
+
+    Raises:
+        Undefined: no target state can be reached.
+    """
     if not (targets & world.reached).any():
         if "grid" in world.world.offers and world.grid.things:
             cells = targets.reshape(-1, *world.grid.walls.shape).any(axis=0)
@@ -561,11 +643,13 @@ def check_reached(world: FiniteWorld, targets: Mask, description: str) -> None:
 
 
 def towards(world: FiniteWorld, targets: Mask, description: str) -> Solved:
-    """Solve for reaching target states, which pay 1 for each decision that begins in them.
+    """Compute the optimal policy for reaching target states, each of which pays 1 per decision that begins in it.
+
+    The policy is uniform over the optimal actions.
 
     Args:
         world: the world.
-        targets: ``[S]`` mask of the target states.
+        targets: ``[S]`` bool, the target states.
         description: name of the targets in the error.
 
     Raises:
@@ -583,7 +667,11 @@ def towards(world: FiniteWorld, targets: Mask, description: str) -> Solved:
 
 
 def by_decision(world: FiniteWorld, utility: Array) -> Solved:
-    """Solve for a utility by value iteration over the horizon; optimal actions are equally likely.
+    """Compute the optimal policy for a utility by value iteration over the horizon; ties are equally likely.
+
+    Args:
+        world: the world.
+        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision, by state, action and next state.
 
     Raises:
         Undefined: the policy would need more than `MOST` entries (decisions x states x actions).
@@ -601,8 +689,12 @@ def by_decision(world: FiniteWorld, utility: Array) -> Solved:
 def can_gain(world: FiniteWorld, utility: Array) -> bool:
     """Return whether any policy can change the expected utility of an episode, within the horizon.
 
-    If no two policies differ, the world says nothing about a hypothesis with this utility, for example because its
-    place is out of reach.
+    If all policies have the same utility, for example because a place is out of reach, the world says nothing about the
+    hypothesis.
+
+    Args:
+        world: the world.
+        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision, by state, action and next state.
     """
     mdp = world.process.mdp(utility, world.horizon, terminal=None)
     low, high = utility_range(mdp)
@@ -610,7 +702,13 @@ def can_gain(world: FiniteWorld, utility: Array) -> bool:
 
 
 def spread(world: FiniteWorld, sets: Mask) -> Array:
-    """Return the uniform policy over sets of actions ``[S, A]``; over all offered actions if a set is empty."""
+    """Return the policy that is uniform over a set of actions in each state, ``[S, A]``.
+
+    Args:
+        world: the world.
+        sets: ``[S, A]`` bool, the actions in the set of each state. Where the set is empty or the episode is over, all
+            offered actions are equally likely.
+    """
     offered_sets = sets & (world.even > 0)
     count = np.where(world.live, offered_sets.sum(axis=1), 0)[:, None]
     return freeze(np.where(count > 0, offered_sets / np.maximum(count, 1), world.even))
@@ -638,7 +736,13 @@ def _numbers(name: str, value: Any) -> Array:
 
 
 def of_views(function: Callable[..., Any], world: FiniteWorld, *parts: Any) -> Array:
-    """Apply a function of views to every state; return its policy ``[S, A]``."""
+    """Return the policy ``[S, A]`` of a function that maps what the agent sees to action probabilities.
+
+    Args:
+        function: takes a view, then `parts`; returns ``[A]`` probabilities.
+        world: the world. In states that cannot be reached, or where the episode is over, the policy is uniform.
+        parts: further arguments of the function.
+    """
     policy = world.even.copy()
     for state in np.flatnonzero(world.live & world.reached).tolist():
         probabilities = _numbers("the policy of a view", function(view_of(world.world, state), *parts))
@@ -648,10 +752,15 @@ def of_views(function: Callable[..., Any], world: FiniteWorld, *parts: Any) -> A
 
 
 def meg_of(hypothesis: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any]) -> KnownMEG:
-    """Return the MEG of a policy ``[S, A]`` or ``[n, S, A]`` towards a place, an event or a utility.
+    """Return the MEG (maximum-entropy goal-directedness) of a policy towards a place, an event or a utility.
+
+    Args:
+        hypothesis: the place, event or utility.
+        world: the world.
+        policy: ``[S, A]`` action probabilities, or ``[n, S, A]`` by decision.
 
     Raises:
-        Undefined: the hypothesis has no utility, or is undefined there.
+        Undefined: the hypothesis has no utility, or is undefined in the world.
 
     Source: MacDermott et al. (2024), definition 3.2.
     """
@@ -662,12 +771,17 @@ def meg_of(hypothesis: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any])
 
 
 def steps_in(world: FiniteWorld, masks: Mapping[int, Mask], events: Mapping[int, Mask]) -> set[tuple[int, int]]:
-    """Find the intermediate steps among hypotheses in a world: pairs (h, k) such that k is a step of h.
+    """Find which hypotheses are intermediate steps of others in a world, such as holding the key for opening the door.
+
+    Event k is an intermediate step of h if h can be reached, but not without k happening before or at the same time.
 
     Args:
         world: the world.
-        masks: index of a hypothesis -> ``[S]`` states in which its place or event holds.
-        events: the subset that can be steps, because they make no prediction once they hold.
+        masks: index of a hypothesis -> ``[S]`` bool, the states in which its place is reached or its event holds.
+        events: those of these masks that belong to events, which alone can be intermediate steps.
+
+    Returns:
+        Pairs (h, k) of indices such that k is an intermediate step of h.
     """
     pairs = set[tuple[int, int]]()
     for k, states in events.items():
@@ -683,11 +797,11 @@ def steps_in(world: FiniteWorld, masks: Mapping[int, Mask], events: Mapping[int,
 
 
 def reached_before(episode: Numbers, inside: Mask) -> Mask:
-    """Return whether each step, or an earlier step of its episode, lies in a set of states, ``[N]``.
+    """Return for each step whether its episode has entered a set of states at this step or earlier, ``[N]`` bool.
 
     Args:
         episode: ``[N]`` episode number of each step; the steps of an episode are consecutive.
-        inside: ``[N]`` whether each step lies in the set.
+        inside: ``[N]`` whether the state of each step lies in the set.
     """
     if not len(episode):
         return inside
@@ -698,13 +812,16 @@ def reached_before(episode: Numbers, inside: Mask) -> Mask:
 
 
 def arrivals(world: FiniteWorld, in_place: Mask, policy: Array) -> Array:
-    """Compute the exact probability that each of K places is reached first, ``[K]`` or ``[C, K]``.
+    """Compute the exact probability that each of K places is the first of them to be reached in an episode.
 
     Args:
         world: the world.
-        in_place: ``[K, S]`` the states of each place.
-        policy: ``[S, A]`` the probabilities of actions; ``[C, n, S, A]`` those of C agents, by decision (the last ones
-            hold from then on).
+        in_place: ``[K, S]`` bool, the states of each place.
+        policy: ``[S, A]`` action probabilities of one agent; or ``[C, n, S, A]`` those of C agents, by decision (the
+            last ones hold from then on).
+
+    Returns:
+        ``[K]`` probabilities for one agent, ``[C, K]`` for several.
     """
     if policy.ndim == 2:
         return np.asarray(arrivals(world, in_place, policy[None, None])[0])

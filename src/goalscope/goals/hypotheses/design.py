@@ -109,12 +109,15 @@ class Design:
     hopeless: tuple[tuple[str, str], ...]
 
     def twins(self) -> list[dict[str, Any]]:
-        """Return for each hypothesis a scripted agent that follows it (twin), as study entries with the lapse rate."""
+        """Return for each hypothesis a scripted agent that follows it (a twin), as it is listed in a study.
+
+        Each twin takes a random action with the lapse rate of the design.
+        """
         lapse = self.found.lapse
         return [twin(hypothesis.text, lapse=lapse, name=name[:80]) for name, hypothesis in self.hypotheses.items()]
 
     def study(self, horizon: Mapping[str, Any], *, seed: int, name: str = "design") -> dict[str, Any]:
-        """Return a study of these worlds as plain values.
+        """Return a study of the chosen worlds as a dictionary, ready to be written to a YAML file.
 
         Its agents are a random agent and, for each hypothesis, a scripted agent that follows it (see `twins`).
 
@@ -151,7 +154,10 @@ def design(
     lapse: float = LAPSE,
     seed: int = 0,
 ) -> Design:
-    """Choose worlds that separate hypotheses.
+    """Choose worlds in which agents that follow different hypotheses act as differently as possible.
+
+    Worlds are added one at a time: always the one that helps most to separate the pair of hypotheses that is separated
+    worst so far.
 
     Args:
         hypotheses: name -> hypothesis.
@@ -212,9 +218,9 @@ class Need:
     Attributes:
         name: name of the hypothesis.
         lapse: lapse rate of the agent: the probability of a random move.
-        worlds: number of clusters of worlds (a world with its versions counts once); infinite if no number is enough.
-        hardest: the condition that fails most often: "strength", "consistency", "steps" (too few clusters in which the
-            hypothesis makes a prediction), or the name of a rival.
+        worlds: number of worlds, where the versions of one world count once; infinite if no number is enough.
+        hardest: the condition for a name that fails most often: "strength", "consistency", "steps" (too few worlds in
+            which the hypothesis makes a prediction), or the name of a rival that must be ruled out.
     """
 
     name: str
@@ -224,14 +230,14 @@ class Need:
 
     @property
     def sentence(self) -> str:
-        """The requirement in words."""
+        """One sentence that says how many worlds are needed to confirm the hypothesis, or that no number is enough."""
         if math.isinf(self.worlds):
             return f"no number of worlds like these is enough to confirm {self.name} (limited by {self.hardest})"
         agent = f"an agent that makes {self.lapse:.0%} of its moves at random"
         return f"confirming {self.name} takes {self.worlds:.0f} worlds like these for {agent}"
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the fields as plain values; ``worlds`` is None if no number is enough."""
+        """Return the fields as a dictionary of JSON values; ``worlds`` is None if no number is enough."""
         return {**asdict(self), "worlds": int(self.worlds) if math.isfinite(self.worlds) else None}
 
 
@@ -245,16 +251,19 @@ def needed(
     level: float = LEVEL,
     episodes: int = 1,
 ) -> list[Need]:
-    """Compute how many worlds like these are needed to name each hypothesis at each lapse rate.
+    """Compute how many worlds like the given ones are needed to name each hypothesis, at each noise rate of the agent.
 
     Args:
-        hypotheses: name -> hypothesis; the bank.
+        hypotheses: name -> hypothesis; all that are compared.
         worlds: a sample of the worlds.
         horizon: function from a world to the number of decisions per episode.
-        of: names of the hypotheses to compute; empty for all.
-        lapses: lapse rates of the agents, from 0 to 0.95.
-        level: error rate of each one-sided end of the score.
+        of: names of the hypotheses for which to compute the number; empty for all.
+        lapses: lapse rates of the agents (probabilities of a random action), from 0 to 0.95.
+        level: error rate of each one-sided end of a consistency interval.
         episodes: number of episodes per world.
+
+    Returns:
+        One need for each hypothesis and lapse rate, hypothesis by hypothesis.
 
     Raises:
         ValueError: there are fewer than two clusters of worlds with known processes, or a number is out of range.
@@ -285,7 +294,7 @@ def needed(
 
 
 def sentences(needs: Sequence[Need]) -> list[str]:
-    """Describe the needed numbers of worlds: a heading, then one line per hypothesis."""
+    """Describe the needed numbers of worlds as text: a heading, then one line per hypothesis; empty without needs."""
     rates = list(dict.fromkeys(need.lapse for need in needs))
     if not rates:
         return []

@@ -66,18 +66,29 @@ _NONE: Final = 1e-12
 
 
 def wrong_moves(policies: Array, even: Array) -> Mask:
-    """Return the offered actions that policies prefer less than chance does; none where they are uniform."""
+    """Return the wrong moves in each state: offered actions to which a policy gives less than the uniform probability.
+
+    Args:
+        policies: ``[..., U, A]`` probabilities of actions in U states.
+        even: ``[U, A]`` the uniform policy over the offered actions.
+
+    Returns:
+        ``[..., U, A]`` bool; False for all actions of a state where the policy is uniform.
+    """
     return np.asarray((policies < even - 1e-9) & (even > 0))
 
 
 def with_errors(policies: Array, even: Array, random: Array, fixed: Array | float = 0.0) -> Array:
-    """Return the probabilities of actions at the first visit to U states, of policies with errors, ``[..., U, A]``.
+    """Return the action probabilities of agents that follow policies but make errors, at their first visit to U states.
 
     Args:
         policies: ``[..., U, A]`` probabilities of actions without errors.
         even: ``[U, A]`` the uniform policy over the offered actions.
         random: ``[..., U]`` share of the answers that are drawn at random from the offered actions.
         fixed: ``[..., 1, 1]`` share of the states in which the agent always makes the same wrong move.
+
+    Returns:
+        ``[..., U, A]`` probabilities of actions.
     """
     if np.any(fixed):
         wrong = wrong_moves(policies, even)
@@ -91,12 +102,17 @@ def with_errors(policies: Array, even: Array, random: Array, fixed: Array | floa
 def log_likelihood(
     policies: Array, even: Array, counts: Array, random: Array, fixed: Sequence[float] = (0.0,)
 ) -> Array:
-    """Return the log likelihood of answers in U states for each of F fixed shares, ``[..., F]``.
+    """Return the log likelihood of an agent's answers in U states if it follows a policy with errors.
+
+    A fixed share of the states is that in which the agent always makes the same wrong move.
 
     Args:
         policies, even, random: as in `with_errors`.
-        counts: ``[U, A]`` number of answers.
-        fixed: the fixed shares.
+        counts: ``[U, A]`` number of answers with each action.
+        fixed: the F fixed shares to compare.
+
+    Returns:
+        ``[..., F]`` log likelihood of all answers together for each fixed share, in nats.
     """
     follows = np.einsum("...ua,ua->...u", np.log(np.maximum(with_errors(policies, even, random), _LEAST)), counts)
     if not any(fixed):
@@ -143,22 +159,26 @@ class ErrorPattern:
 
     @property
     def unforeseen(self) -> bool:
-        """Whether no pattern was found, and the rates can describe the errors."""
+        """Whether no pattern was found in the errors, so that the two error rates describe them."""
         return self.p >= PATTERN and self.followed > 0
 
 
 def first_visits(all_answers: Sequence[Answers]) -> list[Answers]:
-    """Reduce answers to the first visit of an agent to each state of a world, in the order of the visits."""
+    """Reduce the answers in each world to the agent's first answer in each state, in the order of the visits."""
     return [answers.only(np.sort(np.unique(answers.state, return_index=True)[1])) for answers in all_answers]
 
 
 def rates(followed: Array, repeated: Array, states: Array) -> tuple[Array, Array]:
-    """Return the rates of fixed and of random errors from sums over states, each of the same shape.
+    """Estimate from two answers per state how often an agent errs always, and how often it errs at random.
 
     Args:
         followed: sum over states of the share of answers that follow the hypothesis.
         repeated: sum over states of the product of the shares of both answers.
-        states: numbers of states.
+        states: number of states in each sum. All three arrays have the same shape.
+
+    Returns:
+        The share of states in which the agent always errs (fixed errors), and the share of the answers in the other
+        states that err (random errors); both have the shape of the sums.
     """
     once, twice = followed / np.maximum(states, _NONE), repeated / np.maximum(states, _NONE)
     random = np.clip(1 - twice / np.maximum(once, _NONE), 0.0, 1.0)
@@ -174,14 +194,17 @@ def error_pattern(
     inside: Mapping[str, Mask] | None = None,
     seed: int = 0,
 ) -> ErrorPattern:
-    """Measure the errors of an agent against a hypothesis, and test whether they have a pattern.
+    """Measure how an agent deviates from a hypothesis, and test whether its errors have a pattern.
+
+    Errors without a pattern are independent from state to state. A pattern, such as errors only far from the goal,
+    shows that the agent follows the hypothesis only in part or pursues something else.
 
     Args:
-        all_answers: the agent's answers, world by world, each answered twice.
-        predictions: world id -> the solved hypotheses of the world.
+        all_answers: the agent's answers, world by world, each step answered twice.
+        predictions: world id -> the policies of the hypotheses in this world.
         hypotheses: the hypotheses in the order of the predictions; the others serve as rivals.
-        number: index of the hypothesis.
-        inside: world id -> ``[S]`` states to consider; None for all.
+        number: index of the hypothesis to test.
+        inside: world id -> ``[S]`` bool, the states to consider; None for all.
         seed: root seed of the simulated agents.
     """
     worlds = [

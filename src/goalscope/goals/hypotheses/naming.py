@@ -84,16 +84,20 @@ def verdict_of(
     level: float = LEVEL,
     by_region: bool = True,
 ) -> tuple[ScoreVerdict, AnswerSums]:
-    """Return the verdict on an agent's answers, and the sums of the score.
+    """Decide from an agent's answers which hypothesis it follows, in all of its behaviour or in a part of it.
 
     Args:
-        all_answers: the agent's answers, world by world, each given twice.
-        hypotheses: name -> hypothesis, the bank first.
-        asked_count: number of hypotheses in the bank.
-        predictions: world id -> `predictions_in` that world, to share them between agents; None to solve here.
+        all_answers: the agent's answers, world by world, each step answered twice.
+        hypotheses: name -> hypothesis; those of the user first, then control hypotheses.
+        asked_count: number of hypotheses of the user.
+        predictions: world id -> `predictions_in` that world, to share them between agents; None to compute them here.
         seed: root seed of the resamples and of the simulated agents.
-        level: error rate of each one-sided end.
-        by_region: judge regions, parts and new states; False if most states have no second answer.
+        level: error rate of each one-sided end of an interval.
+        by_region: also test whether a hypothesis is followed only in part, such as near its place; False if most states
+            have no second answer.
+
+    Returns:
+        The verdict, and the sums over steps from which its scores were computed.
 
     Raises:
         ValueError: there are no answers, or some steps have no second answer.

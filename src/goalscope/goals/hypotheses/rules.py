@@ -43,7 +43,19 @@ _STOOD: Final = "the place of the goal in phase “{}”"
 
 @hypothesis("it lies {sides}", kind="condition")
 def lies(world: FiniteWorld, it: Hypothesis, sides: tuple[str, ...]) -> Mask:
-    """Return the states from which a place lies in one of the given directions."""
+    """Condition: in which states does the place of a hypothesis lie in one of the given directions from the agent?
+
+    Args:
+        world: the world.
+        it: the hypothesis, which must be a place.
+        sides: directions, such as ("up", "right").
+
+    Returns:
+        ``[S]`` bool.
+
+    Raises:
+        Undefined: the hypothesis is not a place.
+    """
     if it.kind != "place":
         raise Undefined(f"{it.text} is not a place, so it has no direction")
     ahead = world.further(it.cell(world))
@@ -52,14 +64,24 @@ def lies(world: FiniteWorld, it: Hypothesis, sides: tuple[str, ...]) -> Mask:
 
 @hypothesis("it is within {whole} steps", kind="condition")
 def within(world: FiniteWorld, it: Hypothesis, steps: int) -> Mask:
-    """Return the states from which a place or an event is at most this many steps away."""
+    """Condition: in which states is the place or event of a hypothesis at most this many steps away? ``[S]`` bool.
+
+    Args:
+        world: the world.
+        it: the hypothesis, a place or an event.
+        steps: the greatest number of steps on a shortest path.
+    """
     return np.asarray(world.steps_to(it.where(world)) <= steps)
 
 
 def holding(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Mask:
-    """Return the states in which a condition holds; events and places also serve as conditions.
+    """Return the states in which a condition holds, ``[S]`` bool.
 
-    An event or a place that a world lacks holds in none of its states: without a key, no key is held.
+    Args:
+        world: the world.
+        first: the hypothesis that the condition qualifies, such as "goal" in "goal if key held".
+        condition: a condition, an event or a place. An event or place that the world lacks holds in no state: without a
+            key, no key is held.
     """
     if condition.kind == "condition":
         mask: Mask = condition.value(world, first)
@@ -71,10 +93,15 @@ def holding(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Mas
 
 
 def branch(world: FiniteWorld, rule: Hypothesis, applies: Mask) -> Array:
-    """Return the policy of one branch of a conditional hypothesis: uniform if no reachable state takes this branch.
+    """Return the policy of one branch of a conditional hypothesis, such as "goal" in "goal if key held, else centre".
+
+    Args:
+        world: the world.
+        rule: the hypothesis of the branch.
+        applies: ``[S]`` bool, the states that take the branch. If none of them can be reached, the policy is uniform.
 
     Raises:
-        Undefined: a state that can be reached takes the branch, and the branch is undefined in this world.
+        Undefined: a state that can be reached takes the branch, and `rule` is undefined in this world.
     """
     if not (applies & world.live & world.reached).any():
         return world.even
@@ -83,9 +110,9 @@ def branch(world: FiniteWorld, rule: Hypothesis, applies: Mask) -> Array:
 
 @hypothesis("{hypothesis} if {condition}, else {hypothesis}", kind="table")
 def conditional(world: FiniteWorld, first: Hypothesis, condition: Hypothesis, otherwise: Hypothesis) -> Array:
-    """Follow the first hypothesis where the condition holds, and the second elsewhere.
+    """Policy: follow the first hypothesis where the condition holds, and the second one elsewhere.
 
-    The rule is undefined only where a branch that is taken is undefined.
+    It is undefined only if a hypothesis is undefined in this world that some reachable state would follow.
     """
     holds = holding(world, first, condition)
     return np.where(holds[:, None], branch(world, first, holds), branch(world, otherwise, ~holds))
@@ -93,38 +120,49 @@ def conditional(world: FiniteWorld, first: Hypothesis, condition: Hypothesis, ot
 
 @hypothesis("{hypothesis} if {condition}", kind="table")
 def else_random(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Array:
-    """Follow the hypothesis where the condition holds, and act at random elsewhere."""
+    """Policy: follow the hypothesis in states in which the condition holds, and act uniformly at random elsewhere."""
     holds = holding(world, first, condition)
     return np.where(holds[:, None], branch(world, first, holds), world.even)
 
 
 @hypothesis("{hypothesis} within {whole} steps", kind="table")
 def close(world: FiniteWorld, first: Hypothesis, steps: int) -> Array:
-    """Follow the hypothesis where it is at most this many steps away, and act at random elsewhere."""
+    """Policy: follow the hypothesis where its place or event is at most this many steps away, else act at random."""
     return np.where(within(world, first, steps)[:, None], first.solved(world).policy, world.even)
 
 
 @hypothesis("not {event}", kind="condition")
 def absent(world: FiniteWorld, it: Hypothesis, event: Hypothesis) -> Mask:
-    """Return the states in which an event does not hold, or in which the agent is not at a place."""
+    """Condition: the states in which an event does not hold, or in which the agent is not at a place, ``[S]`` bool."""
     return ~holding(world, it, event)
 
 
 @hypothesis("there is a {object}", kind="condition")
 def present(world: FiniteWorld, it: Hypothesis, name: str) -> Mask:
-    """Return all states if the grid has the object (key or door), also when the key is carried; otherwise none."""
+    """Condition: all states if the grid has an object (also while it is carried), otherwise no state, ``[S]`` bool.
+
+    Args:
+        world: the world.
+        it: the hypothesis that the condition qualifies; not used.
+        name: the object, "key" or "door".
+    """
     return np.full(world.process.states, world.grid.objects[name] is not None)
 
 
 @hypothesis("the grid has at most {whole} rows", kind="condition")
 def small(world: FiniteWorld, it: Hypothesis, rows: int) -> Mask:
-    """Return all states if the grid has at most this many rows, otherwise none."""
+    """Condition: all states if the grid has at most this many rows, otherwise no state, ``[S]`` bool."""
     return np.full(world.process.states, world.grid.height <= rows)
 
 
 @hypothesis("{terms}", kind="utility")
 def weighted(world: FiniteWorld, terms: tuple[tuple[float, Hypothesis], ...]) -> Array:
-    """Return the weighted sum of the utilities of places and events, ``[S]``."""
+    """Utility: the weighted sum of the utilities of several places and events, ``[S]``.
+
+    Args:
+        world: the world.
+        terms: pairs of a weight and a place or event.
+    """
     return np.asarray(np.sum([weight * term.utility(world) for weight, term in terms], axis=0))
 
 
@@ -133,20 +171,36 @@ def weighted(world: FiniteWorld, terms: tuple[tuple[float, Hypothesis], ...]) ->
 @hypothesis("table {source}", kind="table")
 @hypothesis("event {source}", kind="event")
 def own(world: FiniteWorld, source: str) -> object:
-    """Call a function from the working directory, written as ``module:function``."""
+    """Hypothesis defined by a function of the user, which takes the `FiniteWorld`; return the result of the function.
+
+    Args:
+        world: the world.
+        source: the function, as ``module:function`` of a file in the working directory.
+    """
     return load_function(source, "a hypothesis")(world)
 
 
 @hypothesis("policy {source}", kind="table")
 def own_policy(world: FiniteWorld, source: str) -> Array:
-    """Return the policy of a function from the working directory, which maps a view to probabilities ``[A]``."""
+    """Policy ``[S, A]`` from a function of the user, which maps what the agent sees to action probabilities ``[A]``.
+
+    Args:
+        world: the world.
+        source: the function, as ``module:function`` of a file in the working directory.
+    """
     return of_views(load_function(source, "a hypothesis"), world)
 
 
 @hypothesis("{name}", kind="event", says="“{}”")
 @hypothesis("event {name}", kind="event", says="“{}”")
 def event(world: FiniteWorld, name: str) -> Mask:
-    """Return the states in which a goal of the world is reached, such as one from an environment's ``goals()``."""
+    """Event: the states in which a goal that the world itself names is reached, ``[S]`` bool.
+
+    Such goals come, for example, from the method ``goals()`` of an environment.
+
+    Raises:
+        Undefined: the world has no goal of this name.
+    """
     if (named := world.process.goals.get(name)) is None:
         raise Undefined(f"this world has no goal {name!r}; its goals: {', '.join(world.process.goals) or 'none'}")
     return np.asarray(named > 0)
@@ -154,7 +208,13 @@ def event(world: FiniteWorld, name: str) -> Mask:
 
 @hypothesis("state {whole}", kind="event", says="the state with number {} in the table of the environment")
 def state(world: FiniteWorld, number: int) -> Mask:
-    """Return the state of an environment with a number, as `goalscope table` counts them from 0."""
+    """Event: the state of an environment with a given number, ``[S]`` bool with one True entry.
+
+    The command `goalscope table` lists the states with their numbers, from 0.
+
+    Raises:
+        Undefined: the world is not an environment, or has fewer states.
+    """
     if "environment" not in world.world.offers or number >= world.process.states:
         raise Undefined(f"this world is no environment with a state {number}")
     return np.asarray(np.arange(world.process.states) == number)
@@ -162,7 +222,11 @@ def state(world: FiniteWorld, number: int) -> Mask:
 
 @hypothesis("key held", kind="event", says="holding the key")
 def key_held(world: FiniteWorld) -> Mask:
-    """Return the states in which the agent holds the key."""
+    """Event: the states in which the agent holds the key, ``[S]`` bool.
+
+    Raises:
+        Undefined: the grid has no key.
+    """
     if world.grid.key is None:
         raise Undefined("this world has no key")
     return world.flags & 1 > 0
@@ -170,7 +234,11 @@ def key_held(world: FiniteWorld) -> Mask:
 
 @hypothesis("door open", kind="event", says="the door being open")
 def door_open(world: FiniteWorld) -> Mask:
-    """Return the states in which the door is open."""
+    """Event: the states in which the door is open, ``[S]`` bool.
+
+    Raises:
+        Undefined: the grid has no door.
+    """
     if world.grid.door is None:
         raise Undefined("this world has no door")
     return world.flags & 2 > 0
@@ -178,13 +246,35 @@ def door_open(world: FiniteWorld) -> Mask:
 
 @hypothesis("{happening}", kind="event", says="“{}”")
 def happened(world: FiniteWorld, name: str) -> Mask:
-    """Return the states in which an event of a kind of thing has happened to at least one such thing."""
+    """Event: the states in which something has happened to at least one object of a kind, such as "red key held".
+
+    Args:
+        world: the world.
+        name: an event that a registered kind of objects declares.
+
+    Returns:
+        ``[S]`` bool.
+
+    Raises:
+        Undefined: the grid has no object of this kind.
+    """
     return np.asarray(_happened_to_each(world, name).any(axis=1))
 
 
 @hypothesis("every {happening}", kind="event", says="“every {}”")
 def happened_to_all(world: FiniteWorld, name: str) -> Mask:
-    """Return the states in which an event of a kind of thing has happened to all such things."""
+    """Event: the states in which something has happened to all objects of a kind, such as "every red key held".
+
+    Args:
+        world: the world.
+        name: an event that a registered kind of objects declares, such as "red key held".
+
+    Returns:
+        ``[S]`` bool.
+
+    Raises:
+        Undefined: the grid has no object of this kind.
+    """
     return np.asarray(_happened_to_each(world, name).all(axis=1))
 
 
@@ -202,31 +292,35 @@ def _happened_to_each(world: FiniteWorld, name: str) -> Mask:
 
 @hypothesis("row of {place}", kind="event", says="the row of {}")
 def row_of(world: FiniteWorld, place: Hypothesis) -> Mask:
-    """Return the states in which the agent is in the row of a place."""
+    """Event: the states in which the agent is in the same row of the grid as a place, ``[S]`` bool."""
     return np.asarray(world.further(place.cell(world))[:, 0] == 0)
 
 
 @hypothesis("column of {place}", kind="event", says="the column of {}")
 def column_of(world: FiniteWorld, place: Hypothesis) -> Mask:
-    """Return the states in which the agent is in the column of a place."""
+    """Event: the states in which the agent is in the same column of the grid as a place, ``[S]`` bool."""
     return np.asarray(world.further(place.cell(world))[:, 1] == 0)
 
 
 @hypothesis("random", kind="table")
 def random(world: FiniteWorld) -> Array:
-    """Act uniformly at random over the offered actions."""
+    """Policy: take each offered action with equal probability, ``[S, A]``."""
     return world.even
 
 
 @hypothesis("open moves", kind="table")
 def open_moves(world: FiniteWorld) -> Array:
-    """Act uniformly at random over the actions that change the state."""
+    """Policy: take with equal probability each action that changes the state (in a grid: each move not blocked)."""
     return spread(world, world.changing)
 
 
 @hypothesis("follow the wall", kind="table")
 def follow_the_wall(world: FiniteWorld) -> Array:
-    """Move along open moves that have a wall on their right; if there is none, along any open move."""
+    """Policy: take moves that are not blocked and have a wall on their right; where there is none, any unblocked move.
+
+    Raises:
+        Undefined: the world is not a grid with four moves.
+    """
     if "cells" not in world.world.offers:
         raise Undefined("following the wall needs a grid with four moves")
     changing = world.changing
@@ -236,7 +330,13 @@ def follow_the_wall(world: FiniteWorld) -> Array:
 
 @hypothesis("keep {name} until blocked, else {name}", kind="table")
 def keep_until_blocked(world: FiniteWorld, name: str, other: str) -> Array:
-    """Take a fixed action where it changes the state, else a second fixed one; where neither does, any that does."""
+    """Policy: always take one action where it changes the state, else a second one; where neither does, any that does.
+
+    Args:
+        world: the world.
+        name: name of the first action, such as "right".
+        other: name of the second action.
+    """
     kept, second, changing = keep(world, name) > 0, keep(world, other) > 0, world.changing
     first_goes, second_goes = ((some & changing).any(axis=1, keepdims=True) for some in (kept, second))
     return spread(world, np.where(first_goes, kept, np.where(second_goes, second, changing)))
@@ -244,7 +344,15 @@ def keep_until_blocked(world: FiniteWorld, name: str, other: str) -> Array:
 
 @hypothesis("keep {name}", kind="table")
 def keep(world: FiniteWorld, name: str) -> Array:
-    """Take one fixed action wherever it is offered."""
+    """Policy: always take one action; in states that do not offer it, act uniformly at random.
+
+    Args:
+        world: the world.
+        name: name of the action, such as "right".
+
+    Raises:
+        Undefined: the world has no action of this name.
+    """
     names = [label.lower() for label in action_names(world.world)]
     if name.lower() not in names:
         raise Undefined(f"this world has no action {name!r}; its actions: {', '.join(names)}")
@@ -253,7 +361,7 @@ def keep(world: FiniteWorld, name: str) -> Array:
 
 @hypothesis("flee {place}", kind="table")
 def flee(world: FiniteWorld, place: Hypothesis) -> Array:
-    """Take the moves that maximise the path length to a place; moves into walls count."""
+    """Policy: take the moves after which the shortest path to a place is longest; bumping into a wall is a move."""
     steps = world.steps_to(place.where(world))
     after = np.where(steps < FAR, steps, -1)[world.process.transitions]
     return spread(world, after == after.max(axis=1, keepdims=True))
@@ -261,13 +369,16 @@ def flee(world: FiniteWorld, place: Hypothesis) -> Array:
 
 @hypothesis("straight to {place}", kind="table")
 def straight(world: FiniteWorld, place: Hypothesis) -> Array:
-    """Take the moves that reduce the distance to a place in rows plus columns, ignoring walls."""
+    """Policy: take the moves that bring the agent closer to a place in rows or columns, as if there were no walls."""
     return spread(world, world.further(place.cell(world)) @ DELTAS.T > 0)
 
 
 @hypothesis("towards {place} by open moves", kind="table")
 def towards(world: FiniteWorld, place: Hypothesis) -> Array:
-    """Take the moves of `straight` that change the state; where all of them are blocked, any move that changes it."""
+    """Policy: take unblocked moves that bring the agent closer to a place in rows or columns.
+
+    Where all of these moves are blocked, any unblocked move is equally likely.
+    """
     changing = world.changing
     ahead = changing & (world.further(place.cell(world)) @ DELTAS.T > 0)
     return spread(world, np.where(ahead.any(axis=1, keepdims=True), ahead, changing))
@@ -275,26 +386,26 @@ def towards(world: FiniteWorld, place: Hypothesis) -> Array:
 
 @hypothesis("centre", kind="place", says="the centre")
 def centre(world: FiniteWorld) -> Position:
-    """Return the middle cell; with an even number of rows or columns, the one before the middle."""
+    """Place: the middle cell of the grid; with an even number of rows or columns, the one before the middle."""
     return (world.grid.height - 1) // 2, (world.grid.width - 1) // 2
 
 
 @hypothesis("top row", kind="place", says="the nearest cell of the top row")
 def top_row(world: FiniteWorld) -> Position:
-    """Return the cell of the top open row with the shortest path from the start."""
+    """Place: of the open cells in the topmost row that has any, the one with the shortest path from the start."""
     rows, cols = np.nonzero(~world.grid.walls)
     return _first(world, [(int(rows[0]), int(col)) for col in cols[rows == rows[0]]], "no cell of the top row")
 
 
 @hypothesis("cell {whole} {whole}", kind="place", says="the cell in row {}, column {}")
 def cell(world: FiniteWorld, row: int, col: int) -> Position:
-    """Return the cell in a row and column, both counted from 0."""
+    """Place: the cell in a given row and column of the grid, both counted from 0."""
     return row, col
 
 
 @hypothesis("corner {corner}", kind="place", says="the {} corner")
 def corner(world: FiniteWorld, name: str) -> Position:
-    """Return the corner cell of the smallest rectangle that contains all open cells."""
+    """Place: a corner cell, such as "top-right", of the smallest rectangle that contains all open cells of the grid."""
     if name not in CORNERS:
         raise ValueError(f"a corner must be one of {', '.join(CORNERS)}, got {name!r}")
     open_cells = np.nonzero(~world.grid.walls)
@@ -304,9 +415,15 @@ def corner(world: FiniteWorld, name: str) -> Position:
 
 @hypothesis("where the goal stood in phase {name} [{cells}]", kind="place", says=_STOOD)
 def stood(world: FiniteWorld, phase: str, cells: tuple[tuple[int, int, int, int], ...]) -> Position:
-    """Return the cell of the goal in the worlds of a phase (a group of worlds of a study).
+    """Place: the cell where the goal stood in the worlds of a phase, which is a named group of worlds in a study.
 
-    ``cells`` lists (height, width, row, col): the cell for each grid size.
+    Args:
+        world: the world.
+        phase: name of the phase.
+        cells: (height, width, row, column) for each grid size: the cell of the goal in grids of this size.
+
+    Raises:
+        Undefined: no cell is given for the size of this grid.
     """
     for height, width, row, col in cells:
         if world.grid.walls.shape == (height, width):
@@ -316,13 +433,20 @@ def stood(world: FiniteWorld, phase: str, cells: tuple[tuple[int, int, int, int]
 
 @hypothesis("where the goal stood in phase {name}", kind="place", says=_STOOD)
 def stood_somewhere(world: FiniteWorld, phase: str) -> Position:
-    """Raise `Undefined`, because the hypothesis was not bound to worlds, see `goalscope.goals.hypotheses.bind`."""
+    """Stand-in for "where the goal stood in phase P" until `goalscope.goals.hypotheses.bind` has looked up the cells.
+
+    Raises:
+        Undefined: always, because the cells are not known yet.
+    """
     raise Undefined(f"the cell of the goal in phase {phase} is not known: none of the worlds belongs to this phase")
 
 
 @hypothesis("nearest of {places}", kind="place", says="the nearest of {}")
 def nearest(world: FiniteWorld, places: tuple[Hypothesis, ...]) -> Position:
-    """Return the defined place with the shortest path from the start; ties go to the first."""
+    """Place: of several places, the one with the shortest path from the start; ties go to the place named first.
+
+    Places that are undefined in the grid are ignored.
+    """
     cells, reasons = [], []
     for place in places:
         try:
@@ -334,13 +458,16 @@ def nearest(world: FiniteWorld, places: tuple[Hypothesis, ...]) -> Position:
 
 @hypothesis("beside {place}", kind="place", says="the cell beside {}")
 def beside(world: FiniteWorld, place: Hypothesis) -> Position:
-    """Return the open neighbour of a place with the shortest path from the start; ties: up, down, left, right."""
+    """Place: the open neighbour cell of a place with the shortest path from the start; ties: up, down, left, right."""
     return _first(world, world.grid.open_around(place.cell(world)), f"no cell beside {place.text}")
 
 
 @hypothesis("near {place}", kind="place", says="the open cell nearest to {}")
 def near(world: FiniteWorld, place: Hypothesis) -> Position:
-    """Return the cell nearest to a place among those reachable without passing the goal; ties by row, then column."""
+    """Place: the open cell nearest to a place, in rows plus columns, among those reachable without passing the goal.
+
+    Ties are broken by row, then by column.
+    """
     row, col = place.value(world)
     rows, cols = np.nonzero(_ways(world) < FAR)
     index = int(np.argmin(np.abs(rows - row) + np.abs(cols - col)))
@@ -349,10 +476,10 @@ def near(world: FiniteWorld, place: Hypothesis) -> Position:
 
 @hypothesis("at {thing}", kind="place", says="the nearest {}")
 def at_thing(world: FiniteWorld, name: str) -> Position:
-    """Return the cell of the thing with this name that has the shortest path from the start.
+    """Place: the cell of an object of a given kind, such as "red key"; of several, the one with the shortest path.
 
-    If there are several and each moves the agent on at once, so that it cannot stand on any of them, the result is the
-    first one that can be entered.
+    If the agent cannot stand on any of them, because each moves it on at once, the result is the first one that can be
+    entered.
     """
     symbol = registry.resolve("thing", name).symbol
     cells = [cell for cell, other in world.grid.things if other == symbol]
@@ -369,21 +496,21 @@ def at_thing(world: FiniteWorld, name: str) -> Position:
 
 @hypothesis("mirror of {place}", kind="place", says="the mirror image of {}")
 def mirror(world: FiniteWorld, place: Hypothesis) -> Position:
-    """Return the mirror image of a place, with left and right exchanged."""
+    """Place: the mirror image of another place in the grid, with left and right exchanged."""
     row, col = place.value(world)
     return row, world.grid.width - 1 - col
 
 
 @hypothesis("point mirror of {place}", kind="place", says="the image of {} through the centre")
 def point_mirror(world: FiniteWorld, place: Hypothesis) -> Position:
-    """Return the point reflection of a place in the centre of the grid."""
+    """Place: the image of another place when the grid is turned by 180 degrees."""
     row, col = place.value(world)
     return world.grid.height - 1 - row, world.grid.width - 1 - col
 
 
 @hypothesis("{place} {offset}", kind="place", says="the cell {1} {0}")
 def moved(world: FiniteWorld, place: Hypothesis, offset: tuple[int, int]) -> Position:
-    """Return the cell at an offset (rows, columns) from a place."""
+    """Place: the cell a given number of rows (downwards) and columns (to the right) away from another place."""
     row, col = place.value(world)
     return row + offset[0], col + offset[1]
 
