@@ -116,7 +116,17 @@ Ends = tuple[float, float, float]
 
 
 def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_] | None:
-    """Return the states in each of `REGIONS`, such as those near the place, ``[R, S]``; None without regions."""
+    """Return the states in each of `REGIONS`, such as those at most some steps from the place of a hypothesis.
+
+    The consistency score tests in each region whether the agent follows the hypothesis there.
+
+    Args:
+        hypothesis: the hypothesis.
+        world: the world, with S states.
+
+    Returns:
+        ``[R, S]`` bool for R regions; None for a hypothesis that has neither a place or event nor a condition.
+    """
     masks = np.zeros((len(REGIONS), world.process.states), dtype=bool)
     if " if {condition}" in hypothesis.form:
         holds = holding(world, hypothesis.parts[0], hypothesis.parts[1])
@@ -138,11 +148,13 @@ def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnswerSums:
-    """The evidence in an agent's answers: sums over the steps in G clusters of worlds, for K hypotheses.
+    """How far an agent's answers support each of K hypotheses: sums over its steps, for each of G clusters of worlds.
+
+    A cluster is a world with its versions, such as mirrored ones. Symbols are those of the module's docstring.
 
     Attributes:
         names: ``[K]`` names of the hypotheses.
-        asked: number of hypotheses in the user's bank, which come first; the others are control hypotheses (sentinels),
+        asked: number of hypotheses of the user, which come first; the others are control hypotheses (sentinels),
             built-in rivals such as "follow the wall".
         steps: ``[G]`` number of steps.
         agreement: ``[G]`` sum of ``(a . a' - 1/m) / (1 - 1/m)``; NaN without second answers.
@@ -189,15 +201,16 @@ class AnswerSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Predictions:
-    """The solved hypotheses of one world, by their index.
+    """What each hypothesis predicts in one world; hypotheses are numbered by their order in the list that was compared.
 
     Attributes:
-        world: the world.
-        policies: index of a hypothesis -> its policy ``[n, S, A]``.
-        regions: index -> ``[R, S]`` the states in each of its `regions`.
-        events: index -> ``[S]`` states in which its event holds, of the hypotheses that the user asked for.
-        steps: pairs (h, k) of indices such that k is an intermediate step of h.
-        begun: indices of the hypotheses whose event holds from the beginning.
+        world: the world, with S states, A actions and n decisions per episode.
+        policies: number of a hypothesis -> its policy, ``[n, S, A]``, or ``[1, S, A]`` if it does not depend on time;
+            hypotheses that are undefined in the world are missing.
+        regions: number -> ``[R, S]`` bool, the states in each of its `regions`, such as those near its place.
+        events: number -> ``[S]`` bool, the states in which its event holds, for the hypotheses of the user.
+        steps: pairs (h, k) of numbers such that event k must happen on the way to h (k is an intermediate step of h).
+        begun: numbers of the hypotheses whose event holds from the beginning.
     """
 
     world: FiniteWorld
@@ -209,9 +222,14 @@ class Predictions:
 
 
 class HypothesisBank:
-    """The names of all hypotheses to be scored; the last is the habit of moving with fixed frequencies.
+    """The names of all hypotheses that are scored, with the habit of moving with fixed frequencies added as the last
+    one.
 
-    `silent` marks those that predict nothing where all actions are equally good, and `aims` marks goals.
+    `silent` marks the hypotheses that predict nothing in states where all actions are equally good for them; `aims`
+    marks those about a place, an event or a utility. Both are bool arrays in the order of `names`.
+
+    Args:
+        hypotheses: name -> hypothesis; those of the user first, then control hypotheses.
     """
 
     def __init__(self, hypotheses: Mapping[str, Hypothesis]) -> None:
@@ -221,12 +239,13 @@ class HypothesisBank:
 
 
 def predictions_in(world: FiniteWorld, hypotheses: Mapping[str, Hypothesis], asked_count: int) -> Predictions:
-    """Solve hypotheses in one world; those that are undefined there are left out.
+    """Compute what each hypothesis predicts in one world; hypotheses that are undefined there are left out.
 
     Args:
         world: the world.
         hypotheses: name -> hypothesis, those that the user asked for first.
-        asked_count: number of hypotheses that the user asked for; regions are computed for these only.
+        asked_count: number of hypotheses that the user asked for; regions (parts of the state space in which a
+            hypothesis may be followed) are computed for these only.
     """
     regions_of, place_states, events = dict[int, Mask](), dict[int, Mask](), dict[int, Mask]()
     bank = list(hypotheses.values())
@@ -255,13 +274,14 @@ def evidence(
     asked_count: int,
     predictions: Mapping[str, Predictions] | None = None,
 ) -> AnswerSums:
-    """Compute the evidence in an agent's answers.
+    """Compute the sums over an agent's steps from which the consistency score of each hypothesis is derived.
 
     Args:
         all_answers: the agent's answers, world by world.
-        hypotheses: name -> hypothesis, the user's bank first; move frequencies are added.
-        asked_count: number of hypotheses in the user's bank.
-        predictions: world id -> `predictions_in` that world, to share them between agents; None to solve here.
+        hypotheses: name -> hypothesis; those of the user first, then control hypotheses. The habit of moving with fixed
+            frequencies is added.
+        asked_count: number of hypotheses of the user.
+        predictions: world id -> `predictions_in` that world, to share them between agents; None to compute them here.
 
     Raises:
         ValueError: there are no answers.
@@ -380,7 +400,9 @@ class _Sums:
 
 
 def about_aims(hypothesis: Hypothesis) -> bool:
-    """Return whether a hypothesis or one of its parts is about a place, event or utility; False for habits."""
+    """Return whether a hypothesis is about a place, an event or a utility, or contains one that is; False for
+    habits.
+    """
     if hypothesis.kind in AIMS:
         return True
     parts = [part for member in hypothesis.parts for part in (member if isinstance(member, tuple) else (member,))]
@@ -389,19 +411,21 @@ def about_aims(hypothesis: Hypothesis) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HypothesisScore:
-    """The score of one hypothesis.
+    """How well one hypothesis explains an agent's answers, by itself and against each rival.
 
     Attributes:
         name: name of the hypothesis.
         asked: whether the user asked for it; the added control hypotheses are only rivals and are never named.
-        clusters: number of clusters of worlds (a world with its versions) in which it makes a prediction.
+        clusters: number of worlds in which it makes a prediction; the versions of one world count once.
         steps: share of all steps in which it makes a prediction.
-        strength, consistency: estimate, lower and upper end.
+        strength: share of the answers that follow it; negative if they oppose it. Estimate, lower and upper end.
+        consistency: 1 if it is followed equally in all states, however noisily; 0 if compliance is chance. Estimate,
+            lower and upper end.
         beats: rivals that it beats, if it explains the answers.
         not_told_from: rivals that call for the same moves in these worlds.
-        apart_in: minimum over the other hypotheses of the bank of the number of clusters in which they act differently.
-        not_where: regions in which the agent does not follow it: the upper end of the strength there lies below half of
-            the strength elsewhere.
+        apart_in: minimum over the user's other hypotheses of the number of clusters in which they act differently.
+        not_where: regions, such as "far from its place", in which the agent does not follow it: the upper end of the
+            strength there lies below half of the strength elsewhere.
     """
 
     name: str
@@ -418,21 +442,21 @@ class HypothesisScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreVerdict:
-    """The verdict of the consistency score.
+    """Which hypothesis an agent follows according to the consistency score, and the scores behind this verdict.
 
     Attributes:
         kind: "named": one hypothesis; "set": several that these worlds cannot separate; "partly": one that explains a
-            part; "habit"; "random"; "none" (of the bank); or "undecided".
+            part of the behaviour; "habit"; "random"; "none" (of the user's hypotheses); or "undecided".
         names: the hypotheses named by the verdict; for "undecided", those that are not excluded.
-        predictable: predictable share of the answers: estimate, lower and upper end.
+        predictable: share of the answers that the agent repeats beyond chance: estimate, lower and upper end.
         scores: scores of all hypotheses.
         clusters, steps, left_out: numbers of clusters, of steps, and of steps left out because they lack an action.
         undefined: name -> number of worlds in which the hypothesis is undefined.
         explained_by: for kind "none", control hypotheses that explain the answers and beat every hypothesis of the
-            bank.
+            user.
         alike: rivals made for the first of ``names`` that these worlds do not tell from it, see
             `goals.hypotheses.naming`.
-        on_the_way: hypotheses of the bank that are an intermediate step on every path to the first of ``names``.
+        on_the_way: hypotheses of the user that are an intermediate step on every path to the first of ``names``.
         part: for kind "partly", the part of its behaviour in which the agent follows the first of ``names``.
         elsewhere: strength of the first of ``names`` in the turns outside the part; None without a part.
         errors: rates of fixed and of random errors against the first of ``names``, each with its ends; None if nothing
@@ -458,7 +482,11 @@ class ScoreVerdict:
     followed: Ends | None = None
 
     def score(self, name: str) -> HypothesisScore:
-        """Return the score of a hypothesis."""
+        """Return the score of the hypothesis with this name.
+
+        Raises:
+            StopIteration: no hypothesis with this name was scored.
+        """
         return next(score for score in self.scores if score.name == name)
 
     def sentence(self) -> str:
@@ -485,12 +513,12 @@ class ScoreVerdict:
 
 
 def judge(sums: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerdict:
-    """Compute the consistency score of each hypothesis, and the verdict on what the agent is after.
+    """Compute the consistency score of each hypothesis, and decide which of them the agent follows.
 
     Args:
-        sums: evidence from steps with two answers or exact probabilities.
+        sums: the sums over the agent's steps, from `evidence`; every step must have two answers or exact probabilities.
         seed: root seed of the resamples.
-        level: error rate of each one-sided end.
+        level: error rate of each one-sided end of an interval.
 
     Raises:
         ValueError: some steps have no second answer.
@@ -504,7 +532,15 @@ def judge(sums: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerd
 
 
 class ResampledSums:
-    """The scores of hypotheses, their interval ends over resampled clusters, and the verdict."""
+    """The scores of K hypotheses, with interval ends from R resamples of the G clusters of worlds, and the verdict.
+
+    Interval ends are one-sided. A cluster is a world with its versions, such as mirrored ones.
+
+    Args:
+        sums: the sums over the agent's steps, from `evidence`.
+        seed: root seed of the resamples.
+        level: error rate of each one-sided end.
+    """
 
     def __init__(self, sums: AnswerSums, seed: int, level: float) -> None:
         self.answer_sums, self.count = sums, len(sums.names)
@@ -533,25 +569,32 @@ class ResampledSums:
 
     @cached_property
     def predictable(self) -> Array:
-        """``[3]`` predictable share of the answers with its ends."""
+        """``[3]`` share of the answers that the agent repeats beyond chance: estimate, lower and upper end."""
         return self._ends(
             self._sums(self.answer_sums.agreement) / np.maximum(self._sums(self.answer_sums.steps), 1e-12)
         )
 
     @cached_property
     def strengths(self) -> Array:
-        """``[1 + R, K]`` strength in the data and in each resample; 0 if a hypothesis makes no prediction."""
+        """``[1 + R, K]`` strength of each hypothesis in the data (first row) and in each resample.
+
+        The strength is the share of answers that follow the hypothesis; 0 if the hypothesis makes no prediction.
+        """
         size = self._sums(self.answer_sums.size)
         return np.where(size > 0, self._sums(self.answer_sums.gain) / np.maximum(size, 1e-12), 0.0)
 
     @cached_property
     def strength(self) -> Array:
-        """``[3, K]`` strength with its ends."""
+        """``[3, K]`` share of answers that follow each hypothesis: estimate, lower and upper end."""
         return self._ends(self.strengths)
 
     @cached_property
     def consistency(self) -> Array:
-        """``[3, K]`` estimate and ends; if nothing is repeated, the lower end is 0 and the upper end infinite."""
+        """``[3, K]`` consistency of each hypothesis: estimate, lower and upper end.
+
+        It is 1 if the agent follows the hypothesis equally in all states, however noisily. If the agent repeats
+        nothing, the lower end is 0 and the upper end infinite.
+        """
         gain, scale = (
             self._sums(self.answer_sums.gain),
             self._sums(self.answer_sums.size) * self._sums(self.answer_sums.repeated),
@@ -561,18 +604,27 @@ class ResampledSums:
 
     @cached_property
     def explains(self) -> Mask:
-        """``[K]`` whether each hypothesis explains the repeatable behaviour, regardless of its rivals."""
+        """``[K]`` bool: whether each hypothesis explains what the agent would repeat, whether or not a rival does so
+        too.
+        """
         return np.asarray(self.may_explain & (self.consistency[1] >= HALF))
 
     @cached_property
     def may_explain(self) -> Mask:
-        """``[K]`` whether each hypothesis would explain the behaviour if its estimates were exact (see `explains`)."""
+        """``[K]`` bool: whether each hypothesis explains the behaviour by its estimated consistency, without its lower
+        end.
+
+        `explains` demands in addition that the lower end of the consistency reaches `HALF`.
+        """
         enough = (self.answer_sums.said > 0).sum(axis=0) >= FEWEST
         return np.asarray(enough & (self.strength[1] > STRONG) & (self.consistency[0] >= EXPLAINED))
 
     @cached_property
     def comparisons(self) -> tuple[Mask, Mask]:
-        """``[K, K]`` whether two hypotheses are compared, and whether these worlds separate them."""
+        """Which pairs of hypotheses are compared, and which pairs these worlds can separate; each ``[K, K]`` bool.
+
+        Two hypotheses are compared if both make predictions in at least `FEWEST` clusters of worlds.
+        """
         sums = self.answer_sums
         has_say = sums.said > 0
         compared = (has_say[:, :, None] & has_say[:, None, :]).sum(axis=0) >= FEWEST
@@ -581,7 +633,11 @@ class ResampledSums:
 
     @cached_property
     def differ(self) -> Array:
-        """``[G, K, K]`` E(h, k) + E(k, h), which is 0 where two hypotheses act identically."""
+        """``[G, K, K]`` how differently two hypotheses predict the agent's moves in each cluster; 0 where they act
+        identically.
+
+        It is the quantity E(h, k) + E(k, h) of the module's docstring.
+        """
         return (
             self.answer_sums.common_size
             - 2 * self.answer_sums.product
@@ -590,20 +646,29 @@ class ResampledSums:
 
     @cached_property
     def apart_in(self) -> Numbers:
-        """``[K, K]`` number of clusters in which two hypotheses act differently."""
+        """``[K, K]`` number of clusters of worlds in which two hypotheses call for different actions."""
         return np.asarray((self.differ > 1e-9).sum(axis=0))
 
     @cached_property
     def beats(self) -> Mask:
-        """``[K, K]`` whether the first hypothesis beats the second; False if the first does not explain the answers."""
+        """``[K, K]`` bool: whether the hypothesis of the row explains the answers significantly better than that of the
+        column.
+
+        A hypothesis that does not explain the answers beats none.
+        """
         return self.beaten_by(self.explains, MARGIN)
 
     def beaten_by(self, explaining: Mask, margin: float) -> Mask:
-        """Return whether each hypothesis beats each other one, ``[K, K]``.
+        """Return whether the hypothesis of the row beats that of the column, ``[K, K]`` bool.
+
+        A hypothesis beats a rival if the contrast of their predictions lies significantly closer to what is expected of
+        an agent that follows it than to what is expected of one that follows the rival. Between a goal and a habit,
+        such as always the same action, the greater consistency also counts.
 
         Args:
-            explaining: ``[K]`` hypotheses that may beat others.
-            margin: share of the way from the midpoint to its own expected contrast that a hypothesis must exceed.
+            explaining: ``[K]`` bool, the hypotheses that may beat others.
+            margin: how far beyond the midpoint of both expectations the contrast must lie, as a share of the way from
+                there to the hypothesis's own expectation.
         """
         sums, rows = self.answer_sums, np.flatnonzero(explaining)
         result = np.zeros((self.count, self.count), dtype=bool)
@@ -626,7 +691,11 @@ class ResampledSums:
 
     @cached_property
     def fails_in(self) -> Mask:
-        """``[asked, R]`` whether the strength in a region is significantly below half of the strength elsewhere."""
+        """``[asked, R]`` bool: whether the agent fails to follow a hypothesis of the user in a region, such as far from
+        its place.
+
+        It fails if the strength there is significantly below half of the strength elsewhere.
+        """
         gain, size = self._sums(self.answer_sums.region_gain), self._sums(self.answer_sums.region_size)
         bank_size = self.answer_sums.asked
         rest_gain = self._sums(self.answer_sums.gain[:, :bank_size])[:, :, None] - gain
@@ -637,7 +706,7 @@ class ResampledSums:
         return np.asarray(below & ((self.answer_sums.region_size > 1e-9).sum(axis=0) >= FEWEST))
 
     def verdict(self) -> ScoreVerdict:
-        """Return the verdict with the scores of all hypotheses."""
+        """Decide which hypothesis the agent follows; the result contains the scores of all hypotheses."""
         kind, chosen = self._kind()
         return ScoreVerdict(
             kind=kind,
@@ -663,13 +732,18 @@ class ResampledSums:
 
     @cached_property
     def rivals(self) -> Mask:
-        """``[K, K]`` whether the second is a rival of the first: compared, and not excluded by its own score."""
+        """``[K, K]`` bool: whether the hypothesis of the column must be ruled out before that of the row can be named.
+
+        Such a rival is compared with the hypothesis and not excluded by its own score.
+        """
         possible = (self.consistency[2] >= HALF) & (self.strength[2] > 0)
         return np.asarray(self.comparisons[0] & possible[None, :])
 
     @cached_property
     def sentinels(self) -> Mask:
-        """``[K]`` control hypotheses that explain the answers and beat every rival of the bank."""
+        """``[K]`` bool: the control hypotheses that explain the answers and beat every rival among the user's
+        hypotheses.
+        """
         unbeaten = self.rivals & ~self.beats
         return np.asarray(self.explains & ~self.bank & ~unbeaten[:, self.bank].any(axis=1))
 
@@ -726,22 +800,32 @@ class ResampledSums:
 
 
 def resamples(clusters: int, seed: int) -> Numbers:
-    """Return how often each cluster is drawn in each of `RESAMPLES` resamples, ``[R, clusters]``."""
+    """Draw bootstrap resamples of clusters; return how often each cluster is drawn in each, ``[RESAMPLES,
+    clusters]``.
+    """
     rng = stream(seed, "resampled clusters", clusters, RESAMPLES)
     return rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=RESAMPLES)
 
 
 def three(values: Array) -> Ends:
-    """Return an array of estimate, lower and upper end as numbers."""
+    """Return an array of three entries (estimate, lower and upper end of the interval) as a tuple of Python floats."""
     first, low, high = (float(value) for value in values)
     return first, low, high
 
 
 def tails(clusters: int, level: float) -> tuple[float, float]:
-    """Return the quantiles of resamples for both ends of an expanded percentile interval, each end at a level.
+    """Return which quantiles of bootstrap resamples are the ends of an expanded percentile interval.
 
-    The uncorrected percentile interval of a mean of G values is too narrow: it divides by G in place of G - 1 and uses
-    normal quantiles. Its tails are therefore taken at ``Phi(-sqrt(G / (G - 1)) t)``, t the quantile of Student's t.
+    The usual percentile interval of a mean over G clusters is too narrow: it divides by G in place of G - 1 and uses
+    normal quantiles. Its tails are therefore taken at ``Phi(-sqrt(G / (G - 1)) t)``, where t is the quantile of
+    Student's t.
+
+    Args:
+        clusters: number of clusters G.
+        level: error rate of each one-sided end.
+
+    Returns:
+        The lower and the upper quantile; 0 and 1 with fewer than two clusters.
 
     Source: Hesterberg, The American Statistician 69 (2015), section 5.3.
     """

@@ -85,35 +85,49 @@ class Separability:
 
     @property
     def both(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` number of worlds that define both hypotheses."""
+        """``[K, K]`` number of worlds in which both hypotheses of a pair are defined."""
         return np.asarray((~np.isnan(self.nats)).sum(axis=0))
 
     @property
     def mean(self) -> Array:
-        """``[K, K]`` mean nats per episode over the worlds that define both hypotheses; NaN without such a world.
+        """``[K, K]`` mean evidence per episode, in nats, of an agent that follows the first hypothesis against the
+        second.
 
-        Both agents have the same lapse rate.
+        Both agents have the same lapse rate. The mean is over the worlds that define both hypotheses; NaN if there are
+        none.
         """
         return _ratio(np.nansum(self.nats, axis=0), self.both)
 
     @cached_property
     def least(self) -> Array:
-        """``[W, K, K]`` nats of the weaker direction; 0 where a hypothesis is undefined."""
+        """``[W, K, K]`` evidence per episode in each world, in nats, that separates two hypotheses, whichever is
+        followed.
+
+        It is the smaller of the evidence for the first against the second and the reverse; 0 where one is undefined.
+        """
         return np.nan_to_num(np.minimum(self.nats, self.nats.transpose(0, 2, 1)))
 
     @cached_property
     def apart(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` number of clusters with a world that separates both: at least `ENOUGH` nats in each direction."""
+        """``[K, K]`` number of clusters of worlds that separate two hypotheses.
+
+        A world separates them if an episode has at least `ENOUGH` nats of evidence in each direction. A cluster is a
+        world with its versions, such as mirrored ones.
+        """
         return self._clusters_with(self.least >= ENOUGH)
 
     @cached_property
     def shared(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` number of clusters with a world that defines both."""
+        """``[K, K]`` number of clusters (a world with its versions) in which both hypotheses are defined in some
+        world.
+        """
         return self._clusters_with(~np.isnan(self.nats))
 
     @property
     def out_of_reach(self) -> dict[str, int]:
-        """Name -> number of worlds that define the hypothesis but in which no policy changes its utility."""
+        """Name -> number of worlds in which the hypothesis is defined, but no policy changes its utility within the
+        horizon.
+        """
         defined = ~np.isnan(np.diagonal(self.nats, axis1=1, axis2=2))
         counts = (defined & ~self.within).sum(axis=0).tolist()
         return {name: count for name, count in zip(self.names, counts, strict=True) if count}
@@ -126,23 +140,29 @@ class Separability:
 
     @property
     def episodes(self) -> Array:
-        """``[K, K]`` episodes until the likelihood ratio is expected to reach 1 / level, at the rival's best lapse."""
+        """``[K, K]`` number of episodes that are expected to separate two hypotheses at the error rate ``level``.
+
+        It is log(1 / level) divided by the expected log-likelihood ratio per episode, with the rival's best lapse rate;
+        infinite if the two cannot be separated, NaN if no world defines both.
+        """
         worst = np.fmin(self.own_best, self.own_best.T)
         counts = np.ceil(math.log(1 / self.level) / np.maximum(worst, 1e-12))
         return np.where(self.both == 0, np.nan, np.where(worst > 1e-9, counts, np.inf))
 
     @property
     def needed(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` number of clusters that must separate two hypotheses before one is named.
+        """``[K, K]`` number of clusters of worlds that must separate two hypotheses before one of them is named.
 
-        It is `FEWEST`, or the number of clusters that define both if that is smaller.
+        It is `FEWEST`, or the number of clusters that define both hypotheses if that is smaller.
         """
         return np.minimum(FEWEST, np.maximum(self.shared, 1))
 
     def same(self) -> list[tuple[str, ...]]:
-        """Return the sets of hypotheses that call for the same actions, so that no world separates two of a set.
+        """Return the groups of hypotheses that no world separates, because they call for nearly the same actions in
+        all.
 
-        If a chain of coinciding pairs has ends that can be separated, its pairs are returned separately.
+        Each group is a tuple of names. If a chain of coinciding pairs has ends that can be separated, its pairs are
+        returned separately.
         """
         from scipy.sparse.csgraph import connected_components
 
@@ -155,7 +175,9 @@ class Separability:
         return [tuple(self.names[index] for index in group) for group in sets if len(group) > 1]
 
     def sentences(self) -> list[str]:
-        """Return one sentence for each set or pair of hypotheses that these worlds cannot separate."""
+        """Return one sentence for each hypothesis that is undefined here, and each group that these worlds cannot
+        separate.
+        """
         nowhere = [not self.shared[index, index] for index in range(len(self.names))]
         lines = [
             f"{name}: undefined in all of these worlds" for name, out in zip(self.names, nowhere, strict=True) if out
@@ -177,7 +199,7 @@ class Separability:
         return lines
 
     def records(self) -> list[dict[str, Any]]:
-        """Return one record of plain values for each ordered pair of different hypotheses.
+        """Return one dictionary for each ordered pair of different hypotheses, as a table for reports.
 
         Keys: ``hypothesis`` and ``rival`` (names); ``worlds`` and ``worlds_apart`` (numbers of clusters of worlds in
         which both are defined, and that separate them); ``nats_same_lapse`` and ``nats_own_best_lapse`` (expected

@@ -101,22 +101,22 @@ class States:
 
     @cached_property
     def episode(self) -> Numbers:
-        """``[N]`` number of the episode of each step."""
+        """``[N]`` for each step, the number of the episode to which it belongs, from 0."""
         return np.repeat(np.arange(len(self)), self.length)
 
     @cached_property
     def time(self) -> Numbers:
-        """``[N]`` number of each step in its episode."""
+        """``[N]`` for each step, its number within its episode, from 0."""
         return np.arange(len(self.state)) - np.repeat(np.cumsum(self.length) - self.length, self.length)
 
     @property
     def left(self) -> Numbers:
-        """``[E]`` number of decisions that remained at the end of each episode."""
+        """``[E]`` number of decisions that remained before the horizon when each episode ended."""
         return self.world.horizon - self.length
 
     @property
     def first(self) -> Numbers:
-        """``[E]`` number of the first state of each episode."""
+        """``[E]`` number of the state (in the decision process of the world) in which each episode began."""
         begin = np.cumsum(self.length) - self.length
         numbers = self.last.copy()  # where an episode has no step
         numbers[self.length > 0] = self.state[begin[self.length > 0]]
@@ -124,19 +124,25 @@ class States:
 
     @property
     def acted(self) -> Mask:
-        """``[E]`` whether any turn of each episode has an action."""
+        """``[E]`` bool: whether the agent took an action in any turn of each episode."""
         return np.asarray(np.bincount(self.episode, weights=self.action >= 0, minlength=len(self)) > 0)
 
     @cached_property
     def exact(self) -> Mask:
-        """``[E]`` whether the episode has actions, and all of them come with their policy."""
+        """``[E]`` bool: whether each episode has actions, and all of them were stored with the policy they were drawn
+        from.
+        """
         if self.policy is None:
             return np.zeros(len(self), dtype=bool)
         missing = np.isnan(self.policy[:, 0]) & (self.action >= 0)
         return np.asarray((np.bincount(self.episode, weights=missing, minlength=len(self)) == 0) & self.acted)
 
     def chosen(self, episodes: Mask) -> "States":
-        """Select episodes by a mask ``[E]``."""
+        """Return these states with some of the episodes only.
+
+        Args:
+            episodes: ``[E]`` bool, the episodes to keep.
+        """
         if episodes.all():
             return self
         steps = episodes[self.episode]
@@ -161,11 +167,13 @@ class States:
         return replace(self, world=world, policy=None)
 
     def visits(self, *, exact: Mask | None = None) -> Array:
-        """Count the decisions of each episode in each state, ``[E, S]``; an ended episode stays in its last state.
+        """Count the decisions of each episode in each state, ``[E, S]``.
+
+        An episode that ended early counts as staying in its last state until the horizon.
 
         Args:
-            exact: ``[E]`` mask of the episodes whose states are replaced by expectations under the previous step's
-                policy; `States.exact` by default.
+            exact: ``[E]`` bool, the episodes in which each state is replaced by its expectation under the policy of the
+                previous step; `States.exact` by default.
         """
         counts = np.zeros((len(self), self.world.process.states))
         counts[np.arange(len(self)), self.last] = 1.0
@@ -175,10 +183,12 @@ class States:
         return counts
 
     def utilities(self, utility: Array, *, arrival: bool = False) -> Array:
-        """Compute the utility of each episode, ``[E]``.
+        """Compute the utility of each episode, ``[E]``, as the sum over its decisions.
+
+        An episode that ended early counts as staying in its last state until the horizon.
 
         Args:
-            utility: ``[S]`` utility of one decision in each state, or with ``arrival`` of the final state.
+            utility: ``[S]`` utility of one decision in each state; with ``arrival``, utility of the final state.
             arrival: count only the final state.
         """
         exact = self.exact
@@ -223,14 +233,14 @@ class States:
 
     @cached_property
     def following(self) -> Numbers:
-        """``[N]`` number of the state after each step."""
+        """``[N]`` for each step, the number of the state that it led to."""
         after = np.concatenate([self.state[1:], [0]]) if len(self.state) else self.state.copy()
         has_steps = self.length > 0
         after[np.cumsum(self.length)[has_steps] - 1] = self.last[has_steps]
         return after
 
     def moves(self) -> Array:
-        """Count the actions of each episode, ``[E, A]``; turns without an action do not count.
+        """Count how often each action was taken in each episode, ``[E, A]``; turns without an action do not count.
 
         If a step stores the policy that its action was drawn from, the probabilities are counted instead.
         """
@@ -238,11 +248,12 @@ class States:
 
 
 def counted_moves(episode: Numbers, action: Numbers, policy: Array | None, episodes: int, actions: int = 0) -> Array:
-    """Count the actions of each episode, ``[E, A]``, from columns of steps.
+    """Count how often each action was taken in each episode, ``[E, A]``, from one entry per step.
 
     Args:
-        episode, action: ``[N]`` episode number and action of each step; -1 is a turn without an action.
-        policy: ``[N, A]`` as in `States`.
+        episode, action: ``[N]`` number of the episode and of the action of each step; -1 for a turn without an action.
+        policy: ``[N, A]`` probabilities that each action was drawn from, which are counted in place of the action; NaN
+            for a step without them, None if no step has them.
         episodes: number of episodes E.
         actions: minimum number of actions A.
     """
@@ -257,11 +268,14 @@ def counted_moves(episode: Numbers, action: Numbers, policy: Array | None, episo
 
 
 def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
-    """Convert a table's episodes to states: one entry for each agent, world, horizon and condition.
+    """Convert a table of episodes into the form that all analyses of goals read.
 
     Args:
         table: the episodes.
-        by: tags, in addition to `CONDITIONS`, that separate entries.
+        by: names of tags that separate entries, in addition to the conditions of a run (`CONDITIONS`).
+
+    Returns:
+        One entry for each agent, world, horizon and condition, with all of their episodes.
 
     Raises:
         ValueError: the decision process of a world is not known, or a stored policy is not a distribution over the
@@ -355,7 +369,15 @@ def walked(
 
 
 def states_of_episodes(episodes: Iterable[Episode], *, by: Sequence[str] = ()) -> tuple[list[States], dict[str, int]]:
-    """Convert episodes to states; worlds without a known process or with fog are left out and counted by reason."""
+    """Convert episodes into the form that all analyses of goals read.
+
+    Args:
+        episodes: the episodes. Those in worlds without a known decision process, or with fog, are left out.
+        by: names of tags that separate entries, in addition to the conditions of a run.
+
+    Returns:
+        The entries, as from `states_of`; and reason -> number of worlds left out for this reason.
+    """
     groups: dict[bool, list[Episode]] = {}
     left_out: dict[str, set[str]] = {}
     for episode in episodes:
@@ -426,10 +448,10 @@ def _steps_of(table: StepTable, episodes: Numbers) -> Numbers:
 
 
 def recorded_policies(table: StepTable) -> Array | None:
-    """Return the probabilities that each action was drawn from, ``[N, A]``; NaN for a step without them.
+    """Return the stored probabilities that the action of each step was drawn from, ``[N, A]``.
 
-    A is the largest number of actions of any world; actions that a world lacks have probability 0. None if no step of
-    the table has probabilities.
+    A is the largest number of actions of any world; actions that a world lacks have probability 0. The probabilities of
+    a step that stores none are NaN. None if no step of the table has probabilities.
 
     Raises:
         ValueError: a stored policy is not a distribution over the actions of its world.
@@ -487,7 +509,9 @@ def _repeated(table: StepTable) -> tuple[Array | None, list[str] | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answers:
-    """The answers of one agent in one world, in N steps of E episodes.
+    """The answers of one agent in one world: the moves it chose in N steps of E episodes, if possible twice per step.
+
+    The second answer shows how much of its behaviour the agent would repeat; it is not carried out.
 
     Attributes:
         world: the world with its process of S states and A actions.
@@ -496,8 +520,7 @@ class Answers:
         episode: ``[N]`` number of the episode of each step; the steps of an episode are consecutive.
         last: ``[E]`` state at the end of each episode.
         first: ``[N, A]`` one-hot action of the first answer, or the probabilities of all actions.
-        second: ``[N, A]`` likewise for the second answer, where the agent is asked twice in each step and the second
-            answer is not carried out; None if there is none.
+        second: ``[N, A]`` likewise for the second answer; None if there is none.
         written: ``[N]`` text written before the first answer, "" if none; None if no step has a text.
         left_out: number of steps left out because they lack an action or a second answer.
     """
@@ -526,11 +549,18 @@ class Answers:
 
     @property
     def cluster(self) -> str:
-        """Id shared by all versions of a world (mirrored, rotated); intervals treat only clusters as independent."""
+        """Id shared by all versions of a world, such as mirrored ones.
+
+        Confidence intervals treat clusters, not worlds, as independent.
+        """
         return self.world.world.cluster or self.world.world.id
 
     def only(self, kept: Numbers) -> "Answers":
-        """Return the answers of some steps, given by their indices in increasing order."""
+        """Return the answers of some steps only.
+
+        Args:
+            kept: indices of these steps, in increasing order.
+        """
         return replace(
             self,
             **{name: getattr(self, name)[kept] for name in ("state", "time", "episode", "first")},
@@ -540,7 +570,7 @@ class Answers:
 
 
 def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Answers]:
-    """Extract the answers from recorded states, one record for each world with a usable step.
+    """Extract an agent's answers (the moves it chose, if possible twice per step) from its recorded episodes.
 
     Worlds under fog are left out, because the agent does not see the whole state there.
 
@@ -548,6 +578,9 @@ def answers_of(states: Iterable[States], *, by_visits: bool = False) -> list[Ans
         states: the recorded episodes of one agent, see `states_of`.
         by_visits: where a step was answered only once, use the answer of another episode in the same state as its
             second answer. For agents that see their earlier steps, only first turns are completed in this way.
+
+    Returns:
+        One entry for each world that has a step with an answer (and a second answer, where other steps have one).
     """
     records = list[Answers]()
     for episodes in states:
@@ -602,7 +635,16 @@ def _by_visits(episodes: States) -> Array | None:
 
 
 def move_frequencies(all_answers: Sequence[Answers]) -> list[Array | None]:
-    """Return for the answers in each world the action frequencies ``[A]`` in all other clusters; None if none exist."""
+    """Return how often the agent takes each action elsewhere: for each world, the frequencies in all other clusters.
+
+    They are what a habit of moving with fixed frequencies predicts in a world without having seen it.
+
+    Args:
+        all_answers: the agent's answers, world by world.
+
+    Returns:
+        For each world ``[A]`` frequencies that sum to 1; None if no other cluster has as many actions.
+    """
     sums = [
         answers.first.sum(axis=0) + (0.0 if answers.second is None else answers.second.sum(axis=0))
         for answers in all_answers
@@ -621,11 +663,11 @@ def move_frequencies(all_answers: Sequence[Answers]) -> list[Array | None]:
 
 
 def first_shares(answers: Answers, in_place: Mask) -> Array:
-    """Return, for each of K places ``[K]``, the share of episodes that reach this place before all other places.
+    """Return the share of an agent's episodes in which each of K places is the first of them to be reached, ``[K]``.
 
     Args:
-        answers: the answers in one world.
-        in_place: ``[K, S]`` the states of each place.
+        answers: the answers in one world, with all steps of its episodes.
+        in_place: ``[K, S]`` bool, the states of each place.
     """
     first_count = np.zeros(len(in_place))
     for episode, last in enumerate(answers.last.tolist()):

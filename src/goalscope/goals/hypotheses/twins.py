@@ -28,14 +28,14 @@ def _decisions(name: str, value: Any) -> int | None:
 @agent_kind("hypothesis")
 @dataclass(frozen=True)
 class HypothesisTwin(Scripted):
-    """Follows a hypothesis with full knowledge of the world; with probability `lapse` it takes a random offered action.
+    """Scripted agent that follows a hypothesis with full knowledge of the world; a twin for checking measures.
 
     In a world where the hypothesis is undefined, all offered actions are equally likely, and each step stores the
     reason under ``undefined``.
 
     Args:
         hypothesis: the written form, see `goalscope.goals.hypotheses.parse`.
-        lapse: probability of a random action, in [0, 1].
+        lapse: probability of a random offered action in place of one that follows the hypothesis, in [0, 1].
         horizon: decisions per episode that the agent plans for, where they are not those of the study. Used only if the
             best action depends on the remaining decisions: for utilities, and in stochastic worlds.
     """
@@ -56,7 +56,13 @@ class HypothesisTwin(Scripted):
             object.__setattr__(self, "name", f"{self.kind}({self.hypothesis}{lapse})")
 
     def in_worlds(self, worlds: Callable[[], Sequence[World]]) -> "HypothesisTwin":
-        """Bind the hypothesis to the worlds of a study, see `goalscope.goals.hypotheses.bind`.
+        """Return the agent with its hypothesis bound to the worlds of a study.
+
+        A hypothesis such as "where the goal stood in phase trained" needs the worlds to become a cell, see
+        `goalscope.goals.hypotheses.bind`.
+
+        Args:
+            worlds: returns the worlds of the study; called only if the hypothesis depends on them.
 
         Raises:
             ValueError: the hypothesis names a goal that no world of the study has.
@@ -67,7 +73,10 @@ class HypothesisTwin(Scripted):
         return replace(self, hypothesis=bind(parsed, worlds()).text)
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the probability of each action, ``[A]``.
+        """Return the probability with which the agent takes each action, ``[A]``.
+
+        Args:
+            observation: what the agent sees, together with its world.
 
         Raises:
             Undefined: the hypothesis is undefined in this world.
@@ -88,7 +97,7 @@ class HypothesisTwin(Scripted):
         return np.asarray((1 - self.lapse) * policy + self.lapse * finite.even[state])
 
     def act(self, observations: Sequence[Observation]) -> list[Turn]:
-        """Choose one action for each observation."""
+        """Choose one action for each observation, with the observation's own random numbers."""
         return [self._turn(observation) for observation in observations]
 
     def _turn(self, observation: Observation) -> Turn:
@@ -115,7 +124,14 @@ def _solved(text: str, key: ById[World], horizon: int | None) -> tuple[FiniteWor
 
 
 def twin(text: str, *, lapse: float = 0.0, horizon: int | None = None, name: str = "") -> dict[str, Any]:
-    """Return a scripted agent (twin) that follows a hypothesis, as an entry of a study's list ``agents``."""
+    """Return a scripted agent that follows a hypothesis (a twin), as an entry of a study's list ``agents``.
+
+    Args:
+        text: written form of the hypothesis.
+        lapse: probability of a random action.
+        horizon: decisions per episode that the agent plans for, if not those of the study.
+        name: name of the agent; by default made of the hypothesis and the lapse.
+    """
     optional = {"name": name or None, "horizon": horizon}
     entry = {"kind": HypothesisTwin.kind, "hypothesis": text, "lapse": lapse}
     return {**entry, **{key: value for key, value in optional.items() if value is not None}}

@@ -263,10 +263,12 @@ def _split(text: str, separator: str) -> Iterator[str]:
 
 
 def banks(worlds: Sequence[World] | None = None) -> dict[str, tuple[str, ...]]:
-    """Return the hypothesis sets (banks) that come with goalscope: name -> written forms of the hypotheses.
+    """Return the named sets of hypotheses (banks) that come with goalscope: name -> written forms of the hypotheses.
 
-    The bank "things" has the goal, and the places and events of the kinds of things in these worlds; without worlds, of
-    all registered kinds.
+    The bank "things" consists of the goal and of hypotheses about kinds of objects, such as "red key held".
+
+    Args:
+        worlds: the worlds whose objects the bank "things" is about; None for all registered kinds of objects.
     """
     grids = [world.grid for world in worlds or () if "grid" in world.offers]
     symbols = {symbol for grid in grids for _, symbol in grid.things}
@@ -277,7 +279,10 @@ def banks(worlds: Sequence[World] | None = None) -> dict[str, tuple[str, ...]]:
 
 
 def noun_of(text: str) -> str:
-    """Return the noun phrase of a written form, see `Hypothesis.says`; any other text is returned in quotes."""
+    """Return the noun phrase for a written hypothesis, as "the top-left corner" for "corner top-left".
+
+    A text that is not a written form is returned in quotation marks.
+    """
     try:
         return parse(text).says
     except ValueError:
@@ -285,7 +290,9 @@ def noun_of(text: str) -> str:
 
 
 def with_sentinels(bank: Mapping[str, Hypothesis], worlds: Sequence[World] = ()) -> dict[str, Hypothesis]:
-    """Return a bank followed by the control hypotheses that it lacks (sentinels, such as "follow the wall").
+    """Return the user's hypotheses, followed by the control hypotheses (sentinels) that are not among them.
+
+    Control hypotheses, such as "follow the wall", are rivals that must be ruled out before a goal is named.
 
     Args:
         bank: name -> hypothesis, as the user asked for them.
@@ -306,9 +313,11 @@ RIVAL_STATES: Final = 3
 
 
 def rivals_in(worlds: Sequence[World]) -> list[str]:
-    """Return written forms of rivals in environments: always the same action, and some states that no goal names.
+    """Return rivals of the user's hypotheses that goalscope adds in environments, in written form.
 
-    The states are drawn at random, and only where all worlds are one environment, which numbers its states.
+    They are the habits of always taking the same action, and a few states that no goal of the environment names. These
+    states are drawn at random, and only if all worlds are the same environment. Empty if some world is not an
+    environment.
     """
     if not worlds or any("environment" not in world.offers for world in worlds):
         return []
@@ -324,12 +333,16 @@ def rivals_in(worlds: Sequence[World]) -> list[str]:
 
 
 def read_hypotheses(plain: Any) -> dict[str, Hypothesis]:
-    """Read hypotheses written by the user: name -> hypothesis. Functions that they name may be imported.
+    """Read hypotheses that the user wrote, as parsed YAML or JSON, and allow the functions that they name to be
+    imported.
 
     Args:
         plain: a list of entries, or a mapping whose key ``hypotheses`` has the list. An entry is a written form,
             ``{name: ..., is: FORM}``, ``{name: ..., utility: {EVENT: NUMBER}}``, or a function of the working
             directory, ``{name: ..., KIND: module:function}`` with kind place, event, utility, policy or table.
+
+    Returns:
+        Name -> hypothesis; an entry without a name has its written form as name.
 
     Raises:
         ValueError: an entry has another form, or a name or hypothesis occurs twice.
@@ -339,7 +352,14 @@ def read_hypotheses(plain: Any) -> dict[str, Hypothesis]:
 
 
 def restore_hypotheses(plain: Any) -> dict[str, Hypothesis]:
-    """Read stored hypotheses as `read_hypotheses` does, without permission to import functions (`goalscope.own`)."""
+    """Read hypotheses from a stored file, in the format of `read_hypotheses`: name -> hypothesis.
+
+    Unlike there, functions that the hypotheses name are not thereby allowed to be imported, since the user may not have
+    written the file.
+
+    Raises:
+        ValueError: an entry has another form, or a name or hypothesis occurs twice.
+    """
     entries = plain.get("hypotheses") if isinstance(plain, Mapping) else plain
     if not isinstance(entries, list | tuple) or not entries:
         raise ValueError(f"hypotheses must be a list of written forms or mappings, got {shorten(plain)}")
@@ -393,10 +413,13 @@ def _distinct(entries: Iterable[tuple[str, Hypothesis]]) -> dict[str, Hypothesis
 
 
 def write_hypotheses(bank: Mapping[str, Hypothesis]) -> list[Any]:
-    """Convert hypotheses to plain values, the inverse of `read_hypotheses`.
+    """Convert hypotheses into a list of strings and mappings for YAML or JSON, which `read_hypotheses` reads.
+
+    Args:
+        bank: name -> hypothesis.
 
     Raises:
-        ValueError: a hypothesis was created from a Python function (`Hypothesis.of`).
+        ValueError: a hypothesis was created from a Python function (`Hypothesis.of`), so it has no written form.
     """
     if made_here := [name for name, hypothesis in bank.items() if any(inner.own for inner in _within(hypothesis))]:
         raise ValueError(
@@ -410,11 +433,15 @@ def write_hypotheses(bank: Mapping[str, Hypothesis]) -> list[Any]:
 
 
 def load_hypotheses(text: str, worlds: Sequence[World] | None = None) -> dict[str, Hypothesis]:
-    """Read hypotheses from the command line: files (.yaml, .json), banks and written forms, separated by ``;``.
+    """Read hypotheses from an argument of the command line, such as ``"goal; corner top-right; mine.yaml"``.
 
     Args:
-        text: the hypotheses.
-        worlds: the worlds that they are for, if known: the bank "things" is then that of their things.
+        text: files (.yaml, .json), names of banks (sets that come with goalscope, see `banks`) and written forms,
+            separated by ``;``.
+        worlds: the worlds that they are for, if known; the bank "things" then has the objects of these worlds only.
+
+    Returns:
+        Name -> hypothesis.
 
     Raises:
         ValueError: a part is none of these, a hypothesis occurs twice, or the bank "things" is used without things.
@@ -483,10 +510,10 @@ def bind(hypothesis: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
 
 
 def check_names(bank: Mapping[str, Hypothesis], worlds: Callable[[], Sequence[World]]) -> None:
-    """Check that goals named by hypotheses exist in at least one of the worlds.
+    """Check that every goal that hypotheses mention by name exists in at least one of the worlds.
 
     Args:
-        bank: the hypotheses.
+        bank: name -> hypothesis.
         worlds: returns the worlds; called only if a hypothesis depends on them.
 
     Raises:
