@@ -41,16 +41,20 @@ def random_utilities(
     invalid: Invalid,
     exact: bool = False,
 ) -> dict[Any, Array]:
-    """Simulate random agents in a world; return each agent's mean utility, ``[repeats]`` for each hypothesis.
+    """Simulate random agents in a world, and return the mean utility of each agent's episodes.
 
     Args:
         world: the world.
-        utilities: hypothesis -> ``[S]`` its utility.
+        utilities: hypothesis -> ``[S]`` utility of each state.
         episodes: number of episodes of each agent.
         repeats: number of agents.
         seed: root seed.
-        kind, invalid: see `Utility` and `Invalid`.
+        kind: "steps" to sum the utility over all decisions, "arrival" to count the final state only.
+        invalid: how turns without an action count, see `Invalid`.
         exact: replace each state by its expectation under the uniform policy of the previous step.
+
+    Returns:
+        Hypothesis -> ``[repeats]`` mean utility of each agent.
     """
     means = {name: np.zeros(repeats) for name in utilities}
     expected = {name: expected_after(world, values, invalid) for name, values in utilities.items() if exact}
@@ -95,11 +99,19 @@ def _drawn(
 def random_walks(
     world: FiniteWorld, walks: int, *, seed: int, invalid: Invalid, part: slice | None = None
 ) -> Iterator[Numbers]:
-    """Yield the states ``[walks]`` of uniformly random agents before each of the n decisions and after the last.
+    """Simulate uniformly random agents in a world, and yield the state of each walk at every decision.
 
-    The walks depend only on the seed, world, horizon and number of walks. With ``invalid="action"`` there is one more
-    equally likely action, which changes nothing. ``part`` restricts the walks to a slice, in worlds that allow this
-    (`_skippable`).
+    The walks depend only on the seed, world, horizon and number of walks.
+
+    Args:
+        world: the world.
+        walks: number of walks (episodes).
+        seed: root seed.
+        invalid: with "action" there is one more equally likely action, which changes nothing.
+        part: simulate a slice of the walks only, in worlds that allow this (`_skippable`); None for all.
+
+    Yields:
+        ``[walks]`` state numbers, before each of the n decisions and after the last.
     """
     name = (seed, "random agents", world.world.id, world.horizon, walks, invalid)
     rng, process = stream(*name), world.process
@@ -138,12 +150,15 @@ def _offered_walks(world: FiniteWorld, walks: int, rng: np.random.Generator, *, 
 
 
 def expected_after(world: FiniteWorld, values: Array, invalid: Invalid) -> Array:
-    """Return the expected value after one step of a uniformly random agent.
+    """Return for each state the value expected after one step of a uniformly random agent.
 
     Args:
         world: the world.
-        values: ``[S]`` or ``[S, K]`` value of each state.
-        invalid: how turns without an action are treated.
+        values: ``[S]`` or ``[S, K]`` value of each state (for K quantities).
+        invalid: with "action", standing still counts as one more equally likely action.
+
+    Returns:
+        An array of the shape of `values`.
     """
     by_action = world.process.base.expect(values)
     if world.process.offered is not None:
@@ -162,16 +177,24 @@ def _expected_of_offered(by_action: Array, values: Array, offered: npt.NDArray[n
 
 
 def moves_by_episode(table: StepTable) -> Array:
-    """Count the actions of each episode, ``[E, A]``; turns without an action do not count."""
+    """Count how often each action was taken in each episode of a table, ``[E, A]``; turns without an action do not
+    count.
+
+    If a step stores the policy that its action was drawn from, the probabilities are counted instead.
+    """
     return counted_moves(table.episode, table.action, table.once(recorded_policies), len(table.length))
 
 
 def frequencies(moves: Array, clusters: Sequence[str]) -> dict[str, Array]:
-    """Map each cluster of worlds to the move frequencies ``[A]`` in all other clusters; uniform if there are no moves.
+    """Return an agent's move frequencies outside of each cluster of worlds, which a state-blind baseline uses inside of
+    it.
 
     Args:
-        moves: ``[E, A]`` number of times that each action was taken in an agent's episodes, see `States.moves`.
+        moves: ``[E, A]`` number of times that each action was taken in each episode, see `States.moves`.
         clusters: ``[E]`` cluster of each episode: its world with the world's versions.
+
+    Returns:
+        Cluster -> ``[A]`` frequencies in all other clusters (in itself if it is the only one); uniform without moves.
     """
     names, code = np.unique(np.array(clusters, dtype=str), return_inverse=True)
     totals = np.zeros((len(names), moves.shape[1]))
@@ -183,10 +206,14 @@ def frequencies(moves: Array, clusters: Sequence[str]) -> dict[str, Array]:
 
 
 def blind_policy(shares: Array, offered: npt.NDArray[np.bool_] | None, states: int, actions: int) -> Array:
-    """Return the policy with the same move frequencies in every state, restricted to the offered actions, ``[S, A]``.
+    """Return the policy of an agent that ignores the state and takes each action with a given frequency, ``[S, A]``.
 
-    Frequencies of actions that the world lacks are dropped. A state that offers none of the agent's moves gets a
-    uniform policy.
+    Args:
+        shares: frequency of each action; frequencies of actions that the world lacks are dropped.
+        offered: ``[S, A]`` bool, the actions that each state offers, or None for all. A state that offers none of the
+            agent's moves gets a uniform policy.
+        states: number of states S.
+        actions: number of actions A.
     """
     shares = np.concatenate([shares, np.zeros(max(0, actions - len(shares)))])[:actions]
     offered_weights = np.ones((states, actions)) if offered is None else offered.astype(np.float64)
@@ -198,12 +225,12 @@ def blind_policy(shares: Array, offered: npt.NDArray[np.bool_] | None, states: i
 
 
 def blind_visits(world: FiniteWorld, shares: Array, kind: Utility) -> Array:
-    """Return how often an agent that ignores the state (state-blind) is expected to decide in each state, ``[S]``.
+    """Return how often an agent that ignores the state is expected to decide in each state of an episode, ``[S]``.
 
     Args:
         world: the world.
-        shares: ``[A]`` frequency of each action.
-        kind: "arrival" for the distribution of the final state instead.
+        shares: ``[A]`` frequency with which the agent takes each action.
+        kind: "steps" for the number of decisions in each state, "arrival" for the distribution of the final state.
     """
     process = world.process
     *decided, last = distributions(world, blind_policy(shares, process.offered, process.states, process.actions))

@@ -55,7 +55,10 @@ _MOST_COMPUTED = 4096  # of about 2 kB each
 
 
 def parts_of_worlds(count: int) -> Iterator[slice]:
-    """Yield slices that divide ``count`` worlds into batches of at most `WORLDS`."""
+    """Divide ``count`` worlds into consecutive batches of at most `WORLDS`, and yield the slice of each batch.
+
+    Batches limit the memory that computations over all worlds need.
+    """
     return (slice(begin, min(begin + WORLDS, count)) for begin in range(0, count, WORLDS))
 
 
@@ -76,9 +79,10 @@ class _SpilledCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resampled:
-    """Weights ``[R, U]`` of worlds in resamples of their grids, stored as counts of the grids; each row sums to 1.
+    """Weights ``[R, U]`` of U worlds in R bootstrap resamples of their grids; the weights of a resample sum to 1.
 
-    ``weights @ values`` is the matrix product with values ``[U]`` or ``[U, K]``.
+    They are stored as the number of times that each grid was drawn. ``weights @ values`` is the matrix product with
+    values ``[U]`` or ``[U, K]``.
     """
 
     counts: "npt.NDArray[np.integer] | npt.NDArray[np.bool_] | _SpilledCounts"  # [R, C], of the smallest type
@@ -90,7 +94,7 @@ class Resampled:
         return len(self.drawn)
 
     def of(self, worlds: slice) -> "Resampled":
-        """Return the resamples restricted to some of the worlds."""
+        """Return the weights of some of the worlds only, given as a slice; they need not sum to 1."""
         return replace(self, grid=self.grid[worlds], within=self.within[worlds])
 
     def __matmul__(self, values: Array) -> Array:
@@ -103,14 +107,21 @@ class Resampled:
         return result
 
     def normalized(self, rows: slice) -> Array:
-        """Return the weights ``[R', U]`` of some resamples as an array."""
+        """Return the weights in some of the resamples, given as a slice, as an array ``[resamples, U]``."""
         first, last = int(self.grid.min()), int(self.grid.max()) + 1
         chosen: Array = self.counts[rows, first:last][:, self.grid - first] * self.within
         chosen /= self.drawn[rows, None]
         return chosen
 
     def total(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Sum whole numbers ``[U]`` over the worlds that occur in each resample, ``[R]``."""
+        """Sum a whole number per world over the worlds that occur in each resample, each counted once.
+
+        Args:
+            values: ``[U]`` whole numbers, such as numbers of episodes.
+
+        Returns:
+            ``[R]`` sums.
+        """
         result = np.zeros(len(self), dtype=np.int64)
         for worlds in parts_of_worlds(len(self.grid)):
             result += (self.of(worlds).normalized(slice(0, len(self))) > 0) @ values[worlds]
@@ -119,7 +130,12 @@ class Resampled:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Weights:
-    """Weights of U worlds in C grids: each grid has the same weight, divided equally among its worlds."""
+    """Weights for averages over U worlds in which each grid counts equally, divided equally among its worlds.
+
+    There are weights for the plain mean (``whole``, ``[1, U]``), for bootstrap resamples of the grids (``resampled``),
+    and for both halves of random splits of the grids (``first`` and ``second``). With fewer than two grids, only
+    ``whole`` is not empty.
+    """
 
     whole: Array  # [1, U]
     resampled: Resampled  # [RESAMPLES, U] grids drawn with replacement; empty with fewer than two grids
@@ -129,12 +145,15 @@ class Weights:
 
 
 def weigh(clusters: Sequence[str], *, seed: int, spill: Spill) -> Weights:
-    """Compute the weights of the worlds in a group (cell); cells with the same number of grids share the random draws.
+    """Compute the weights of the worlds in a group (cell) for their mean, for resamples of grids, and for random
+    halves.
+
+    Groups with the same number of grids share the random draws.
 
     Args:
-        clusters: ``[U]`` grid of each world; the versions of a grid share it.
+        clusters: ``[U]`` name of the grid of each world; the versions of a grid, such as mirrored ones, share it.
         seed: root seed of the draws.
-        spill: temporary file for the draws of large cells.
+        spill: temporary file for the draws of large groups.
     """
     _, code, size = np.unique(np.array(clusters, dtype=str), return_inverse=True, return_counts=True)
     count = len(size)
@@ -163,7 +182,13 @@ def _drawn(count: int, seed: int, spill: Spill) -> "npt.NDArray[np.integer] | _S
 
 
 def interval(resampled: Array, grids: int, confidence: float) -> tuple[float, float]:
-    """Return the ends of the expanded percentile interval, see `tails`; NaN with fewer than two grids."""
+    """Return the lower and upper end of the expanded percentile interval of a bootstrap over grids.
+
+    Args:
+        resampled: ``[R]`` the estimate in each resample.
+        grids: number of grids; with fewer than two, both ends are NaN.
+        confidence: nominal coverage.
+    """
     if grids < 2:
         return math.nan, math.nan
     low, high = np.quantile(resampled, tails(grids, (1 - confidence) / 2))
@@ -176,7 +201,12 @@ def with_random(ends: tuple[float, float], value: float, null: Array, confidence
     Resamples of grids cannot contain unobserved events: if an agent never visited a rarely visited place, all resamples
     suggest that it avoids the place. We therefore compare the agent with simulated random agents with the same numbers
     of episodes. If the test does not reject, the interval must include 0 and the values of such agents.
-    ``null`` holds the ``[R]`` signed values of random agents.
+
+    Args:
+        ends: lower and upper end of the interval.
+        value: signed value of the agent.
+        null: ``[R]`` signed values of the random agents.
+        confidence: nominal coverage of the interval; the test has the level 1 - confidence.
     """
     if random_p(value, null) <= 1 - confidence:
         return ends
@@ -185,7 +215,7 @@ def with_random(ends: tuple[float, float], value: float, null: Array, confidence
 
 
 def random_p(value: float, null: Array) -> float:
-    """Return the p value of a simulated test.
+    """Return the p value of the hypothesis that an agent acts at random, from simulated random agents.
 
     It is the share of agents, the tested one included, whose value is at least as large in magnitude.
 
@@ -197,10 +227,15 @@ def random_p(value: float, null: Array) -> float:
 
 
 def p_value(resampled: Array, value: float, grids: int) -> float:
-    """Return the two-sided p value that corresponds to `interval`; NaN with fewer than two grids.
+    """Return the two-sided p value of the hypothesis that the true value is 0, which corresponds to `interval`.
 
     If too few resamples lie beyond 0 to be counted, we use the tail of Student's t at the value divided by the standard
     deviation of the resamples, so that small p values survive a correction for many tests.
+
+    Args:
+        resampled: ``[R]`` the estimate in each resample of the grids.
+        value: the estimate.
+        grids: number of grids; with fewer than two, the result is NaN.
     """
     if grids < 2:
         return math.nan
@@ -247,8 +282,9 @@ KNOTS = _rationalities()
 class Curves:
     """B rationality curves W(beta), each of a world or of a weighted mean of worlds, relative to the uniform policy.
 
-    The MEG of an agent with utility u is the supremum over the rationality beta of ``beta u - W(beta)``.
-    Between two stored rationalities, W is the polynomial of degree five that matches W, W' and W'' at both.
+    W(beta) is the expected log mean exponential utility at rationality beta. The MEG of an agent with utility u is the
+    supremum over beta of ``beta u - W(beta)``. Between two stored rationalities, W is the polynomial of degree five
+    that matches W, W' and W'' at both.
     """
 
     uniform: Array  # [B] expected utility of the uniform policy
@@ -257,7 +293,7 @@ class Curves:
 
     @classmethod
     def of(cls, curve: RationalityCurve) -> "Curves":
-        """Return the curve of one world."""
+        """Return one world's rationality curve in this form, evaluated at the stored rationalities `KNOTS`."""
         soft, span = curve.soft, curve.span
         values = np.stack(soft.backup(KNOTS * span)) * np.array([1.0, span, span * span])[:, None]
         ends = np.array([[soft.low * span, soft.high * span, curve.bound_lowest, curve.bound]])
@@ -265,12 +301,12 @@ class Curves:
 
     @classmethod
     def of_starts(cls, mdp: TabularMDP, starts: Sequence[Array], horizons: Sequence[int]) -> list["Curves"]:
-        """Return the curves of worlds that differ in their first state and their horizon alone.
+        """Return the curves of worlds that differ only in their first state and their horizon, computed in one pass.
 
         Args:
             mdp: the process with the longest horizon, which may begin in each of the first states.
-            starts: probabilities ``[S]`` of the first state of each world.
-            horizons: number of decisions of each world.
+            starts: for each world, ``[S]`` probabilities of its first state.
+            horizons: for each world, its number of decisions.
         """
         found = SoftProcess(mdp).from_starts(KNOTS, np.stack(starts), horizons)
         return [
@@ -284,13 +320,13 @@ class Curves:
 
     @classmethod
     def joined(cls, curves: Sequence["Curves"]) -> "Curves":
-        """Return the curves of several worlds."""
+        """Concatenate the curves of several worlds, in the given order, into one object."""
         parts = ([getattr(part, name) for part in curves] for name in ("uniform", "values", "ends"))
         uniform, values, ends = map(np.concatenate, parts)
         return cls(uniform=uniform, values=values, ends=ends)
 
     def to_bytes(self) -> bytes:
-        """Serialise the curve of one world."""
+        """Serialise the curve of a single world, to be read by `from_bytes`."""
         return b"".join(part.tobytes() for part in (self.uniform, self.values, self.ends))
 
     @classmethod
@@ -300,17 +336,24 @@ class Curves:
         return cls(uniform=numbers[:1], values=numbers[1:-4].reshape(1, 3, len(KNOTS)), ends=numbers[-4:][None])
 
     def mixed(self, weights: Array | Resampled) -> "Curves":
-        """Average the curves of several worlds with weights ``[B', B]``, whose rows are >= 0 and sum to 1."""
+        """Average the curves of B worlds with B' sets of weights, and return the B' mean curves.
+
+        Args:
+            weights: ``[B', B]``; the weights in each row are >= 0 and sum to 1.
+        """
         flat = weights @ self.values.reshape(len(self.values), -1)
         values = flat.reshape(len(weights), 3, len(KNOTS))
         return Curves(uniform=weights @ self.uniform, values=values, ends=np.asarray(weights @ self.ends))
 
     def fit(self, relative: Array) -> tuple[Array, Array]:
-        """Maximise ``beta u - W(beta)`` over beta; return the supremum with the sign of u, and beta, each ``[N]``.
+        """Find the rationality that fits each utility best, and the MEG there: maximise ``beta u - W(beta)`` over beta.
 
         Args:
             relative: ``[N]`` utilities u minus that of the uniform policy. Values beyond an attainable end count as
                 that end. There must be N curves, or one curve for all.
+
+        Returns:
+            The supremum in nats, with the sign of u, and beta (infinite at an end); each ``[N]``.
         """
         slopes, last = self.values[:, 1], len(KNOTS) - 1
         low, high, bound_low, bound_high = self.ends.T
@@ -328,20 +371,35 @@ class Curves:
         return np.where(relative < 0, 0.0 - value, value), np.select(cases, [0.0, math.inf, -math.inf], beta)
 
     def at(self, beta: Array) -> Array:
-        """Evaluate W of each curve at its own finite rationality, ``[B]``."""
+        """Evaluate W of each curve at a finite rationality.
+
+        Args:
+            beta: ``[B]`` one rationality per curve.
+
+        Returns:
+            ``[B]`` values of W in nats.
+        """
         index = np.clip(np.searchsorted(KNOTS, beta, side="right") - 1, 0, len(KNOTS) - 2)
         shape, width = self._polynomials(index)
         return quintic_value(shape, (beta - KNOTS[index]) / width)
 
     def terms(self, beta: float, relative: Array) -> Array:
-        """Return ``beta u - W(beta)`` of each curve in nats, ``[B]``; for infinite beta the bound at that end."""
+        """Return the contribution ``beta u - W(beta)`` of each world to the MEG at one rationality, ``[B]`` in nats.
+
+        Args:
+            beta: the rationality; if infinite, the result is the MEG of the policy with the greatest (or least)
+                utility.
+            relative: ``[B]`` utility of the agent in each world minus that of the uniform policy.
+        """
         if math.isinf(beta):
             return self.ends[:, 3 if beta > 0 else 2].copy()
         result: Array = beta * relative - self.at(np.full(len(self.values), beta))
         return result
 
     def within(self, relative: Array) -> Array:
-        """Clip relative utilities ``[B]`` to the attainable range of each curve."""
+        """Clip utilities ``[B]``, relative to that of the uniform policy, to the range that policies can attain in each
+        world.
+        """
         clipped: Array = np.clip(relative, self.ends[:, 0], self.ends[:, 1])
         return clipped
 
@@ -375,13 +433,20 @@ class Ensemble:
         self.uniform = np.concatenate(uniform)  # [U]
 
     def cross_fitted(self, relative: Array, counts: npt.NDArray[np.int64], *, lucky: bool = False) -> float:
-        """Return the mean score of one half of the grids at the rationality fitted to the other half.
+        """Return the mean score of one half of the grids at the rationality fitted to the other half, in nats.
 
-        The result is NaN with fewer than two grids. The fit adds one random episode: without it, an agent that was
-        optimal in one half would have an infinite rationality, and a single slip in the other half would cost
-        infinitely much. Utilities beyond the attainable range (possible on a believed map, through whose walls the
-        agent walked) are clipped to this range. If they may lie beyond it by luck (``lucky``), the scored utilities are
-        not clipped, since clipping would count good luck less than bad luck.
+        The fit adds one random episode: without it, an agent that was optimal in one half would have an infinite
+        rationality, and a single slip in the other half would cost infinitely much. Utilities beyond the attainable
+        range (possible on a believed map, through whose walls the agent walked) are clipped to this range.
+
+        Args:
+            relative: ``[U]`` utility of the agent in each world minus that of the uniform policy.
+            counts: ``[U]`` number of episodes in each world.
+            lucky: whether utilities may lie beyond the attainable range by luck. The scored utilities are then not
+                clipped, since clipping would count good luck less than bad luck.
+
+        Returns:
+            The mean over random splits and both halves; NaN with fewer than two grids.
         """
         if self.weights.grids < 2:
             return math.nan
@@ -404,7 +469,14 @@ def _sum(before: list[Curves], part: Curves) -> list[Curves]:
 
 
 def process_of_episode(world: FiniteWorld, utility: Array, *, kind: Utility, invalid: Invalid) -> TabularMDP:
-    """Return the decision process of one episode in a world, with the given utility of states, ``[S]``."""
+    """Return the decision process of one episode in a world, in which MEG towards a utility is measured.
+
+    Args:
+        world: the world.
+        utility: ``[S]`` utility of each state.
+        kind: "steps" if the utility counts at every decision, "arrival" if it counts in the final state only.
+        invalid: how turns without an action count, see `Invalid`.
+    """
     final = utility if kind == "arrival" else None
     pays = utility if final is None else np.zeros_like(utility)
     return world.process.mdp(pays, world.horizon, terminal=final, idle=invalid == "action")
@@ -432,9 +504,10 @@ def digest_of(utility: Array) -> Digest:
 
 
 class CurveBank:
-    """A cache that computes each rationality curve, simulated random agent and mean curve (`Ensemble`) only once.
+    """Cache for measuring MEG: it computes each rationality curve, mean curve and simulated random agent only once.
 
-    Curves and random agents are stored in a temporary file, since they are large for many worlds.
+    Curves and random agents are stored in a temporary file, since they are large for many worlds. Everything is
+    identified by a key: the number of the world and a digest of the utility.
 
     Args:
         kind, invalid: see `Utility` and `Invalid`.
@@ -458,14 +531,14 @@ class CurveBank:
         self._weights: dict[tuple[str, ...], Weights] = {}
 
     def add(self, world: FiniteWorld, utility: Array) -> tuple[int, Digest]:
-        """Register a utility ``[S]`` in a world, and return the key of its curve."""
+        """Register a utility ``[S]`` of the states of a world, and return the key of its rationality curve."""
         number, digest = id(world), digest_of(utility)
         self._worlds[number] = world  # keeps the world alive, so that its number stays its own
         self._utilities.setdefault(number, {})[digest] = self._equal.setdefault(digest, utility)
         return number, digest
 
     def utility(self, key: tuple[int, Digest]) -> Array:
-        """Return the utility ``[S]`` of a key."""
+        """Return the utility ``[S]`` that was registered under a key by `add`."""
         return self._utilities[key[0]][key[1]]
 
     @property
@@ -474,17 +547,17 @@ class CurveBank:
         return max(self._done, len(self._worlds) + sum(map(len, self._utilities.values())))
 
     def curves(self, keys: Sequence[tuple[int, Digest]]) -> Iterator[tuple[slice, Curves]]:
-        """Yield the curves of some worlds in batches, see `parts_of_worlds`."""
+        """Yield the rationality curves of some worlds in batches, each with the slice of `keys` that it covers."""
         for worlds in parts_of_worlds(len(keys)):
             yield worlds, Curves.joined([self.curve(key) for key in keys[worlds]])
 
     def ensemble(self, keys: Sequence[tuple[int, Digest]], clusters: Sequence[str], *, shared: bool = True) -> Ensemble:
-        """Return the ensemble of the curves of some worlds.
+        """Return the mean rationality curves of some worlds, over all of them, over resamples and over random halves.
 
         Args:
-            keys: keys of the curves.
-            clusters: cluster of each world.
-            shared: cache the ensemble for the other agents of the cell.
+            keys: keys of the worlds' curves, from `add`.
+            clusters: cluster of each world (a grid with its versions).
+            shared: cache the result for other agents in the same group of worlds.
         """
         stored = self._ensembles.get(tuple(keys))
         if stored is not None:
@@ -497,21 +570,24 @@ class CurveBank:
         return ensemble
 
     def forget(self) -> None:
-        """Clear the cached resamples of worlds, which the next group of worlds cannot use."""
+        """Delete the cached mean curves and weights of a group of worlds, which the next group cannot use."""
         self._ensembles.clear()
         self._weights.clear()
 
     def null(
         self, keys: Sequence[tuple[int, Digest]], counts: Sequence[int], fraction: Array, uniform: Array, *, exact: bool
     ) -> Array:
-        """Return the mean utilities of random agents minus that of the uniform policy, ``[NULL_AGENTS]``.
+        """Return the mean utility of each simulated random agent minus that of the uniform policy, ``[NULL_AGENTS]``.
+
+        The values show how far an agent that acts at random deviates by chance, with as many episodes as the tested
+        agent.
 
         Args:
-            keys: ``[U]`` keys of the curves.
+            keys: ``[U]`` keys of the curves of U worlds.
             counts: ``[U]`` number of episodes of each agent in each world.
             fraction: ``[U]`` weights of the worlds.
             uniform: ``[U]`` expected utility of the uniform policy.
-            exact: use expectations under the policy instead of drawn actions, as for the agent.
+            exact: use expectations under the policy instead of drawn actions, as for the tested agent.
         """
         total, items = np.zeros(NULL_AGENTS), list(zip(keys, counts, strict=True))
         for worlds in parts_of_worlds(len(items)):
@@ -545,13 +621,17 @@ class CurveBank:
         return np.frombuffer(self._spill.read(self._random[number, digest, episodes, exact]), dtype=np.float64)
 
     def process(self, key: tuple[int, Digest]) -> TabularMDP:
-        """Return the decision process of an episode."""
+        """Return the decision process of one episode in the world, and with the utility, that were registered under a
+        key.
+        """
         number, digest = key
         world, utility = self._worlds[number], self._utilities[number][digest]
         return process_of_episode(world, utility, kind=self.kind, invalid=self.invalid)
 
     def curve(self, key: tuple[int, Digest]) -> Curves:
-        """Return the curve of one utility in one world."""
+        """Return the rationality curve of the world and utility that were registered under a key; computed at first
+        use.
+        """
         if key not in self._curves:
             alike = self._alike(key)
             for of_world, curve in zip(alike, self._computed(alike), strict=True):

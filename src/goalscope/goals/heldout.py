@@ -54,10 +54,11 @@ def held_out_goals(
     total: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[HeldOut, ...]:
-    """Measure how well utilities fitted to half of an agent's episodes predict the other half, per agent and condition.
+    """Measure how well an agent's actions are predicted by utilities of states fitted to its other episodes.
 
-    Each world with at least two episodes of an agent counts once, by the mean score of both halves. An agent without
-    any action has no score (NaN). If ``states`` is a generator, only one entry is in memory at a time.
+    In each world with at least two episodes of an agent, utilities are fitted to one half of them and score the other
+    half, and the reverse; the world counts once, by the mean of both scores. If ``states`` is a generator, only one
+    entry is in memory at a time.
 
     Args:
         states: the recorded episodes.
@@ -68,6 +69,9 @@ def held_out_goals(
             (nats), as under a normal prior of variance ``1 / ridge``.
         total: number of episodes, for ``progress``; None if unknown.
         progress: called with (done, total) episodes.
+
+    Returns:
+        One result for each agent and condition of the run. An agent without any action has no score (NaN).
 
     Raises:
         ValueError: ridge is not above 0, or a world is stochastic.

@@ -61,7 +61,7 @@ _NONE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReading:
-    """What is known about one step of an agent: whether it was optimal, and what the last moves aim at.
+    """What a `Monitor` says about one step of an agent: whether it was optimal, and what the last moves aim at.
 
     Attributes:
         step: number of the step in its episode.
@@ -70,9 +70,10 @@ class StepReading:
         regret: steps that the move lost (in worlds with chance: decisions at the goal, in expectation); None if
             unknown, without a move, or if the goal is out of reach before or after the move.
         follows: hypotheses that explain the last moves, the best first; empty if they look random.
-        evidence: the detector's R; the alarm is raised when it reaches `Monitor.run`.
+        evidence: evidence so far that the agent no longer pursues the expected goal (R in the module's docstring); the
+            alarm is raised when it reaches `Monitor.run`.
         instead: the alternative with most evidence; "" before the alarm.
-        alarm: whether the alarm "no longer after the expected goal" was raised at this step or before.
+        alarm: whether the alarm was raised at this step or before.
     """
 
     step: int
@@ -85,7 +86,7 @@ class StepReading:
     alarm: bool
 
     def plain(self) -> dict[str, Any]:
-        """Return the reading as plain JSON values."""
+        """Return the fields as a dictionary of JSON values."""
         return {**asdict(self), "follows": list(self.follows)}
 
 
@@ -138,10 +139,14 @@ class Monitor:
         )
 
     def policies(self, world: FiniteWorld) -> Mapping[int, Array]:
-        """Return the policies of the hypotheses that are defined in a world, by their numbers.
+        """Return the policies of the hypotheses that are defined in a world.
+
+        Returns:
+            Number of a hypothesis in the order of `hypotheses` -> ``[n, S, A]`` action probabilities, by decision and
+            state.
 
         Raises:
-            Undefined: the expected hypothesis is undefined there.
+            Undefined: the expected hypothesis is undefined in the world.
         """
         key = world.world.id, world.horizon
         if key not in self._solved:
@@ -150,10 +155,11 @@ class Monitor:
         return self._solved[key]
 
     def readings(self, episode: Episode) -> list[StepReading]:
-        """Return one reading for each step of an episode, whose states must be known.
+        """Follow the agent through an episode, and return for each step what is known about the agent by then.
 
         Raises:
-            Undefined: the states or the rules of its world are not known, or the expected hypothesis is undefined.
+            Undefined: the states or the rules of the episode's world are not known, or the expected hypothesis is
+                undefined.
         """
         members, left_out = states_of_episodes([episode])
         if not members:
@@ -186,12 +192,14 @@ class Monitor:
         return readings
 
     def summary(self, readings: Sequence[StepReading]) -> dict[str, Any]:
-        """Return the readings of one transcript in figures, as plain JSON values.
+        """Summarise the readings of one episode as a dictionary of JSON values.
 
         Returns:
-            "moves": number of valid moves, "optimal": share of the moves with a known optimum that are optimal,
-            "regret": sum of the known regrets, "follows": what the last moves fit, "alarm": step of the alarm,
-            "says": all of it in words. Values that are not known are None.
+            "moves": number of valid moves; "optimal": share of the moves with a known optimum that are optimal;
+                "regret": sum
+            of the known regrets; "follows": list of hypotheses that the last moves fit; "alarm": step of the alarm;
+                "says":
+            all of this in words. Values that are not known are None.
         """
         judged = [reading.optimal for reading in readings if reading.optimal is not None]
         lost = [reading.regret for reading in readings if reading.regret is not None]
@@ -230,10 +238,12 @@ class Monitor:
 
 
 class Detector:
-    """What a `Monitor` has seen of one agent so far: the evidence for each alternative goal, and the last moves.
+    """Follows one agent for a `Monitor`: it keeps the evidence for each alternative goal, and the agent's last moves.
+
+    Call `begin` at the start of each episode and `update` after each step.
 
     Args:
-        monitor: the settings.
+        monitor: the expected goal, its rivals and the settings.
     """
 
     def __init__(self, monitor: Monitor) -> None:
@@ -247,21 +257,24 @@ class Detector:
 
     @property
     def evidence(self) -> float:
-        """The detector's statistic R; the alarm is raised when it reaches `Monitor.run`."""
+        """Evidence that the agent no longer pursues the expected goal; the alarm is raised at `Monitor.run`.
+
+        It is the statistic R of the module's docstring, an e-detector.
+        """
         return float(self.totals.mean())
 
     def begin(self, world: FiniteWorld) -> None:
-        """Begin an episode in a world. What was seen before still counts."""
+        """Begin an episode in a world. The evidence from earlier episodes still counts."""
         self._world, policies = world, self.monitor.policies(world)
         self._policies = [policies.get(number) for number in range(len(self.monitor.hypotheses))]
         self._states = dict[tuple[int, int], tuple[Array, Mask, Array]]()
         self._decisions = max(len(policy) for policy in policies.values())
 
     def update(self, state: int, time: int, action: int) -> None:
-        """Take a step into account.
+        """Take one step of the agent into account: update the evidence, and raise the alarm if it suffices.
 
         Args:
-            state: number of the state before it.
+            state: number of the state before the step.
             time: number of the step in its episode.
             action: number of the action, -1 for a turn without a valid move.
         """
@@ -280,19 +293,29 @@ class Detector:
             self.instead = self.names[self._rivals[int(self.totals.argmax())]]
 
     def chances(self, state: int, time: int) -> tuple[Array, Array]:
-        """Return the action probabilities of all hypotheses and, last, of random moves, ``[K + 1, A]``.
+        """Return the probability of each action under each hypothesis and under random moves, in one state.
 
-        The second result is the last row alone, ``[A]``.
+        Args:
+            state: number of the state.
+            time: number of the step in its episode.
+
+        Returns:
+            ``[K + 1, A]`` for the K hypotheses and, in the last row, random moves; and this last row alone, ``[A]``.
         """
         even = self._world.even[state]
         rows = [even if policy is None else policy[min(time, len(policy) - 1), state] for policy in self._policies]
         return np.stack([*rows, even]), even
 
     def ratios(self, chances: Array, even: Array) -> tuple[Mask, Array]:
-        """Return which actions the expected hypothesis calls for, ``[A]``, and likelihood ratios, ``[2, I]``.
+        """Return how much a move in one state speaks for each alternative, against the expected hypothesis.
 
-        They are the ratios e_i of the module's docstring for each of I alternatives: first for a move that is none of
-        these actions, then for one of them. Both are 1 for alternatives that are not counted.
+        Args:
+            chances, even: the results of `chances`.
+
+        Returns:
+            ``[A]`` bool, the actions that the expected hypothesis calls for; and ``[2, I]`` likelihood ratios for I
+            alternatives: first for a move that is none of these actions, then for one of them (e_i in the module's
+            docstring). Both are 1 for alternatives that are not counted.
         """
         inside = (chances[self._expected] > _NONE) & (even > 0)
         share = float(even[inside].sum())
@@ -308,7 +331,9 @@ class Detector:
         return inside, np.stack([leave / least, (1 - leave) / (1 - least)])
 
     def follows(self) -> tuple[str, ...]:
-        """Return the hypotheses that explain the last moves, see `StepReading`."""
+        """Return the names of the hypotheses that explain the agent's last moves, the best first; empty if they look
+        random.
+        """
         if not self._window:
             return ()
         best = np.sum(self._window, axis=0).max(axis=1)  # each at its own lapse rate

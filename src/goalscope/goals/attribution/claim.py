@@ -74,15 +74,16 @@ _LEAST: Final = 1e-4  # least probability of an offered action in a prediction o
 
 
 class Stratum(StrictRecord):
-    """A group of worlds that is judged together, with the verdict of each method on the agent there.
+    """A group of worlds that is judged together, with the verdict of each attribution method on the agent there.
 
     Attributes:
         name: name of the group, such as "phase trained"; "" for all worlds.
         clusters: number of clusters of worlds (a cluster is a world with its versions, such as mirrored ones).
         often: number of actions A -> ``[A]`` share of each action among the agent's, in the worlds with A actions.
         attributions: the verdict of each method; the file calls this key "said".
-        answer, names, bar: answer and names of the decision (`goalscope.goals.decision`), and the gain that the named
-            hypothesis must exceed in other worlds (`goalscope.goals.decision`); "", () and None without a decision.
+        answer, names: answer and named hypotheses of the decision (`goalscope.goals.decision`); "" and () without one.
+        bar: gain towards the named hypothesis that the agent must exceed in other worlds to confirm the decision; None
+            without a decision.
         refused: method -> why it gives no verdict; not in the file.
     """
 
@@ -109,7 +110,7 @@ class Stratum(StrictRecord):
 
 
 class KindPrediction(StrictRecord):
-    """The prediction of which place an agent reaches first, and how it acts, in one kind of W unseen worlds.
+    """The prediction of how an agent acts in one kind of W unseen worlds, and which of K places it reaches first.
 
     Attributes:
         kind: name of the kind.
@@ -120,7 +121,8 @@ class KindPrediction(StrictRecord):
         nats: expected log probability of the agent's actions, in nats per action.
         chances: ``[W, K + 1]`` for each world the probability that each of K places is reached first; the last column
             is the probability that none is reached.
-        moves: for each world ``[S, A]`` the predicted probabilities of actions in its `acting_states`.
+        moves: for each world ``[S, A]`` the predicted probabilities of actions in its `acting_states` (the states in
+            which the agent can have to act).
         baselines: a simpler prediction ("one rule", "as seen", "optimal", "random") -> ``[W, K + 1]`` as ``chances``.
     """
 
@@ -136,7 +138,9 @@ class KindPrediction(StrictRecord):
 
     @property
     def main(self) -> str:
-        """The place that is expected most often."""
+        """The place that the agent is expected to reach first most often; "none" if it is expected to reach no
+        place.
+        """
         return max(self.shares, key=lambda place: self.shares[place][0])
 
 
@@ -188,7 +192,7 @@ class FrozenClaim(SealedRecord):
         return self
 
     def plain(self) -> dict[str, Any]:
-        """Return the frozen content as plain JSON values."""
+        """Return what the claim says as a dictionary of JSON values, without the sentences for readers."""
         of_method = {"sentence": True, "score": True, "details": True}
         of_stratum: dict[str, Any] = {"refused": True, "attributions": {"__all__": of_method}}
         values = self.model_dump(mode="json", by_alias=True, exclude={"strata": {"__all__": of_stratum}})
@@ -196,7 +200,7 @@ class FrozenClaim(SealedRecord):
 
     @property
     def id(self) -> str:
-        """Content id of the claim; it does not depend on the version of the file format."""
+        """Content id of the claim (a hash); it does not depend on the version of the file format."""
         return content_id("claim", {key: value for key, value in self.plain().items() if key != "version"})
 
     @cached_property
@@ -235,7 +239,15 @@ class FrozenClaim(SealedRecord):
 
 
 def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
-    """Apply attribution methods to one group of worlds; list those that fail or do not apply with the reason."""
+    """Apply attribution methods to an agent in one group of worlds, and collect their verdicts.
+
+    A method that fails or does not apply is listed with the reason in the result.
+
+    Args:
+        name: name of the group of worlds, such as "phase trained"; "" for all worlds.
+        trial: what the agent did there, and the hypotheses to compare.
+        methods: names of registered attribution methods.
+    """
     attributions, refused = list[Attribution](), dict[str, str]()
 
     def work(method: str) -> None:
@@ -291,7 +303,7 @@ def claim_of(
 
 
 def freeze_claim(claim: FrozenClaim, directory: Path) -> None:
-    """Write a claim to a directory. A claim that already exists there must be identical.
+    """Write a claim to a directory, so that it is fixed before it is tested. An equal claim may already exist there.
 
     Raises:
         ValueError: the directory holds a different claim, or a file that is not a claim.
@@ -309,12 +321,14 @@ def freeze_claim(claim: FrozenClaim, directory: Path) -> None:
 
 
 def holds_claim(path: Path) -> bool:
-    """Return whether a path is a frozen claim, or a directory with one; claims of earlier versions count."""
+    """Return whether a path is the file of a frozen claim, or a directory with one; files of earlier versions count."""
     return path.name in (FILE, _BEFORE) or any(Folder(path).has_file(name) for name in (FILE, _BEFORE))
 
 
 def read_claim(path: Path) -> FrozenClaim:
-    """Read a frozen claim from its file, or from the directory that holds it; its sentences for readers are empty.
+    """Read a frozen claim from its file, or from the directory that holds it.
+
+    Sentences for readers are not stored, so they are empty in the result.
 
     Raises:
         ValueError: the file is not a claim, or was changed after it was frozen.
@@ -364,9 +378,10 @@ class PredictionScore:
 
 
 def scored(claim: FrozenClaim, all_answers: Sequence[Answers], level: float = 0.05) -> tuple[PredictionScore, ...]:
-    """Score how well a claim predicts the agent in new worlds: each method in all, each kind of worlds in its own.
+    """Score how well a claim predicts the agent in worlds that were opened after it was frozen.
 
-    A kind of worlds is left out if one of its worlds has no answer.
+    Each attribution method of the claim is scored in all new worlds, each kind of worlds of a prediction in its own. A
+    kind of worlds is left out if one of its worlds has no answer.
 
     Args:
         claim: the frozen claim.
@@ -391,7 +406,10 @@ def scored(claim: FrozenClaim, all_answers: Sequence[Answers], level: float = 0.
 
 
 def answers_by_kind(claim: FrozenClaim, all_answers: Sequence[Answers]) -> dict[str, list[Answers]]:
-    """Return the answers in the worlds of each kind that a claim is about."""
+    """Sort an agent's answers by the kinds of worlds that a claim predicts: name of the kind -> answers in its worlds.
+
+    Worlds without an answer are missing.
+    """
     by_world = {(answers.world.world.id, answers.world.horizon): answers for answers in all_answers}
     return {
         kind: [by_world[place] for world in worlds if (place := (world.world.id, world.horizon)) in by_world]
@@ -427,9 +445,12 @@ def _moves_at(answers: Answers, moves: Array) -> Array:
 
 
 def divergence(true: Array, predicted: Array) -> Array:
-    """Return the divergence (KL) of predicted shares from true ones over the last axis, in nats.
+    """Return the Kullback-Leibler divergence of predicted shares from true ones, in nats.
 
     Predictions are mixed with 1 % of equal shares, so that no single outcome is infinitely surprising.
+
+    Args:
+        true, predicted: ``[..., K]`` shares that sum to 1 over the last axis, which is summed out.
     """
     floored = 0.99 * predicted + 0.01 / predicted.shape[-1]
     return np.asarray(np.where(true > 0, true * np.log(np.maximum(true, 1e-12) / floored), 0.0).sum(axis=-1))

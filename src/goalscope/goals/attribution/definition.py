@@ -44,10 +44,11 @@ _Unbounded = Annotated[float, Field(strict=False, allow_inf_nan=True)]
 
 
 class MixturePart(StrictRecord):
-    """One component of a mixture that predicts the agent's actions.
+    """One component of a mixture of policies that predicts the agent's actions.
 
     Attributes:
-        hypothesis: written form of the hypothesis, or `FREQUENCIES`.
+        hypothesis: written form of the hypothesis whose policy is used, or `FREQUENCIES` for the agent's earlier action
+            frequencies.
         weight: weight of this component in the mixture.
         strength: share of actions that follow the hypothesis; the rest are random. Ignored where `rationality` is set.
         rationality: rationality of the soft-optimal policy, in nats per unit of utility; None to use `strength`.
@@ -94,12 +95,14 @@ class Attribution(StrictRecord):
         return {name: float(value) for name, value in weights.items() if math.isfinite(value)}
 
     def to_plain(self) -> dict[str, Any]:
-        """Return all fields as plain values."""
+        """Return all fields as a dictionary of JSON values."""
         return self.model_dump()
 
 
 def kind_of(finding: Finding) -> Said:
-    """Translate the reason of a finding into the verdict of a method."""
+    """Translate the reason of a finding into the kind of verdict that attribution methods give, such as "named" or
+    "set".
+    """
     kinds: dict[str, Said] = {
         "named": "named",
         "weakly or partly": "named",
@@ -115,7 +118,9 @@ def kind_of(finding: Finding) -> Said:
 
 @dataclass(kw_only=True, eq=False)
 class Asking:
-    """Lets a method ask the agent for further answers, and records the cost.
+    """Lets an attribution method ask the agent for further answers, and records how many it asked for.
+
+    Calling the object with worlds returns the agent's answers in their first states.
 
     Attributes:
         first_turns: function from worlds to answers: the agent answers twice in the first state of each world.
@@ -138,13 +143,13 @@ class Asking:
 
 @dataclass(kw_only=True, eq=False)
 class Looking:
-    """Lets a method read and patch an agent's activations, and records the worlds it used.
+    """Lets an attribution method read and patch an agent's activations, and records the worlds it used.
 
     Attributes:
-        read: function from pairs (world, state) and the name of a network to ``[N, D]`` activations at the end of the
-            prompt.
+        read: function from N pairs (world, state) and the name of a network to ``[N, D]`` activations of width D at the
+            end of the prompt.
         networks: names of the agent's own network and of the random networks that serve as controls.
-        patched: function from pairs of worlds to ``[N, 2, A]`` move probabilities in the first state of the first
+        patched: function from N pairs of worlds to ``[N, 2, A]`` move probabilities in the first state of the first
             world, with the activations of the second world patched in and without. If it is a text, patching is
             impossible and the text is the reason.
         worlds: worlds used so far.
@@ -158,12 +163,25 @@ class Looking:
     answers: int = 0
 
     def vectors(self, places: Sequence[tuple[FiniteWorld, int]]) -> dict[str, Array]:
-        """Return the activations in the given states, by network."""
+        """Return the activations of each network when the agent is shown given states.
+
+        Args:
+            places: N pairs (world, number of a state).
+
+        Returns:
+            Name of a network -> ``[N, D]`` activations; the agent's own network and random ones as controls.
+        """
         self._seen(world for world, _ in places)
         return {network: self.read(places, network) for network in self.networks}
 
     def put_in(self, pairs: Sequence[tuple[FiniteWorld, FiniteWorld]]) -> Array:
-        """Return the move probabilities with and without patched activations, ``[N, 2, A]``.
+        """Patch the activations of one world into another, and return the agent's move probabilities with and without.
+
+        Args:
+            pairs: N pairs of worlds: the one in which the agent moves, and the one whose activations are patched in.
+
+        Returns:
+            ``[N, 2, A]`` probabilities of A moves, with the patch (index 0) and without (index 1).
 
         Raises:
             Undefined: this agent's activations cannot be patched.
@@ -221,33 +239,41 @@ class Trial:
 
     @property
     def asking(self) -> Asking:
-        """Access to further answers of the agent; raises `Undefined` if it cannot be asked."""
+        """Object with which a method asks the agent for further answers.
+
+        Raises:
+            Undefined: the agent cannot be asked.
+        """
         if self.ask is None:
             raise Undefined("this method asks the agent in further worlds, which a recorded run cannot answer")
         return self.ask
 
     @property
     def opened(self) -> Looking:
-        """Access to the agent's activations; raises `Undefined` with the reason if there is none."""
+        """Object with which a method reads and patches the agent's activations.
+
+        Raises:
+            Undefined: the activations are not accessible; the message is the reason.
+        """
         if isinstance(self.inside, str):
             raise Undefined(self.inside)
         return self.inside
 
     @property
     def turns(self) -> int:
-        """Number of answers requested so far beyond the recorded ones."""
+        """Number of answers that methods have requested from the agent so far, beyond the recorded ones."""
         return (0 if self.ask is None else self.ask.turns) + (
             0 if isinstance(self.inside, str) else self.inside.answers
         )
 
     @cached_property
     def hypotheses(self) -> dict[str, Hypothesis]:
-        """The bank, followed by the built-in control hypotheses (sentinels) that it lacks."""
+        """The hypotheses to compare by name, followed by the built-in control hypotheses that are not among them."""
         return with_sentinels(self.bank)
 
     @cached_property
     def evidence(self) -> AnswerSums:
-        """The sums that the consistency score is computed from."""
+        """The sums over the agent's steps from which the consistency score of each hypothesis is computed."""
         return evidence(self.answers, self.hypotheses, len(self.bank))
 
 
@@ -256,7 +282,10 @@ Method = Callable[[Trial], Attribution]
 
 @dataclass(frozen=True, slots=True)
 class RegisteredMethod:
-    """A registered method and what it needs beyond the recorded answers."""
+    """An attribution method together with what it needs beyond the recorded answers; call it with a `Trial`.
+
+    ``asks`` is "nothing", "turns" (further answers of the agent) or "inside" (its activations).
+    """
 
     function: Method
     asks: Asks
@@ -267,9 +296,9 @@ class RegisteredMethod:
 
 
 def attribution(name: str, *, asks: Asks = "nothing") -> Callable[[Method], Method]:
-    """Register a function of a `Trial` as an attribution method.
+    """Return a decorator that registers a function from a `Trial` to an `Attribution` as an attribution method.
 
-    The method raises `Undefined` if it does not apply to a trial; the result then states the reason.
+    The function raises `Undefined` if the method does not apply to a trial; the result then states the reason.
 
     Args:
         name: name of the method.
@@ -290,17 +319,21 @@ def attribution(name: str, *, asks: Asks = "nothing") -> Callable[[Method], Meth
 
 
 def usual_methods() -> list[str]:
-    """Return the names of the methods that need only the recorded answers."""
+    """Return the names of the attribution methods that run by default: those that need only the recorded answers."""
     return [name for name in registry.names("attribution") if registry.resolve("attribution", name).asks == "nothing"]
 
 
 def predicted(parts: Sequence[MixturePart], often: Array, answers: Answers) -> Array:
-    """Return the probabilities of actions that a verdict predicts for the steps in one world, ``[N, A]``.
+    """Return the action probabilities that an attribution predicts for an agent's steps in one world.
 
     Args:
-        parts: components of the prediction; components that are undefined in this world are left out.
-        often: ``[A]`` frequency of each action in the agent's earlier steps.
-        answers: the steps to predict; only their state and time are used.
+        parts: components of the predicting mixture; those that are undefined in this world are left out. Without any,
+            the agent's earlier action frequencies predict its actions.
+        often: ``[A]`` frequency of each action in the agent's earlier steps; empty if there are none.
+        answers: the N steps to predict; only their state and time are used.
+
+    Returns:
+        ``[N, A]`` probabilities.
     """
     even, mixed, total = (
         answers.world.even[answers.state],
@@ -336,7 +369,12 @@ def _policy(part: MixturePart, often: Array, answers: Answers) -> Array:
 
 
 def lower_end(values: Array, level: float) -> float:
-    """Return the one-sided lower confidence bound (Student's t) of the mean of ``[G]`` values, one per cluster."""
+    """Return the one-sided lower confidence bound (Student's t) of the mean of values, one per cluster of worlds.
+
+    Args:
+        values: ``[G]`` values; with fewer than two, the bound is minus infinity.
+        level: error rate.
+    """
     if len(values) < 2:
         return float("-inf")
     from scipy.special import stdtrit

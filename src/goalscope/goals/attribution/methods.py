@@ -104,7 +104,11 @@ REFUSED: Final = ("none", "random", "habit")
 
 @attribution("score")
 def by_score(trial: Trial) -> Attribution:
-    """Return the verdict of the consistency score; it needs two answers per step, or the action probabilities."""
+    """Attribute by the consistency score, which compares a hypothesis with what the agent itself would repeat.
+
+    Raises:
+        Undefined: some steps have neither a second answer nor action probabilities.
+    """
     if not trial.twice:
         raise Undefined("it needs a second answer to each step, or the probabilities of actions: answers: 2 in a study")
     verdict, _ = verdict_of(trial.answers, trial.hypotheses, len(trial.bank), seed=trial.seed, level=trial.level)
@@ -112,7 +116,13 @@ def by_score(trial: Trial) -> Attribution:
 
 
 def of_verdict(method: str, verdict: ScoreVerdict, trial: Trial) -> Attribution:
-    """Turn a verdict of the consistency score into an attribution."""
+    """Turn a verdict of the consistency score into an attribution, with predicted action probabilities.
+
+    Args:
+        method: name of the attribution method.
+        verdict: the verdict.
+        trial: the trial that the verdict is about.
+    """
     bank_names = [name for name in verdict.names if name in trial.bank]
     follows = verdict.kind in ("named", "set", "partly")
     parts = [
@@ -138,7 +148,12 @@ def of_verdict(method: str, verdict: ScoreVerdict, trial: Trial) -> Attribution:
 
 @attribution("first arrival")
 def by_arrival(trial: Trial) -> Attribution:
-    """Name the place or event that the agent reaches first more often than a random agent does."""
+    """Attribute by first arrival: name the place or event that the agent reaches first more often than a random agent
+    does.
+
+    Raises:
+        Undefined: no hypothesis is a place or an event.
+    """
     names = [name for name, hypothesis in trial.bank.items() if hypothesis.kind in ("place", "event")]
     if not names:
         raise Undefined("first arrival needs a place or an event among the hypotheses")
@@ -170,7 +185,14 @@ def by_arrival(trial: Trial) -> Attribution:
 
 @attribution("meg")
 def by_meg(trial: Trial) -> Attribution:
-    """Name the hypothesis with the greatest MEG (in nats), if it explains the moves and exceeds its rivals."""
+    """Attribute by MEG (maximum-entropy goal-directedness): name the hypothesis with the greatest MEG.
+
+    It is named only if it explains the moves and exceeds its rivals, see `goalscope.goals.decision`. Only first answers
+    are used.
+
+    Raises:
+        Undefined: no hypothesis has a utility, or the decision is untestable.
+    """
     try:
         measured = directedness(
             trial.states,
@@ -209,7 +231,8 @@ def by_meg(trial: Trial) -> Attribution:
 
 @attribution("likelihood")
 def by_likelihood(trial: Trial) -> Attribution:
-    """Return the hypotheses that are most probable for a soft-optimal agent (inverse planning) and fit its answers.
+    """Attribute by inverse planning: name the hypotheses that are most probable for a soft-optimal agent and fit its
+    answers.
 
     The most probable are the smallest set with posterior probability 1 - ``trial.level``. A hypothesis fits if it
     accounts for a share `FITS` of what the agent repeats when it is asked a second time in the same step. If no step
@@ -416,7 +439,9 @@ def joint(attributions: Sequence[Attribution], trial: Trial) -> Attribution:
 
 
 def parts_of(rule: Hypothesis) -> set[str]:
-    """Return the written forms of all hypotheses nested in a rule."""
+    """Return the written forms of all hypotheses inside a composed one, such as "goal" and "key held" in "goal if key
+    held".
+    """
     flat = [part for member in rule.parts for part in (member if isinstance(member, tuple) else (member,))]
     inner = [part for part in flat if isinstance(part, Hypothesis)]
     return {part.text for part in inner}.union(*(parts_of(part) for part in inner))

@@ -61,11 +61,11 @@ _MENTIONED: Final = 0.05  # share of a place that a sentence mentions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """Something about the unseen worlds that the agent's recorded answers cannot decide.
+    """A question about an agent in unseen worlds that its recorded answers cannot decide.
 
     Attributes:
         kinds: names of the kinds of worlds where it matters.
-        sentence: what it is.
+        sentence: the question in words, for the reader.
     """
 
     kinds: tuple[str, ...]
@@ -73,7 +73,14 @@ class Doubt:
 
 
 def doubts_about(predictor: Predictor, unseen: Mapping[str, Sequence[FiniteWorld]]) -> list[Doubt]:
-    """Return what the data of a predictor cannot decide in unseen worlds."""
+    """Return what the answers that a prediction is based on cannot decide about an agent in unseen worlds.
+
+    Examples are rules that no answer tells apart, larger grids, and objects that no seen world has.
+
+    Args:
+        predictor: the prediction, with the agent's answers.
+        unseen: name of a kind of worlds -> its worlds.
+    """
     seen = list({episode.visits.world.world.id: episode.visits.world for episode in predictor.episodes}.values())
     return [
         *_rules(predictor, unseen),
@@ -190,7 +197,12 @@ def _steps_to_goal(world: FiniteWorld) -> int:
 
 @lru_cache(maxsize=1)
 def calibration() -> tuple[float, Mapping[Trust, float]]:
-    """Return the greatest held-out distance that is trusted, and by trust the half-width of intervals in scales."""
+    """Return the constants of predictions that were calibrated on agents of known behaviour.
+
+    Returns:
+        The greatest held-out distance at which a prediction is trusted; and for each degree of trust ("good", "poor"),
+        the half-width of intervals as a multiple of their scale.
+    """
     values = read_yaml_text(package_text(__package__, "calibration.yaml"), "calibration.yaml")
     return float(values["distance"]), {name: float(value) for name, value in values["width"].items()}
 
@@ -204,14 +216,24 @@ def _nats_of(world: FiniteWorld, moves: Array) -> float:
 
 
 def trust_of(distance: float | None) -> Trust:
-    """Return "good" if predictions were close enough to the agent in left-out worlds, otherwise "poor"."""
+    """Return how far to trust a prediction: "good" or "poor".
+
+    Args:
+        distance: mean squared distance of predictions from the agent's own probabilities in worlds left out of the fit;
+            None if unknown, which gives "poor".
+    """
     return "good" if distance is not None and distance <= calibration()[0] else "poor"
 
 
 def expect(
     predictor: Predictor, unseen: Mapping[str, Sequence[FiniteWorld]], doubts: Sequence[Doubt]
 ) -> tuple[KindPrediction, ...]:
-    """Predict an agent in each kind of unseen worlds; `doubts` come from `doubts_about` for the same worlds.
+    """Predict how an agent acts in each kind of unseen worlds, and which places it reaches first.
+
+    Args:
+        predictor: the prediction, fitted to the agent's answers.
+        unseen: name of a kind of worlds -> its worlds.
+        doubts: from `doubts_about` for the same worlds; they lower the trust in a kind.
 
     Raises:
         ValueError: a world has other actions than the worlds seen.
@@ -273,7 +295,9 @@ def _of_rule(world: FiniteWorld, places: Sequence[Hypothesis], rule: str) -> Arr
 
 
 def say_expected(claim: FrozenClaim) -> Iterator[str]:
-    """Yield what is expected in each kind of worlds, how far to trust it, and what the data cannot decide."""
+    """Yield sentences on a prediction: what is expected in each kind of worlds, how far to trust it, and what is in
+    doubt.
+    """
     for kind in claim.kinds:
         shares = sorted(kind.shares.items(), key=lambda item: -item[1][0])
         places = [
@@ -293,9 +317,12 @@ def say_expected(claim: FrozenClaim) -> Iterator[str]:
 
 
 def say_seen(claim: FrozenClaim, scores: Sequence[PredictionScore], missing: Mapping[str, int]) -> Iterator[str]:
-    """Yield for each kind of worlds whether the observed share lay in the predicted interval.
+    """Yield sentences on the test of a prediction: for each kind of worlds, whether what happened lay in its interval.
 
-    `missing` has the number of worlds without an answer, by kind.
+    Args:
+        claim: the prediction.
+        scores: its scores in the kinds of worlds in which the agent was run.
+        missing: name of a kind that was not scored -> its number of worlds without an answer.
     """
     expected = {kind.kind: kind for kind in claim.kinds}
     for score in scores:

@@ -71,9 +71,9 @@ Rule = Annotated[str, Field(max_length=200), AfterValidator(_check_rule)]
 
 
 class StepsBetween(StudyPart):
-    """A requirement: the shortest way from one place to another has from `least` to `most` steps.
+    """Requirement on a world: the shortest path from one place to another has from `least` to `most` steps.
 
-    The steps are those of the process, so a key is fetched where a locked door is on the way.
+    The path is one of the decision process, so where a locked door is on the way, fetching the key counts.
     """
 
     first: Place
@@ -82,23 +82,27 @@ class StepsBetween(StudyPart):
     most: int = Field(default=_MOST_STEPS, ge=0, le=_MOST_STEPS)
 
     def holds(self, world: FiniteWorld) -> bool:
-        """Return whether the requirement is met in a world; a place that is undefined there meets none."""
+        """Return whether a world meets the requirement.
+
+        Raises:
+            Undefined: one of the places is undefined in the world.
+        """
         steps = world.steps_to(parse(self.second).where(world))[parse(self.first).where(world)]
         shortest = int(steps.min(initial=FAR))
         return self.least <= shortest <= self.most
 
 
 class WorldsKind(StudyPart):
-    """One kind of worlds in which an agent's behaviour is predicted.
+    """One kind of worlds in which an agent's behaviour is predicted, with the requirements that its worlds meet.
 
     Attributes:
-        name: its name.
-        worlds: entries of a study. Their counts say how many worlds are searched.
+        name: name of the kind.
+        worlds: entries of a study from which worlds are generated. Their counts say how many worlds are searched.
         count: number of worlds to keep, evenly spaced among those that meet the requirements.
         horizon: horizon of their episodes; None for that of the design.
-        tags: tags that each world must have.
-        steps: requirements on the ways between places.
-        conflict: hypotheses which in the first state have, two by two, no action in common.
+        tags: tags (named facts about a world, such as its size) that each world must have.
+        steps: requirements on the number of steps between places.
+        conflict: hypotheses of which no two may have an optimal action in common in the first state.
     """
 
     name: str = Field(min_length=1, max_length=60)
@@ -117,7 +121,9 @@ class WorldsKind(StudyPart):
         return name
 
     def fits(self, world: FiniteWorld) -> bool:
-        """Return whether a world meets the requirements."""
+        """Return whether a world meets all requirements of the kind; False also if one of its places is undefined
+        there.
+        """
         if any(world.world.tags.get(name) != value for name, value in self.tags.items()):
             return False
         try:
@@ -132,11 +138,13 @@ class WorldsKind(StudyPart):
 
 
 class KindsOfWorlds(StudyPart):
-    """The design of a prediction: kinds of unseen worlds, and the places of which the first to be reached is predicted.
+    """The design of a prediction: in which kinds of unseen worlds an agent is predicted, and which places it may reach
+    first.
 
     Attributes:
         kinds: the kinds of worlds.
-        places: places and events; where two hold at once, the first in this order counts.
+        places: the places and events of which the first to be reached is predicted; where two are reached at once, the
+            first in this order counts.
         horizon: horizon of worlds that have none of their own.
         seed: seed of the worlds.
     """
@@ -162,7 +170,11 @@ class KindsOfWorlds(StudyPart):
 
     @classmethod
     def read(cls, plain: Any, name: str) -> "KindsOfWorlds":
-        """Read a design from plain values.
+        """Read a design from a mapping, as parsed from YAML or JSON.
+
+        Args:
+            plain: the mapping.
+            name: name of its source, for errors.
 
         Raises:
             ValueError: it is not a valid design; the message names each wrong key and its value.
@@ -180,7 +192,15 @@ class KindsOfWorlds(StudyPart):
 
     @classmethod
     def load(cls, source: str | Path) -> "KindsOfWorlds":
-        """Read a design from a file, or one of those that come with goalscope (`SHIPPED`, `ELSEWHERE`)."""
+        """Read a design from a YAML file, or one that comes with goalscope by its name.
+
+        Args:
+            source: path of the file, or one of the names `SHIPPED` and `ELSEWHERE`.
+
+        Raises:
+            ValueError: it is not a valid design.
+            OSError: the file cannot be read.
+        """
         if source in (SHIPPED, ELSEWHERE):
             note_namesake(str(source), "file of kinds of worlds", only_files=True)
             name = f"{source}.yaml"
@@ -190,17 +210,17 @@ class KindsOfWorlds(StudyPart):
         return cls.read(plain, str(source))
 
     def plain(self) -> dict[str, Any]:
-        """Return the design as plain values, which `read` reads."""
+        """Return the design as a dictionary of JSON values, which `read` reads."""
         return self.model_dump(mode="json", exclude_none=True)
 
     def unseen(self, seen: Collection[str] = ()) -> dict[str, tuple[FiniteWorld, ...]]:
-        """Return the worlds of each kind, by its name.
+        """Generate the worlds of each kind: name of the kind -> its worlds.
 
         Args:
             seen: ids of worlds to leave out, because an agent was seen in them.
 
         Raises:
-            ValueError: a kind has no world.
+            ValueError: no world of a kind meets the requirements.
         """
         return {kind.name: self._unseen_of(kind, seen) for kind in self.kinds}
 
@@ -229,7 +249,9 @@ class KindsOfWorlds(StudyPart):
         return tuple(worlds[index] for index in chosen)
 
     def named(self, kind: WorldsKind, ids: Sequence[str]) -> tuple[FiniteWorld, ...]:
-        """Return worlds of a kind by their ids; those that it does not have are left out."""
+        """Return those worlds of a kind that have the given ids, in the order of the ids; ids that the kind lacks are
+        skipped.
+        """
         wanted = {*ids}
         worlds = {world.id: world for world in expand(kind.worlds, self.seed) if world.id in wanted}
         return tuple(self._finite(kind, worlds[name]) for name in ids if name in worlds)
@@ -239,9 +261,11 @@ class KindsOfWorlds(StudyPart):
 
 
 def places_in(world: FiniteWorld, places: Sequence[Hypothesis]) -> Mask:
-    """Return the states of K places, ``[K, S]``; an undefined place has none.
+    """Return the states in which each of K places is reached, ``[K, S]`` bool, such that no state belongs to two
+    places.
 
-    No state belongs to two places, and none belongs to a place in which the episode begins: one comes to a place.
+    A state of several places belongs to the first one. A place that is undefined, or in which the episode begins, has
+    no state, because the agent cannot arrive there.
     """
     masks = place_states(world, places)
     for number, mask in enumerate(masks):
@@ -251,10 +275,14 @@ def places_in(world: FiniteWorld, places: Sequence[Hypothesis]) -> Mask:
 
 
 def with_none(reached: Array) -> Array:
-    """Append to probabilities of places, ``[..., K]``, the probability that none of them is reached."""
+    """Append the probability that no place is reached to probabilities of K places: ``[..., K]`` becomes ``[..., K +
+    1]``.
+    """
     return np.concatenate([reached, np.maximum(1 - reached.sum(axis=-1, keepdims=True), 0.0)], axis=-1)
 
 
 def acting_states(world: FiniteWorld) -> Numbers:
-    """Return the states in which an episode can be before its end, in the order of their numbers."""
+    """Return the numbers of the states in which the agent can have to act: reachable, and before the end of the
+    episode.
+    """
     return np.flatnonzero(world.live & world.reached)

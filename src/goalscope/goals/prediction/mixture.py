@@ -85,7 +85,10 @@ _SETTINGS: Final = freeze(np.array(list(product(range(len(SLOPES)), range(len(RA
 
 
 def length_of(rule: Hypothesis) -> int:
-    """Return the number of parts of a rule: hypotheses, conditions and numbers, itself included."""
+    """Return how complex a rule is: the number of hypotheses, conditions and numbers in it, itself included.
+
+    Longer rules are less probable a priori.
+    """
     return 1 + sum(_length(part) for part in rule.parts if rule.form != "corner {corner}")
 
 
@@ -97,7 +100,9 @@ def _length(part: Any) -> int:
 
 @lru_cache(maxsize=1)
 def usual_rules() -> tuple[Hypothesis, ...]:
-    """Return the rules of grids that every prediction considers."""
+    """Return the rules (hypotheses such as "goal if key held, else random") that every prediction in grids
+    considers.
+    """
     return tuple(parse(text) for text in dict.fromkeys(_written()))
 
 
@@ -126,11 +131,12 @@ def _written() -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RuleTable:
-    """The policy of a rule in one world, and how far each state is from the rule's place.
+    """The policy of a rule in one world, and the distance of each state from the rule's place.
 
     Attributes:
-        policies: ``[J, n, S, A]`` its policy, of J = 1; or those of its `STAND_INS` where it is undefined.
-        distance: ``[S]`` steps to its place, at most 16; `UNKNOWN` without a place.
+        policies: ``[J, n, S, A]`` action probabilities, by decision, state and action. J = 1 if the rule is defined in
+            the world; otherwise these are the policies of the J `STAND_INS`, which an agent may follow instead.
+        distance: ``[S]`` steps to the rule's place, at most 16; `UNKNOWN` without a place.
     """
 
     policies: Array
@@ -138,26 +144,26 @@ class RuleTable:
 
     @property
     def defined(self) -> bool:
-        """Whether the rule is defined in the world."""
+        """Whether the rule is defined in the world, so that no stand-in is needed."""
         return len(self.policies) == 1
 
 
 @dataclass(eq=False)
 class RuleTables:
-    """The tables of rules in worlds, each made once; predictions of several agents in the same worlds share them."""
+    """Cache of the policies of rules in worlds, shared by predictions of several agents in the same worlds."""
 
     _tables: dict[tuple[str, int, str], RuleTable] = field(default_factory=dict)
     _others: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def of(self, world: FiniteWorld, rule: Hypothesis) -> RuleTable:
-        """Return the table of a rule in a world."""
+        """Return the policy of a rule in a world, with distances from its place; computed at first use."""
         key = world.world.id, world.horizon, rule.text
         if key not in self._tables:
             self._tables[key] = _table(world, rule)
         return self._tables[key]
 
     def once(self, make: Callable[..., Value], world: FiniteWorld, places: Sequence[Hypothesis], *more: str) -> Value:
-        """Return the result of a function of a world, places and further texts; the result is cached."""
+        """Return ``make(world, places, *more)``; the result is cached by the name of the function and its arguments."""
         key = make.__qualname__, world.world.id, world.horizon, *(place.text for place in places), *more
         if key not in self._others:
             self._others[key] = make(world, places, *more)
@@ -186,13 +192,14 @@ def _table(world: FiniteWorld, rule: Hypothesis) -> RuleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Described:
-    """What the fall-backs (policies learned from the answers) see in N states of a world with A actions.
+    """Features of N states of a world with A actions, as the learned policies see them.
 
     Attributes:
         even: ``[N, A]`` the uniform policy over the offered actions.
-        actions: ``[N, A, F]`` what each action does; what a world lacks is 0.
-        surroundings: keys of the states from coarse to fine. States have the same key if they look alike: the coarsest
-            keys tell nothing, finer ones the walls around the agent, the finest also the direction of a place.
+        actions: ``[N, A, F]`` F features of what each action does; features that a world lacks are 0.
+        surroundings: for each of several levels, from coarse to fine, a description of each state. States with the same
+            description look alike: on the coarsest level all do; finer ones tell the walls around the agent, and the
+            finest also the direction of a place.
     """
 
     even: Array
@@ -202,18 +209,24 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fallbacks:
-    """Policies for agents that follow no written rule (fall-backs), fitted to answers in worlds with A actions.
+    """Policies learned from an agent's answers, for agents that follow no written rule (fall-backs).
+
+    There are three: *learned moves* (a softmax over features of actions), *similar states* and *move frequencies*.
 
     Attributes:
         weights: ``[F]`` weights of the features of *learned moves*.
-        tables: from coarse to fine, surroundings -> ``[A]`` counts.
+        tables: for each level from coarse to fine, description of a state (see `Described`) -> ``[A]`` number of
+            answers.
     """
 
     weights: Array
     tables: Sequence[dict[tuple[int, ...], Array]]
 
     def at(self, described: Described) -> Array:
-        """Return the policies of the three fall-backs in N states, ``[3, N, A]``; only offered actions are possible."""
+        """Return the action probabilities of the three learned policies in N states, ``[3, N, A]``.
+
+        Only offered actions have a positive probability.
+        """
         offered = described.even > 0
         scores = described.actions @ self.weights
         moves = np.exp(np.where(offered, scores - scores.max(axis=1, keepdims=True), -np.inf))
@@ -226,7 +239,11 @@ class Fallbacks:
 
 
 def fit(samples: Sequence[tuple[Described, Array]]) -> Fallbacks:
-    """Fit the fall-backs (learned policies) to samples: descriptions of N states, and counts of answers ``[N, A]``."""
+    """Fit the learned policies (fall-backs) to an agent's answers.
+
+    Args:
+        samples: pairs of the description of N states and ``[N, A]`` number of answers with each action.
+    """
     weights = _softmax_fit(
         np.concatenate([described.actions for described, _ in samples]),
         np.concatenate([counts for _, counts in samples]),
@@ -267,7 +284,15 @@ def _hints() -> tuple[Hypothesis, ...]:
 def describe(
     world: FiniteWorld, states: Numbers, times: Numbers, places: Sequence[Hypothesis], tables: RuleTables
 ) -> Described:
-    """Describe N states of a world at given times, by places and by the rules of `_HINTS`."""
+    """Compute the features of N states of a world, from which policies are learned.
+
+    Args:
+        world: the world.
+        states: ``[N]`` numbers of the states.
+        times: ``[N]`` number of the step in its episode at which each state is met.
+        places: the places towards which actions may save steps.
+        tables: cache of the policies of rules, some of which serve as features.
+    """
     shape = len(states), world.process.actions
     after = world.process.transitions[states] if not world.process.chance else np.tile(states[:, None], shape[1])
     columns = [
@@ -324,35 +349,53 @@ def _gain(world: FiniteWorld, place: Hypothesis, states: Numbers, after: Numbers
 
 
 def setting_prior() -> Array:
-    """Return the prior log probabilities of each stand-in with each setting of errors, ``[STAND_INS * SETTINGS]``.
+    """Return the prior log probability of each way in which an agent may follow a rule, ``[STAND_INS * SETTINGS]``.
 
-    A stand-in is what the agent does where a rule is undefined.
+    Such a way combines a stand-in (what the agent does where the rule is undefined) with a setting of its error rates.
     """
     errors = [np.log(_SLOPE_PRIOR[s] * _FIXED_PRIOR[f] / len(RANDOM)) for s, _, f in _SETTINGS]
     return np.asarray(np.tile(np.array(errors), STAND_INS) - np.log(STAND_INS))
 
 
 def errors_of(setting: Numbers) -> tuple[Numbers, Array, Array, Array]:
-    """Return the stand-in, slope, random and fixed share of settings ``[C]``."""
+    """Split numbers of settings into the stand-in and the error rates that they stand for.
+
+    Args:
+        setting: ``[C]`` numbers, as in `PosteriorDraws.settings`.
+
+    Returns:
+        ``[C]`` each: index of the stand-in; slope of the random errors with distance; share of random errors; share of
+        states with a fixed error.
+    """
     stand_in, errors = np.divmod(setting, SETTINGS)
     slope, random, fixed = _SETTINGS[errors].T
     return stand_in, SLOPES[slope], RANDOM[random], FIXED[fixed]
 
 
 def random_at(random: Array, slope: Array, distance: Array) -> Array:
-    """Return the random share at a distance; the arguments are broadcast."""
+    """Return the share of random answers at a distance from a rule's place; the arguments are broadcast.
+
+    Args:
+        random: the share at a distance of 5 steps, in (0, 1).
+        slope: how its logit changes per 4 steps of distance.
+        distance: the distance in steps.
+    """
     logit = np.log(random / (1 - random)) + slope * (distance - 5) / 4
     return np.asarray(np.clip(1 / (1 + np.exp(-logit)), RANDOM[0], 0.98))
 
 
 def log_likelihoods(policies: Array, distances: Array, even: Array, counts: Array) -> Array:
-    """Return the log likelihood of the answers of one episode in U states, ``[H, STAND_INS * SETTINGS]``.
+    """Return the log likelihood of one episode's answers under each rule, with each stand-in and setting of errors.
 
     Args:
-        policies: ``[H, STAND_INS, U, A]`` policies of the rules.
-        distances: ``[H, U]`` distances to their places.
+        policies: ``[H, STAND_INS, U, A]`` policies of H rules in the U states of the episode; a stand-in is what the
+            agent does where a rule is undefined.
+        distances: ``[H, U]`` distances to the rules' places, in steps.
         even: ``[U, A]`` the uniform policy over the offered actions.
-        counts: ``[U, A]`` number of answers.
+        counts: ``[U, A]`` number of answers with each action.
+
+    Returns:
+        ``[H, STAND_INS * SETTINGS]`` in nats.
     """
     rules, stands = policies.shape[:2]
     alike = np.array([stands > 1 and (policies[h] == policies[h, :1]).all() for h in range(rules)])
@@ -380,11 +423,11 @@ class PosteriorDraws:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """The likelihoods of an agent's E episodes under H rules, from which posterior draws are made.
+    """Bayesian mixture of H rules for an agent's E episodes: each episode follows one rule, with errors.
 
     Attributes:
-        logs: ``[E, H, STAND_INS * SETTINGS]`` from `log_likelihoods`.
-        prior: ``[H]`` log probabilities of the rules beforehand.
+        logs: ``[E, H, STAND_INS * SETTINGS]`` log likelihoods from `log_likelihoods`.
+        prior: ``[H]`` prior log probabilities of the rules.
     """
 
     logs: Array
@@ -392,11 +435,19 @@ class Mixture:
 
     @cached_property
     def marginal(self) -> Array:
-        """``[E, H]`` log likelihood of each episode alone, over all errors."""
+        """``[E, H]`` log likelihood of each episode under each rule, averaged over stand-ins and errors by their
+        prior.
+        """
         return np.asarray(np.logaddexp.reduce(self.logs + setting_prior(), axis=2))
 
     def candidates(self, episodes: Numbers) -> Numbers:
-        """Return the rules to draw among: those with weight in a quick fit, and those that explain all episodes."""
+        """Return the numbers of the rules among which the posterior is drawn: those with weight in a quick fit, and
+        others that
+        explain all of the given episodes.
+
+        Args:
+            episodes: numbers of the episodes.
+        """
         alone = np.logaddexp.reduce(self.logs[episodes].sum(axis=0) + setting_prior(), axis=1) + self.prior
         marginal, weights = self.marginal[episodes], np.exp(self.prior)
         for _ in range(30):
@@ -408,12 +459,12 @@ class Mixture:
         return np.unique(np.concatenate([np.argsort(-weights)[:half], np.argsort(-alone)[: MOST - half]]))
 
     def draw(self, episodes: Numbers, *, chains: int, sweeps: int, rng: np.random.Generator) -> PosteriorDraws:
-        """Draw from the posterior given some of the episodes.
+        """Draw from the posterior over rules and errors, given some of the episodes, by Gibbs sampling.
 
         Args:
-            episodes: their numbers.
+            episodes: numbers of the episodes.
             chains: number B of draws, each from a chain of its own.
-            sweeps: number of sweeps; the first half is tempered.
+            sweeps: number of sweeps per chain; the first half is tempered.
             rng: source of the random numbers.
         """
         candidates = self.candidates(episodes)

@@ -52,14 +52,21 @@ _FIELDS: Final = 4  # draws of the states with fixed errors, and of fitted weigh
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SeenEpisode:
-    """The first visits of one episode to U states, and how often each action was answered there, ``[U, A]``."""
+    """One episode reduced to its first visit to each of U states, with all answers given in each state.
+
+    ``visits`` are the first answers, ``counts`` is ``[U, A]``: how often each action was answered in each state.
+    """
 
     visits: Answers
     counts: Array
 
 
 def episodes_of(all_answers: Sequence[Answers]) -> list[SeenEpisode]:
-    """Group the answers of an agent by episode and state; episodes without an answer are left out."""
+    """Reduce an agent's answers to one entry per episode, with its first visit to each state and the counts of answers
+    there.
+
+    Episodes without an answer are left out.
+    """
     episodes = list[SeenEpisode]()
     for answers in all_answers:
         sums = answers.first if answers.second is None else answers.first + answers.second
@@ -75,12 +82,12 @@ def episodes_of(all_answers: Sequence[Answers]) -> list[SeenEpisode]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Foreseen:
-    """What is predicted in one world, by B draws from the posterior.
+    """What is predicted of an agent in one world, by B draws from the posterior.
 
     Attributes:
-        reached: ``[B, K + 1]`` for each draw the probability that each place is reached first; the last column is the
-            probability that none is reached.
-        moves: ``[S, A]`` probabilities of actions, averaged over the draws.
+        reached: ``[B, K + 1]`` for each draw the probability that each of K places is reached first; the last column is
+            the probability that none is reached.
+        moves: ``[S, A]`` probability of each action in each state, averaged over the draws.
     """
 
     reached: Array
@@ -88,7 +95,7 @@ class Foreseen:
 
 
 def actions_of(world: FiniteWorld) -> tuple[str, ...]:
-    """Return the names of the actions of a world, in their order."""
+    """Return the names of the actions of a world, in the order of their numbers."""
     return world.world.begin_episode(0, "actions").view.actions
 
 
@@ -139,7 +146,9 @@ class Predictor:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the rules, and of the fall-backs after them."""
+        """Names of the components of the prediction: the H written rules, then the three learned policies
+        (fall-backs).
+        """
         return (*(rule.text for rule in self.rules), *NAMES)
 
     @cached_property
@@ -152,7 +161,7 @@ class Predictor:
 
     @cached_property
     def fallbacks(self) -> Fallbacks:
-        """The fall-backs fitted to all episodes."""
+        """The policies learned from the answers in all episodes, for agents that follow no written rule."""
         return self._fitted(range(len(self.episodes)))
 
     @cached_property
@@ -169,7 +178,12 @@ class Predictor:
         return Mixture(np.stack(logs), prior)
 
     def rules_at(self, visits: Answers) -> tuple[Array, Array]:
-        """Return the rules' policies ``[H, STAND_INS, U, A]`` and distances ``[H, U]`` at the visits to U states."""
+        """Return what the H rules predict at visits to U states of a world.
+
+        Returns:
+            ``[H, STAND_INS, U, A]`` action probabilities, where a stand-in is what the agent does if the rule is
+            undefined; and ``[H, U]`` distances from the rules' places in steps.
+        """
         policies = np.zeros((len(self.rules), STAND_INS, *visits.first.shape))
         distances = np.zeros((len(self.rules), len(visits.state)))
         for number, rule in enumerate(self.rules):
@@ -192,23 +206,25 @@ class Predictor:
 
     @cached_property
     def draws(self) -> PosteriorDraws:
-        """Draws from the posterior given all episodes."""
+        """Draws from the posterior over rules and their errors, given all episodes."""
         rng = stream(self.seed, "draws", len(self.episodes))
         return self._mixture.draw(np.arange(len(self.episodes)), chains=CHAINS, sweeps=SWEEPS, rng=rng)
 
     @cached_property
     def weights(self) -> dict[str, float]:
-        """Name -> mean weight of the rules and fall-backs with at least `LEAST_WEIGHT`, the largest first."""
+        """Name of a rule or learned policy -> its posterior mean weight, the largest first; below `LEAST_WEIGHT` left
+        out.
+        """
         mean = self.draws.weights.mean(axis=0)
         order = np.argsort(-mean)
         return {self.names[number]: float(mean[number]) for number in order.tolist() if mean[number] >= LEAST_WEIGHT}
 
     @cached_property
     def distance(self) -> float | None:
-        """Mean squared distance of predictions from the agent's own probabilities, in worlds left out of the fit.
+        """Mean squared distance of predicted action probabilities from the agent's own, in worlds left out of the fit.
 
-        Unbiased from two answers at the first visit to each state, ``a . a' - p . (a + a') + |p|^2``; None without
-        second answers.
+        The estimate is unbiased, from two answers at the first visit to each state: ``a . a' - p . (a + a') + |p|^2``.
+        None without second answers.
         """
         if any(answers.second is None for answers in self.answers):
             return None
@@ -241,7 +257,12 @@ class Predictor:
         return np.asarray(np.einsum("cu,cua->ua", posterior / posterior.sum(axis=0), chances))
 
     def foresee(self, world: FiniteWorld, draws: PosteriorDraws | None = None) -> Foreseen:
-        """Predict the agent in a world from draws, by default those from the posterior."""
+        """Predict how the agent acts in a world, and which places it reaches first there.
+
+        Args:
+            world: the world.
+            draws: draws over rules and errors; by default those from the posterior.
+        """
         draws = self.draws if draws is None else draws
         chain, rule = np.nonzero(draws.weights >= LEAST_WEIGHT)
         weight, setting = draws.weights[chain, rule], draws.settings[chain, rule]
@@ -305,7 +326,10 @@ class Predictor:
 
 
 def best_alone(predictor: Predictor) -> PosteriorDraws:
-    """Return as draws the one written rule with the greatest weight, with its most probable errors."""
+    """Return the prediction by a single rule, as a baseline: the written rule with the greatest weight.
+
+    It has its most probable errors. The result is one draw with all weight on this rule.
+    """
     weights = predictor.draws.weights.mean(axis=0)
     best = int(weights[: len(predictor.rules)].argmax())
     settings = predictor.draws.settings[:, best][predictor.draws.weights[:, best] > 0]
