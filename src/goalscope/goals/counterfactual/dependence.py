@@ -89,7 +89,7 @@ CHANGES: Final = 3
 
 @dataclass(slots=True)
 class WorldTurns:
-    """An agent's answers in one world: its first turns there.
+    """How an agent answered in the first state of one world, when it was asked once or several times.
 
     Attributes:
         counts: ``[A]`` number of answers with each move.
@@ -104,12 +104,12 @@ class WorldTurns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """An agent's answers in a state and in its changed versions.
+    """An agent's answers in one state of a world, and in versions of this state in which one thing is changed.
 
     Attributes:
-        cluster, tags: cluster and tags of the world.
+        cluster, tags: cluster and tags of the world; a world and its versions share a cluster.
         side: answers in the original state.
-        changed: changed thing -> answers in each changed version.
+        changed: changed thing, such as "goal" -> answers in each version in which it is changed.
     """
 
     cluster: str
@@ -119,10 +119,8 @@ class Asked:
 
 
 def visited_states(store: Store, agents: Collection[str], count: int, *, seed: int) -> dict[str, Any]:
-    """Draw one visited state of each grid in a run, with the turns before it, for a study entry of kind `changed`.
-
-    Returns:
-        The keys ``of`` (the grids) and ``walks`` (the turns before each state) of the entry.
+    """Draw one state of each grid that the agents of a run visited, so that they can be asked there with one thing
+    changed.
 
     Worlds with fog, with an instruction, or of another kind are left out, and so are turns in which the agent holds the
     key, because a grid cannot show that.
@@ -132,6 +130,9 @@ def visited_states(store: Store, agents: Collection[str], count: int, *, seed: i
         agents: names of the agents whose turns are drawn from.
         count: maximum number of grids.
         seed: seed of the draws.
+
+    Returns:
+        The keys ``of`` (the grids) and ``walks`` (the turns that led to each state) of a study entry of kind `changed`.
 
     Raises:
         ValueError: the run has no suitable state.
@@ -161,7 +162,14 @@ def visited_states(store: Store, agents: Collection[str], count: int, *, seed: i
 
 
 def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
-    """Map the name of each agent to its moves in original and changed states; episodes in other worlds are ignored."""
+    """Collect each agent's answers in original states and in their changed versions.
+
+    Args:
+        episodes: episodes of a run; those in worlds that are neither are ignored.
+
+    Returns:
+        Name of the agent -> one entry for each original state.
+    """
     sides: dict[tuple[str, str], tuple[Any, WorldTurns]] = {}
     for episode in episodes:
         if "changed" not in episode.world.offers or not episode.steps:
@@ -191,10 +199,14 @@ def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
 
 
 def distances(first: WorldTurns, second: WorldTurns) -> tuple[float, float, float]:
-    """Return how much an agent's moves differ between two versions of a state.
+    """Measure how much an agent's moves differ between two versions of a state.
+
+    Args:
+        first, second: the agent's answers in each version.
 
     Returns:
-        The change, the predictable part and the total variation distance; NaN where a value is unknown.
+        The change D, the predictable part P (both defined in the module's docstring) and the total variation distance,
+        which is known only if the agent reports its probabilities; NaN where a value is unknown.
     """
     if first.policy is not None and second.policy is not None:
         return exact(first.policy, second.policy)
@@ -203,17 +215,24 @@ def distances(first: WorldTurns, second: WorldTurns) -> tuple[float, float, floa
 
 
 def exact(first: Array, second: Array) -> tuple[float, float, float]:
-    """Return change, predictable part and total variation distance of two exact distributions over actions, ``[A]``
-    each.
+    """Measure how much two known distributions over the same A actions differ, ``[A]`` each.
+
+    Returns:
+        The change D, the predictable part P (both defined in the module's docstring) and the total variation distance.
     """
     gap, square = first - second, float(first @ first + second @ second) / 2
     return float(gap @ gap) / 2, square - 1 / len(first), float(np.abs(gap).sum()) / 2
 
 
 def estimated(first: Array, second: Array) -> tuple[Array, Array]:
-    """Estimate change and predictable part from counts of answers ``[..., A]`` in two versions of a state.
+    """Estimate from sampled answers how much an agent's moves differ between two versions of a state, without bias.
 
-    Both are NaN if one of the versions has fewer than two answers.
+    Args:
+        first, second: ``[..., A]`` number of answers with each action, in each version.
+
+    Returns:
+        The change D and the predictable part P (both defined in the module's docstring), ``[...]``; NaN if a version
+        has fewer than two answers.
     """
     number = [side.sum(axis=-1) for side in (first, second)]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -229,7 +248,11 @@ def estimated(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def rows_of(answers: Mapping[str, list[Asked]]) -> Rows:
-    """Return the changes of the moves as rows of a table, one per measure and changed version of a state."""
+    """Return how much each agent's moves changed, as rows of a table: one per measure and changed version of a state.
+
+    Args:
+        answers: agent -> its answers in original and changed states, from `asked_of`.
+    """
     return Rows.from_rows(_rows(answers))
 
 
@@ -246,7 +269,7 @@ def _rows(answers: Mapping[str, list[Asked]]) -> Iterator[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependence:
-    """How much an agent's moves depend on one thing.
+    """How much an agent's moves depend on one thing, such as the position of the goal.
 
     Attributes:
         agent, moved: name of the agent, and the changed thing.
@@ -290,7 +313,11 @@ def sentence(dependence_records: Sequence[Dependence]) -> str:
 
 
 def noun_of(moved: str) -> str:
-    """Return a noun phrase for what the moves depend on if they change with this thing."""
+    """Return how sentences name what the moves depend on if they change with a thing, as in "the goal's place".
+
+    Args:
+        moved: name of the changed thing, such as "goal" or "removed red key".
+    """
     if TEXTS.has(f"moved/{moved}"):
         return TEXTS(f"moved/{moved}")
     name = moved.removeprefix(REMOVED)
@@ -378,13 +405,14 @@ def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float
 
 
 def share_of(change: Array, predictable: Array, moves: int, confidence: float, *, n: int) -> Estimate:
-    """Estimate rho, the change of an agent's moves as a share of their predictable part, with its interval over worlds.
+    """Estimate the change of an agent's moves as a share of their predictable part (rho), with an interval over worlds.
 
     Args:
-        change, predictable: ``[G]`` change D of the moves, and their predictable part P, of each world.
-        moves: number of moves k of which each value is a mean.
+        change, predictable: ``[G]`` change D of the moves and their predictable part P in each world, as defined in the
+            module's docstring.
+        moves: number of moves k from which each of these values is computed.
         confidence: coverage of the interval.
-        n: number of changed versions, for the record.
+        n: number of changed versions, to be recorded in the estimate.
     """
     fields: dict[str, Any] = {"unit": "ratio", "n": n, "clusters": len(change), "confidence": confidence}
     below = float(predictable.mean()) if len(predictable) else math.nan
@@ -408,8 +436,14 @@ def share_of(change: Array, predictable: Array, moves: int, confidence: float, *
 
 
 def p_above(points: Array, bounds: Bounds = UNBOUNDED) -> float:
-    """Return the one-sided p value of the hypothesis that the mean of ``[G]`` points is at most 0; values above 1/2
-    become 1.
+    """Return the one-sided p value of the hypothesis that a mean over worlds is at most 0, by inverting its interval.
+
+    Args:
+        points: ``[G]`` one value per world; the result is 1 with fewer than two.
+        bounds: least and greatest possible value.
+
+    Returns:
+        The p value; values above 1/2 become 1.
     """
     if len(points) < 2:
         return 1.0
@@ -425,12 +459,15 @@ def p_above(points: Array, bounds: Bounds = UNBOUNDED) -> float:
 
 
 def exchange_p(states: Sequence[tuple[str, WorldTurns, Sequence[WorldTurns]]], name: str, draws: int) -> float:
-    """Permutation test: return the share of random exchanges (the data included) with at least the observed change.
+    """Return the p value of a permutation test: does changing a thing change the moves more than exchanging answers
+    does?
+
+    It is the share of random exchanges of answers (the data included) with at least the observed change.
 
     Args:
         states: (cluster, answers in the original state, answers in each changed version); answers are exchanged within
             each entry.
-        name: key of the random numbers.
+        name: name of the stream of random numbers.
         draws: number of exchanges.
     """
     rng, observed, drawn = stream(0, "exchanged answers", name), dict[str, list[Array]](), dict[str, list[Array]]()
@@ -459,7 +496,13 @@ def _bounds(share: float, moves: int) -> Bounds:
 
 @attribution("counterfactual", asks="turns")
 def by_counterfactual(trial: Trial) -> Attribution:
-    """Name the hypothesis that the agent's first moves follow after an object was moved."""
+    """Attribute by counterfactuals: name the hypothesis that the agent's first moves follow after an object was moved.
+
+    The agent is asked further first moves for this, see the module's docstring.
+
+    Raises:
+        Undefined: the agent cannot be asked, has no second answers, or no grid allows a change.
+    """
     ask = trial.asking
     if not trial.twice:
         raise Undefined("it needs a second answer to each step, or the probabilities of actions: answers: 2 in a study")

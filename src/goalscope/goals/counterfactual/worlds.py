@@ -105,9 +105,10 @@ _MOVES: Final = TypeAdapter[Moves](
 
 
 def walk_to(grid: Grid, moves: int, rng: np.random.Generator) -> Walk:
-    """Draw a random walk that ends at the agent's cell and passes neither the goal nor another object.
+    """Draw a random walk of a given number of moves that ends at the agent's cell and passes no goal and no object.
 
-    The walk is empty if there is none of this length, because no free cell lies beside the agent's cell.
+    It serves as the history of a state: the turns before the one in which the agent is asked. The walk is empty if no
+    free cell lies beside the agent's cell.
     """
     assert grid.start is not None  # worlds show their agent
     cell, walk = grid.start, list[tuple[int, int, int | None]]()
@@ -124,7 +125,7 @@ def walk_to(grid: Grid, moves: int, rng: np.random.Generator) -> Walk:
 
 
 def check_walk(grid: Grid, walk: Walk) -> None:
-    """Check that a walk leads through a grid to the agent's cell.
+    """Check that a walk (the turns before a state) leads through a grid to the agent's cell.
 
     Raises:
         ValueError: it leaves the grid or the open cells, it does not end at the agent's cell, or it passes the goal or
@@ -151,8 +152,14 @@ def _cells_of(grid: Grid, walk: Walk) -> set[Position]:
 
 
 def of_kinds(grid: Grid | None = None) -> tuple[str, ...]:
-    """Return the names of the changes that move or remove a thing: those of the things in a grid, or of all registered
-    kinds of things.
+    """Return the names of all changes that move or remove an object of a registered kind, such as "red key".
+
+    Args:
+        grid: only for the kinds of objects in this grid; None for all registered kinds.
+
+    Returns:
+        For each kind its name, which means that such an object is moved; then the names of the removals, such as
+        "removed red key".
     """
     symbols = None if grid is None else {symbol for _, symbol in grid.things}
     if symbols == set():
@@ -162,7 +169,11 @@ def of_kinds(grid: Grid | None = None) -> tuple[str, ...]:
 
 
 def check_changes(names: Sequence[str]) -> None:
-    """Raise a ValueError if one of the names is neither one of `THINGS` nor a change of a registered kind of thing."""
+    """Check that each name stands for a known change of a world: one of `THINGS`, or one of `of_kinds`.
+
+    Raises:
+        ValueError: a name is none of these.
+    """
     for name in names:
         if name not in (valid := (*THINGS, *of_kinds())):
             raise ValueError(
@@ -172,10 +183,11 @@ def check_changes(names: Sequence[str]) -> None:
 
 
 def changed_grids(grid: Grid, thing: str, count: int, *, rng: np.random.Generator, walk: Walk = ()) -> list[Grid]:
-    """Return grids that differ from a given one in one thing; the goal remains reachable.
+    """Return grids that differ from a given one in one thing only, such as the cell of the goal.
 
-    The most informative grids come first: those in which no previously optimal action is still optimal (for a wall:
-    in which the optimal actions change). Changes of a corner always keep the optimal actions.
+    The goal remains reachable. The most informative grids come first: those in which no previously optimal action is
+    still optimal (for a wall: in which the optimal actions change). Changes of a corner always keep the optimal
+    actions.
 
     Args:
         grid: grid without fog that shows its agent and a reachable goal.
@@ -206,16 +218,21 @@ def changed_grids(grid: Grid, thing: str, count: int, *, rng: np.random.Generato
 
 
 def best_actions(grid: Grid) -> frozenset[Action]:
-    """Return the optimal actions at the start; empty if the goal cannot be reached."""
+    """Return the optimal actions from the agent's cell in a grid; empty if the goal cannot be reached."""
     assert grid.start is not None  # worlds show their agent
     return optimal_actions(grid, grid.start)
 
 
 def elsewhere(grid: Grid, thing: str, walked_cells: Collection[Position] = ()) -> Iterator[Grid]:
-    """Yield all changed copies of a grid for one thing.
+    """Yield all copies of a grid in which one thing is changed, whether or not the goal remains reachable.
 
-    The thing lies on another cell that the agent has not walked on, or a door is open, a key is added, or a key or
-    thing is gone.
+    The thing is moved to each other empty cell, or the door is opened, a key is added at each empty cell, or a key or
+    object is removed.
+
+    Args:
+        grid: the grid.
+        thing: what to change: one of `THINGS` except "wall", "corner" and `WORDED`, or of `of_kinds`.
+        walked_cells: cells that the agent has walked on, which stay as they are.
     """
     if thing not in THINGS:
         yield from _things(grid, thing, walked_cells)
@@ -317,7 +334,7 @@ def _corners(grid: Grid, walked_cells: Collection[Position]) -> Iterator[Grid]:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedWorld(GridWorld):
-    """A state of a grid, or a version of it with one thing changed.
+    """A state of a grid in which an agent is asked for a move, or a version of this state with one thing changed.
 
     Attributes:
         grid: the grid, with the agent at its current cell.
@@ -347,7 +364,10 @@ class ChangedWorld(GridWorld):
 
     @property
     def shared_examples(self) -> str:
-        """Id of the unchanged state, whose prompts share their example with those of its changed versions."""
+        """Id of the unchanged state. Worlds with the same id have the same solved example in their prompts.
+
+        Prompts for a state and its changed versions therefore differ only in the grid.
+        """
         return self.original
 
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
@@ -359,21 +379,28 @@ class ChangedWorld(GridWorld):
 
     @cached_property
     def earlier(self) -> tuple[tuple[GridView, int | None], ...]:
-        """What the agent saw and did on its walk to the state."""
+        """What the agent saw and did in the turns before the state, as pairs of a view and a move (None for no valid
+        move).
+        """
         grids = [(self.grid.at(start=(row, col)), move) for row, col, move in self.walk]
         if self.wording:
             return tuple((WordedView(grid=grid, wording=self.wording), move) for grid, move in grids)
         return tuple((GridView(grid=grid), move) for grid, move in grids)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the grid as text, the id of the original, the changed thing, and wording and walk if there are any."""
+        """Return the world as a dictionary of JSON values, from which `from_plain` restores it."""
         further = {"wording": self.wording} if self.wording else {}
         walked = {"walk": [list(turn) for turn in self.walk]} if self.walk else {}
         return {"grid": self.grid.render(), "original": self.original, "moved": self.moved, **further, **walked}
 
     @classmethod
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
-        """Restore the world from plain values.
+        """Restore the world from the dictionary that `to_plain` returned.
+
+        Args:
+            plain: the dictionary.
+            cluster: id shared by the versions of a world.
+            tags: named facts about the world, such as its size.
 
         Raises:
             ValueError: a key is unknown or missing, or a value is invalid.
@@ -387,7 +414,7 @@ class ChangedWorld(GridWorld):
 
 @kinds.world_kind("changed", world=ChangedWorld)
 class ChangedWorlds(kinds.StudyPart):
-    """Study entry: states of grids, each with versions in which one thing is changed.
+    """Entry of a study's list ``worlds``: states of grids, each followed by versions in which one thing is changed.
 
     Attributes:
         of: entries of the key ``worlds``, all of them grids without fog. The state of a grid is its start.
@@ -431,7 +458,12 @@ class ChangedWorlds(kinds.StudyPart):
         return kinds.listed(moved) if moved else moved
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[ChangedWorld]:
-        """Yield each state, followed by its changed versions.
+        """Generate the worlds of the entry: each state, followed by its changed versions.
+
+        Args:
+            seed: root seed of the study.
+            path: position of the entry in the study, from which random numbers and error messages are derived.
+            taken: ids of worlds that the study has already.
 
         Raises:
             ValueError: no world has one of the named things, or no world has any changeable thing; or a walk does not
@@ -485,7 +517,7 @@ def _turns_of(turns: Sequence[int], seed: int, path: str) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedEnvironment(EnvironmentWorld):
-    """A state of an environment, or the same state of an environment in which one thing is elsewhere.
+    """A state of an environment in which an agent is asked for an action, or a version of it with one thing elsewhere.
 
     Attributes:
         original: content id of the unchanged world, which begins in the state.
@@ -507,12 +539,19 @@ class ChangedEnvironment(EnvironmentWorld):
 
     @property
     def shared_examples(self) -> str:
-        """Id of the unchanged world, whose prompts share their example with those of its changed versions."""
+        """Id of the unchanged world. Worlds with the same id have the same solved example in their prompts.
+
+        Prompts for a world and its changed versions therefore differ only in the state.
+        """
         return self.original
 
     @cached_property
     def earlier(self) -> tuple[tuple[EnvironmentView, int | None], ...]:
-        """What the agent saw and did on its walk to the state."""
+        """What the agent saw and did in the turns before the state, as pairs of a view and the number of an action.
+
+        Raises:
+            ValueError: the walk does not lead to the state in this version of the environment.
+        """
         believed, end = self.believed, int(self.believed.table.start.argmax())
         ways = [*(number for number, _ in self.walk[1:]), end] if self.walk else []
         if any(not _leads(believed, *move, after) for move, after in zip(self.walk, ways, strict=True)):
@@ -523,16 +562,23 @@ class ChangedEnvironment(EnvironmentWorld):
         return tuple((believed.view(number), action) for number, action in self.walk)
 
     def planned(self, horizon: int) -> int:
-        """Return the number of steps for which an agent plans: twice the expected number from here, although only one
-        move is asked.
+        """Return the number of steps for which a planning agent should look ahead, although it is asked for one move
+        only.
+
+        It is twice the expected number of steps to the goal from here, and at least ``horizon``.
         """
         return max(horizon, int(2 * self.believed.solved.expected_steps) + 1)
 
     @classmethod
     def version(cls, of: EnvironmentWorld, world: EnvironmentWorld, moved: str, start: int | None, walk: Moves) -> Self:
-        """Return a world as a changed version of another one.
+        """Return a world as a changed version of another one, with which it shares cluster and tags.
 
-        It begins in a state of its own table, after a walk there.
+        Args:
+            of: the unchanged world.
+            world: the same environment with one thing elsewhere.
+            moved: the changed thing.
+            start: number of the state, in the table of ``world``, in which the version begins.
+            walk: the turns before this state.
         """
         values = {entry.name: getattr(world, entry.name) for entry in fields(EnvironmentWorld)}
         tags = {**of.tags, "kind": "changed", MOVED: moved, TURN: len(walk) + 1}
@@ -542,7 +588,7 @@ class ChangedEnvironment(EnvironmentWorld):
 
 @kinds.world_kind("changed-environment", world=ChangedEnvironment)
 class ChangedEnvironments(kinds.StudyPart):
-    """Study entry: states of environments, each with versions in which one thing is elsewhere.
+    """Entry of a study's list ``worlds``: states of environments, each followed by versions with one thing elsewhere.
 
     Attributes:
         of: entries of the key ``worlds``, all of them environments with a method ``elsewhere``. We change their first
@@ -569,7 +615,12 @@ class ChangedEnvironments(kinds.StudyPart):
         return entries
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[ChangedEnvironment]:
-        """Yield each state, followed by its changed versions.
+        """Generate the worlds of the entry: each state, followed by its changed versions.
+
+        Args:
+            seed: root seed of the study.
+            path: position of the entry in the study, from which random numbers and error messages are derived.
+            taken: ids of worlds that the study has already.
 
         Raises:
             ValueError: no environment has one of the named things, or has any thing that can be changed.

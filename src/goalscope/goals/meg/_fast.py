@@ -17,12 +17,17 @@ _SAFETY = 16.0  # factor on the interpolation error, which is estimated from a n
 
 
 class Knots:
-    """W, W' and W'' (see `CurvePoint`) of G worlds at any rationality, interpolated where this is accurate enough.
+    """Evaluates the rationality curves W of G worlds at any rationality, by interpolation where this is accurate
+    enough.
 
-    Between two computed rationalities we use the polynomial of degree five that matches W, W' and W'' at both. Its
-    error is a constant times ``(b - left)**3 (right - b)**3``; the constant is measured whenever a point between is
-    computed. So a first call needs some backups, and later calls near it need none. ``evaluate`` computes ``[3, G]``
-    at a rationality, ``tolerance`` is the greatest error of an interpolated W in nats.
+    Calling the object returns W, W' and W'' (see `CurvePoint`). Between two computed rationalities we use the
+    polynomial of degree five that matches all three at both. Its error is a constant times ``(b - left)**3 (right -
+    b)**3``; the constant is measured whenever a point between is computed. So a first call needs some computations, and
+    later calls near it need none.
+
+    Args:
+        evaluate: computes ``[3, G]`` (W, W' and W'' of each world) at a rationality.
+        tolerance: greatest error of an interpolated W in nats.
     """
 
     def __init__(self, evaluate: Callable[[float], Array], tolerance: float) -> None:
@@ -64,9 +69,13 @@ class Knots:
 
 
 def quintic(first: Array, second: Array) -> Array:
-    """Return the coefficients of the polynomial of degree five on [0, 1] that matches both ends, ``[6, ...]``.
+    """Return the polynomial of degree five on [0, 1] that has given values, slopes and curvatures at both ends.
 
-    Each end is ``[3, ...]``: value, slope and curvature.
+    Args:
+        first, second: ``[3, ...]`` value, slope and curvature at 0 and at 1.
+
+    Returns:
+        ``[6, ...]`` coefficients, from the constant to the fifth power.
     """
     (p0, v0, a0), (p1, v1, a1) = first, second
     # The last three coefficients match the remaining differences at the right end.
@@ -80,22 +89,33 @@ def quintic(first: Array, second: Array) -> Array:
 
 
 def quintic_value(c: Array, x: Array | float) -> Array:
-    """Evaluate polynomials with coefficients ``[6, ...]`` at x."""
+    """Evaluate polynomials of degree five at x.
+
+    Args:
+        c: ``[6, ...]`` coefficients, see `quintic`.
+        x: a number, or an array with one position per polynomial.
+    """
     return np.asarray(c[0] + x * (c[1] + x * (c[2] + x * (c[3] + x * (c[4] + x * c[5])))))
 
 
 def quintic_slope(c: Array, x: Array | float) -> Array:
-    """Evaluate the slopes of polynomials with coefficients ``[6, ...]`` at x."""
+    """Evaluate the derivatives of polynomials of degree five at x.
+
+    Args:
+        c: ``[6, ...]`` coefficients, see `quintic`.
+        x: a number, or an array with one position per polynomial.
+    """
     return np.asarray(c[1] + x * (2 * c[2] + x * (3 * c[3] + x * (4 * c[4] + x * 5 * c[5]))))
 
 
 def rising_root(c: Array, width: Array, level: Array, halvings: int) -> Array:
-    """Find where the slopes of polynomials on [0, 1], per unit of ``width``, rise above a level, by bisection, ``[N]``.
+    """Find by bisection where the slope of each of N polynomials reaches a given level, as a position in [0, 1],
+    ``[N]``.
 
     Args:
-        c: ``[6, N]`` coefficients, see `quintic`; the slopes rise.
-        width: ``[N]`` length that [0, 1] stands for.
-        level: ``[N]`` the level.
+        c: ``[6, N]`` coefficients, see `quintic`; the slopes must rise.
+        width: ``[N]`` length of the interval that [0, 1] stands for; slopes are taken per unit of this length.
+        level: ``[N]`` the slope to be reached.
         halvings: number of times that the interval is halved, at most 50, so that its ends are exact.
     """
     # The slope is that of `quintic_slope`, computed in place in the same order.

@@ -96,10 +96,11 @@ class Variable:
         return cls(name=name, values=domain, parents=tuple(parent.name for parent in parents), chances=chances)
 
     def index(self, value: Value) -> int:
-        """Return the index of a value.
+        """Return the position of a value among the variable's possible values.
 
         Raises:
-            ValueError: the variable has no such value."""
+            ValueError: the variable has no such value.
+        """
         if value not in self.values:
             raise ValueError(f"{self.name} must take one of its values {list(self.values)}, got {value!r}")
         return self.values.index(value)
@@ -145,12 +146,19 @@ class CausalModel:
         return tuple(variable.name for variable in self.variables)
 
     def replace(self, *variables: Variable) -> "CausalModel":
-        """Return the model with variables added, or replaced if they have the same name."""
+        """Return a copy of the model with the given variables added, or replaced where the model has the same name."""
         new = {variable.name: variable for variable in variables}
         return CausalModel(variables=tuple({**self._by_name, **new}.values()))
 
     def do(self, values: Mapping[str, Value]) -> "CausalModel":
-        """Return the model after an intervention that fixes variables at values, whatever their causes are.
+        """Return the model after an intervention: each given variable has a fixed value and no longer depends on its
+        causes.
+
+        Args:
+            values: name of a variable -> its value.
+
+        Raises:
+            ValueError: a name or a value is unknown.
 
         Source: MacDermott et al. 2024, Definition 2.1 (truncated factorisation).
         """
@@ -160,15 +168,18 @@ class CausalModel:
         )
 
     def ancestors(self, names: str | Iterable[str]) -> frozenset[str]:
-        """Return the given variables and all their direct and indirect causes."""
+        """Return the names of the given variables and of all their direct and indirect causes."""
         return frozenset(_reached((self[name].name for name in names_of(names)), lambda name: self[name].parents))
 
     def d_separated(
         self, left: str | Iterable[str], right: str | Iterable[str], given: str | Iterable[str] = ()
     ) -> bool:
-        """Return whether the graph makes two sets of variables independent given a third.
+        """Return whether the graph of the model makes two sets of variables independent, given a third set
+        (d-separation).
 
-        A variable of ``left`` or ``right`` that is also in ``given`` is left out.
+        Args:
+            left, right: names of the variables of both sets; those that are also in ``given`` are left out.
+            given: names of the variables that are known.
 
         Source: Lauritzen et al. 1990: separation in the moral graph of the ancestral set.
         """
@@ -234,13 +245,25 @@ class CausalModel:
         return ordered.reshape([len(self[name].values) for name in requested])
 
     def probability(self, event: Mapping[str, Value], given: Mapping[str, Value] | None = None) -> float:
-        """Return the probability that variables take the given values, conditional on others."""
+        """Return the conditional probability of an event.
+
+        Args:
+            event: variable -> the value that it takes in the event.
+            given: variable -> its observed value; None for no condition.
+
+        Raises:
+            ValueError: see `table`.
+        """
         index = tuple(self[name].index(value) for name, value in event.items())
         return float(self.table(tuple(event), given)[index])
 
 
 def in_causal_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
-    """Sort variables so that causes come before effects, otherwise keeping their order."""
+    """Sort variables so that causes come before effects; variables that are in this order already keep it.
+
+    Raises:
+        ValueError: a name occurs twice, a parent is missing, probabilities have the wrong shape, or there is a cycle.
+    """
     waiting = list(variables)
     by_name = {variable.name: variable for variable in waiting}
     if not waiting or len(by_name) != len(waiting):
@@ -268,7 +291,7 @@ def in_causal_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
 
 
 def names_of(names: Any) -> tuple[Any, ...]:
-    """Return one or several names as a tuple."""
+    """Return a tuple of names from a single name or several names."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 

@@ -37,17 +37,23 @@ LARGEST_TARGET = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ContextTree:
-    """Decision contexts, how they follow from each other, and the behaviour in them.
+    """The tree of decision contexts of a causal model, with the behaviour in each context.
+
+    A context is what a decision sees: the joint values of its parents. With perfect recall, each context follows from
+    one context and action of the decision before it. There are n decisions; decision t has K_t reachable contexts and
+    A_t actions.
 
     Attributes:
-        model: the model with uniform decisions.
-        decisions: their n names in causal order.
+        model: the model, in which all actions of the decisions are equally likely.
+        decisions: names of the n decisions in causal order.
         actions: number A_t of actions of each decision.
         contexts: for each decision ``[K_t]``, the flat index of a context among all joint values of the parents.
-        parent: for each decision ``[K_t]``, ``k * A + d`` of the earlier context k and decision d; zeros at the first.
-        chance: for each decision ``[K_t]``, probability of a context given the earlier context and decision.
+        parent: for each decision ``[K_t]``, ``k * A + d`` for context k and action d of the decision before, where A is
+            its number of actions; zeros at the first decision.
+        chance: for each decision ``[K_t]``, probability of a context given the context and action before.
         policy: for each decision ``[K_t, A_t]``, the actual behaviour.
-        features: ``[K_n * A_n, F]`` expected features after the last decision.
+        features: ``[K_n * A_n, F]`` expected features of the outcome after each context and action of the last
+            decision.
     """
 
     model: CausalModel
@@ -61,7 +67,15 @@ class ContextTree:
 
     @classmethod
     def of(cls, model: CausalModel, names: Iterable[str]) -> "ContextTree":
-        """Return the tree of some decisions, without features; ValueError without perfect recall."""
+        """Build the tree of some decisions of a model, without features of outcomes.
+
+        Args:
+            model: the causal model, in which the chances of the decisions are the actual behaviour.
+            names: names of the decisions.
+
+        Raises:
+            ValueError: the decisions lack perfect recall: one does not see all earlier decisions and what they saw.
+        """
         chosen = set(names)
         decisions = [model[name] for name in model.names if name in chosen]
         _check_recall(decisions)
@@ -105,7 +119,14 @@ class ContextTree:
         )
 
     def outcome(self, targets: Sequence[str]) -> Array:
-        """Return ``[K_n * A_n, F]`` the distribution of some variables after the last decision."""
+        """Return the joint distribution of some variables after each context and action of the last decision.
+
+        Args:
+            targets: names of the variables.
+
+        Returns:
+            ``[K_n * A_n, F]`` probabilities, where F is the number of joint values of the variables.
+        """
         model, last = self.model, self.model[self.decisions[-1]]
         decision_family = (*last.parents, last.name)
         target_names = []
@@ -123,19 +144,29 @@ class ContextTree:
         return np.asarray((joint / joint.sum(axis=2, keepdims=True)).reshape(-1, size))
 
     def uniform(self) -> tuple[Array, ...]:
-        """Return the uniform policy, ``[K_t, A_t]`` for each decision."""
+        """Return the policy that takes all actions equally often, as an array ``[K_t, A_t]`` for each decision."""
         return tuple(np.full_like(part, 1 / part.shape[1]) for part in self.policy)
 
     def plan(self, policy: Sequence[Array]) -> tuple[Array, ...]:
-        """Return the realisation plan ``[K_t, A_t]``: product of the policy's probabilities up to each action."""
+        """Return for each context and action the product of the policy's probabilities on the way there (realisation
+        plan).
+
+        Args:
+            policy: for each decision ``[K_t, A_t]`` action probabilities by context.
+
+        Returns:
+            An array ``[K_t, A_t]`` for each decision.
+        """
         plans = [policy[0]]
         for t in range(1, len(policy)):
             plans.append(plans[-1].reshape(-1)[self.parent[t]][:, None] * policy[t])
         return tuple(plans)
 
     def nature(self) -> tuple[Array, ...]:
-        """Return the factor of each context's probability that does not depend on the decisions, ``[K_t]`` for each
-        decision t.
+        """Return for each context the part of its probability that is due to chance alone, not to the decisions.
+
+        The result is an array ``[K_t]`` for each decision. Multiplied by `plan`, it gives the probability of a context
+        and action.
         """
         parts = [self.chance[0]]
         for t in range(1, len(self.actions)):
@@ -143,12 +174,25 @@ class ContextTree:
         return tuple(parts)
 
     def expected(self, policy: Sequence[Array]) -> Array:
-        """Return the expected features ``[F]`` of a policy."""
+        """Return the features of the outcome ``[F]`` that are expected under a policy.
+
+        Args:
+            policy: for each decision ``[K_t, A_t]`` action probabilities by context.
+        """
         leaves = (self.nature()[-1][:, None] * self.plan(policy)[-1]).reshape(-1)
         return np.asarray(leaves @ self.features, dtype=np.float64)
 
     def collect(self, t: int, values: Array) -> Array:
-        """Return ``[K * A, ...]`` expectation of values ``[K_t, ...]`` of the contexts of decision t >= 1."""
+        """Average values of the contexts of one decision over chance, for each context and action of the decision
+        before it.
+
+        Args:
+            t: number of the decision, at least 1.
+            values: ``[K_t, ...]`` one value, or array of values, per context.
+
+        Returns:
+            ``[K * A, ...]`` for the K contexts and A actions of decision t - 1.
+        """
         total = np.zeros((len(self.contexts[t - 1]) * self.actions[t - 1], *values.shape[1:]))
         np.add.at(total, self.parent[t], values * self.chance[t].reshape(-1, *(1,) * (values.ndim - 1)))
         return total
@@ -156,13 +200,14 @@ class ContextTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Conjugate:
-    """The largest predictive advantage over a uniform prediction.
+    """MEG of some behaviour: by how much the best prediction of it, over a class of utilities, beats a uniform
+    prediction.
 
     Attributes:
-        value: the advantage in nats.
-        weights: ``[F]`` weights of the features in the best prediction; where the value is a limit, weights that rank
-            the actions which the limit leaves possible.
-        prediction: best prediction (or its limit) for each decision, ``[K_t, A_t]``.
+        value: the difference of both expected log probabilities, in nats.
+        weights: ``[F]`` weights of the features in the best utility; where the value is a limit, weights that rank the
+            actions which the limit leaves possible.
+        prediction: for each decision ``[K_t, A_t]`` (contexts by actions) the best prediction, or its limit.
         attained: False where only a limit of infinite weights reaches the value.
     """
 
@@ -173,19 +218,30 @@ class Conjugate:
 
 
 def conjugate(tree: ContextTree) -> Conjugate:
-    """Return ``sup_w <w, m> - W(w)`` for the expected features m of the behaviour; features of about unit range.
+    """Compute the MEG of the behaviour in a tree of decisions, over all utilities that are linear in the features.
 
-    ``W(w) = log mean exp`` of the utility, backward over the contexts. Where the supremum is a limit (m lies on the
-    border of the attainable expectations), the actions that every policy with the same m avoids are found by linear
-    programming and left out: on the others the supremum is attained, and the limit is exact.
+    It is ``sup_w <w, m> - W(w)``, where m are the expected features of the behaviour and W(w) is the log mean
+    exponential utility, computed backward over the contexts. Where the supremum is a limit (m lies on the border of the
+    attainable expectations), the actions that every policy with the same m avoids are found by linear programming and
+    left out: on the others the supremum is attained, and the limit is exact.
+
+    Args:
+        tree: the tree with its features, whose range should be about 1.
     """
     allowed, attained = _possible(tree)
     return _climb(tree, allowed, attained=attained)
 
 
 def conjugate_known(tree: ContextTree, noise: float) -> tuple[Conjugate, float]:
-    """Return the conjugate for a single feature, whose values are known up to a rounding error, and the greatest value
-    of any policy.
+    """Compute the MEG of the behaviour in a tree of decisions for a known utility, which is the single feature of the
+    tree.
+
+    Args:
+        tree: the tree, with one feature.
+        noise: size of the rounding error in the values of the feature.
+
+    Returns:
+        The MEG with the best prediction, and the greatest MEG that any policy can have.
     """
     goal = tree.expected(tree.policy)
     (low, lowest), (high, highest) = (_end(tree, sign) for sign in (-1.0, 1.0))

@@ -40,13 +40,15 @@ _DENSE = 2**22  # entries of a utility [S, A, S] up to which the rewards of tran
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MEGFile:
-    """The content of a file: a process and one description of an agent.
+    """The content of a file for `goalscope meg`: a decision process, and one description of an agent in it.
+
+    The agent is described by a policy, by returns or by an expected utility; the other two are None.
 
     Attributes:
         mdp: the process.
-        policy: ``[S, A]`` or ``[n, S, A]``, or None.
-        returns: ``[N]`` utilities of whole episodes (given, or computed from trajectories), or None.
-        mean_return: an expected utility, or None.
+        policy: ``[S, A]`` action probabilities in each state, or ``[n, S, A]`` by decision.
+        returns: ``[N]`` utilities of whole episodes (given, or computed from trajectories).
+        mean_return: the expected utility.
         towards: name of the goal that is the utility, "rewards", or "" for the utility of the file.
     """
 
@@ -85,11 +87,14 @@ class FileMEG:
 
     @property
     def chance(self) -> str:
-        """The warning if returns cannot be distinguished from chance, so share and beta are omitted; otherwise ""."""
+        """The warning if returns cannot be distinguished from those of a random agent, otherwise "".
+
+        The share of the greatest MEG and the rationality beta are then omitted.
+        """
         return chance_note(self.known.signed_low, self.known.signed_high) if self.known.n else ""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return all figures as plain values for JSON: infinities as text, undefined numbers as None."""
+        """Return all figures as a dictionary of JSON values: infinities as text, undefined numbers as None."""
         mdp, known_figures = self.mdp, {name: _plain(getattr(self.known, name)) for name in _KNOWN}
         if self.chance:
             known_figures |= {
@@ -110,7 +115,9 @@ class FileMEG:
 
 
 def meg_of_file(path: str | Path, *, unknown: bool = False, confidence: float = 0.95, towards: str = "") -> FileMEG:
-    """Return the MEG of the agent that a `.json` or `.npz` file describes; `goalscope meg FILE` prints it.
+    """Compute the MEG (maximum-entropy goal-directedness) of the agent that a `.json` or `.npz` file describes.
+
+    `goalscope meg FILE` prints the result.
 
     Args:
         path: the file.
@@ -150,11 +157,11 @@ def _plain(value: Any) -> Any:
 
 
 def read_meg_file(path: Path, towards: str = "") -> MEGFile:
-    """Read a process and an agent from a JSON or `.npz` file.
+    """Read a decision process and a description of an agent in it from a JSON or `.npz` file.
 
     Args:
-        path: the file.
-        towards: see `meg_of_file`.
+        path: the file; docs/meg.md describes its fields.
+        towards: name of the goal whose utility is used, see `meg_of_file`.
 
     Raises:
         ValueError: a field is missing, unknown, of the wrong shape, or does not sum to 1; the message names the field.

@@ -41,11 +41,18 @@ _FAR = 8.0  # standard errors beyond the attainable range that count as a wrong 
 
 
 def best_rationality(point: Point, utility: float, low: float, high: float, size: float) -> tuple[float, float]:
-    """Return the rationality of the supremum of ``b utility - W(b)``: the last one evaluated, and the best one.
+    """Find the rationality b at which a utility is fitted best, the maximum of ``b utility - W(b)``, by a Newton
+    search.
 
-    Both are 0 where no policy changes the utility, and infinite at the ends. Between the two, W is the parabola of W'
-    and W''. Utilities are relative to the uniform policy's, ``low`` and ``high`` are the least and the greatest
-    attainable, and ``size`` is the magnitude of the numbers that ``utility`` is a difference of.
+    Args:
+        point: computes W, W' and W'' at a rationality.
+        utility: expected utility of the agent minus that of the uniform policy.
+        low, high: least and greatest attainable utility, also relative to the uniform policy.
+        size: magnitude of the numbers that ``utility`` is a difference of, from which its rounding error follows.
+
+    Returns:
+        The last rationality evaluated, and the best one by a parabola through W' and W'' there. Both are 0 where no
+        policy changes the utility, and infinite at the ends of the attainable range.
     """
     if high - low <= 0 or utility == 0:
         return 0.0, 0.0
@@ -56,8 +63,12 @@ def best_rationality(point: Point, utility: float, low: float, high: float, size
 
 
 def at_end(relative: float, end: float, size: float = 0.0) -> bool:
-    """Return whether a utility lies at an end of the attainable range; both are given relative to the utility of the
-    uniform policy.
+    """Return whether a utility equals the least or greatest attainable one, up to rounding.
+
+    Args:
+        relative: the utility minus that of the uniform policy.
+        end: the least or greatest attainable utility, also relative to the uniform policy.
+        size: magnitude of the numbers that ``relative`` is a difference of.
     """
     slack = min(_AT_END * abs(end) + _EPSILON * size, abs(end) / 2)
     return relative * end > 0 and abs(relative) >= abs(end) - slack
@@ -117,7 +128,7 @@ def _cubic(before: tuple[float, float, float], latest: tuple[float, float, float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directedness:
-    """Maximum-entropy goal-directedness towards a known utility.
+    """MEG (maximum-entropy goal-directedness) of one agent in one world, towards a known utility.
 
     Attributes:
         value: MEG in nats, >= 0.
@@ -134,7 +145,7 @@ class Directedness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """W and its derivatives at one rationality.
+    """The rationality curve W of a world and its derivatives at one rationality (inverse temperature).
 
     Attributes:
         beta: rationality in nats per unit of utility.
@@ -184,7 +195,9 @@ class RationalityCurve:
 
     @property
     def rounding(self) -> float:
-        """Distance beyond an end of the attainable range that rounding errors can cause."""
+        """How far a utility may lie beyond an end of the attainable range because of rounding errors, in units of
+        utility.
+        """
         return 1e-9 * max(self.span, abs(self.highest), abs(self.lowest))
 
     @cached_property
@@ -195,11 +208,16 @@ class RationalityCurve:
 
     @property
     def backups(self) -> int:
-        """Number of soft backups computed so far."""
+        """Number of soft backups (passes over all decisions at one rationality) computed so far, as a measure of
+        work.
+        """
         return self.soft.passes
 
     def at(self, beta: float) -> CurvePoint:
-        """Return W, W' and W'' at a finite rationality, in nats per unit of utility, computed exactly.
+        """Compute the curve W and its first two derivatives at one rationality, exactly.
+
+        Args:
+            beta: a finite rationality in nats per unit of utility.
 
         Raises:
             ValueError: beta is not finite.
@@ -215,22 +233,28 @@ class RationalityCurve:
         )
 
     def policy(self, beta: float) -> Array:
-        """Return the soft-optimal policy, ``[n, S, A]``, at a rationality that may be infinite.
+        """Return the soft-optimal policy at a rationality, ``[n, S, A]``: decisions by states by actions.
 
-        States that are never reached hold the uniform distribution. The policy depends on time even where the
-        utility does not.
+        In states that are never reached it is uniform. It depends on time even where the utility does not.
+
+        Args:
+            beta: rationality in nats per unit of utility; may be infinite.
         """
         return freeze(self.soft.soft_policy(beta if math.isinf(beta) else beta * self.span))
 
     def utility_of(self, policy: npt.NDArray[Any]) -> float:
-        """Return the expected utility of a policy ``[S, A]`` or ``[n, S, A]``."""
+        """Return the expected utility of a policy in this world.
+
+        Args:
+            policy: ``[S, A]`` action probabilities in each state, or ``[n, S, A]`` by decision.
+        """
         return self.uniform + self.span * self.soft.relative_utility(policy)
 
     def meg(self, utility: float) -> Directedness:
-        """Return the MEG of every policy with this expected utility.
+        """Return the MEG of an agent from its expected utility; all policies with this utility have the same MEG.
 
         Raises:
-            ValueError: no policy attains it.
+            ValueError: no policy attains this utility.
         """
         if not math.isfinite(utility):
             raise ValueError(f"utility must be a finite number, got {utility}")
@@ -245,7 +269,10 @@ class RationalityCurve:
         return self._directedness(relative, utility, size)
 
     def meg_of(self, policy: npt.NDArray[Any]) -> Directedness:
-        """Return the MEG of a policy ``[S, A]`` or ``[n, S, A]``.
+        """Return the MEG of a policy in this world.
+
+        Args:
+            policy: ``[S, A]`` action probabilities in each state, or ``[n, S, A]`` by decision.
 
         Raises:
             ValueError: the policy has another shape or is no distribution.
@@ -316,7 +343,7 @@ class SharedCurve:
         self._knots = Knots(self._evaluate, _ACCURACY * max(1.0, float(self._bounds.max())))
 
     def terms(self, beta: float, utilities: npt.ArrayLike) -> Array:
-        """Return ``[G]`` ``beta u - W(beta)`` of each world at a rationality, in nats.
+        """Return what each world contributes to the MEG at one rationality: ``beta u - W(beta)``, ``[G]`` in nats.
 
         Args:
             beta: rationality in nats per unit of utility. Infinite values give the limit, which is ``-inf`` in worlds
@@ -331,7 +358,7 @@ class SharedCurve:
         return self._terms(beta, relative)
 
     def meg(self, utilities: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> SharedDirectedness:
-        """Return ``sup over beta of the mean over worlds of beta u - W(beta)``.
+        """Return the MEG of an agent over all worlds: ``sup over beta of the mean over worlds of beta u - W(beta)``.
 
         Args:
             utilities: ``[G]`` expected utility (or mean return) of the agent in each world. Single worlds may lie
@@ -436,18 +463,20 @@ class KnownMEG:
 
     @property
     def share(self) -> float:
-        """``value`` as a fraction of the tight bound for agents that seek the utility (or avoid it, if ``beta`` < 0).
+        """``value`` as a fraction of the greatest MEG in this world, in [0, 1].
 
-        It is 0 in a world whose bound is 0.
+        For an agent with positive ``beta`` that is the MEG of an optimal policy, for one with negative ``beta`` that of
+        a policy that avoids the utility optimally. The share is 0 where this greatest MEG is 0.
         """
         bound = self.bound if self.beta >= 0 else self.bound_lowest
         return self.value / bound if bound > 0 else 0.0
 
     @property
     def plug_in(self) -> float:
-        """The naive alternative: the score of the prediction with rationality 1 minus that of uniform actions.
+        """A naive alternative to MEG, in nats: how well the soft-optimal policy with rationality 1 predicts the agent.
 
-        Nats. It depends on the scale of the utility, may be below 0 and is never above ``value``.
+        It is the expected log probability of the actions minus that under uniform actions. It depends on the scale of
+        the utility, may be below 0 and is never above ``value``.
 
         Source: MacDermott et al. (2024), section 3, comparison to MCE IRL.
         """
@@ -455,7 +484,9 @@ class KnownMEG:
         return self.utility - self.uniform_utility - float(log_normaliser[0])
 
     def policy(self) -> Array:
-        """Return the soft-optimal policy that predicts the agent best, ``[n, S, A]``."""
+        """Return the soft-optimal policy that predicts the agent best, ``[n, S, A]``: decisions by states by
+        actions.
+        """
         return self.curve.policy(self.beta)
 
 

@@ -82,7 +82,7 @@ class UnknownMEG:
 
     @property
     def gap(self) -> float:
-        """``upper - value`` in nats: how much higher the supremum could be."""
+        """How much higher than ``value`` the true supremum could be: ``upper - value``, in nats."""
         return self.upper - self.value
 
     @property
@@ -166,13 +166,14 @@ def meg_unknown(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Optimum:
-    """The solution of an `OccupancyDual`, with a lower and an upper bound of its supremum.
+    """The solution of an `OccupancyDual` (MEG of a policy with unknown utility), with bounds that certify it.
 
     Attributes:
-        lower, upper: the greatest value found, a lower bound of the supremum, and an upper bound of it; nats.
-        weights: ``[M]`` the values at ``lower``, in nats.
-        residual: sum over states of the absolute difference between both occupancies, in decisions.
-        attained: whether finite values reach the supremum.
+        lower, upper: the greatest value found, which is a lower bound of the supremum, and an upper bound; nats.
+        weights: ``[M]`` utility of each state at ``lower``, in nats.
+        residual: absolute difference between the occupancies of the agent and of the prediction, summed over states, in
+            decisions; 0 at an optimum.
+        attained: whether finite utilities reach the supremum.
     """
 
     lower: float
@@ -185,8 +186,8 @@ class Optimum:
 class OccupancyDual:
     """The concave problem whose optimum is the MEG of one policy in one world, with an unknown utility.
 
-    The M values are one for each kept state and, with ``terminal``, a second one for each kept state as the state after
-    the last decision. The world's utility is not used.
+    Its M variables are the utilities of the K states that can be reached and, with ``terminal``, K further utilities of
+    these states as the state after the last decision. The world's own utility is not used.
 
     Attributes:
         reached: the reachable part of the world.
@@ -215,19 +216,28 @@ class OccupancyDual:
         self.occupancy, self.divergence = self._occupancy_of(self._policy), self._policy_divergence()
 
     def starting(self, start: Array) -> "OccupancyDual":
-        """Return the same problem with another initial distribution ``[K]`` over the kept states."""
+        """Return the same problem with another distribution of the first state, ``[K]`` over the reachable states."""
         problem = copy(self)
         problem.reached = replace(self.reached, start=start)
         problem.occupancy, problem.divergence = problem._occupancy_of(self._policy), problem._policy_divergence()
         return problem
 
     def value(self, weights: Array, mask: Mask | None = None) -> tuple[float, Array]:
-        """Return the objective and its gradient ``[M]``; a mask restricts the actions."""
+        """Evaluate the objective at given utilities: expected utility of the policy minus W, in nats.
+
+        Args:
+            weights: ``[M]`` utilities of the states.
+            mask: ``[n, A, K]`` bool (decisions by actions by states), the actions that W allows; None for all offered
+                ones.
+
+        Returns:
+            The value and its gradient ``[M]``.
+        """
         log_normaliser, policy = self._soft(weights, mask)
         return float(weights @ self.occupancy) - log_normaliser, self.occupancy - self._occupancy_of(policy)
 
     def solve(self) -> Optimum:
-        """Return the optimum with its certificate.
+        """Find the utilities with the greatest value, and bounds that certify the result.
 
         Where the policy's occupancy lies on the border of the possible ones (an optimal policy's does), the supremum is
         a limit of ever larger values that exclude ever more actions. The limit is computed by masking these actions: an
@@ -329,12 +339,12 @@ class OccupancyDual:
 def maximise(
     objective: Callable[[Array], tuple[float, Array]], begin: Array, **options: Any
 ) -> tuple[Array, float, Array]:
-    """Climb a concave objective by L-BFGS from a point; return the point reached, the value and the gradient there.
+    """Maximise a concave function by L-BFGS; return the point reached, and the value and the gradient there.
 
     Args:
         objective: returns the value and the gradient at a point.
         begin: the first point.
-        options: of `scipy.optimize.minimize`.
+        options: options of the method "L-BFGS-B" of `scipy.optimize.minimize`.
     """
     from scipy.optimize import minimize
 
@@ -412,10 +422,12 @@ class FeatureMEG:
 
 
 def join_worlds(worlds: Sequence[TabularMDP]) -> tuple[TabularMDP, Numbers]:
-    """Join deterministic worlds into one process that starts in each with equal probability.
+    """Join deterministic worlds into one process that starts in each of them with equal probability.
+
+    `meg_features` needs this to fit one utility to several worlds.
 
     Returns:
-        The process, without utility, and the number of each state's world, ``[S]``.
+        The process, without utility; and ``[S]`` for each of its states the number of the world that it came from.
 
     Raises:
         ValueError: there is no world, or one is stochastic, restricts its actions or has another horizon.
@@ -515,7 +527,15 @@ def _fit(dual: OccupancyDual, features: Array, worlds: Numbers, part: Mask, pena
 
 
 def climb(dual: OccupancyDual, features: Array, penalty: float, begin: Array) -> Array:
-    """Return the weights ``[F]`` that maximise the penalised objective, from features of the kept states ``[K, F]``."""
+    """Find the utility linear in features that explains a policy best, with a penalty on its weights; return ``[F]``
+    weights.
+
+    Args:
+        dual: the policy in its world, whose objective is maximised.
+        features: ``[K, F]`` features of the K reachable states.
+        penalty: factor of half the sum of squared weights, which is subtracted from the objective.
+        begin: ``[F]`` weights at which the search begins.
+    """
 
     def objective(weights: Array) -> tuple[float, Array]:
         value, gradient = dual.value(features @ weights)
