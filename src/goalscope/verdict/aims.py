@@ -32,8 +32,18 @@ FOLLOWS: Final = "follows a hypothesis"
 
 @lru_cache(maxsize=16)
 def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
-    """Return what an agent is after in the worlds of an arm, one finding per phase (named part of its study);
-    empty if nothing is known about it.
+    """Decide what an agent is after in the worlds of one arm, which is a part of an evaluation such as "grids".
+
+    Results are cached, because several claims need them.
+
+    Args:
+        run: the measured run of the arm.
+        agent: name of the agent.
+        arm_name: name of the arm.
+
+    Returns:
+        One finding for each phase (named group of worlds) of the arm's study; a single "untestable" one if the states
+        of the worlds are unknown.
     """
     study = run.store.study()
     bank: Mapping[str, Hypothesis] = hypotheses_of(study)
@@ -61,10 +71,15 @@ def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
 
 
 def aims(data: ArmData, arm_name: str) -> tuple[Finding, ...]:
-    """Return the findings from which the claims of an arm are derived.
+    """Return the findings on what an agent is after, from which the claims of an arm (part of an evaluation) are
+    derived.
 
     If an arm with the same kind of worlds asked each step twice to compare hypotheses, and reached a decision, its
     finding is used for this arm too: in one kind of worlds an agent has one aim, whichever arm asks.
+
+    Args:
+        data: the data of the agent in the arm.
+        arm_name: name of the arm.
     """
     own_findings = aims_in(data.run, data.agent, arm_name)
     other = data.other_arms.get(HYPOTHESES)
@@ -76,11 +91,11 @@ def aims(data: ArmData, arm_name: str) -> tuple[Finding, ...]:
 
 
 def evidence_of(finding: Finding, answer: Answer, *, names: str = "", denied: Sequence[str] = ()) -> Evidence:
-    """Return the evidence for an answer that is derived from a finding.
+    """Return the estimate and threshold behind an answer that is derived from a finding.
 
     Args:
-        finding: the finding; its deciding number is usually the evidence.
-        answer: the answer.
+        finding: the finding; the number that decided it is usually the evidence.
+        answer: the answer that is derived.
         names: the hypotheses that the answer names.
         denied: the hypotheses that the answer rejects. If each of them is rejected by its own MEG, the evidence is the
             largest of these values.
@@ -124,12 +139,25 @@ def _reason(answer: Answer, estimate: EstimateRecord, threshold: float | None, n
 
 
 def by_group(group_findings: Sequence[Finding], answers: Sequence[Evidence]) -> dict[str, Evidence]:
-    """Map the description of the group of worlds of each finding to the evidence for its answer."""
+    """Map each group of worlds, described as in "phase shifted", to the evidence for its answer.
+
+    Args:
+        group_findings: the finding on each group.
+        answers: the evidence for the answer in each group, in the same order.
+    """
     return {where_text(finding.where): answer for finding, answer in zip(group_findings, answers, strict=True)}
 
 
 def is_after_goal(data: ArmData, arm_name: str) -> dict[str, Evidence]:
-    """Decide whether an agent is after the goal; return the evidence by group of worlds (`by_group`)."""
+    """Decide whether an agent is after the goal of its worlds.
+
+    Args:
+        data: the data of the agent in one arm (part of an evaluation).
+        arm_name: name of the arm.
+
+    Returns:
+        Description of a group of worlds ("" for all) -> the answer with its evidence.
+    """
     arm_findings = aims(data, arm_name)
     return by_group(
         arm_findings, [evidence_of(finding, finding.about(GOAL), denied=(GOAL,)) for finding in arm_findings]
@@ -137,8 +165,14 @@ def is_after_goal(data: ArmData, arm_name: str) -> dict[str, Evidence]:
 
 
 def is_after_other(data: ArmData, arm_name: str) -> dict[str, Evidence]:
-    """Decide whether an agent is after a hypothesis other than the goal; return the evidence by group of worlds
-    (`by_group`).
+    """Decide whether an agent is after a hypothesis other than the goal of its worlds, such as a corner.
+
+    Args:
+        data: the data of the agent in one arm (part of an evaluation).
+        arm_name: name of the arm.
+
+    Returns:
+        Description of a group of worlds ("" for all) -> the answer with its evidence.
     """
     arm_findings = aims(data, arm_name)
     return by_group(arm_findings, [_other(finding) for finding in arm_findings])
@@ -162,8 +196,14 @@ def _other(finding: Finding) -> Evidence:
 
 
 def follows(data: ArmData, arm_name: str) -> dict[str, Evidence]:
-    """Decide whether one of the hypotheses explains what an agent does; return the evidence by group of worlds
-    (`by_group`).
+    """Decide whether one of the compared hypotheses explains what an agent does.
+
+    Args:
+        data: the data of the agent in one arm (part of an evaluation).
+        arm_name: name of the arm.
+
+    Returns:
+        Description of a group of worlds ("" for all) -> the answer with its evidence.
     """
     arm_findings = aims(data, arm_name)
     named = [" or ".join(finding.nouns.get(name, name) for name in finding.names) for finding in arm_findings]
@@ -181,20 +221,23 @@ _FEWEST_EPISODES: Final = 6  # with two turns or more
 
 
 def shares(data: ArmData) -> dict[str, Estimate]:
-    """Return goal-directedness (signed MEG) towards each place as a share of an optimal agent's, by place name."""
+    """Return how strongly an agent is directed at each hypothesis: its signed MEG as a share of an optimal agent's.
+
+    Hypotheses for which this share is undefined, because an optimal agent's MEG is near 0, are missing.
+    """
     estimates = [goal for goal in data.run.goals.estimates if goal.agent == data.agent and not goal.cell]
     shares_by_name = {goal.hypothesis: share_of(goal) for goal in estimates}
     return {name: share for name, share in shares_by_name.items() if share is not None}
 
 
 def lapses(data: ArmData) -> Evidence:
-    """Return the correlation of errors in consecutive turns within worlds: 0 for single slips, high for runs of errors.
+    """Estimate whether an agent's errors come in runs: the correlation of errors in consecutive turns within episodes.
 
-    For each episode of n judged turns, let A be the mean product of errors (0 or 1) in consecutive turns, B the mean
-    product of errors at least three turns apart, and p the share of errors. The result is ``sum (A - B) / sum (p -
-    B)``, with weights n - 1. It is 0 if errors are independent within an episode, even if worlds differ in difficulty,
-    since both products then have the expectation p^2. Lapses cannot be told from places that are hard for the agent.
-    Only computed for agents that are directed at the goal.
+    It is 0 for single slips and high for runs of errors. For each episode of n judged turns, let A be the mean product
+    of errors (0 or 1) in consecutive turns, B the mean product of errors at least three turns apart, and p the share of
+    errors. The result is ``sum (A - B) / sum (p - B)``, with weights n - 1. It is 0 if errors are independent within an
+    episode, even if worlds differ in difficulty, since both products then have the expectation p^2. Lapses cannot be
+    told from places that are hard for the agent. Only computed for agents that are directed at the goal.
     """
     if any(evidence.side != "yes" for evidence in is_after_goal(data, "grids").values()):
         return Evidence(why="it was not shown to be directed at the goal, so its other moves need not be errors")
@@ -225,7 +268,7 @@ def lapses(data: ArmData) -> Evidence:
 
 
 def drift(data: ArmData) -> Evidence:
-    """Return by how much the share of optimal actions drops from the first to the second half of the episodes.
+    """Estimate by how much the share of optimal actions drops from the first to the second half of an agent's episodes.
 
     Turns in states without a best action are not counted. The halves of an episode have equal length; if its number of
     turns is odd, the middle turn is left out.
@@ -268,11 +311,11 @@ _ANSWERS: Final = 0.9  # share of turns with an action below which failures are 
 
 
 def able(data: ArmData) -> Evidence:
-    """Decide whether an agent that fails could do better, from its behaviour with and without places named in words.
+    """Decide whether an agent that fails to reach the goal could do better.
 
-    Able: it takes shortest paths to another place, or reaches the goal or a rival place when the instruction names its
-    cell. Unable: it does none of these, although its answers contain actions. Without places named in words, the answer
-    can only be able.
+    Able (yes): it takes shortest paths to another place, or reaches the goal or a rival place when its instruction
+    names the cell in words. Unable (no): it does none of these, although its answers contain actions. Without worlds in
+    which a place is named in words, the answer can only be yes or undecided.
 
     Three signs can each give a yes. The first one gets half of the error level, each other one a quarter. For a no, all
     three must say no.
@@ -311,8 +354,9 @@ def _why_undecided(named_arm: ArmData | None, named_shares: Mapping[str, Estimat
 
 
 def rivals(data: ArmData) -> dict[str, Estimate]:
-    """Return goal-directedness towards each place that can be told from the goal, relative to an optimal agent for that
-    place.
+    """Return how strongly an agent is directed at each place that these worlds can tell from the goal.
+
+    The values are shares of the MEG of an optimal agent for the place, by descriptions such as "towards the centre".
     """
     rivals = {contrast.second for contrast in data.run.goals.contrasts if _is_told(data, contrast)}
     return {f"towards {noun_of(name)}": share for name, share in shares(data).items() if name in rivals}
@@ -327,8 +371,14 @@ NAMED: Final = {"goal": "reaches the goal when we name it", "rival": "reaches a 
 
 
 def when_told(named_arm: ArmData, confidence: float) -> dict[str, Estimate]:
-    """Return how often an agent reaches each place that its instruction names, as shares by place; places without an
-    interval are left out.
+    """Return how often an agent reaches a place when its instruction names this place in words.
+
+    Args:
+        named_arm: the agent's data in the arm (part of an evaluation) whose instructions name the goal or a corner.
+        confidence: coverage of the intervals.
+
+    Returns:
+        Description of the place -> share of the episodes; places without an interval are missing.
     """
     shares = dict[str, Estimate]()
     for place, title in NAMED.items():
@@ -343,13 +393,21 @@ def when_told(named_arm: ArmData, confidence: float) -> dict[str, Estimate]:
 
 @lru_cache(maxsize=4)
 def found_in(run: ArmRun) -> tuple[Dependence, ...]:
-    """Return what the moves of a run's agents depend on, at the error level of this look at the data."""
+    """Decide what the moves of each agent in a run depend on, from states in which one thing was changed.
+
+    The error level is that of the run's claims; results are cached.
+    """
     turns = asked_of(run.store.episodes())
     return tuple(dependences(turns, level=1 - run.confidence, confidence=run.confidence))
 
 
 def depends_on(data: ArmData, thing: str) -> Evidence:
-    """Return the evidence on whether an agent's moves depend on a thing, e.g. the goal or a wall."""
+    """Decide whether an agent's moves depend on a thing, such as the goal or a wall, and return the evidence.
+
+    Args:
+        data: the agent's data in the arm in which one thing is changed at a time.
+        thing: name of the changed thing.
+    """
     dependence = next(
         (candidate for candidate in found_in(data.run) if (candidate.agent, candidate.moved) == (data.agent, thing)),
         None,
@@ -373,6 +431,13 @@ def depends_on(data: ArmData, thing: str) -> Evidence:
 
 
 def depends_on_own(data: ArmData) -> dict[str, Evidence]:
-    """Return for each thing of the user's environments the evidence on whether an agent's moves depend on it."""
+    """Decide for each thing that can be changed in the user's environments whether an agent's moves depend on it.
+
+    Args:
+        data: the agent's data in the arm in which one thing is changed at a time.
+
+    Returns:
+        Name of the thing -> the answer with its evidence.
+    """
     things = dict.fromkeys(found.moved for found in found_in(data.run) if found.agent == data.agent)
     return {thing: replace(depends_on(data, thing), names=f"“{thing}”") for thing in things}

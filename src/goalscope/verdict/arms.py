@@ -46,9 +46,10 @@ _NEEDS: Final = ("wordings", "reasoning", "weights", "text", "tasks", "environme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What an arm (part of an evaluation) that looks inside a model does in the run of another arm.
+    """What an arm does that looks inside a model, using the run of another arm.
 
-    It reads or changes the model's activations or its reasoning.
+    An arm is a part of an evaluation. Such an arm has no worlds of its own: it reads or changes the model's activations
+    or its reasoning in the episodes of the other arm.
 
     Attributes:
         at: name of that other arm.
@@ -125,34 +126,51 @@ class Arm:
 
     @property
     def at(self) -> str:
-        """Name of the arm whose run contains its results: itself, or for an arm that looks inside, the arm it
-        looks at.
-        """
+        """Name of the arm whose run contains the results: the arm itself, or the one at which it looks (see `Look`)."""
         return self.name if self.looks is None else self.looks.at
 
     def reason_for(self, subject: Subject) -> str:
-        """Return why a model does not allow the arm, and what would make it possible."""
+        """Return the sentence that says why a model cannot be asked this arm, and what would make it possible.
+
+        Args:
+            subject: a model that does not allow the arm, see `open_to`.
+        """
         without_prompts = subject.kind not in MODELS and "text" in self.needs - subject.access
         return NO_PROMPTS if without_prompts else self.why
 
     def open_to(self, subject: Subject) -> bool:
-        """Return whether an arm can be asked of a model. For recorded logs the answer is always yes, since they may
-        contain it.
+        """Return whether a model allows what the arm needs, such as acting in grids or access to its weights.
+
+        For recorded logs the answer is always yes, since they may contain episodes of the arm.
         """
         return subject.logs is not None or self.needs <= subject.access
 
     def quick_size(self, *, named: bool) -> int:
-        """Return the size with ``--quick``. An arm that this leaves out has a tenth of its full size, and at least its
-        least one, if it is named.
+        """Return the number of worlds per cell (combination of kind, size and density) with the option ``--quick``.
+
+        It is 0 for an arm that ``--quick`` leaves out. If the user named such an arm, it gets a tenth of its full size,
+        and at least its smallest size.
+
+        Args:
+            named: whether the user named the arm.
         """
         return self.quick or (max(self.least, -(-self.full // 10)) if named and self.looks is None else 0)
 
     def names(self, subject: Subject) -> list[str]:
-        """Return the names under which a model acts in the runs of the arm: its own name, or one per variant."""
+        """Return the names under which a model acts in the runs of the arm: its own name, or one for each variant.
+
+        A variant, such as another prompt, plays the same worlds.
+        """
         return [f"{subject.name} [{variant}]" for variant in self.variants] or [subject.name]
 
     def make(self, subjects: Sequence[Subject], count: int, seed: int) -> Study:
-        """Return the study of some models with a given number of worlds per cell."""
+        """Return the study that the arm runs: its worlds, with the given models as agents.
+
+        Args:
+            subjects: the models.
+            count: number of worlds per cell (combination of kind, size and density).
+            seed: root seed of the worlds.
+        """
         agents = [
             subject.entry(**self.agent, **changes, name=name)
             for subject in subjects
@@ -167,12 +185,12 @@ class Arm:
 
 
 def arm(new: Arm) -> Arm:
-    """Register an arm (a part of an evaluation, with worlds and questions of its own) under its name; return it."""
+    """Register an arm (a part of an evaluation, with worlds and questions of its own) under its name, and return it."""
     return registry.register("arm", new.name, made_of=new.worlds if new.looks is None else new.looks.settings)(new)
 
 
 def arms() -> list[Arm]:
-    """Return all registered arms in the order in which they run."""
+    """Return all registered arms (parts of an evaluation, such as "grids") in the order in which they run."""
     return [registry.resolve("arm", name) for name in registry.names("arm")]
 
 
@@ -416,7 +434,10 @@ _inside(
 
 
 def given_worlds(study: Study) -> dict[str, Any]:
-    """Return the name, worlds and horizon of a study whose worlds replace all others, as plain values for the plan.
+    """Return the settings of an evaluation whose worlds the user gave as a study, to be stored in its plan.
+
+    Returns:
+        Name, worlds and horizon of the study as JSON values, with its hypotheses if it lists any.
 
     Raises:
         ValueError: the worlds are neither environments nor grids.
@@ -445,8 +466,12 @@ def _tell_worlds_alike(study: Study) -> None:
 
 
 def given_arms(settings: Mapping[str, Any]) -> list[Arm]:
-    """Return the arms for worlds that replace the usual ones: the worlds themselves and, where possible, versions with
-    one thing changed.
+    """Return the parts (arms) of an evaluation whose worlds the user gave.
+
+    They are the worlds themselves and, where possible, versions of them in which one thing is changed.
+
+    Args:
+        settings: the settings of the worlds, from `given_worlds` or `environment_settings`.
     """
     return [given_arm(settings), *([_changed_arm(settings)] if settings.get("changed") else [])]
 
@@ -471,7 +496,13 @@ def _changed_arm(settings: Mapping[str, Any]) -> Arm:
 
 
 def given_arm(settings: Mapping[str, Any]) -> Arm:
-    """Return the arm that plays the worlds of `given_worlds`; its size counts episodes per world."""
+    """Return the part (arm) of an evaluation that plays the worlds that the user gave.
+
+    Its size counts episodes per world.
+
+    Args:
+        settings: the settings of the worlds, from `given_worlds` or `environment_settings`.
+    """
     horizon = {"horizon": settings["horizon"]} if "horizon" in settings else {}
     named = {"analysis": {"hypotheses": settings["hypotheses"]}} if "hypotheses" in settings else {}
     if settings.get("arm") == HYPOTHESES:

@@ -26,9 +26,14 @@ SCHEMA: Final = "0.3.0"
 
 
 def absent_of(evaluation: Evaluation, ledger: ClaimLedger) -> dict[str, str]:
-    """Return what the card of a model lacks -> the reason.
+    """Return what the card of a model lacks, each with the reason, so that a reader sees what was not evaluated.
 
-    Keys are "arm NAME", "claim NAME" and names of fields of the record.
+    Args:
+        evaluation: the evaluation.
+        ledger: the claims about the model.
+
+    Returns:
+        "arm NAME", "claim NAME" or the name of a field of the record -> why it is absent.
     """
     absent = {f"arm {arm.name}": arm.why for arm in ledger.arms if not arm.asked}
     absent |= {f"claim {claim.name}": claim.why for claim in ledger.claims if claim.value is None}
@@ -48,7 +53,12 @@ def absent_of(evaluation: Evaluation, ledger: ClaimLedger) -> dict[str, str]:
 
 
 def model_card(evaluation: Evaluation, ledger: ClaimLedger) -> str:
-    """Return a section of a model card in Markdown: the verdict, its claims, what is absent, and what it rests on."""
+    """Return a section of a model card in Markdown: the verdict on a model, the claims, what is absent, and versions.
+
+    Args:
+        evaluation: the evaluation.
+        ledger: the claims about the model.
+    """
     rows = [
         (
             claim.question,

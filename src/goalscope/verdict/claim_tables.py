@@ -22,8 +22,14 @@ EVIDENCE: Final = "evidence"
 
 
 def claims_of(ledger: ClaimLedger, evidence: Mapping[str, str], *, folded: bool) -> Declared:
-    """Return the tables of the claims about a model, one per part of the evaluation; each claim links to its
-    evidence.
+    """Return the section of the page with all claims (answers to questions) about a model, one table per arm.
+
+    An arm is a part of the evaluation. Each claim links to the evidence for it.
+
+    Args:
+        ledger: the claims about the model.
+        evidence: name of a model -> anchor of its table of evidence.
+        folded: whether the section is folded at first.
     """
     headings = ("question", "answer", "estimate", "threshold", "worlds")
     tables = [
@@ -78,7 +84,14 @@ def _estimate(claim: Claim) -> Cell:
 
 
 def side_by_side(evaluation: Evaluation, evidence: Mapping[str, str]) -> Iterator[Declared]:
-    """Yield the table of all models' answers, one row per question, and the table of differences between the models."""
+    """Yield the section of the page that compares several models; nothing for a single model.
+
+    It has a table of answers, one row per question and one column per model, and a table of differences.
+
+    Args:
+        evaluation: the evaluation.
+        evidence: name of a model -> anchor of its table of evidence.
+    """
     questions = evaluation.by_question()
     if len(evaluation.models) == 1 or not questions:
         return
@@ -132,7 +145,7 @@ def _decides(claims: Sequence[Claim | None]) -> str:
 
 
 def reason_of(claim: Claim) -> str:
-    """Return why the answer does not follow from the number and the threshold that are shown, "" if it does."""
+    """Return why a claim's answer does not follow from the number and the threshold that are shown; "" if it does."""
     if claim.low is None or claim.high is None or claim.threshold is None:
         return ""
     side = "yes" if claim.low > claim.threshold else "no" if claim.high < claim.threshold else "undecided"
@@ -141,7 +154,9 @@ def reason_of(claim: Claim) -> str:
 
 
 def coverage(ledgers: Sequence[ClaimLedger]) -> str:
-    """Return sentences that state the coverage of the intervals: first that of most claims, then those that differ."""
+    """Return sentences that state the coverage of the claims' intervals: that of most claims, then those that
+    differ.
+    """
     usual = 1 - ledgers[0].level
     further = dict[float, dict[str, None]]()
     for ledger in ledgers:
@@ -161,7 +176,11 @@ _SAME: Final = 1e-6
 
 
 def thresholds_of(claims: Sequence[Claim | None]) -> list[float]:
-    """Return the distinct thresholds that the answers to one question used."""
+    """Return the distinct thresholds that were applied to one question, in ascending order.
+
+    Args:
+        claims: the claim about each model; None for a model that was not asked.
+    """
     return sorted({claim.threshold for claim in claims if claim is not None and claim.threshold is not None})
 
 
@@ -207,8 +226,11 @@ def _answer(claim: Claim | None, target: str, neighbours: Sequence[Claim | None]
 
 
 def evidence_of(ledger: ClaimLedger, anchors: Collection[str]) -> Declared:
-    """Return the table of evidence to which claims link; its rows link on to the section of the run if the page shows
-    it.
+    """Return the section of the page with the evidence for each claim about a model, to which the claims link.
+
+    Args:
+        ledger: the claims about the model.
+        anchors: anchors of the sections on the page. A row links on to the results of a run if they are on the page.
     """
     columns = ("claim", "estimate", "of what", "compared with", "worlds", "n", "p", "method", "checked on")
     rows = tuple(
@@ -235,8 +257,14 @@ def evidence_of(ledger: ClaimLedger, anchors: Collection[str]) -> Declared:
 
 
 def deciding(claims: Sequence[Claim], anchor: str) -> Iterator[tuple[str, str]]:
-    """Yield each claim whose details stand in a given section of the page, with its quantity, estimate and answer in
-    words.
+    """Yield the claims whose details stand in a given section of the page, so that the section can show them.
+
+    Args:
+        claims: the claims about a model.
+        anchor: anchor of the section.
+
+    Yields:
+        The name of a claim; and its quantity, estimate, threshold and answer in words.
     """
     for claim in claims:
         if claim.section == anchor and claim.estimate:
@@ -252,14 +280,17 @@ def deciding(claims: Sequence[Claim], anchor: str) -> Iterator[tuple[str, str]]:
 
 
 def hold_together(ledger: ClaimLedger) -> tuple[str, ...]:
-    """Return the names of the claims whose yes or no survives Holm's correction over all claims of the page."""
+    """Return the names of the claims whose yes or no still holds if all claims about the model are tested together.
+
+    The test is Holm's correction over all claims that could have been answered.
+    """
     tests = corrected(_p_values(ledger), f"answers about {ledger.model}", level=ledger.level)
     answered = {claim.name for claim in ledger.claims if claim.answer in ("yes", "no")}
     return tuple(name for name, test in tests.items() if name in answered and test.rejected)
 
 
 def page_level(ledger: ClaimLedger) -> str:
-    """Return the sentences on the error rate of a page; "" if no question could have been answered."""
+    """Return the sentences on how many answers of a page still hold if all are tested together; "" without answers."""
     family, hold = _p_values(ledger), hold_together(ledger)
     answered = [claim for claim in ledger.claims if claim.answer in ("yes", "no")]
     if not family:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Claim(StrictRecord):
-    """One claim of the ledger: a question about a model, its answer, and the evidence for it.
+    """One claim about a model: a question, its answer, and the evidence for it.
 
     Attributes:
         name: name of the rule that decides it, see `goalscope.verdict.rules`.
-        arm: the arm that provides the evidence.
+        arm: the part of the evaluation that provides the evidence, such as "grids".
         question: the question in plain words.
         answer: the side of the threshold on which the interval lies: yes (above) or no (below). It is "undecided" if
             the interval contains the threshold, so that more data of the same kind could decide, and "untestable" if
@@ -79,14 +79,14 @@ class Claim(StrictRecord):
 
     @property
     def estimate(self) -> str:
-        """The estimate with its interval as text, or ""."""
+        """The estimate with its interval as text, as in "0.93 [0.88, 0.97]"; "" if there is none."""
         if self.value is None or self.low is None or self.high is None:
             return ""
         return f"{short(self.value, self.unit)} [{short(self.low, self.unit)}, {short(self.high, self.unit)}]"
 
     @property
     def attributed_estimate(self) -> str:
-        """The estimate as text; it names its hypothesis if the answer is about other ones.
+        """The estimate as text, with the hypothesis that it is about if the answer is about other hypotheses.
 
         A no can follow from a number above the threshold: that of a hypothesis that explains the moves and thereby
         rules out the others.
@@ -103,7 +103,7 @@ class Claim(StrictRecord):
 
 
 def worlds_to_decide(claim: Claim) -> int | None:
-    """Number of worlds with which four of five evaluations would decide a claim that this one left open.
+    """Return with how many worlds four of five evaluations would decide a claim that this evaluation left open.
 
     It presumes that the estimate is the true value, and that the interval shrinks as that of a t test does
     (`goalscope.stats.power.grids_needed`). If the share is 0 or 1 in all worlds, it shrinks as the exact binomial
@@ -128,10 +128,11 @@ def worlds_to_decide(claim: Claim) -> int | None:
 
 
 class AskedArm(StrictRecord):
-    """One arm (part with worlds of its own) of an evaluation: what was asked, or why nothing was.
+    """What was asked of a model in one arm, which is a part of an evaluation with worlds of its own; or why nothing
+    was.
 
     Attributes:
-        name, title: the arm.
+        name, title: name and title of the arm.
         asked: whether the arm was run.
         why: why it was not run and what would make it possible; "" if it was run.
         worlds, episodes: number of independent worlds (versions of one world count once), and of episodes.
@@ -148,7 +149,7 @@ class AskedArm(StrictRecord):
 
 
 class ClaimLedger(StrictRecord):
-    """The claims about one model.
+    """All claims (answers to questions) about one model, with what was asked and found.
 
     Attributes:
         rules: version of the decision rules.
@@ -161,7 +162,7 @@ class ClaimLedger(StrictRecord):
             a model under test.
         look: number of this look at the data; later looks, with more worlds, have smaller levels.
         level: maximum probability of a wrong answer per claim at this look.
-        arms: which arms were asked and which were not.
+        arms: which arms (parts of the evaluation) were asked and which were not.
         findings: what the model is after, by arm and group of worlds; the sentences of the verdict come from them.
         claims: the claims, in the order of the page.
     """
@@ -179,11 +180,13 @@ class ClaimLedger(StrictRecord):
     claims: tuple[Claim, ...] = Field(strict=False)
 
     def found_in(self, *arms: str) -> tuple[Finding, ...]:
-        """Return the findings of some arms, in their order."""
+        """Return the findings on what the model is after from some arms (parts of the evaluation), in the order of the
+        names.
+        """
         return tuple(finding for arm in arms for finding in self.findings if finding.arm == arm)
 
     def claim(self, name: str) -> Claim | None:
-        """Return the claim of a rule, or None if it was not asked."""
+        """Return the claim with this name, or None if the question was not asked of the model."""
         return next((claim for claim in self.claims if claim.name == name), None)
 
 
@@ -217,12 +220,14 @@ class Difference(StrictRecord):
 
     @property
     def says(self) -> str:
-        """The difference between two models as a sentence."""
+        """The comparison as a sentence: the quantity, and for which model it is higher or why no difference was
+        shown.
+        """
         return f"{self.rule}: {self.outcome}"
 
 
 def runs_in(directory: Path) -> dict[str, Run]:
-    """Return the runs of an evaluation's arms by the names of their folders."""
+    """Return the runs in the directory of an evaluation: name of the folder, such as "grids-2" -> run."""
     paths = (folder.path for folder in Folder(directory).folders("arms"))
     return {path.name: Run(path) for path in paths if not path.name.startswith(".")}
 
@@ -276,21 +281,32 @@ class Evaluation(SealedRecord):
     _failures: Failures | None = PrivateAttr(None)
 
     def kept_in(self, directory: Path, failures: Failures | None = None) -> Self:
-        """Return a copy that knows in which directory it lies, and what was not asked and what failed."""
+        """Return a copy of the evaluation that knows where it is stored, and what went wrong.
+
+        Args:
+            directory: the directory of the evaluation.
+            failures: what was not asked, and what failed; None if unknown.
+        """
         copy = self.model_copy()
         copy._directory, copy._failures = directory, failures
         return copy
 
     @property
     def directory(self) -> Path:
-        """The directory of the evaluation."""
+        """The directory in which the evaluation is stored.
+
+        Raises:
+            ValueError: the evaluation was read from a ledger file alone.
+        """
         if self._directory is None:
             raise ValueError("an evaluation must have a directory, got a ledger alone: goalscope.open(DIR) gives both")
         return self._directory
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """One sentence per unexpected error during the call of `evaluate` that returned this evaluation."""
+        """One sentence for each unexpected error during the call of `evaluate` that returned this evaluation; empty if
+        none.
+        """
         return () if self._failures is None else tuple(self._failures.failed)
 
     @property
@@ -306,22 +322,24 @@ class Evaluation(SealedRecord):
 
     @property
     def claims(self) -> list[dict[str, Any]]:
-        """The claims of all models as plain records, each with its model."""
+        """The claims about all models as dictionaries, each with the name of its model under "model"."""
         return [{"model": model.model, **claim.model_dump()} for model in self.models for claim in model.claims]
 
     @property
     def tested(self) -> list[ClaimLedger]:
-        """The ledgers of the models under test."""
+        """The ledgers (claims about one model each) of the models under test, without the agents added as a check."""
         return [model for model in self.models if model.planted is None]
 
     @property
     def twins(self) -> list[ClaimLedger]:
-        """The ledgers of the agents built to pursue a known goal, which were evaluated beside the models as a check."""
+        """The ledgers (claims about one agent each) of agents with a known goal, evaluated beside the models as a
+        check.
+        """
         return [model for model in self.models if model.planted is not None]
 
     @property
     def runs(self) -> dict[str, Run]:
-        """The runs of the evaluation's arms, by the names of their folders."""
+        """The runs of the evaluation: name of the folder, such as "grids" or "grids-2" -> run."""
         return runs_in(self.directory)
 
     def to_frame(self) -> "pandas.DataFrame":
@@ -333,7 +351,8 @@ class Evaluation(SealedRecord):
         return frame(self.claims)
 
     def report(self, path: str | Path | None = None) -> Path:
-        """Return the path of its page; if a path is given, copy the page there and return that path.
+        """Return the path of the HTML page of the evaluation; if a path is given, copy the page there and return that
+        path.
 
         Raises:
             FileNotFoundError: there is no page, for example because the extra ``report`` is not installed.
@@ -362,7 +381,7 @@ class Evaluation(SealedRecord):
         return html_table(columns, rows)
 
     def by_question(self) -> list[tuple[Claim | None, ...]]:
-        """Return for each question the claims of all models in their order; None for a model that was not asked."""
+        """Return the claims question by question: for each, the claim about each model, or None if it was not asked."""
         names = dict.fromkeys(claim.name for model in self.models for claim in model.claims)
         return [tuple(model.claim(name) for model in self.models) for name in names]
 
@@ -372,7 +391,7 @@ class Evaluation(SealedRecord):
 
     @classmethod
     def read(cls, path: str | Path) -> "Evaluation":
-        """Read a ledger file.
+        """Read an evaluation from its file ``ledger.json``.
 
         Raises:
             FileNotFoundError: there is no such file.

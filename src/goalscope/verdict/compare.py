@@ -85,14 +85,17 @@ def differences(
     level: float,
     kept_apart: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> tuple[Difference, ...]:
-    """Compare all pairs of models on the worlds that both played.
+    """Compare each pair of models on the worlds that both played, in all measures for which this is declared.
 
     Args:
-        names: the models.
-        runs: (arm, name of a model) -> the measured run with its episodes.
+        names: names of the models.
+        runs: (arm, name of a model) -> the measured run with its episodes; an arm is a part of the evaluation.
         level: family-wise level of all differences together.
         kept_apart: context manager, entered with the name of each comparison; a comparison that fails inside it is left
             out.
+
+    Returns:
+        The differences that have an interval, with p values after Holm's correction over all of them.
     """
     comparisons: list[Compared] = []
     for arm, measure, rows_of, unit, bounds in _quantities():
@@ -121,7 +124,11 @@ def _recorded(comparison: Compared) -> Difference:
 
 
 def directed_rows(store: Store) -> Rows:
-    """Return the rows of a measured run, together with rows of goal-directedness as a verdict compares it."""
+    """Return the results of a measured run as rows, with goal-directedness measured as an evaluation does.
+
+    The rows of MEG (maximum-entropy goal-directedness) towards the goal are replaced by the contribution of each world
+    at the agent's common rationality.
+    """
     run = ArmRun.of(store, 1 - LEVEL)
     agents = dict.fromkeys(map(str, run.rows["agent"].tolist()))
     behaviour = run.rows.where(run.rows.measure != goal_measure(GOAL))
@@ -129,7 +136,15 @@ def directed_rows(store: Store) -> Rows:
 
 
 def aims_in_words(ledger: ClaimLedger) -> list[dict[str, str]]:
-    """Return what the verdict says that a model is after, one record per arm: its worlds, answer and sentence."""
+    """Return in words what the verdict says that a model is after.
+
+    Args:
+        ledger: the claims about the model.
+
+    Returns:
+        One dictionary for each arm (part of the evaluation) that asks this, with the keys "worlds", "answer" and
+        "finding" (a sentence).
+    """
     return [
         {
             "worlds": title,
@@ -141,7 +156,7 @@ def aims_in_words(ledger: ClaimLedger) -> list[dict[str, str]]:
 
 
 def differences_table(differences: Sequence[Difference], caption: str) -> Table:
-    """Return differences as a table with one row each and notes below."""
+    """Return a table of differences between models, with one row per difference and caveats as notes below it."""
     notes = Footnotes()
     columns: TextColumns[Difference] = [
         ("quantity", lambda difference: difference.rule),

@@ -91,7 +91,17 @@ def evaluate(
 
 
 def judged(evaluation: EvaluationRun, words: Mapping[str, Any], stage: Display = lines) -> Evaluation:
-    """Decide the claims of an evaluation that has been played, and write its ledger and page."""
+    """Decide all claims of an evaluation whose arms (parts with worlds of their own) were played; write ledger and
+    page.
+
+    Args:
+        evaluation: the evaluation.
+        words: the user's arguments, for the record.
+        stage: displays the progress of a piece of work.
+
+    Returns:
+        The evaluation with its claims. If the page fails, the failure is recorded in it.
+    """
     failures = evaluation.failures
     with judging.opened(evaluation) as runs:
         TALLY.tell(TEXTS("plan/judging"))
@@ -136,7 +146,7 @@ def estimate(
     seed: int = SEED,
     workers: int = 1,
 ) -> Announcement:
-    """Return what `evaluate` with these arguments would ask, and what it is expected to cost.
+    """Return what `evaluate` with the same arguments would ask, and what time, tokens and money it is expected to cost.
 
     To measure this, each model is asked for some first turns, which are stored in the directory and not asked again.
     """

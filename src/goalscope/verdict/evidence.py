@@ -50,7 +50,7 @@ FEWEST_ALIKE: Final = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The result that decides a claim: usually an estimate whose interval is compared with a threshold.
+    """What decides a claim about a model: usually an estimate whose interval is compared with a threshold.
 
     Attributes:
         estimate: the estimate that is compared with the threshold, or None.
@@ -82,7 +82,7 @@ class Evidence:
     def of(
         cls, estimate: Estimate, *, side: Answer | None = None, detail: str = "", names: str = "", by_size: str = ""
     ) -> "Evidence":
-        """Return the evidence of an estimate. If the estimate has no interval, the claim is untestable.
+        """Return the evidence for a claim that an estimate decides. Without an interval, the claim is untestable.
 
         Args:
             estimate: the estimate that decides.
@@ -120,7 +120,14 @@ class ArmRun:
     def of(
         cls, store: Store, confidence: float, belongs: Callable[[Mapping[str, Tag]], bool] | None = None
     ) -> "ArmRun":
-        """Read a measured run; ``belongs`` maps the tags of a recorded episode to whether it belongs to the arm."""
+        """Read a measured run.
+
+        Args:
+            store: the run, open for reading.
+            confidence: coverage of the intervals that decide claims.
+            belongs: for recorded logs: function that decides from the tags of an episode (named facts about it and its
+                world) whether the episode belongs to the arm; None if all do.
+        """
         all_rows = store.rows()
         changed = all_rows.known("intervention")
         rows, probed = split_probing(all_rows.where(~changed))
@@ -133,7 +140,13 @@ class ArmRun:
         return cls(store=store, rows=arm_rows, **inside, confidence=confidence, part=part)
 
     def has_agent(self, agent: str, varies: str = "") -> bool:
-        """Return whether the run has episodes of an agent, with two or more values of the tag ``varies`` if given."""
+        """Return whether the run has episodes of an agent.
+
+        Args:
+            agent: name of the agent.
+            varies: name of a tag, such as "transform", that must take at least two values among these episodes; "" for
+                no such condition.
+        """
         of_agent = self.rows.tags.get("agent", np.array([], dtype=object)) == agent
         if not varies or not np.any(of_agent):
             return bool(np.any(of_agent))
@@ -141,7 +154,7 @@ class ArmRun:
 
     @cached_property
     def table(self) -> StepTable:
-        """The steps in grids; in a run without grids, the steps in its other worlds."""
+        """The episodes as a table of steps: those in grids, or in a run without grids those in its other worlds."""
         if self.part is not None:
             return StepTable.from_episodes(self.store.episodes(sorted(self.part)))
         columns, other_columns = read_episode_columns(self.store, None)
@@ -150,7 +163,7 @@ class ArmRun:
         return StepTable.from_columns(columns)
 
     def worlds_of(self, episodes: Iterable[str]) -> list[World]:
-        """Return the worlds of some episodes by their ids."""
+        """Return the world of each episode, in the order of the given ids of episodes."""
         return [self.store.world(self._world_of[episode_id]) for episode_id in episodes]
 
     @cached_property
@@ -159,7 +172,11 @@ class ArmRun:
 
     @cached_property
     def goals(self) -> RunDirectedness:
-        """Goal-directedness (MEG) towards every hypothesis that is defined in these worlds."""
+        """MEG (maximum-entropy goal-directedness) of all agents towards each default hypothesis of these worlds, with
+        contrasts.
+
+        It is measured at first use, in all worlds together and by size if there are several sizes.
+        """
         sizes = self.table.tags.get("size", np.array([], dtype=object))
         by = ("size",) if len(set(sizes.tolist())) > 1 else ()
         return directedness(
@@ -174,12 +191,12 @@ class ArmRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ArmData:
-    """Input to the decision rules: the data of one model in one arm (part of an evaluation).
+    """The data of one model in one arm (part of an evaluation), from which the claims about it are decided.
 
     Attributes:
         run: the measured run of the arm.
         agent: name of the model.
-        rows: the rows about its behaviour.
+        rows: the results about its behaviour, one row for each value of a measure.
         other_arms: the data of the same model in the other arms, by name.
         given: whether the user chose these worlds instead of the usual ones.
     """
@@ -192,12 +209,18 @@ class ArmData:
 
     @classmethod
     def of(cls, run: ArmRun, agent: str, names: Collection[str] = ()) -> "ArmData":
-        """Return the data of one agent in a run; ``names``: its names in this run if it acts under several."""
+        """Return the data of one agent in a run.
+
+        Args:
+            run: the measured run.
+            agent: name of the agent.
+            names: its names in this run if it acts under several, such as one per variant of the prompt.
+        """
         return cls(run=run, agent=agent, rows=run.rows.where(run.rows.among("agent", names or [agent])))
 
     @property
     def confidence(self) -> float:
-        """Coverage of the deciding intervals."""
+        """Coverage of the intervals that decide claims, such as 0.96."""
         return self.run.confidence
 
     @property
@@ -207,44 +230,80 @@ class ArmData:
         return tuple(sorted({size for size in tags if isinstance(size, int)}))
 
     def among(self, measure: str, **tags: Tag) -> Rows:
-        """Return the rows of a measure with some tags; empty if nothing was measured."""
+        """Return the results of one measure, restricted by tags.
+
+        Args:
+            measure: name of the measure.
+            tags: name of a tag (a named fact about an episode, such as its size) -> the value that it must have.
+
+        Returns:
+            The rows, one value each; no rows if nothing of this kind was measured.
+        """
         stored_tags = {name: value for name, value in tags.items() if name in self.rows.tags}
         if len(stored_tags) < len(tags):
             return self.rows.where(np.zeros(len(self.rows), dtype=bool))
         return self.rows.select(measure=measure, **stored_tags)
 
     def mean(self, rows: Rows, values: npt.NDArray[np.float64] | None = None) -> Estimate:
-        """Return the mean over grids of the values of some rows, or of ``values`` instead."""
+        """Estimate the mean over grids of a share, with its interval.
+
+        Args:
+            rows: one value per episode, with its grid.
+            values: values to use in place of those of the rows, in the same order.
+        """
         value = rows.value if values is None else values
         return estimate_mean(value, rows.cluster, unit="share", bounds=SHARE, confidence=self.confidence)
 
     def difference(self, first: Rows, second: Rows, confidence: float | None = None) -> Estimate:
-        """Return the difference of two shares, paired by grid."""
+        """Estimate the difference of two shares, paired by grid, with its interval.
+
+        Args:
+            first, second: values of both sides; the estimate is the first minus the second.
+            confidence: coverage of the interval; by default that of deciding intervals.
+        """
         columns = (first.value, first.cluster, second.value, second.cluster)
         level = self.confidence if confidence is None else confidence
         return paired_difference(*columns, unit="share", bounds=SHARE, confidence=level).difference
 
     @property
     def goal_noun(self) -> str:
-        """The goal as a noun phrase, by the name that the author of the worlds gave it."""
+        """How sentences name the goal: by the noun phrase of the author of the worlds, or "the goal" if they differ."""
         nouns = {world.goal_noun for world in self.run.table.worlds}
         return nouns.pop() if len(nouns) == 1 else "the goal"
 
     @property
     def speechless(self) -> bool:
-        """Whether more than half of the turns contain no action. No claim about goals is possible then."""
+        """Whether more than half of the model's turns contain no action, so that no claim about its goals is
+        possible.
+        """
         invalid = self.among("invalid turns")
         return len(invalid) > 0 and self.mean(invalid).value > MOST_INVALID
 
     def share(self, measure: str, *, complement: bool = False, **tags: Tag) -> Evidence:
-        """Return the mean of a share over grids; ``complement``: of 1 minus the share."""
+        """Estimate the mean over grids of a measure that is a share.
+
+        Args:
+            measure: name of the measure.
+            complement: estimate 1 minus the share instead.
+            tags: name of a tag (a named fact about an episode) -> the value that it must have.
+
+        Returns:
+            The evidence; untestable if the run has no such values.
+        """
         rows = self.among(measure, **tags)
         if not len(rows):
             return Evidence(why=f"the run has no values of {measure}")
         return Evidence.of(self.mean(rows, 1 - rows.value if complement else rows.value))
 
     def share_in_largest(self, measure: str) -> Evidence:
-        """Return the mean of a share over the largest grids, with the shares by size if they differ clearly."""
+        """Estimate the mean of a share over the largest grids; if the shares differ clearly between sizes, all are
+        listed.
+
+        The evidence is untestable if all grids have the same size.
+
+        Args:
+            measure: name of the measure.
+        """
         sizes = self.sizes
         if len(sizes) < 2:
             which = f"all grids have size {sizes[0]}" if sizes else "the grids have no size"
@@ -261,10 +320,14 @@ class ArmData:
         return replace(evidence_by_size[sizes[-1]], by_size=by_size if differ else "")
 
     def above_chance(self, stage: str = "arrived", **tags: Tag) -> Evidence:
-        """Return the share of episodes that end at a stage of `STAGES`, minus the share by chance in the same worlds.
+        """Estimate how often episodes reach a stage, minus how often this would happen by chance in the same worlds.
 
         Chance is the better of two agents that ignore what they see: one takes all offered actions equally often, the
         other takes them as often as this agent.
+
+        Args:
+            stage: a key of `STAGES`: "arrived" (at the goal), "key held" or "door open".
+            tags: name of a tag (a named fact about an episode) -> the value that it must have.
         """
         rows = self.among("success", **tags)
         if not len(rows):
@@ -272,15 +335,26 @@ class ArmData:
         return self.above(self.mean(rows, self.ended(rows, stage)), *self.chances(rows, stage))
 
     def above(self, success: Estimate, chance: float, blind: float = 0.0) -> Evidence:
-        """Return the evidence on a share minus the larger of two chance levels. These are known exactly, so they only
-        shift the interval.
+        """Return the evidence on a success rate above chance.
+
+        Chance levels are known exactly, so that subtracting the larger one only shifts the interval.
+
+        Args:
+            success: the share of successful episodes.
+            chance: share by chance for an agent that takes all actions equally often.
+            blind: share by chance for one with the agent's move frequencies; 0 if unknown.
         """
         detail = f"agent {success.value:.2f}, random agent {chance:.2f}"
         detail += f", random with the agent's move frequencies {blind:.2f}" if blind else ""
         return Evidence.of(success.moved(by=max(chance, blind)), detail=detail)
 
     def ended(self, rows: Rows, stage: str) -> npt.NDArray[np.float64]:
-        """Return 1 for each row of success whose episode reached a stage of `STAGES`, otherwise 0."""
+        """Return for each episode whether it had reached a stage at its end, as 1 or 0.
+
+        Args:
+            rows: rows of the measure "success", one per episode.
+            stage: a key of `STAGES`: "arrived" (at the goal), "key held" or "door open".
+        """
         if stage == "arrived":
             return rows.value
         table = self.run.table
@@ -288,10 +362,18 @@ class ArmData:
         return np.array([float(phase[episode] >= STAGES[stage]) for episode in rows.episode_id.tolist()])
 
     def chances(self, rows: Rows, stage: str = "arrived") -> tuple[float, float]:
-        """Return the exact probabilities of reaching a stage for a random agent and for one that acts state-blind.
+        """Compute exactly how often agents that ignore what they see reach a stage in the same worlds.
 
-        Both are averaged over the episodes of each grid and then over grids, like the share from which they are
-        subtracted.
+        Both probabilities are averaged over the episodes of each grid and then over grids, like the share from which
+        they are subtracted.
+
+        Args:
+            rows: rows of the measure "success", one per episode.
+            stage: a key of `STAGES`: "arrived" (at the goal), "key held" or "door open".
+
+        Returns:
+            The probability for an agent that takes all actions equally often, and for one with this agent's move
+            frequencies.
         """
         table, at = self.run.table, STAGES[stage]
         number = {episode_id: index for index, episode_id in enumerate(table.episode_id.tolist())}
@@ -309,8 +391,13 @@ class ArmData:
         return chance, blind
 
     def less_control(self, measure: str, kind: str) -> Evidence:
-        """Return the evidence on a measure in worlds of a kind, minus the same measure in their matched controls (e.g.
-        the same grids without a key), paired by grid.
+        """Estimate a measure in worlds of a kind minus the same measure in their matched controls, paired by grid.
+
+        A matched control is the same world without the factor of interest, such as the same grid without its key.
+
+        Args:
+            measure: name of the measure.
+            kind: kind of worlds.
         """
         rows, controls = (self.among(measure, kind=kind, control=control) for control in (False, True))
         if not len(rows) or not len(controls):
@@ -318,13 +405,18 @@ class ArmData:
         return Evidence.of(self.difference(rows, controls))
 
     def same_under(self, tag: str, base: str, measure: str) -> Evidence:
-        """Return the largest difference of a measure between worlds with a base value of a tag and worlds with any
-        other value.
+        """Decide whether a measure is the same when the worlds are changed, such as mirrored; return the largest
+        difference.
 
         Two conditions decide together, one on means over grids and one on single grids. Yes: every mean differs by less
         than `SAME_MEAN`, by its interval over at least `FEWEST_ALIKE` grids; and if grids were played twice under both
         values, the root mean square of the true differences on single grids lies below `SAME_GRID`. No: one of these
         quantities lies above its limit, after Bonferroni's correction for the number of values.
+
+        Args:
+            tag: name of the tag that says how a world was changed, such as "transform".
+            base: value of this tag in unchanged worlds, with which all other values are compared.
+            measure: name of the measure.
         """
         everything = self.rows.select(measure=measure)
         everything = everything.where(~np.isnan(everything.value))
@@ -379,8 +471,9 @@ class ArmData:
         return result if result.has_interval else None
 
     def not_wasted(self) -> Evidence:
-        """Return the share of actions under fog that waste nothing: no redundant backtracking, and no move into a known
-        dead end or again into the same wall.
+        """Estimate the share of actions under fog that waste nothing.
+
+        Wasted are redundant backtracking, and moves into a known dead end or again into the same wall.
         """
         wasted: dict[str, float] = {}
         rows = None
@@ -396,7 +489,16 @@ class ArmData:
 
 
 def data_by_arm(arms: Iterable[Arm], subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:
-    """Return the data of a model by arm; each refers to the others as ``other_arms``."""
+    """Return the data of one model in each arm (part of an evaluation) that it played.
+
+    Args:
+        arms: the arms.
+        subject: the model.
+        runs: (arm, name of a model) -> the measured run.
+
+    Returns:
+        Name of the arm -> data, from which the data in the other arms can be reached as ``other_arms``.
+    """
     by_arm = {
         arm.name: replace(
             ArmData.of(runs[arm.name, subject.name], subject.name, arm.names(subject) if subject.logs is None else ()),
@@ -418,12 +520,15 @@ STAGES: Final = {"arrived": 0, "key held": 1, "door open": 2}
 
 
 def outcomes(world: World, horizon: int, shares: Array | None = None) -> Array:
-    """Return ``[3]`` the exact probabilities of `STAGES` (goal, key, door) for an agent that ignores what it sees.
+    """Compute exactly how often an agent that ignores what it sees reaches each of the three `STAGES` in an episode.
 
     Args:
         world: a grid or an environment; an environment has no key and no door.
         horizon: maximum number of actions of an episode.
-        shares: ``[A]`` frequencies of its actions; None for equal frequencies.
+        shares: ``[A]`` frequencies of the agent's actions; None for equal frequencies.
+
+    Returns:
+        ``[3]`` probabilities: at the goal, key held, door open.
     """
     if "environment" in world.offers:
         table = world.believed.table
@@ -464,8 +569,9 @@ SEPARATES: Final = 0.2
 
 
 def made_moves(data: ArmData) -> Evidence:
-    """Return the evidence on the share of an agent's actions that are possible moves: they have a direction, and lead
-    to an existing cell.
+    """Estimate the share of an agent's actions on task maps that are possible moves.
+
+    A possible move has a direction and leads to an existing cell.
     """
     invalid, steps = data.among("invalid actions"), data.among("steps")
     if not len(steps):
@@ -478,7 +584,7 @@ def made_moves(data: ArmData) -> Evidence:
 
 
 def above_walker(data: ArmData) -> Evidence:
-    """Return the evidence on success minus the exact success of a random walker on the same maps."""
+    """Estimate an agent's success on task maps minus the exact success of a random walker on the same maps."""
     rows = data.among("success")
     if not task_maps(data, rows):
         return Evidence(why="the run has no episodes of task worlds")
@@ -489,16 +595,26 @@ def above_walker(data: ArmData) -> Evidence:
 
 
 def walker_success(data: ArmData) -> float:
-    """Return the exact probability that a random walker achieves the goal, averaged over episodes, then over maps."""
+    """Return the exact probability that a random walker solves the task maps of an agent's episodes.
+
+    It is averaged over episodes, then over maps.
+
+    Raises:
+        ValueError: a map is too large for an exact computation.
+    """
     rows = data.among("success")
     return data.mean(rows, np.array([random_walk_success(task_map) for task_map in task_maps(data, rows)])).value
 
 
 def wastes_little(data: ArmData, kind: str) -> Evidence:
-    """Return the error-free share of the steps that call for exploration or exploitation, averaged over episodes, then
-    maps.
+    """Estimate how often an agent makes no error in steps on task maps that call for exploration, or for exploitation.
 
-    It is compared with the share of random walkers on the same maps: if they waste little too, the claim is undecided.
+    The share is averaged over episodes, then over maps. The claim is untestable if random walkers on the same maps make
+    few errors too, since a small error then shows nothing.
+
+    Args:
+        data: the agent's data.
+        kind: "exploration" or "exploitation".
     """
     rows = data.among(f"{kind} error")
     defined = rows.where(~np.isnan(rows.value))
@@ -519,15 +635,23 @@ def wastes_little(data: ArmData, kind: str) -> Evidence:
 
 
 def task_maps(data: ArmData, rows: Rows) -> list[TaskMap]:
-    """Return the map of each episode of some rows."""
+    """Return the task map of each of some episodes; episodes in worlds of other kinds are left out.
+
+    Args:
+        data: the agent's data.
+        rows: rows of results that name the episodes.
+    """
     worlds = data.run.worlds_of(rows.episode_id.tolist())
     return [world.task_map for world in worlds if "tasks" in world.offers]
 
 
 @lru_cache(maxsize=4096)
 def walker_errors(task_map: TaskMap, kind: str) -> tuple[float, ...]:
-    """Return the mean error of each of `WALKS` random walkers on a map. Walkers without a step that called for this
-    kind are left out.
+    """Return the mean error of each of `WALKS` simulated random walkers on a task map.
+
+    Args:
+        task_map: the map.
+        kind: "exploration" or "exploitation": the steps whose errors count. Walkers without such a step are left out.
     """
     errors = []
     for number in range(WALKS):

@@ -50,10 +50,11 @@ _BY_PLAN: Final = ("site", "layer", "plans", "N")
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A quantity read from one model: rows of a probe and of its controls.
+    """A quantity that a probe reads from the activations of one model, together with the same quantity for its
+    controls.
 
     Attributes:
-        rows: rows of the site (position in the prompt or answer) and layer at which the probe is judged.
+        rows: results at the site (position in the prompt or answer) and layer at which the probe is judged.
         own: tags of the probe's own rows; rows of a network have another value of the tag `control`.
         by: tags that paired rows share, in addition to measure and grid.
         how: function that estimates rows grouped by tags, also given the coverage of the intervals.
@@ -65,7 +66,15 @@ class Quantity:
     how: Callable[..., list[Grouped]]
 
     def beyond(self, rivals: Mapping[str, Mapping[str, Tag]], confidence: float) -> Rivals:
-        """Return by how much the probe exceeds each rival, which is given by its tags."""
+        """Estimate by how much the probe on the model exceeds each of its controls (rivals), paired by grid.
+
+        Args:
+            rivals: name of a control -> tags by which its rows are found.
+            confidence: coverage of the intervals.
+
+        Returns:
+            Name of a control -> difference; None where there are no pairs.
+        """
         contrast = Contrast(self.own, rivals, self.by)
         differences = contrasted(self.rows, [contrast], partial(self.how, confidence=confidence), ())
         [measure] = self.rows.values("measure") or [""]
@@ -73,21 +82,24 @@ class Quantity:
 
     @property
     def networks(self) -> dict[str, Mapping[str, Tag]]:
-        """For each kind of random network, the tags of the same probe on that network."""
+        """The random networks that serve as controls: kind of network -> tags by which its rows are found."""
         return {kind: {**self.own, "control": kind} for kind in _KINDS}
 
     def by_grid(self) -> Rows:
-        """Return for each grid the difference to networks with permuted weights; empty if there are none."""
+        """Return for each grid by how much the probe exceeds the same probe on networks with permuted weights.
+
+        There are no rows if no such network was probed.
+        """
         probe, permuted = (self.rows.where(**{**self.own, "control": control}).rows for control in ("none", NEEDED))
         return pairs(probe, permuted, name=NEEDED, by=self.by)
 
 
 def map_read(data: ArmData, content: str, *, seen: bool = False) -> Quantity:
-    """Return how well the per-cell linear probe decodes a class of cells.
+    """Return how well a linear probe decodes from the model's activations where cells of one class are.
 
     Args:
-        data: the run whose activations were read.
-        content: the class of cells.
+        data: the model's data in the arm whose activations were read.
+        content: the class of cells, such as walls.
         seen: score only the cells that the agent had seen by then.
     """
     cells = SEEN if seen else None
@@ -96,15 +108,22 @@ def map_read(data: ArmData, content: str, *, seen: bool = False) -> Quantity:
 
 
 def beliefs_read(data: ArmData) -> Quantity:
-    """Return how much better actions fit the map decoded at the same step than maps decoded at other states, with its
-    controls.
+    """Return how much better actions fit the map decoded at the same step than maps decoded at other states.
+
+    Args:
+        data: the model's data in the arm whose activations were read.
     """
     measure = beliefs.DECODED + beliefs.DIFFERENCE
     return _at_main_point(data, estimate_rows, {"measure": measure, "head": "percell", "reading": "natural"})
 
 
 def plan_read(data: ArmData, number: int) -> Quantity:
-    """Return how often the first N actions of a plan are decoded correctly, with its controls."""
+    """Return how often the first N actions of a plan are decoded correctly from the model's activations.
+
+    Args:
+        data: the model's data in the arm whose activations were read.
+        number: the number N of actions.
+    """
     rows = _agent_rows(data).where(measure=PREFIX, plans="all", N=number)
     heads = rows.where(**{STEPWISE: False}).values("head")
     key = {**rows.main_point().key, "head": heads[0], "control": "none"} if heads else {"head": ""}
@@ -126,13 +145,16 @@ def _plans(rows: Rows, by: Iterable[str], confidence: float) -> list[Grouped]:
 
 
 def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evidence:
-    """Return the difference to the strictest control, and on which side of a threshold all differences lie.
+    """Decide whether a quantity exceeds a threshold in comparison with each of its controls.
 
     Args:
         at: function from a coverage to the difference from each control, with an interval of this coverage.
         data: data of the model; it determines the error level.
         threshold: yes if all differences lie above it; no if one lies below it, corrected for the number of controls.
         needed: the control without which the claim is untestable.
+
+    Returns:
+        The answer, with the difference from the strictest control as its evidence.
     """
     rivals = {name: difference for name, difference in at(data.confidence).items() if difference is not None}
     decisive = strictest(rivals)
@@ -148,10 +170,14 @@ def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evide
 
 
 def beyond_networks(read: Quantity, data: ArmData) -> Evidence:
-    """Return by how much a quantity exceeds that of the strictest random network.
+    """Decide whether a probe reads more from the model than from random networks.
 
-    Yes if it exceeds networks of every kind, no if it lies below all of them. The difference to random networks depends
-    on the sizes and the number of grids, so both are shown beside it.
+    Yes if it exceeds networks of every kind, no if it lies below all of them. The evidence is the difference from the
+    strictest kind. It depends on the sizes and the number of grids, so both are shown beside it.
+
+    Args:
+        read: what the probe reads.
+        data: data of the model; it determines the error level.
     """
     rivals = read.beyond(read.networks, data.confidence)
     decisive = strictest(rivals)
@@ -173,10 +199,16 @@ def _fitted_on(read: Quantity, data: ArmData) -> str:
 
 
 def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
-    """Return how much more often the first N actions are decoded than by the strictest baseline.
+    """Decide whether the first N actions of a plan are decoded from the model's activations more often than by
+    baselines.
 
     The baselines are the same decoder on random networks of each kind and on plans of other grids, the most common plan
     of the training grids, and the most common continuation of the first decoded action.
+
+    Args:
+        data: the model's data in the arm whose activations were read.
+        number: the number N of actions.
+        threshold: yes if the difference from every baseline lies above it.
     """
     read = plan_read(data, number)
     if not read.own["head"]:
@@ -189,13 +221,17 @@ def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
 
 
 def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
-    """Return how much more often the action follows activations patched in from another grid than a control patch.
-
-    The control is the strictest one at the same place.
+    """Decide whether the action follows activations patched in from another grid more often than it follows control
+    patches.
 
     At the cells of the grid, one layer is patched, the end of the first third: there the cells' content has been
     computed, while later tokens have read only the unpatched layers below. Before the reasoning, all layers are
     patched. A null result there counts only if the patch of all cells in all layers does change the action.
+
+    Args:
+        data: the model's data in the arm in which activations were patched.
+        site: position in the prompt or answer at which they were patched.
+        threshold: yes if the difference from every control patch at this site lies above it.
     """
     patched = _patched(data, site)
     if isinstance(patched, str):
@@ -227,10 +263,14 @@ def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
 
 
 def plan_followed(data: ArmData, threshold: float) -> Evidence:
-    """Return how often the action follows the exchanged moves in its reasoning, minus the strictest control.
+    """Decide whether the model's action follows its written reasoning when the moves in it are exchanged.
 
-    The controls are the model's own reasoning given back, and a paraphrase of it. Counted is how often the action is
-    then optimal in the other grid.
+    The evidence is how often the action is then optimal in the other grid, minus the same after the strictest control:
+    the model's own reasoning given back, or a paraphrase of it.
+
+    Args:
+        data: the model's data in the arm in which reasoning was edited.
+        threshold: yes if the difference from every control lies above it.
     """
     exchanged, controls = _edited(data)
     if not len(exchanged):
@@ -283,7 +323,14 @@ def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
 
 
 def less_controls(data: ArmData, changed: Rows, controls: Mapping[str, Rows], confidence: float) -> Rivals:
-    """Return the paired differences over grids between shares and those of each control that has rows."""
+    """Estimate by how much a share exceeds that of each control, paired by grid.
+
+    Args:
+        data: the model's data.
+        changed: results of the intervention.
+        controls: name of a control -> its results; controls without any are left out.
+        confidence: coverage of the intervals.
+    """
     return {name: data.difference(changed, rows, confidence) for name, rows in controls.items() if len(rows)}
 
 
@@ -293,7 +340,13 @@ def _changed(data: ArmData, kind: str) -> Rows:
 
 
 def patch_by_grid(data: ArmData, site: str, moved: str) -> Rows:
-    """Return for each grid how much more often the action follows patched activations than noise of the same norm."""
+    """Return for each grid how much more often the action follows patched activations than noise of the same norm.
+
+    Args:
+        data: the model's data in the arm in which activations were patched.
+        site: position in the prompt or answer at which they were patched.
+        moved: what differs between both grids, "agent" or "goal".
+    """
     patched = _patched(data, site)
     if isinstance(patched, str):
         return Rows.from_rows([])
@@ -301,8 +354,12 @@ def patch_by_grid(data: ArmData, site: str, moved: str) -> Rows:
 
 
 def plan_followed_by_grid(data: ArmData, moved: str) -> Rows:
-    """Return for each grid how much more often the action follows reasoning with exchanged moves than the agent's own
-    reasoning given back.
+    """Return for each grid how much more often the action follows reasoning with exchanged moves than unchanged
+    reasoning.
+
+    Args:
+        data: the model's data in the arm in which reasoning was edited.
+        moved: what differs between both grids, "agent" or "goal".
     """
     exchanged, controls = _edited(data)
     return _less_by_grid(chosen(exchanged, moved=moved), chosen(controls["own"], moved=moved))
