@@ -33,12 +33,12 @@ _LONGEST: Final = 1000  # characters of a message
 
 
 class LastingError(ValueError):
-    """An error that occurs again however often the same runs are judged."""
+    """Error that occurs again however often the same runs are judged, so that repeating the command does not help."""
 
 
 @dataclass(slots=True)
 class Failures:
-    """What was not asked and what has failed so far.
+    """What was not asked in an evaluation, and what has failed so far. An arm is a part of the evaluation.
 
     Attributes:
         directory: the directory of the evaluation.
@@ -60,8 +60,10 @@ class Failures:
     _begun: bool = False
 
     def begin(self) -> None:
-        """Write failures to the file from now on, replacing those of an earlier call; before this, nothing is
-        written.
+        """From now on, keep all failures so far in a file of the evaluation's directory; the file of an earlier call is
+        replaced.
+
+        Before this call, nothing is written.
         """
         self._begun = True
         self._write()
@@ -73,23 +75,34 @@ class Failures:
             Folder(self.directory).remove_file(FAILURES)
 
     def leave_out(self, arms: Iterable[str], models: Iterable[str], why: str) -> None:
-        """Record why some models skip some arms; a reason that was recorded before is kept."""
+        """Record that each of some models is not asked each of some arms (parts of the evaluation), with the reason.
+
+        A reason that was recorded before is kept.
+
+        Args:
+            arms, models: names of the arms and of the models.
+            why: the reason.
+        """
         for pair in product(arms, models):
             self.unasked.setdefault(pair, why)
 
     def leave_out_unplayed(self, arm: Arm, subject: Subject) -> None:
-        """Record that a model skips an arm that looks inside, if it skips the arm whose run would be read."""
+        """Record that an arm cannot look inside a model, if the episodes that it would read are not played.
+
+        Args:
+            arm: an arm (part of the evaluation). Nothing is recorded if it has worlds of its own.
+            subject: the model.
+        """
         if arm.looks is not None and (arm.at, subject.name) in self.unasked:
             self.leave_out([arm.name], [subject.name], not_played(arm))
 
     @contextmanager
     def kept_apart(self, what: str, arms: Iterable[str] = (), models: Iterable[str] = ()) -> Iterator[None]:
-        """Record an error raised in this block without stopping the evaluation; some models are then not asked some
-        arms.
+        """Context manager that records an error raised in its block, so that the rest of the evaluation goes on.
 
         Args:
             what: name of the work in the block, for the sentence.
-            arms, models: the arms and models that are then left out.
+            arms, models: names of the arms (parts of the evaluation) and models that are left out after an error.
 
         Raises:
             Exception: an error after which nothing else could succeed: the disk is full or read-only, another process
@@ -112,12 +125,14 @@ class Failures:
 
 
 def not_played(arm: Arm) -> str:
-    """Return why an arm that looks inside has no run to read."""
+    """Return the reason why an arm that looks inside a model is left out: the episodes that it would read were not
+    played.
+    """
     return f"it uses the episodes of the part {arm.at}, which was not run"
 
 
 def told(error: BaseException) -> str:
-    """Return type and message of an error as one line of limited length."""
+    """Describe an error in one line of limited length: its type and its message."""
     text = " ".join(str(error).split())
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -140,9 +155,9 @@ def does_not_fit(arm: Arm, subject: Subject, count: int, seed: int, makeable: se
     """Explain why the prompts of an arm do not fit into a model's context; "" if they fit, or if we cannot tell.
 
     Args:
-        arm: an arm with worlds.
+        arm: an arm (part of an evaluation) with worlds of its own.
         subject: the model.
-        count: worlds per cell.
+        count: number of worlds per cell (combination of kind, size and density).
         seed: root seed of the worlds.
         makeable: names of arms whose worlds need not be made again for an agent without prompts; the arm is added.
 

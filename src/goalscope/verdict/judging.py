@@ -42,7 +42,7 @@ _RECORD: Final = (
 
 
 def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
-    """Reopen a judged evaluation together with its ledger; models are not loaded.
+    """Reopen an evaluation whose claims were decided, together with these claims; models are not loaded.
 
     Recorded logs are expected beside the evaluation's directory, under the same folder name as before.
 
@@ -88,7 +88,11 @@ Opened = dict[tuple[str, str], ArmRun]
 
 @contextmanager
 def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
-    """Open the measured runs of all arms and models for `judge` and the page; yield (arm, model) -> run."""
+    """Context manager that opens all measured runs of an evaluation, for `judge` and for the page.
+
+    It yields a mapping from (name of the arm, name of a model) to the run. An arm is a part of the evaluation. A run
+    that cannot be read is recorded as a failure and left out.
+    """
     confidence, opened_runs, by_path = 1 - evaluation.level, Opened(), dict[Path, ArmRun]()
     failures = evaluation.failures
     with ExitStack() as stack:
@@ -115,7 +119,9 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
 
 
 class Reopened(NamedTuple):
-    """An evaluation that was judged before: its stored ledger, and its measured runs, which stay open."""
+    """An evaluation that was judged before: the evaluation on disk, its stored claims, and its measured runs, held
+    open.
+    """
 
     run: EvaluationRun
     ledger: Evaluation
@@ -124,7 +130,9 @@ class Reopened(NamedTuple):
 
 @contextmanager
 def reopened(directory: str | Path) -> Iterator[Reopened]:
-    """Open a judged evaluation and its runs. Measurements are shared, so that later readers need not repeat them.
+    """Context manager that opens an evaluation whose claims were decided, with all of its measured runs.
+
+    Measurements are cached in the opened runs, so that later readers need not repeat them.
 
     Raises:
         FileNotFoundError: the directory holds no evaluation, or the logs that it judged have been moved.
@@ -138,11 +146,13 @@ def reopened(directory: str | Path) -> Iterator[Reopened]:
 def judge(
     evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun], arguments: Mapping[str, Any] | None = None
 ) -> Evaluation:
-    """Decide all claims from the runs of the arms; a claim whose evidence fails is untestable, with the reason.
+    """Decide all claims (answers to questions about the models) of an evaluation from its measured runs.
+
+    A claim whose evidence cannot be computed is untestable, with the reason.
 
     Args:
         evaluation: the evaluation.
-        runs: its measured runs, see `opened`.
+        runs: (arm, name of a model) -> measured run, from `opened`.
         arguments: the user's arguments, for the record.
     """
     rules: list[Rule] = [registry.resolve("claim", name) for name in registry.names("claim")]
@@ -259,7 +269,7 @@ def _kinds_in(logs: Path, agent: str) -> str:
 
 
 def write(evaluation: EvaluationRun, ledgers: Evaluation) -> Path:
-    """Write the ledger; return its path."""
+    """Write an evaluation with its claims to its directory as ``ledger.json``, and return the path of this file."""
     return write_page(evaluation.directory / LEDGER, ledgers.to_json() + "\n")
 
 
@@ -273,7 +283,11 @@ _VIEWS: Final = ("is directed at the goal", "is directed at another", FOLLOWS)
 
 
 def contradictions(ledger: ClaimLedger) -> list[str]:
-    """Return one sentence for each contradiction in the verdict on a model; empty if there is none."""
+    """Check that the claims, findings and sentences of the verdict on a model do not contradict each other.
+
+    Returns:
+        One sentence for each contradiction; empty if there is none.
+    """
     sentences = [*_of_findings(ledger), *_of_claims(ledger), *_of_views(ledger)]
     verdict_text = headline(ledger)
     sentences += _of_numbers(ledger, verdict_text)

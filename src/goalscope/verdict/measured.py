@@ -38,20 +38,21 @@ _TENTH: Final = 0.1  # largest share of a budget that a measured batch takes
 def measure(
     evaluation: EvaluationRun, request: ArmRequest, limit: Budget | None, arguments: Mapping[str, Any] | None = None
 ) -> ArmRequest:
-    """Ask each model for its measured batch (timed first turns), at most a tenth of the budget in total.
+    """Ask each model for a few first turns, to learn how long a turn takes and whether the answers can be used.
 
-    A model whose first answers suggest other settings is asked again with these, see `with_seen_settings`. Models
-    without a usable answer are recorded in the failures of the evaluation.
-
-    Returns:
-        The request with the batches of models with usable answers, and the models with their settings.
+    The first turns (the measured batch) cost at most a tenth of the budget in total, and are kept for the run. A model
+    whose first answers suggest other settings is asked again with these, see `with_seen_settings`. Models without a
+    usable answer are recorded in the failures of the evaluation.
 
     Args:
         evaluation: the evaluation that stores the answers; its plan is written before the first answer that costs
             something.
-        request: the arms and models that can be asked.
+        request: the arms (parts of the evaluation) and the models that can be asked.
         limit: the budget, or None for no limit.
         arguments: the user's arguments, for the record.
+
+    Returns:
+        The request with the batches of models with usable answers, and the models with their settings.
     """
     arms, workers = request.arms, request.workers
     share = 0.0 if limit is None or not request.subjects else _TENTH * limit.amount / len(request.subjects)
@@ -123,7 +124,10 @@ _MOSTLY: Final = 0.5  # share of answers without a valid move
 
 
 def scorable(subject: Subject) -> bool:
-    """Return whether goalscope may let a model choose among complete answers instead of generating them."""
+    """Return whether goalscope may let a model choose among complete answers instead of generating them.
+
+    This needs a model that returns likelihoods and writes no reasoning, and a user who did not set how it answers.
+    """
     generates = subject.kind in MODELS and subject.parameters.get("answer", "generated") == "generated"
     return generates and "answer" not in subject.stated and _by_likelihood(subject) is not None
 
@@ -140,12 +144,15 @@ def _by_likelihood(subject: Subject) -> Subject | None:
 
 
 def with_seen_settings(subject: Subject, first: FirstTurns, limits: Limits) -> tuple[Subject, str] | None:
-    """Return a model with other settings and the reason for them, or None if its first answers suggest none.
+    """Choose better settings for a model from its first answers: constrained choice, or a lower limit of output tokens.
 
     Args:
         subject: the model.
-        first: its measured batch of first turns.
-        limits: the limits of the batch.
+        first: its first turns, which were asked before all others.
+        limits: the limits of time and cost of these first turns.
+
+    Returns:
+        The model with changed settings and the reason for them; None if its first answers suggest no change.
     """
     if first.silent or not first.asked:
         return None

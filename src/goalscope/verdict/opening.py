@@ -41,7 +41,7 @@ _FIELDS: Final = ("answer", "value", "low", "high", "threshold", "clusters", "n"
 
 
 def open_results(path: str | Path) -> Run | Evaluation:
-    """Read a run directory or the directory of an evaluation.
+    """Open the results in a directory: a run, or an evaluation whose claims were decided.
 
     Args:
         path: the directory.
@@ -77,14 +77,18 @@ def run_folders(path: Path) -> dict[str, Path]:
 
 
 def runs_by_arm(directory: Path) -> dict[str, list[Run]]:
-    """Return the runs of an evaluation by arm; each arm has the runs of the models in their order."""
+    """Return the runs of an evaluation for each arm, which is a part of the evaluation such as "grids".
+
+    Returns:
+        Name of the arm -> one run for each model that has played it, in the order of the models.
+    """
     runs, plan = runs_in(directory), Plan.read(directory / PLAN)
     folders = {arm: [folder_of(arm, number) for number in range(len(plan.models))] for arm in plan.sizes}
     return {arm: stored for arm, names in folders.items() if (stored := [runs[name] for name in names if name in runs])}
 
 
 def read_ledger(path: Path) -> Evaluation:
-    """Read the stored evaluation from a directory or a ledger file.
+    """Read a stored evaluation with its claims, from its directory or from its file ``ledger.json``.
 
     Raises:
         FileNotFoundError: there is none.
@@ -102,10 +106,10 @@ def read_ledger(path: Path) -> Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """Result of deciding the claims of an evaluation again.
+    """What came out when the claims of an evaluation were decided again from its runs.
 
     Attributes:
-        deviations: differences between the ledger and the newly decided claims; empty if something failed.
+        deviations: differences between the stored and the newly decided claims; empty if something failed.
         changed: runs whose episodes differ from the judged ones.
         added: runs whose rows, activations or probes differ although the claims are the same.
         failed: what could not be decided again on this machine, for example because a package or class is missing.
@@ -118,10 +122,13 @@ class Checked:
 
 
 def check_claims(directory: Path) -> str:
-    """Decide the claims of an evaluation again if that takes only seconds; return why it was not done, or "".
+    """Check that the stored claims of an evaluation follow from its runs, if deciding them again takes only seconds.
+
+    Returns:
+        Why this was not checked; "" if it was, and the claims are the same.
 
     Raises:
-        ValueError: a claim of the ledger differs from the one that its runs give.
+        ValueError: a stored claim differs from the one that the runs give.
     """
     stored, left = read_ledger(directory), ""
     if not Folder(directory).has_file(PLAN):
@@ -146,9 +153,9 @@ def check_claims(directory: Path) -> str:
 
 
 def names_of_own_code(plan: Plan) -> set[str]:
-    """Return the names of the user's classes and functions that are needed to decide the claims of a plan again.
+    """Return which classes and functions of the user must be imported to decide the claims of an evaluation again.
 
-    Agents are not needed, because their answers are stored.
+    They define worlds and hypotheses of its plan. Agents are not needed, because their answers are stored.
     """
     return own.names_in([plan.worlds, list(plan.choices.hypotheses), list(plan.choices.studies)])
 
@@ -168,7 +175,7 @@ def _episodes(evaluation: Evaluation) -> int:
 
 
 def judged_again(directory: Path) -> Checked:
-    """Decide all claims of an evaluation again from what its runs store.
+    """Decide all claims of an evaluation again from its stored runs, and report what differs from the stored claims.
 
     Raises:
         FileNotFoundError: there is no evaluation, or the logs that it judged have been moved.
@@ -179,7 +186,7 @@ def judged_again(directory: Path) -> Checked:
 
 
 def compare_claims(evaluation: Reopened) -> Checked:
-    """Decide all claims of a judged evaluation again, and compare them with its ledger.
+    """Decide all claims of a reopened evaluation again from its runs, and report what differs from the stored claims.
 
     Raises:
         ValueError: its worlds or hypotheses are code that the user did not allow.
@@ -259,9 +266,9 @@ def _told(claim: Claim | None, other: Claim | None) -> str:
 
 
 def merge_evaluations(directories: Sequence[str | Path], out: str | Path) -> Evaluation:
-    """Combine the models of evaluations that have the same plan, and judge them together.
+    """Combine evaluations of different models that have the same plan into one, and decide all claims together.
 
-    The evaluations are only read. Their runs are copied under a temporary name, which is renamed at the end.
+    The given evaluations are only read. Their runs are copied under a temporary name, which is renamed at the end.
 
     Args:
         directories: the evaluations; their models must differ.

@@ -41,7 +41,7 @@ _FACTOR_WITH_CHANCE: Final = 2.0
 
 
 def environment_settings(environment: str) -> dict[str, Any]:
-    """Return the settings for an environment that the user names, after enumerating and checking it.
+    """Prepare an evaluation in the user's environment: list its states, check it, and choose worlds and horizon.
 
     An environment whose class takes a seed that changes what happens in it gives a world for each seed. Any other gives
     a world for each of several states in which an episode can begin.
@@ -50,7 +50,7 @@ def environment_settings(environment: str) -> dict[str, Any]:
         environment: see `goalscope.worlds.environments.environment.named_environment`.
 
     Returns:
-        The settings of `goalscope.verdict.arms.given_arm`: name, worlds, horizon, answers for each step, and under
+        The settings for `goalscope.verdict.arms.given_arm`: name, worlds, horizon, answers for each step, and under
         ``twins`` the agents with known goals, each with the name of the goal that it pursues ("" for none).
 
     Raises:
@@ -225,8 +225,13 @@ def _other_goals(world: EnvironmentWorld) -> list[str]:
 
 
 def twin_subjects(settings: Mapping[str, Any], subjects: list[Subject]) -> list[Subject]:
-    """Return agents with known goals that are evaluated beside the given models; none of them repeats one of these
-    models.
+    """Return the agents with known goals that are evaluated beside the given models, as a check of the verdict.
+
+    Agents that are among the models already are left out.
+
+    Args:
+        settings: the settings of the worlds, from `environment_settings`.
+        subjects: the models.
     """
     mine = {(subject.kind, tuple(sorted(map(str, subject.parameters.items())))) for subject in subjects}
     twins = list[Subject]()
@@ -239,7 +244,10 @@ def twin_subjects(settings: Mapping[str, Any], subjects: list[Subject]) -> list[
 
 
 def write_study(evaluation: EvaluationRun) -> None:
-    """Write the study that plays the same agents in the same worlds again, if the user named an environment."""
+    """Write a study file that plays the same agents in the same worlds again, if the user named an environment.
+
+    Without a named environment, nothing is written.
+    """
     plan = evaluation.plan
     if plan.worlds is None or "twins" not in plan.worlds or GIVEN not in plan.sizes:
         return
@@ -249,13 +257,24 @@ def write_study(evaluation: EvaluationRun) -> None:
 
 
 def planted_goal(settings: Mapping[str, Any] | None, name: str) -> str | None:
-    """Return the goal that an agent of an evaluation pursues by construction: "" for none, None if it is a model."""
+    """Return which goal an agent of an evaluation pursues by construction.
+
+    Args:
+        settings: the settings of the worlds, from `environment_settings`; None without.
+        name: name of the agent.
+
+    Returns:
+        Name of the goal, "" for an agent without a goal; None for a model under test.
+    """
     twins = (settings or {}).get("twins", {})
     return twins[name]["pursues"] if name in twins else None
 
 
 def twin_sentences(evaluation: Evaluation) -> list[str]:
-    """Return what the verdict made of the agents with known goals: all as planted, or which of them it got wrong."""
+    """Return sentences on whether the verdict found the known goals of agents that were evaluated as a check.
+
+    They name the agents that it got right, left open and got wrong. Empty if there are no such agents.
+    """
     judged = [(ledger, finding) for ledger in evaluation.twins if (finding := _finding(ledger)) is not None]
     if not judged:
         return []

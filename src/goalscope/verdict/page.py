@@ -75,7 +75,12 @@ _BOUND: Final = {0.0: "chance", 1.0: "all of it"}
 
 
 def write(evaluation: Evaluation, runs: Opened, path: Path) -> Path:
-    """Write the page of an evaluation; the same runs give the same bytes.
+    """Write the HTML page of an evaluation to a file, and return the file; the same runs give the same bytes.
+
+    Args:
+        evaluation: the evaluation with its claims.
+        runs: (arm, name of a model) -> measured run, from `opened`.
+        path: the file.
 
     Raises:
         ImportError: jinja2 is not installed (it comes with the extra ``report``).
@@ -91,7 +96,12 @@ def with_digest(evaluation: Evaluation, page: Path) -> Evaluation:
 
 
 def text_of(evaluation: Evaluation, runs: Opened) -> str:
-    """Return the page of an evaluation as HTML; the same runs give the same text."""
+    """Return the page of an evaluation as HTML; the same runs give the same text.
+
+    Args:
+        evaluation: the evaluation with its claims.
+        runs: (arm, name of a model) -> measured run, from `opened`.
+    """
     names = [ledger.model for ledger in evaluation.tested]
     title = f"Is {names[0]} goal-directed?" if len(names) == 1 else f"{listed(names)}: are they goal-directed?"
     sections, groups = contents(evaluation, runs)
@@ -112,11 +122,11 @@ class CheckedPage(NamedTuple):
 
 
 def compare_page(evaluation: Reopened, *, rebuild: bool = True, added: bool = False) -> CheckedPage:
-    """Compare the page of an evaluation with the digest in its ledger, and with the page that ledger and runs give now.
+    """Check that the page of an evaluation was not changed: by its stored digest, and by building it again.
 
-    The digest reveals any changed byte. But whoever changes a page can also change its digest in the ledger and
-    recompute the ledger's seal. Therefore, if this version of goalscope wrote the page, it is also built again in
-    memory and compared, with numbers up to rounding differences between machines.
+    The digest reveals any changed byte. But whoever changes a page can also change its digest in the ledger (the file
+    with the claims) and recompute the ledger's seal. Therefore, if this version of goalscope wrote the page, it is also
+    built again in memory and compared, with numbers up to rounding differences between machines.
 
     Args:
         evaluation: the reopened evaluation.
@@ -166,7 +176,15 @@ def same_text(first: str, second: str) -> bool:
 
 
 def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
-    """Return the sections of an evaluation's page, and the groups of results that are folded below them."""
+    """Return everything that the page of an evaluation shows.
+
+    Args:
+        evaluation: the evaluation with its claims.
+        runs: (arm, name of a model) -> measured run, from `opened`.
+
+    Returns:
+        The sections in their order; and the groups of results of each run that are folded below them.
+    """
     names = [model.model for model in evaluation.tested]
     evidence = {name: f"{EVIDENCE}-{number}" if number else EVIDENCE for number, name in enumerate(names)}
 
@@ -208,7 +226,7 @@ def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list
 
 
 def named_of(directory: str | Path) -> Named:
-    """Return the figures and tables of a judged evaluation's page by name; models are not loaded.
+    """Return all figures and tables on the page of an evaluation, each under its name; models are not loaded.
 
     Raises:
         FileNotFoundError: there is no evaluation, or the logs that it judged have been moved.
@@ -220,7 +238,7 @@ def named_of(directory: str | Path) -> Named:
 
 
 def figure(directory: str | Path, name: str) -> "MatplotlibFigure":
-    """Draw a figure of the page of an evaluation.
+    """Draw one of the figures on the page of an evaluation with matplotlib.
 
     Args:
         directory: the directory of the evaluation.
@@ -425,8 +443,9 @@ _RANKED: Final = ("action accuracy", "success")
 
 
 def tiles_of(ledger: ClaimLedger) -> list[Tile]:
-    """Return the tiles: what a model is directed at, how strongly, and how many questions were answered; [] without
-    claims.
+    """Return the main answers about a model, which the head of the page shows as tiles.
+
+    They say what the model is directed at, how strongly, and how many questions were answered. Empty without claims.
     """
     if not ledger.claims:
         return []
@@ -452,7 +471,9 @@ def tiles_of(ledger: ClaimLedger) -> list[Tile]:
 
 
 def deciding_finding(ledger: ClaimLedger) -> Finding | None:
-    """Return the finding that gives the verdict, or None if there is none or more than one."""
+    """Return the finding on what a model is directed at if there is exactly one; None if there is none or more than
+    one.
+    """
     findings = [finding for group in aims_of(ledger).values() for finding in group]
     return findings[0] if len(findings) == 1 else None
 
@@ -486,7 +507,15 @@ def _strength(finding: Finding) -> Iterator[Tile]:
 
 
 def episodes_of(ledger: ClaimLedger, runs: Mapping[tuple[str, str], ArmRun]) -> Declared | None:
-    """Draw a typical, the best and the worst episode of a model; None if its worlds cannot be drawn."""
+    """Return the section of the page that draws a typical, the best and the worst episode of a model.
+
+    Args:
+        ledger: the claims about the model.
+        runs: (arm, name of a model) -> measured run, from `opened`.
+
+    Returns:
+        The section; None if its worlds cannot be drawn.
+    """
     played_arms = (arm for arm in DRAWN if (arm, ledger.model) in runs)
     for arm in played_arms:
         data = ArmData.of(runs[arm, ledger.model], ledger.model)
@@ -546,9 +575,14 @@ MOST: Final = 42
 
 
 def elsewhere(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
-    """Yield the section on what each model is expected to do in other kinds of worlds.
+    """Yield the section of the page on what each model is expected to do in other kinds of worlds, if this can be
+    predicted.
 
     It has a sentence about each model, and a figure with the share of worlds in which each place is reached first.
+
+    Args:
+        evaluation: the evaluation with its claims.
+        runs: (arm, name of a model) -> measured run, from `opened`.
     """
     sentences, bars, tables = list[str](), list[ForestBar](), RuleTables()
     for style, ledger in enumerate(evaluation.tested):
@@ -578,8 +612,16 @@ def elsewhere(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
 
 
 def predicted(run: ArmRun, agent: str, tables: RuleTables) -> tuple[float, tuple[KindPrediction, ...]] | None:
-    """Predict a model in other kinds of worlds: return the error of its prediction in held-out worlds, and one
-    prediction per kind; None if its answers allow none, and for logs.
+    """Predict how a model acts in kinds of worlds in which it was not seen, from the answers in one of its runs.
+
+    Args:
+        run: the measured run.
+        agent: name of the model.
+        tables: cache of the policies of rules, shared between models.
+
+    Returns:
+        The mean squared error of the prediction in held-out worlds, and one prediction per kind of worlds. None if the
+        answers allow no prediction, and for recorded logs.
     """
     if run.part is not None:
         return None
@@ -593,7 +635,16 @@ def predicted(run: ArmRun, agent: str, tables: RuleTables) -> tuple[float, tuple
 def predicted_from(
     all_answers: Sequence[Answers], tables: RuleTables
 ) -> tuple[float, tuple[KindPrediction, ...]] | None:
-    """Predict as `predicted` does from answers in grids; None without two answers per step or with too few worlds."""
+    """Predict how an agent acts in kinds of worlds in which it was not seen, from its answers in grids.
+
+    Args:
+        all_answers: the answers, world by world.
+        tables: cache of the policies of rules, shared between agents.
+
+    Returns:
+        The mean squared error of the prediction in held-out worlds, and one prediction per kind of worlds. None without
+        two answers per step, with too few worlds, or if a world is not a grid.
+    """
     if any("grid" not in answers.world.world.offers for answers in all_answers):
         return None
     worlds = np.linspace(0, len(all_answers) - 1, min(len(all_answers), MOST)).round().astype(int)
@@ -614,7 +665,14 @@ def _elsewhere() -> tuple[KindsOfWorlds, dict[str, tuple[FiniteWorld, ...]]]:
 
 
 def say_elsewhere(model: str, distance: float, kinds: Sequence[KindPrediction]) -> str:
-    """Say what is expected of a model elsewhere, where this can be trusted, and where it cannot."""
+    """Say in words what is expected of a model in other kinds of worlds, where this can be trusted, and where it
+    cannot.
+
+    Args:
+        model: name of the model.
+        distance: mean squared error of the prediction in held-out worlds.
+        kinds: the prediction for each kind of worlds.
+    """
     rounded = f"{max(distance, 0.0):.2f}"
     trusted = [kind for kind in kinds if kind.trust == "good"]
     if not trusted:

@@ -53,10 +53,10 @@ _ELSEWHERE: Final = {
 
 
 class Choices(StrictRecord):
-    """The user's choices.
+    """What the user chose about an evaluation, beyond its models, seed and worlds.
 
     Attributes:
-        arms: names of the arms to run; empty for all.
+        arms: names of the arms (parts of an evaluation) to run; empty for all.
         sizes: side lengths of the grids in every arm that has side lengths; empty for the arm's own.
         models: parameters of every language model, KEY=VALUE each.
         studies: settings of the arms' studies, KEY=VALUE each.
@@ -78,10 +78,10 @@ class Choices(StrictRecord):
         settings: Sequence[str],
         hypotheses: str = "",
     ) -> "Choices":
-        """Read the choices that a user made in a command.
+        """Create the choices from the arguments of a command.
 
         Args:
-            arms: names of the arms to run; empty for all.
+            arms: names of the arms (parts of an evaluation) to run; empty for all.
             sizes: side lengths of the grids; if there are none, each arm uses its own.
             models: parameters of every language model, KEY=VALUE each.
             settings: further parameters, KEY=VALUE each. If KEY begins with a key of a study, the setting applies to
@@ -114,7 +114,7 @@ class Choices(StrictRecord):
 
     @property
     def words(self) -> list[str]:
-        """The choices as options of the command line, for messages."""
+        """The choices as options of the command line, such as "--sizes 7,9", for messages."""
         lists = {"--arms": self.arms, "--sizes": self.sizes}
         return [
             *(f"{option} {','.join(map(str, values))}" for option, values in lists.items() if values),
@@ -131,11 +131,14 @@ class Choices(StrictRecord):
         return f"--hypotheses {shlex.quote(';'.join(texts))}"
 
     def subjects(self, subjects: Sequence[Subject]) -> list[Subject]:
-        """Return the subjects with the chosen parameters, with names that tell them apart.
+        """Return the models with the chosen parameters, and with distinct names.
+
+        Args:
+            subjects: the models as the user gave them.
 
         Raises:
-            ValueError: a subject is not a language model, a model lacks one of the parameters, or sizes, settings or
-                hypotheses are given although all subjects are recorded logs.
+            ValueError: parameters were chosen and one is not a language model, a model lacks one of the parameters, or
+                sizes, settings or hypotheses are given although all are recorded logs.
         """
         if (self.sizes or self.studies or self.hypotheses) and all(subject.logs is not None for subject in subjects):
             raise ValueError(f"recorded runs are judged as they are, got {', '.join(self.words)}: leave that out")
@@ -149,11 +152,15 @@ class Choices(StrictRecord):
         return told_apart([subject.changed(self.models) for subject in subjects] if self.models else subjects)
 
     def check_arms(self, arms: Sequence[Arm], subjects: Sequence[Subject] = ()) -> None:
-        """Raise a ValueError if a chosen arm does not exist, or needs the episodes of an arm that was not chosen.
+        """Check that each chosen arm (part of an evaluation) exists, and that the arms whose episodes it reads are
+        chosen too.
 
         Args:
             arms: all arms.
             subjects: the models to be asked; an arm that none of them allows is not proposed together with another one.
+
+        Raises:
+            ValueError: a chosen arm does not exist, or needs the episodes of an arm that was not chosen.
         """
         arms_by_name = {arm.name: arm for arm in arms}
         for name in self.arms:
@@ -170,11 +177,13 @@ class Choices(StrictRecord):
                 )
 
     def has(self, arm: Arm) -> bool:
-        """Return whether an arm is chosen."""
+        """Return whether an arm (part of an evaluation) is to be run: it was chosen, or no arms were chosen."""
         return not self.arms or arm.name in self.arms
 
     def changed(self, arm: Arm) -> Arm:
-        """Return an arm with the chosen sizes and study settings that it accepts."""
+        """Return an arm (part of an evaluation) with the chosen sizes, hypotheses and study settings that it
+        accepts.
+        """
         if arm.looks is not None or not (self.sizes or self.studies or self.hypotheses):
             return arm
         return replace(arm, chosen=lambda study: self._applied(arm, study)[0], full=self._full(arm))
@@ -198,7 +207,7 @@ class Choices(StrictRecord):
         """Return a sentence for each choice that some arms do not accept, with the reason for the first of these arms.
 
         Args:
-            arms: the arms that run.
+            arms: the arms (parts of the evaluation) that run.
             subjects: the models that are asked.
             seed: root seed of the worlds.
 
@@ -288,10 +297,12 @@ def _set(mapping: dict[str, Any], *, settings: Sequence[str], counts: bool) -> N
 
 
 def differences(stored: Mapping[str, Sequence[str]], requested: Mapping[str, Sequence[str]]) -> str:
-    """Describe on one line how two plans differ; "" if they do not.
+    """Describe on one line the first difference between a stored and a requested plan; "" if they are equal.
 
-    Each plan is given as lists of words by title. Only the first title with a difference is reported, since the others
-    follow from it.
+    Only the first title with a difference is reported, since the others follow from it.
+
+    Args:
+        stored, requested: each plan as a mapping from a title, such as "model ", to the words that describe it.
     """
     for title, before in stored.items():
         if before != (now := requested[title]):
@@ -317,7 +328,8 @@ class Plan(SealedRecord):
         version: version of the file format; other versions are refused.
         models: the models in the order of their runs, each as a study lists an agent, with its name.
         seed: root seed of the worlds.
-        looks: one mapping per look at the data: arm -> number of worlds per cell; empty until sizes are chosen.
+        looks: one mapping per look at the data (a later look adds worlds): name of an arm, which is a part of the
+            evaluation -> number of worlds per cell; empty until sizes are chosen.
         worlds: the worlds that replace all others, see `goalscope.verdict.arms.given_worlds`; None for those of the
             registered arms.
         choices: the user's choice of arms, sizes and settings; settings of models are stored in ``models``.
@@ -336,7 +348,7 @@ class Plan(SealedRecord):
 
     @classmethod
     def read(cls, path: str | Path, *, edited: bool = False) -> Self:
-        """Read a plan file.
+        """Read a plan from its JSON file.
 
         Args:
             path: the file.
@@ -351,17 +363,23 @@ class Plan(SealedRecord):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Arm -> worlds per cell (combination of kind, size and density) at the last look at the data."""
+        """Name of an arm (part of the evaluation) -> number of worlds per cell, at the last look at the data.
+
+        A cell is a combination of kind, size and density. Empty until sizes are chosen.
+        """
         return self.looks[-1] if self.looks else {}
 
     @property
     def look(self) -> int:
-        """Number of the last look at the data. If nothing could be asked, the first look still counts as unused."""
+        """Number of the last look at the data, from 1; each look has more worlds than the one before it.
+
+        It is 1 also before sizes are chosen.
+        """
         return max(1, len(self.looks))
 
     @property
     def id(self) -> str:
-        """Content id of the plan."""
+        """Content id (hash) of the plan."""
         return content_id("plan", self.model_dump(mode="json"))
 
     @property
@@ -370,7 +388,7 @@ class Plan(SealedRecord):
         return [str(model.get("name")) for model in self.models]
 
     def subjects(self) -> list[Subject]:
-        """Return the models, ready to be asked.
+        """Return the models as subjects of an evaluation, ready to be asked.
 
         Raises:
             ValueError: a model stands for recorded logs, whose location a plan does not store.
@@ -382,9 +400,12 @@ class Plan(SealedRecord):
         return seal(self)
 
     def sized(self, sizes: Mapping[str, int] | None) -> Self:
-        """Return the plan with sizes. Larger sizes are a new look, which adds worlds to the existing ones.
+        """Return the plan with chosen sizes. Larger sizes than before are a new look, which adds worlds to the existing
+        ones.
 
-        An arm that is new belongs to the last look. With None, the plan stays as it is.
+        Args:
+            sizes: name of an arm (part of the evaluation) -> number of worlds per cell. Arms are never made smaller,
+                and new arms join the last look. None returns the plan as it is.
         """
         if sizes is None:
             return self
@@ -394,10 +415,14 @@ class Plan(SealedRecord):
         return self.model_copy(update={"looks": (*looks, larger)})
 
     def going_on(self, requested: Self, place: Path) -> Self:
-        """Extend this stored plan with the models and arms of a given one.
+        """Return this stored plan with the further models and arms that the user requests now.
+
+        Args:
+            requested: the plan of the present command.
+            place: the directory of the stored plan, for errors.
 
         Raises:
-            ValueError: the given plan lacks a model or an arm of this one, or has another seed, worlds or settings.
+            ValueError: the requested plan lacks a model or an arm of this one, or has another seed, worlds or settings.
         """
         if self.worlds != requested.worlds:  # agents with planted goals come with an environment, so before the models
             stored_words, requested_words = _worlds_in_words(self.worlds), _worlds_in_words(requested.worlds)
@@ -430,11 +455,12 @@ class Plan(SealedRecord):
 class EvaluationRun:
     """An evaluation on disk, ready to be run or read: one directory with its plan and the runs that the plan lists.
 
-    Each model has its own run in each arm, so that a model or an arm can be added without touching the others.
+    Each model has its own run in each arm (part of the evaluation), so that a model or an arm can be added without
+    touching the others.
 
     Attributes:
-        directory: its directory.
-        plan: the plan.
+        directory: the directory of the evaluation.
+        plan: which models are asked what.
         subjects: its models, in the order of the plan.
         failures: which models are not asked which arms, and what failed.
     """
@@ -447,34 +473,41 @@ class EvaluationRun:
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """All arms, chosen or not, with the user's settings (sizes, --set) applied."""
+        """All arms (parts of the evaluation), chosen or not, with the user's settings (sizes, --set) applied."""
         available = arms() if self.plan.worlds is None else given_arms(self.plan.worlds)
         return [self.plan.choices.changed(arm) for arm in available]
 
     @property
     def level(self) -> float:
-        """Maximum probability of a wrong answer per claim at this look."""
+        """Maximum probability of a wrong answer per claim at this look at the data; the first look has .04, the second
+        .008.
+        """
         return level(self.plan.look)
 
     def path(self, arm: str, subject: Subject) -> Path:
-        """Return the run directory of a model in an arm: ``arms/grids`` for the first model, then
-        ``arms/grids-2``, ...
+        """Return the directory of the run of one model in one arm (part of the evaluation).
+
+        It is ``arms/grids`` for the first model in the arm "grids", then ``arms/grids-2``, and so on.
         """
         name = folder_of(arm, self.plan.names.index(subject.name))
         return Folder(self.directory).below(ARMS, name).checked()
 
     def subjects_for(self, arm: Arm) -> list[Subject]:
-        """Return the models that play an arm."""
+        """Return the models that play an arm (part of the evaluation); empty if the plan leaves the arm out."""
         subjects = [subject for subject in self.subjects if subject.logs is None and arm.open_to(subject)]
         return subjects if arm.name in self.plan.sizes and arm.at in self.plan.sizes else []
 
     @property
     def logs(self) -> list[Path]:
-        """The runs of recorded logs to be judged."""
+        """The directories of recorded logs that are judged instead of models that can be asked."""
         return list(dict.fromkeys(subject.logs for subject in self.subjects if subject.logs is not None))
 
     def settled(self, subjects: Sequence[Subject]) -> "EvaluationRun":
-        """Return the evaluation after some models got other settings from their first answers."""
+        """Return the evaluation with other settings for some models, which followed from their first answers.
+
+        Args:
+            subjects: the models with their settings; those of the evaluation that are missing stay as they are.
+        """
         by_name = {subject.name: subject for subject in subjects}
         named = tuple(by_name.get(subject.name, subject) for subject in self.subjects)
         if named == self.subjects:
@@ -486,7 +519,15 @@ class EvaluationRun:
         return replace(self, subjects=named, plan=self.plan.model_copy(update={"models": models}))
 
     def sized(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
-        """Choose the sizes of the arms, write the plan, and return the evaluation; see `Plan.sized`."""
+        """Choose the sizes of the arms (parts of the evaluation), write the plan, and return the evaluation.
+
+        Args:
+            sizes: name of an arm -> number of worlds per cell; None to keep the sizes of the last look, see
+                `Plan.sized`.
+
+        Raises:
+            ValueError: there are models that can be asked, but no arm.
+        """
         if sizes is not None and not sizes and any(subject.logs is None for subject in self.subjects):
             raise ValueError(
                 "an evaluation must ask at least one arm: give a larger budget, or a model that can be asked"
@@ -494,8 +535,13 @@ class EvaluationRun:
         return self.announced(sizes).written()
 
     def announced(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
-        """Return the evaluation with the given sizes, and with sentences on what its worlds are enough to name; nothing
-        is written.
+        """Return the evaluation with given sizes, and with sentences on which hypotheses its worlds are enough to name.
+
+        Nothing is written.
+
+        Args:
+            sizes: name of an arm (part of the evaluation) -> number of worlds per cell; None for those of the last
+                look.
         """
         sentences, sized = list[str](), replace(self, plan=self.plan.sized(sizes))
         for arm in sized.arms:
@@ -508,12 +554,17 @@ class EvaluationRun:
         return replace(sized, plan=sized.plan.model_copy(update={"beforehand": tuple(sentences)}))
 
     def written(self) -> "EvaluationRun":
-        """Write the plan, which happens before any model is asked, and return the evaluation."""
+        """Write the plan to its directory, and return the evaluation. This is done before any model is asked."""
         write_page(self.directory / PLAN, self.plan.to_json() + "\n")
         return self
 
     def store(self, arm: Arm, subject: Subject, study: Study) -> Store:
-        """Return the store of a model in an arm, open for writing until `close`, with the study at the planned size."""
+        """Return the store of one model's run in an arm (part of the evaluation), open for writing until `close`.
+
+        Args:
+            arm, subject: the arm and the model.
+            study: the study of the arm at its planned size, which the stored study is extended to.
+        """
         path = self.path(arm.name, subject)
         if path not in self._open:
             self._open[path] = Store(path, "w", durability=study.durability)
@@ -521,14 +572,17 @@ class EvaluationRun:
         return self._open[path]
 
     def close(self, arm: Arm | None = None, subject: Subject | None = None) -> None:
-        """Close the store of a model in an arm if it is open; without arguments, close all stores."""
+        """Close the store of one model's run in an arm (part of the evaluation), if it is open.
+
+        Without arguments, all open stores are closed.
+        """
         paths = list(self._open) if arm is None or subject is None else [self.path(arm.name, subject)]
         for path in paths:
             if path in self._open:
                 self._open.pop(path).close()
 
     def stored_episodes(self) -> int:
-        """Return the number of stored episodes of the last look."""
+        """Return how many episodes are stored in the runs of all arms and models that the plan lists."""
         total = 0
         for arm in self.arms:
             for subject in self.subjects_for(arm) if arm.looks is None else ():
@@ -542,7 +596,12 @@ class EvaluationRun:
 
 
 def folder_of(arm: str, number: int) -> str:
-    """Return the name of the run directory of an arm and a model, given its index in the plan, counted from 0."""
+    """Return the name of the folder with the run of one model in one arm (part of an evaluation), such as "grids-2".
+
+    Args:
+        arm: name of the arm.
+        number: index of the model in the plan, from 0.
+    """
     return f"{arm}-{number + 1}" if number else arm
 
 
@@ -564,7 +623,9 @@ def _option_for(worlds: Mapping[str, Any]) -> str:
 
 
 def check_directory(out: Path) -> None:
-    """Check the files of an evaluation and the databases of its runs before anything is read.
+    """Check that the files of an evaluation and the databases of its runs are ordinary files, before anything is read.
+
+    Files that do not exist are accepted.
 
     Raises:
         StrangeFileError: one of them is a link or not an ordinary file.
@@ -620,10 +681,10 @@ def planned(
     worlds: Mapping[str, Any] | None = None,
     choices: Choices | None = None,
 ) -> EvaluationRun:
-    """Declare an evaluation, or continue one; nothing is written yet.
+    """Declare an evaluation, or continue the one in a directory; nothing is written yet.
 
     Args:
-        directory: its directory.
+        directory: the directory of the evaluation.
         subjects: the models to evaluate: those of the existing evaluation, and further ones.
         seed: root seed of the worlds.
         worlds: the worlds that replace all others, see `goalscope.verdict.arms.given_worlds`.
@@ -653,5 +714,12 @@ def planned(
 def prepare(
     directory: str | Path, subjects: Sequence[Subject], sizes: Mapping[str, int] | None, **more: Any
 ) -> EvaluationRun:
-    """Start an evaluation with given sizes, or continue one, and write its plan; see `planned` and `Plan.sized`."""
+    """Declare an evaluation with given sizes, or continue one, and write its plan.
+
+    Args:
+        directory: the directory of the evaluation.
+        subjects: the models to evaluate.
+        sizes: name of an arm (part of the evaluation) -> number of worlds per cell, see `Plan.sized`.
+        more: further arguments of `planned`.
+    """
     return planned(directory, subjects, **more).sized(sizes)

@@ -36,9 +36,16 @@ refused.
 def play(
     evaluation: EvaluationRun, stage: Display, *, workers: int = 1, arguments: Mapping[str, Any] | None = None
 ) -> None:
-    """Run and measure every arm, and measure recorded logs; stored results are not repeated.
+    """Run every arm (part of an evaluation) with each model, and measure the episodes; stored results are not repeated.
 
-    If an arm fails with a model or does not fit it, this model is not asked that arm; see `EvaluationRun.failures`.
+    Recorded logs are measured as well. If an arm fails with a model or does not fit it, this model is not asked that
+    arm; see `EvaluationRun.failures`.
+
+    Args:
+        evaluation: the evaluation, with sizes.
+        stage: displays the progress of a piece of work.
+        workers: maximum number of simultaneous calls of a model.
+        arguments: the user's arguments, for the record.
     """
     failures = evaluation.failures
     failures.begin()
@@ -153,8 +160,11 @@ def _rows_of(store: Store, settings: BaseModel) -> str:
 
 
 def inside_record(store: Store, arm: Arm) -> Mapping[str, str]:
-    """Return what is stored about an arm that looks inside: a mark of the settings and rows that it used, its model,
-    and why it was refused ("" if it was not).
+    """Return what a run stores about an arm that has looked inside its model.
+
+    Returns:
+        The keys "mark" (a hash of the settings that were used), "rows" (a hash of the results), "model", and "refused"
+        (why the model or the worlds do not allow it, or ""). Empty if the arm has not looked inside yet.
     """
     record = noted(store, LOOKS).get(arm.name)
     return record if isinstance(record, dict) and all(isinstance(value, str) for value in record.values()) else {}
@@ -183,11 +193,13 @@ AGAIN: Final = "run the same command"
 
 
 def together(evaluation: EvaluationRun, subject: Subject) -> list[tuple[Arm, Study, list[ChatAgent]]]:
-    """Return the arms that a model plays at the same time, with their studies and agents; [] if there are fewer than
-    two.
+    """Return the arms (parts of an evaluation) that a small local model plays at the same time, to share its batches.
 
     These are the arms with worlds, for a local model that is small enough for one core. If a prompt of an arm is too
     long for the model, the arm is not among them: `play` says so when its turn comes.
+
+    Returns:
+        Each arm with its study and its agents; empty if there are fewer than two.
     """
     groups, failures, plan = list[tuple[Arm, Study, list[ChatAgent]]](), evaluation.failures, evaluation.plan
     if subject.name in failures.silent or subject.logs is not None:
@@ -213,7 +225,16 @@ def together(evaluation: EvaluationRun, subject: Subject) -> list[tuple[Arm, Stu
 def play_together(
     evaluation: EvaluationRun, subject: Subject, stage: Display, arguments: Mapping[str, Any] | None
 ) -> list[Arm]:
-    """Run the worlds of the arms of a small local model at the same time; return these arms.
+    """Run several arms (parts of an evaluation) of a small local model at the same time; return these arms.
+
+    The model then answers prompts of all arms in one batch. If there are fewer than two such arms (see `together`),
+    nothing is run.
+
+    Args:
+        evaluation: the evaluation, with sizes.
+        subject: the model.
+        stage: displays the progress of a piece of work.
+        arguments: the user's arguments, for the record.
 
     Raises:
         KeyboardInterrupt: the user stopped it; finished work of each arm is kept.

@@ -31,8 +31,12 @@ SPENT: Final = 0.8
 
 
 def level(look: int) -> float:
-    """Return the maximum probability of a wrong answer at a look at the data: .04 at the first, .008 at the
-    second, and so on; `ALPHA` over all looks.
+    """Return the maximum probability of a wrong answer per claim at one look at the data (alpha spending).
+
+    It is .04 at the first look, .008 at the second, and so on, so that all looks together have at most `ALPHA`.
+
+    Args:
+        look: number of the look, from 1; each look has more worlds than the one before it.
     """
     return ALPHA * SPENT * (1 - SPENT) ** (look - 1)
 
@@ -47,11 +51,11 @@ PLANTED: Final = TEXTS("checked/planted")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How one claim is decided.
+    """How one claim is decided, that is, how the answer to one question about a model follows from an interval.
 
     Attributes:
-        name: its name.
-        arm: the arm that provides the evidence.
+        name: name of the claim.
+        arm: the arm (part of an evaluation) that provides the evidence.
         question: the question in plain words.
         yes, no: the sentence for each answer.
         quantity: what is estimated.
@@ -81,7 +85,7 @@ class Rule:
 
 
 def claims_of(arm: str) -> list[str]:
-    """Return the names of the claims that use the evidence of an arm."""
+    """Return the names of the claims that are decided from the data of one arm, which is a part of an evaluation."""
     return [name for name in registry.names("claim") if registry.resolve("claim", name).arm == arm]
 
 
@@ -92,15 +96,14 @@ _Deciding = TypeVar("_Deciding", bound=Callable[[ArmData], Evidence | Mapping[st
 
 
 def claim(name: str, **declared: object) -> Callable[[_Deciding], _Deciding]:
-    """Return a decorator for the function that returns the evidence of a claim; it registers the claim's rule.
+    """Return a decorator that registers a claim: a question about a model that an evaluation answers.
 
-    A claim answers one question about a model: yes, no, undecided or untestable.
-
-    The function is given the `goalscope.verdict.ArmData` of the arm, whose methods (``share``, ``mean``,
-    ``above_chance``, ...) return an `Evidence`.
+    The answer is yes, no, undecided or untestable. The decorated function provides the evidence: it takes the
+    `goalscope.verdict.ArmData` of an arm (part of an evaluation), whose methods (``share``, ``mean``, ``above_chance``,
+    ...) return an `Evidence`.
 
     Args:
-        name: the claim's name.
+        name: name of the claim.
         declared: the other fields of `Rule`; validity, section, measure and about_goals are optional.
 
     Raises:
@@ -127,12 +130,15 @@ def question(
     fields: Mapping[str, str | int] | None = None,
     **declared: object,
 ) -> Callable[[_Deciding], _Deciding]:
-    """Return a decorator that registers a claim whose sentences are in `texts.yaml` under its name.
+    """Return a decorator that registers a claim of goalscope itself, whose sentences stand in the catalogue
+    `texts.yaml`.
 
     Args:
-        arm, name, threshold: as in `claim`.
+        arm: the arm (part of an evaluation) that provides the evidence.
+        name: name of the claim, which is also the key of its sentences.
+        threshold: above it the answer is yes, below it no.
         checked: the entry of `checked` in `texts.yaml` that says on which agents the claim was checked.
-        fields: further fields of the sentences.
+        fields: values for further placeholders of the sentences.
         declared: the other fields of `Rule`.
     """
     texts = claim_texts(name, threshold, **(fields or {}))
@@ -172,7 +178,11 @@ def _evidence_by_group(rule: Rule, data: ArmData) -> Mapping[str, Evidence]:
 
 
 def decide(rule: Rule, data: ArmData) -> list[Claim]:
-    """Decide a rule on the data of its arm: return one claim, or one per group of worlds."""
+    """Decide a claim about a model by its rule, from the data of the model in one arm (part of an evaluation).
+
+    Returns:
+        One claim; or one per group of worlds, if the rule distinguishes groups.
+    """
     if data.speechless and rule.about_goals:
         by_group: Mapping[str, Evidence] = {"": Evidence(why=_NO_FORMAT)}
     else:
@@ -227,7 +237,11 @@ def _question(rule: Rule, question: str, group: str) -> str:
 
 
 def answer_of(evidence: Evidence, threshold: float) -> Answer:
-    """Return the answer that follows from evidence: on which side of the threshold its interval lies."""
+    """Return the answer that follows from the evidence for a claim.
+
+    It is "untestable" without an estimate; "yes" or "no" if the interval lies above or below the threshold; otherwise
+    "undecided". An answer that the evidence itself states takes precedence.
+    """
     if evidence.estimate is None or evidence.why:
         return "untestable"
     if evidence.side:
