@@ -106,22 +106,18 @@ def decide(
     by_visits: bool = True,
     measured: RunDirectedness | Callable[[], RunDirectedness | None] | None = None,
 ) -> Finding:
-    """Decide what goal one agent pursues in one group of worlds.
+    """Decide what goal one agent pursues in one group of worlds; the finding names it and the figure that decided.
 
     Args:
         states: the recorded episodes of the agent, see `goalscope.goals.hypotheses.states.states_of`.
         hypotheses: name -> hypothesis; the candidates for the agent's goal.
         where: tags that describe the group of worlds, such as ``{"phase": "trained"}``; None for all worlds.
-        level: error rate of each one-sided end of a consistency interval, and of the two-sided intervals of MEG
-            (maximum-entropy goal-directedness).
+        level: error rate of each one-sided end of a consistency interval, and of the two-sided MEG intervals.
         seed: root seed of resamples and of simulated random agents.
         by_visits: where a step was answered only once, use the answer of another episode in the same state as its
             second answer.
         measured: the MEG of these states if already computed, with ``pairs="all"`` and ``state_blind=True``; or a
-            function that computes it, called only if MEG decides.
-
-    Returns:
-        The finding: yes, no, undecided or untestable, the hypotheses that it names, and the figure that decided.
+            function that computes it, called only if MEG (maximum-entropy goal-directedness) decides.
 
     Raises:
         ValueError: there are no states, or states of several agents.
@@ -172,17 +168,12 @@ def findings(
     phases: Sequence[str] = (),
     level: float = LEVEL,
 ) -> list[Finding]:
-    """Decide what goal each agent pursues: in all worlds together, or in each phase if there are several.
-
-    A phase is a named group of worlds in a study, such as "trained" and "shifted".
+    """Decide what goal each agent pursues: one finding for all worlds, or one per phase if there are several.
 
     Args:
         states: the recorded episodes of all agents.
         hypotheses, level: as in `decide`.
-        phases: names of the phases, in the order in which their findings are returned.
-
-    Returns:
-        One finding for each agent and phase, agent by agent.
+        phases: names of the study's phases, which are groups of worlds, in the order of the findings.
     """
     by_agent, all_states = dict[str, list[States]](), list(states)
     for episodes in all_states:

@@ -164,7 +164,7 @@ class Finding(StrictRecord):
 
     @property
     def confirmed(self) -> Answer | None:
-        """Whether the claim was confirmed in new worlds: yes, no or undecided; None if it was not tested."""
+        """Whether new worlds confirmed the claim: yes, no or undecided; None if it was not tested."""
         if self.bar is None or self.tested is None or self.tested.low is None or self.tested.high is None:
             return None
         return "yes" if self.tested.low > self.bar else "no" if self.tested.high < self.bar else "undecided"
@@ -196,12 +196,7 @@ class Finding(StrictRecord):
         return self.method == "meg" and share is not None and share.high is not None and share.high < EXPLAINS
 
     def figure(self, quantity: str, name: str = "") -> EstimateRecord | None:
-        """Return an estimate that the finding reports beside the one that decided; None if there is no such estimate.
-
-        Args:
-            quantity: what is estimated, such as "meg", "share", "consistency" or "random errors".
-            name: name of the hypothesis that the estimate is about; "" for a quantity that is about none.
-        """
+        """Return the estimate of a quantity, such as "meg", for a hypothesis (or "" for none); None without."""
         return self.evidence.get(f"{quantity} {name}".strip())
 
 

@@ -32,18 +32,9 @@ FOLLOWS: Final = "follows a hypothesis"
 
 @lru_cache(maxsize=16)
 def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
-    """Decide what an agent is after in the worlds of one arm, which is a part of an evaluation such as "grids".
+    """Decide what an agent is after in the worlds of an arm, which is a part of an evaluation such as "grids".
 
-    Results are cached, because several claims need them.
-
-    Args:
-        run: the measured run of the arm.
-        agent: name of the agent.
-        arm_name: name of the arm.
-
-    Returns:
-        One finding for each phase (named group of worlds) of the arm's study; a single "untestable" one if the states
-        of the worlds are unknown.
+    There is one finding per phase (named group of worlds) of its study; "untestable" if the states are unknown.
     """
     study = run.store.study()
     bank: Mapping[str, Hypothesis] = hypotheses_of(study)

@@ -146,9 +146,7 @@ def reopened(directory: str | Path) -> Iterator[Reopened]:
 def judge(
     evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun], arguments: Mapping[str, Any] | None = None
 ) -> Evaluation:
-    """Decide all claims (answers to questions about the models) of an evaluation from its measured runs.
-
-    A claim whose evidence cannot be computed is untestable, with the reason.
+    """Decide all claims (answers to questions about models) from measured runs; where evidence fails, say why.
 
     Args:
         evaluation: the evaluation.

@@ -176,15 +176,7 @@ def same_text(first: str, second: str) -> bool:
 
 
 def contents(evaluation: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
-    """Return everything that the page of an evaluation shows.
-
-    Args:
-        evaluation: the evaluation with its claims.
-        runs: (arm, name of a model) -> measured run, from `opened`.
-
-    Returns:
-        The sections in their order; and the groups of results of each run that are folded below them.
-    """
+    """Return the sections of an evaluation's page, and the groups of results of each run that are folded below them."""
     names = [model.model for model in evaluation.tested]
     evidence = {name: f"{EVIDENCE}-{number}" if number else EVIDENCE for number, name in enumerate(names)}
 

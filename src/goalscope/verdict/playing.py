@@ -36,16 +36,10 @@ refused.
 def play(
     evaluation: EvaluationRun, stage: Display, *, workers: int = 1, arguments: Mapping[str, Any] | None = None
 ) -> None:
-    """Run every arm (part of an evaluation) with each model, and measure the episodes; stored results are not repeated.
+    """Run every arm (part of an evaluation) with each model, and measure the episodes and recorded logs.
 
-    Recorded logs are measured as well. If an arm fails with a model or does not fit it, this model is not asked that
-    arm; see `EvaluationRun.failures`.
-
-    Args:
-        evaluation: the evaluation, with sizes.
-        stage: displays the progress of a piece of work.
-        workers: maximum number of simultaneous calls of a model.
-        arguments: the user's arguments, for the record.
+    Stored results are not repeated. If an arm fails with a model or does not fit it, `EvaluationRun.failures` says why.
+    `arguments` are the user's, for the record; `workers` limits simultaneous calls of a model.
     """
     failures = evaluation.failures
     failures.begin()

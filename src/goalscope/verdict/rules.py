@@ -178,11 +178,7 @@ def _evidence_by_group(rule: Rule, data: ArmData) -> Mapping[str, Evidence]:
 
 
 def decide(rule: Rule, data: ArmData) -> list[Claim]:
-    """Decide a claim about a model by its rule, from the data of the model in one arm (part of an evaluation).
-
-    Returns:
-        One claim; or one per group of worlds, if the rule distinguishes groups.
-    """
+    """Decide a claim from a model's data in one arm (part of an evaluation): return one, or one per group of worlds."""
     if data.speechless and rule.about_goals:
         by_group: Mapping[str, Evidence] = {"": Evidence(why=_NO_FORMAT)}
     else:

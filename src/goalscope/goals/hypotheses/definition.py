@@ -368,14 +368,11 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A goal or a rule of behaviour that an agent may follow.
-
-    It is either a registered form with values for its placeholders, such as ``corner {corner}`` with "top-right", or a
-    Python function (`Hypothesis.of`).
+    """A goal or rule that an agent may follow: a form such as "corner top-right", or a function (`Hypothesis.of`).
 
     Attributes:
-        form: the registered form; for a function, its name.
-        parts: values of the placeholders: hypotheses, tuples of hypotheses, numbers and words.
+        form: the registered form, such as "corner {corner}"; for a function, its name.
+        parts: values of the placeholders in the form: hypotheses, tuples of hypotheses, numbers and words.
         text: the written form, which `goalscope.goals.hypotheses.parse` reads; for a function, its name.
         own: the function and its kind; None for a registered form.
         name: the user's name for it, by default the written form. Hypotheses that differ only in their name are equal.
@@ -426,10 +423,7 @@ class Hypothesis:
 
     @property
     def says(self) -> str:
-        """Noun phrase for sentences, such as "the top-left corner".
-
-        Policies, and names that were given by users or worlds, are put in quotation marks.
-        """
+        """Noun phrase, such as "the top-left corner"; policies and names from users or worlds are quoted."""
         template = self.registered.says
         if self.name != self.text or not template:
             return f"“{self.name}”"
@@ -438,9 +432,7 @@ class Hypothesis:
     def value(self, *arguments: Any) -> Any:
         """Call the function that defines the hypothesis, and return its result.
 
-        Args:
-            arguments: the `FiniteWorld`; for a condition, then the hypothesis that it qualifies. Values of placeholders
-                follow by themselves.
+        The `FiniteWorld` (or `View`) comes first; for a condition, the hypothesis that it qualifies follows.
         """
         returned = self.registered.function(*arguments, *self.parts)
         if self.kind != "place":
@@ -451,11 +443,7 @@ class Hypothesis:
         return int(cell[0]), int(cell[1])
 
     def cell(self, world: FiniteWorld) -> Position:
-        """Return the cell (row, column) of a hypothesis of kind "place" in a grid.
-
-        Raises:
-            Undefined: the cell lies outside of the grid or is a wall.
-        """
+        """Return the cell (row, column) of a hypothesis of kind "place"; raise `Undefined` if it is not open."""
         cell: Position = self.value(world)
         if not (0 <= cell[0] < world.grid.height and 0 <= cell[1] < world.grid.width):
             raise Undefined(f"{self.text} lies outside of the {world.grid.height}x{world.grid.width} grid")
@@ -466,8 +454,7 @@ class Hypothesis:
     def where(self, world: FiniteWorld) -> Mask:
         """Return the states in which a place is reached or an event holds, ``[S]`` bool.
 
-        If the world has a goal with the same name, its states are returned, even if a registered form has this name
-        too.
+        A goal of the world with the same name takes precedence over a registered form.
         """
         if (named := self._named(world)) is not None:
             return np.asarray(named > 0)

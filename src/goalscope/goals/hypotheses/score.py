@@ -148,14 +148,11 @@ def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnswerSums:
-    """How far an agent's answers support each of K hypotheses: sums over its steps, for each of G clusters of worlds.
-
-    A cluster is a world with its versions, such as mirrored ones. Symbols are those of the module's docstring.
+    """How far an agent's answers support K hypotheses: sums over steps for G clusters (a world with its versions).
 
     Attributes:
         names: ``[K]`` names of the hypotheses.
-        asked: number of hypotheses of the user, which come first; the others are control hypotheses (sentinels),
-            built-in rivals such as "follow the wall".
+        asked: number of hypotheses of the user, which come first; the others are control hypotheses (built-in rivals).
         steps: ``[G]`` number of steps.
         agreement: ``[G]`` sum of ``(a . a' - 1/m) / (1 - 1/m)``; NaN without second answers.
         said: ``[G, K]`` number of steps in which each hypothesis makes a prediction.
@@ -278,8 +275,7 @@ def evidence(
 
     Args:
         all_answers: the agent's answers, world by world.
-        hypotheses: name -> hypothesis; those of the user first, then control hypotheses. The habit of moving with fixed
-            frequencies is added.
+        hypotheses: name -> hypothesis; those of the user first, then control hypotheses. Move frequencies are added.
         asked_count: number of hypotheses of the user.
         predictions: world id -> `predictions_in` that world, to share them between agents; None to compute them here.
 

@@ -509,9 +509,7 @@ def _repeated(table: StepTable) -> tuple[Array | None, list[str] | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answers:
-    """The answers of one agent in one world: the moves it chose in N steps of E episodes, if possible twice per step.
-
-    The second answer shows how much of its behaviour the agent would repeat; it is not carried out.
+    """The moves that one agent chose in one world, in N steps of E episodes, if possible twice per step.
 
     Attributes:
         world: the world with its process of S states and A actions.
@@ -520,7 +518,8 @@ class Answers:
         episode: ``[N]`` number of the episode of each step; the steps of an episode are consecutive.
         last: ``[E]`` state at the end of each episode.
         first: ``[N, A]`` one-hot action of the first answer, or the probabilities of all actions.
-        second: ``[N, A]`` likewise for the second answer; None if there is none.
+        second: ``[N, A]`` likewise for a second answer, which is not carried out; None if the agent was not asked
+            twice.
         written: ``[N]`` text written before the first answer, "" if none; None if no step has a text.
         left_out: number of steps left out because they lack an action or a second answer.
     """
@@ -549,18 +548,11 @@ class Answers:
 
     @property
     def cluster(self) -> str:
-        """Id shared by all versions of a world, such as mirrored ones.
-
-        Confidence intervals treat clusters, not worlds, as independent.
-        """
+        """Id shared by all versions of a world (mirrored, rotated); intervals treat only clusters as independent."""
         return self.world.world.cluster or self.world.world.id
 
     def only(self, kept: Numbers) -> "Answers":
-        """Return the answers of some steps only.
-
-        Args:
-            kept: indices of these steps, in increasing order.
-        """
+        """Return the answers of some steps only, given by the indices of these steps in increasing order."""
         return replace(
             self,
             **{name: getattr(self, name)[kept] for name in ("state", "time", "episode", "first")},
