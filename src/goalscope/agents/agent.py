@@ -138,18 +138,16 @@ class Observation:
 
     @property
     def memory(self) -> AgentKnowledge:
-        """Everything that the reports of this episode have told the agent about its task map (cells with tasks on some
-        of them).
+        """Everything that the reports of this episode have told the agent about its task map.
 
-        Read it while acting, and keep no reference: the object changes with the next step.
+        A task map has tasks on some of its cells, which depend on each other. Read the object while acting, and keep no
+        reference to it: it changes with the next step.
         """
         return self.seen(TaskView).memory
 
     @property
     def report(self) -> Report:
-        """What the agent sees now on a task map: its cell, the task on this cell, and the directions in which it can
-        move.
-        """
+        """What the agent sees now on a task map: its cell, the task on this cell, and the directions that are open."""
         return self.seen(TaskView).report
 
     def rng(self, *names: str | int) -> np.random.Generator:
@@ -261,15 +259,11 @@ class Agent(Protocol):
 
     @property
     def journalled(self) -> bool:
-        """Whether each answer is written to the run's store before it is used, because answers cost money or
-        minutes.
-        """
+        """Whether each answer is written to the run's store before it is used, because answers are expensive."""
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Return everything that determines the agent's behaviour, in the types of JSON; the agent's id is the hash of
-        it.
-        """
+        """Return everything that determines the agent's behaviour, in the types of JSON; its hash is the agent's id."""
         ...
 
     def act(self, observations: Sequence[Observation]) -> Sequence[Turn]:

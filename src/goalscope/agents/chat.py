@@ -160,9 +160,9 @@ class ChatAgent:
 
     @property
     def card_form(self) -> str | None:
-        """Form of the prompt ("completion", "example", ...) that the model's card or kind suggests.
+        """Form of the prompt ("completion", "example", ...) that the model suggests, or None if it suggests none.
 
-        It is None if neither suggests one.
+        A model suggests a form by a file in its folder (its card), or by being a base model.
         """
         # A model behind a server has a card if its tokenizer is in a local folder.
         sources = (self.model, getattr(self.model, "dialect", None))
@@ -190,9 +190,7 @@ class ChatAgent:
 
     @property
     def hands_out(self) -> bool:
-        """Whether the model reports answers one by one or in small groups, rather than all answers of a call at the
-        end.
-        """
+        """Whether the model reports its answers one by one or in small groups, instead of all at the end of a call."""
         return self.largest_batch == 1 or takes_arrived(self._asked)
 
     @property
@@ -246,11 +244,13 @@ class ChatAgent:
         return GridView if uses_grid or set(OF_GRIDS) & names else View
 
     def drawn(self, grid: str, worded: str | None = None) -> str:
-        """Return the text of a grid in the agent's encoding and with the symbols of a wording.
+        """Return the text of a grid as this agent's prompts show it: in its encoding, and with the symbols of a
+        wording.
 
         Args:
             grid: the grid as text, one character per cell.
-            worded: name of the wording, which may use other symbols; by default the agent's own wording.
+            worded: name of a wording (a variant of the prompt), which may use other symbols; by default the agent's
+                own.
         """
         return written(self.encoding, drawn_in(self.wording if worded is None else worded, grid))
 
@@ -593,8 +593,9 @@ class TaskChatAgent(ChatAgent):
         }
 
     def messages(self, observation: Observation) -> tuple[Message, ...]:
-        """Return the messages sent to the model; the system prompt states the number of goals if the map has
-        several.
+        """Return the messages sent to the model for an observation: the system prompt, then the user's prompt.
+
+        The system prompt states the number of goals if the map has several.
         """
         first, *later = super().messages(observation)
         rules = rules_of(observation.memory.turns[-1][1].goals)

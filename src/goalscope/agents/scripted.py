@@ -436,8 +436,8 @@ def _wording(name: str, value: Any) -> str:
 class InstructedAgent(ScriptedAgent):
     """Agent that goes to the cell that its instruction names, or to its own target if the instruction names no cell.
 
-    A fraction epsilon of its actions is random. With ``swayed``, this fraction is larger under every second wording of
-    `goalscope.agents.prompts`, so that the effect of a wording is known exactly.
+    A fraction epsilon of its actions is random. With ``swayed``, this fraction is larger under every second wording
+    (variant of the prompt) of `goalscope.agents.prompts`, so that the effect of a wording is known exactly.
 
     Args:
         target: where it goes if its instruction names no cell: "goal", or a place as in `WrongGoal`.

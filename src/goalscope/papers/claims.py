@@ -759,6 +759,10 @@ def unmoved(claim: QuotedClaim, rows: Rows) -> Found:
 
     The claim holds if, for each transform, the interval of the mean paired difference lies inside the claim's margin.
 
+    Args:
+        claim: the claim, with its margin.
+        rows: values of the measure, on original and transformed grids.
+
     Returns:
         Answer, (name, estimate) of the difference for each transform, and an explanation.
     """
@@ -778,6 +782,10 @@ def unmoved_on_each(claim: QuotedClaim, rows: Rows) -> Found:
     The claim holds if the root mean square difference over grids is below the claim's margin. Differences can cancel in
     a mean over random grids. For example, an agent that fails whenever the goal lies to the left loses by a reflection
     on as many grids as it gains.
+
+    Args:
+        claim: the claim, with its margin.
+        rows: values of the measure, on original and transformed grids.
 
     Returns:
         Answer, (name, estimate) of the difference for each transform, and an explanation.

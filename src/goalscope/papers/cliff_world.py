@@ -114,12 +114,12 @@ def greedy(mdp: TabularMDP, epsilon: float = 0.0, *, ties: Literal["computed", "
 
 
 def off_by_one(curve: RationalityCurve, policy: npt.NDArray[Any]) -> float:
-    """Compute known-utility MEG (goal-directedness in nats) with an off-by-one error that explains a table of the
+    """Compute known-utility MEG (goal-directedness in nats) with the off-by-one error that explains a table of the
     paper.
 
-    The soft policy is backed up over n states, which is correct. However, its rationality is fitted so that expected
-    utilities agree over n + 1 states, including the state after the last decision. The value is the score of the
-    prediction at this rationality, which is not the maximum.
+    The soft policy is backed up over n states, which is correct. However, its rationality (inverse temperature) is
+    fitted so that expected utilities agree over n + 1 states, including the state after the last decision. The value is
+    the score of the prediction at this rationality, which is not the maximum.
 
     Args:
         curve: a world with utilities of states ``[S]``, and its soft policies by rationality.

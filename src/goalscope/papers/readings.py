@@ -81,7 +81,9 @@ class Term(StrictRecord):
 
     @property
     def equal(self) -> bool:
-        """Whether the printed numbers and ours were measured on the same, and both are known."""
+        """Whether the printed numbers and ours agree in this respect, such as the temperature, and both values are
+        known.
+        """
         return self.printed == self.ours and not self.printed.startswith(UNKNOWN)
 
     @property
@@ -155,7 +157,7 @@ def differences(declared: Sequence[Term], reading: ItemReading) -> Iterator[str]
 
 
 def too_few(ours: Estimate | None) -> Iterator[str]:
-    """Yield the reason, if our estimate rests on too few grids, why it may not be compared with a printed number."""
+    """Yield a reason not to compare our estimate with a printed number if it rests on too few grids; else nothing."""
     if ours is not None and ours.method != "exact" and ours.clusters < LEAST_GRIDS:
         yield f"fewer than {LEAST_GRIDS} grids"
 
@@ -263,8 +265,9 @@ def _times(trajectories: int) -> str:
 
 
 def count_tested_grids(item: Item, study: Study) -> int:
-    """Return on how many grids or maps a study measures a figure or table (item): those of the test set if it has
-    probes.
+    """Return the number of grids or maps on which a study measures a figure or table (item) of a paper.
+
+    If the item has probes, only the grids of the test set count.
     """
     inside = study.analysis.inside if study.analysis is not None else None
     if inside is not None and item.full:

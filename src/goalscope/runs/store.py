@@ -522,8 +522,7 @@ class Store:
             return self.stored_rows.sources()
 
     def row_counts(self, source: str) -> dict[str, int]:
-        """Return for each measure of an analysis an upper bound of its number of rows, in the order of their
-        appearance.
+        """Return how many rows (values of measures) an analysis has at most for each measure: measure -> upper bound.
 
         Args:
             source: name of the analysis, as in `put_rows`.
@@ -536,9 +535,7 @@ class Store:
         return counts
 
     def rows(self) -> Rows:
-        """Return all stored rows (values of measures), grouped by the analysis that computed them, in the order of its
-        name.
-        """
+        """Return all stored rows (values of measures), in the alphabetical order of the analyses that computed them."""
         return Rows.concatenate(rows for _, rows in self.row_groups())
 
     def rows_of(
@@ -568,7 +565,8 @@ class Store:
                 yield from ((source, rows) for rows in self.rows_of(source, measures, names=names))
 
     def row_labels(self, name: str) -> Iterator[tuple[str, list[str]]]:
-        """Yield each measure of each stored group of rows, with the distinct values of a text column in its rows.
+        """Yield each measure in each stored group of rows (values of measures), with the distinct values of a text
+        column.
 
         For example, ``row_labels("episode_id")`` yields each measure with the ids of the episodes that have a value of
         it. A measure may occur several times, once per group.

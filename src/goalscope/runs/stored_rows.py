@@ -56,7 +56,7 @@ class StoredRows:
     # Writing
 
     def write(self, parts: Iterable[Rows], source: str) -> None:
-        """Store rows in place of all earlier rows of the same source.
+        """Store rows (values of measures) in place of all earlier rows of the same analysis.
 
         Args:
             parts: the rows, in any number of parts, in order.
@@ -65,7 +65,7 @@ class StoredRows:
         self._replace(((0, group) for rows in parts for group in cut(rows)), source)
 
     def write_places(self, parts: Iterable[tuple[int, Rows]], source: str) -> None:
-        """Store rows in place of all earlier rows of the same source, from parts that arrive in any order.
+        """Store rows (values of measures) in place of all earlier rows of the same analysis, from parts in any order.
 
         Only few rows are in memory at a time.
 
@@ -90,7 +90,7 @@ class StoredRows:
         self.seal_index(source, sorted(index))
 
     def seal_group(self, source: str, number: int, cells: Sequence[Any]) -> None:
-        """Store the checksum of one packed group of rows.
+        """Store the checksum of one packed group of rows (values of measures).
 
         Args:
             source: name of the analysis that computed the rows.
@@ -100,17 +100,18 @@ class StoredRows:
         tables.put(self.database, _KIND, [(_group_key(source, number), tables.checksum(*cells))])
 
     def seal_index(self, source: str, index: Sequence[tuple[Any, ...]]) -> None:
-        """Store the checksum of the list of all groups of a source, and the total number of its rows.
+        """Store the checksum of the list of groups in which the rows of an analysis are stored, and the number of its
+        rows.
 
         Args:
-            source: name of the analysis that computed the rows.
+            source: name of the analysis that computed the rows (values of measures).
             index: (number, number of rows, measures) of each group.
         """
         tables.put(self.database, _KIND, [(_index_key(source), tables.checksum(list(index)))])
         tables.put(self.database, tables.COUNT, [(_COUNTED + source, sum(int(count) for _, count, _ in index))])
 
     def forget(self, source: str) -> None:
-        """Delete the rows of a source (the name of an analysis) and their checksums."""
+        """Delete the rows (values of measures) of one analysis, named by ``source``, and their checksums."""
         self.database.execute("DELETE FROM row_groups WHERE source = ?", (source,))
         delete = "DELETE FROM checksums WHERE kind = ? AND "
         self.database.execute(f"{delete}key >= ? AND key < ?", (_KIND, _group_key(source, 0)[:-1], f"{source}\x01"))
@@ -119,14 +120,16 @@ class StoredRows:
     # Reading
 
     def counted(self) -> set[str]:
-        """Return the sources (names of analyses) that must have rows according to the stored numbers of rows."""
+        """Return the names of the analyses that must have rows (values of measures), according to the stored numbers of
+        rows.
+        """
         return self.sums.counted(_COUNTED)
 
     def sources(self) -> list[str]:
-        """Return the sources (names of analyses) that have rows, in order.
+        """Return the names of the analyses that have rows (values of measures), in alphabetical order.
 
         Raises:
-            ValueError: a source that must have rows has none, so the file is damaged.
+            ValueError: an analysis that must have rows has none, so the file is damaged.
         """
         sources = [source for (source,) in self.database.execute("SELECT DISTINCT source FROM row_groups")]
         if not all(isinstance(source, str) for source in sources):
@@ -136,7 +139,10 @@ class StoredRows:
         return sorted(sources)
 
     def index(self, source: str) -> list[StoredGroup]:
-        """Return what is known of each group of rows of a source, in order; empty if the source has no rows.
+        """Return number, size and measures of each group in which the rows of an analysis are stored, in order.
+
+        Args:
+            source: name of the analysis that computed the rows (values of measures). Without rows, the result is empty.
 
         Raises:
             ValueError: the list does not match its checksum.
@@ -176,10 +182,10 @@ class StoredRows:
                 yield rows if wanted_measures is None else rows.where(rows.among("measure", wanted_measures))
 
     def labels(self, source: str, name: str) -> Iterator[tuple[str, list[str]]]:
-        """Yield each measure of each group of rows of a source, with the distinct values of a text column in its rows.
+        """Yield each measure in each stored group of rows of an analysis, with the distinct values of a text column.
 
         Args:
-            source: name of the analysis that computed the rows.
+            source: name of the analysis that computed the rows (values of measures).
             name: the column, one of `TEXTS`.
         """
         for group in self.index(source):
@@ -202,7 +208,12 @@ class StoredRows:
         return data
 
     def damage(self, source: str) -> str:
-        """Return the message of the error that occurs when the rows of a source are read; "" if they are undamaged."""
+        """Return the error message that results from reading the rows (values of measures) of an analysis; "" if there
+        is none.
+
+        Args:
+            source: name of the analysis.
+        """
         try:
             for _ in self.groups(source):
                 pass

@@ -272,9 +272,14 @@ class Comparison:
         return self.known(COUNT, [name]).get(name)
 
     def counted(self, prefix: str) -> set[str]:
-        """Return the names, without ``prefix``, of what the file counts with this prefix and a number above 0.
+        """Return what the file must contain according to the counts that it stores about itself.
 
-        With the prefix "rows ", these are the analyses whose rows the file must contain.
+        Args:
+            prefix: how the names of the counts begin. With "rows ", the result has the names of the analyses whose rows
+                (values of measures) the file must contain.
+
+        Returns:
+            The names of the counts above 0, without the prefix.
         """
         select = "SELECT key FROM checksums WHERE kind = ? AND value > 0"
         with explained(self._file):
